@@ -58,6 +58,8 @@ enum Figure {
     WriteAmp,
     /// Short and long ranges, up and down.
     Scan,
+    /// Cold levels in an object store 20 ms away, beside the SSD and RocksDB.
+    Object,
     /// Transfers between two rows, beside RocksDB's TransactionDB.
     Txn,
     /// A TPC-C-like driver, beside RocksDB's TransactionDB.
@@ -171,7 +173,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 25] = [
+const FIGURES: [(&str, page::Measure); 26] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -184,6 +186,7 @@ const FIGURES: [(&str, page::Measure); 25] = [
     ("write-amp", figures::write_amp::measure),
     ("space", figures::space::measure),
     ("scan", figures::scan::measure),
+    ("object", figures::object::measure),
     ("commit", figures::commit::measure),
     ("restart", figures::restart::measure),
     ("read-path", figures::read_path::measure),
@@ -200,7 +203,7 @@ const FIGURES: [(&str, page::Measure); 25] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 13] = [
+const CELLS: [(&str, isolated::Cell); 14] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
@@ -214,6 +217,7 @@ const CELLS: [(&str, isolated::Cell); 13] = [
     ("growth", figures::ycsb::cell::measure),
     ("instructions", figures::instructions::cell),
     ("scan", figures::scan::cell),
+    ("object", figures::object::cell),
 ];
 
 fn main() -> Result<std::process::ExitCode> {

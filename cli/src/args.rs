@@ -169,13 +169,13 @@ pub(crate) enum StoreCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
-    /// The directory of the set; it is made if it is not there
+    /// The set: a directory, or the URL of an object store; it is made if it is not there
     pub(crate) set: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupsArguments {
-    /// The directory of the set
+    /// The set: a directory, or the URL of an object store
     pub(crate) set: PathBuf,
     /// Read everything in the set and check it
     #[arg(long)]
@@ -190,7 +190,7 @@ pub(crate) struct BackupsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArguments {
-    /// The directory of the set
+    /// The set: a directory, or the URL of an object store
     pub(crate) set: PathBuf,
     /// A directory that is missing or empty
     pub(crate) to: PathBuf,

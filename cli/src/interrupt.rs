@@ -9,12 +9,14 @@ pub(crate) fn is_asked_for() -> bool {
     IS_ASKED_FOR.load(Ordering::Relaxed)
 }
 
+#[cfg(unix)]
 extern "C" fn ask(_signal: libc::c_int) {
     // A store to an atomic is all that a handler does, and is allowed in one.
     IS_ASKED_FOR.store(true, Ordering::Relaxed);
 }
 
 /// From now on the first SIGINT or SIGTERM asks this process to stop; the second one ends it.
+#[cfg(unix)]
 pub(crate) fn on_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the action is plain data that is made here. Its handler stores to an atomic and
@@ -27,4 +29,18 @@ pub(crate) fn on_signals() {
             libc::sigaction(signal, &raw const action, std::ptr::null_mut());
         }
     }
+}
+
+/// Whether this handler takes care of it. It takes care of the first one only, and the default
+/// handler of those behind it.
+#[cfg(windows)]
+unsafe extern "system" fn ask(_kind: u32) -> windows_sys::core::BOOL {
+    i32::from(!IS_ASKED_FOR.swap(true, Ordering::Relaxed))
+}
+
+/// From now on the first Ctrl-C or Ctrl-Break asks this process to stop; the second one ends it.
+#[cfg(windows)]
+pub(crate) fn on_signals() {
+    // SAFETY: the handler runs on a thread of the system's own, and touches an atomic alone.
+    unsafe { windows_sys::Win32::System::Console::SetConsoleCtrlHandler(Some(ask), 1) };
 }

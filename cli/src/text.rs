@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 
 use crate::failure::Failure;
 
@@ -19,8 +18,8 @@ impl Encoding {
     /// The bytes that an argument stands for.
     pub(crate) fn parse(self, argument: &OsStr) -> Result<Vec<u8>, Failure> {
         match self {
-            Encoding::Text => Ok(argument.as_bytes().to_vec()),
-            Encoding::Hex => from_hex(argument.as_bytes()).ok_or_else(|| {
+            Encoding::Text => Ok(argument.as_encoded_bytes().to_vec()),
+            Encoding::Hex => from_hex(argument.as_encoded_bytes()).ok_or_else(|| {
                 let argument = argument.to_string_lossy();
                 Failure::Invalid(format!("`{argument}` is not an even number of hex digits"))
             }),

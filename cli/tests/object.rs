@@ -60,6 +60,14 @@ fn whole_course(url: &str) {
     let after = run(&["store", "check", "--json"]).json();
     assert_eq!((&after["left"], &after["lost"]), (&serde_json::json!([]), &serde_json::json!([])));
 
+    // A machine that is lost comes back from the bucket alone.
+    let (set, new) = (format!("{url}-backups"), bench.path().join("new").display().to_string());
+    run(&["backup", &set]).good();
+    assert!(bench.run(["backups", &set, "--verify"]).good().contains("all sound"));
+    bench.run(["restore", &set, &new]).good();
+    let restored = bench.run(["--db", &new, "get", "-t", "people", "00000777"]).good();
+    assert!(restored.contains(&row), "{restored}");
+
     // Without its store the database says what it lacks.
     assert!(bench.run(["get", "-t", "people", "00000777"]).fails(2).contains("--object-store"));
     let back = run(&["table", "people", "--tier", "ssd", "--wait", "--json"]).json();

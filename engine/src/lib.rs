@@ -30,11 +30,11 @@
     allow(dead_code, reason = "each model checker runs a part of the tests")
 )]
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
-    "Terrace builds for Linux and macOS. For another system it lacks the calls in \
-     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O), locks of files \
-     that end with their process, and anonymous mappings that are reserved and grow."
+    "Terrace builds for Linux, macOS and Windows. For another system it lacks the calls in \
+     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O, locks of files \
+     that end with their process) and engine/src/os/pages (memory that is reserved and grows)."
 );
 
 mod alloc;
@@ -61,6 +61,7 @@ mod mvcc;
 mod operator;
 mod options;
 mod os;
+mod per_core;
 mod pm;
 #[cfg(any(feature = "bench", feature = "testing"))]
 #[doc(hidden)]
@@ -101,6 +102,10 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
+pub use per_core::{
+    FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
+    TableReads,
+};
 pub use read::KeyBounds;
 pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,

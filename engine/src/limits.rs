@@ -38,6 +38,9 @@ pub const MAX_PM_SIZE: u64 = 64 * 1024 * 1024 * 1024;
 /// Bytes that the region of a new database has, if no option says how many (8 MiB).
 pub(crate) const PM_INITIAL_SIZE: u64 = 8 * 1024 * 1024;
 
+/// The most shards of a [`PerCore`](crate::PerCore).
+pub const MAX_SHARDS: usize = 1024;
+
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_LEN {
         return Err(Error::invalid(format!(

@@ -1,6 +1,7 @@
 //! The options of a database, and their defaults.
 
 mod check;
+mod compression;
 mod container;
 mod durability;
 mod memory;
@@ -20,6 +21,7 @@ use crate::mvcc::Clock;
 use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
+pub use compression::Compression;
 pub(crate) use container::ContainerKind;
 pub use durability::Durability;
 pub(crate) use memory::MemoryPlan;
@@ -259,19 +261,6 @@ pub enum Failpoint {
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.
     AcknowledgeEarly,
-}
-
-/// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
-/// opening to opening.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// lz4: a fast way to a little.
-    Lz4,
-    /// zstd at its fastest level: about as small as its slower ones on blocks of 16 KiB.
-    Zstd,
 }
 
 impl Default for Options {

@@ -2,9 +2,10 @@
   ALTER TABLE in place: indexes that are added, dropped and renamed, and columns that are added at
   the end. layout.h has what a crash leaves.
 
-  A new index is built out of the rows while others read the table, and nothing writes to it. Its
-  entries are sorted in memory, and loaded in pieces.
+  A new index is built while others read and write the table (online.h). With LOCK=SHARED nothing
+  writes to it, and entries are sorted in memory, and loaded in pieces.
 */
+#include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "row_codec.h"
@@ -30,6 +31,8 @@ public:
   bool had_layout = false;
   /* Numbers of indexes that are new. */
   std::vector<uint> added;
+  /* What writers follow; none where nothing writes. */
+  Build_ref build;
 };
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
@@ -169,6 +172,18 @@ static bool can_build(const TABLE *altered, const Alter_inplace_info *info)
   return true;
 }
 
+/*
+  Whether attributes can change as they are. A row and its entries expire together if they were
+  written together, which is not so of rows from before they had a time to live.
+*/
+bool ha_terrace::can_change_attributes(const TABLE *altered) const
+{
+  const ha_table_option_struct *before = table->s->option_struct;
+  const ha_table_option_struct *after = altered->s->option_struct;
+  const bool has_indexes = table->s->keys > (has_primary_key() ? 1 : 0);
+  return has_ttl(before) || !has_ttl(after) || !(has_indexes || table_share->blob_fields);
+}
+
 enum_alter_inplace_result
 ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
@@ -183,8 +198,15 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
     (flags & ~(ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER)) == ALTER_DROP_STORED_COLUMN;
   if (!of_indexes && !of_columns && !of_dropped)
   {
+    terrace_table_options *options = terrace_table_options_new();
+    const int wrong = set_attributes(altered->s->option_struct, options);
+    terrace_table_options_free(options);
+    if (wrong)
+      return HA_ALTER_ERROR;
     // With something else, such as a table that has partitions.
     if (flags & OF_INDEXES)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (!can_change_attributes(altered))
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
     enum_alter_inplace_result result = handler::check_if_supported_inplace_alter(altered, info);
     return result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_ERROR
@@ -204,9 +226,11 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
     return drops_columns(table, info, &stays) ? HA_ALTER_INPLACE_INSTANT
                                               : HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  if (!can_build(altered, info))
+  // ALTER IGNORE drops rows, which a copy does.
+  // An entry that is younger than its row would expire later.
+  if ((info->index_add_count && has_ttl(table->s->option_struct)) || !can_build(altered, info) || (info->ignore && (flags & ALTER_ADD_UNIQUE_INDEX)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  return info->index_add_count ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_INSTANT;
+  return info->index_add_count ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
 }
 
 /* Removes all entries of an index. */
@@ -268,6 +292,12 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
     context->after.indexes[name_of(*pair.new_key)] =
       context->before.number_of(name_of(*pair.old_key));
+  // Transactions that XA has prepared have no entries of a new index, and may have some of an old
+  // one with its number.
+  if (info->index_add_count && !error)
+    error = wait_for_writers();
+  if (info->index_add_count && info->online)
+    context->build = std::make_shared<Build>();
   for (uint i = 0; i < info->index_add_count && !error; i++)
   {
     const uint number = context->after.free_number();
@@ -275,6 +305,10 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
       error = HA_ERR_TOO_MANY_FIELDS;
     context->after.indexes[name_of(altered->key_info[info->index_add_buffer[i]])] = number;
     context->added.push_back(number);
+    // What was counted is of an index from before with the number.
+    open_table->forget_values_of(PREFIX_INDEXES + number);
+    if (context->build)
+      context->build->add(number, altered->key_info[info->index_add_buffer[i]]);
     if (!error)
       error = remove_entries(thd, open_table->table, number);
   }
@@ -287,6 +321,8 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     return true;
   }
   open_table->is_altered = true;
+  if (context->build)
+    open_table->set_build(context->build);
   return false;
 }
 
@@ -399,23 +435,44 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
   altered->use_all_columns();
   int error = 0;
   for (uint i = 0; i < info->index_add_count && !error; i++)
+  {
     // Keys of the definition and of the statement are in one order.
-    error = build_index(altered, info->index_add_buffer[i], context->added[i]);
+    const uint index = info->index_add_buffer[i];
+    error = context->build ? build_online(altered, index, context->added[i])
+                           : build_index(altered, index, context->added[i]);
+  }
   altered->column_bitmaps_set(read_set, write_set);
   if (error && error != HA_ERR_FOUND_DUPP_KEY)
     print_error(error, MYF(0));
   return error != 0;
 }
 
-bool ha_terrace::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, bool is_committed)
+bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info,
+                                            bool is_committed)
 {
   Alter_context *context = static_cast<Alter_context *>(info->handler_ctx);
-  if (!context)
-    return false;
-  open_table->is_altered = false;
   THD *thd = ha_thd();
+  if (!context)
+  {
+    if (!is_committed || same_attributes(table->s->option_struct, altered->s->option_struct))
+      return false;
+    const int failed = open_table->set_attributes(thd, altered->s->option_struct);
+    if (failed && failed != HA_WRONG_CREATE_OPTION)
+      print_error(failed, MYF(0));
+    return failed != 0;
+  }
   if (is_committed)
   {
+    if (const int failed =
+          context->build ? settle_noted(altered, info, context->build.get()) : 0)
+    {
+      if (failed != HA_ERR_FOUND_DUPP_KEY)
+        print_error(failed, MYF(0));
+      return true;
+    }
+    open_table->is_altered = false;
+    if (int failed = open_table->keep_values(thd))
+      sql_print_warning("Terrace: what was counted is not kept: error %d", failed);
     // Views from before do not see the entries.
     open_table->note_new_indexes(context->added);
     context->after.committed = context->after.pending;
@@ -431,8 +488,13 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, b
       print_error(failed, MYF(0));
       return true;
     }
+    if (context->build)
+      open_table->set_build(nullptr);
     return false;
   }
+  open_table->is_altered = false;
+  if (context->build)
+    open_table->set_build(nullptr);
   int error = context->had_layout ? open_table->set_layout(thd, context->before)
                                   : open_table->drop_layout(thd);
   for (uint number : context->added)

@@ -1,6 +1,7 @@
 /*
   Tables as a whole: created, dropped, renamed, emptied, altered and checked.
 */
+#include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
 
@@ -35,10 +36,21 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
                         ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY, INDEX DIRECTORY");
   Failure failure;
   Bytes of_table = name_of(name);
-  terrace_table *created =
-    terrace_database_create_table(terrace_db, of_table.c_str(), nullptr, failure.out());
+  terrace_table_options *options = terrace_table_options_new();
+  terrace_table *created = nullptr;
+  int wrong = set_attributes(form->s->option_struct, options);
+  if (!wrong)
+    created = terrace_database_create_table(terrace_db, of_table.c_str(), options, failure.out());
+  terrace_table_options_free(options);
+  if (wrong)
+    return wrong;
   if (!created)
+  {
+    // The server's own message has a number and no reason.
+    if (failure.status() == TERRACE_INVALID)
+      my_printf_error(ER_CANT_CREATE_TABLE, "Terrace: %s", MYF(0), failure.message());
     return failure.handler_error(thd);
+  }
   terrace_table_free(created);
   Open_table *opened = Open_table::acquire(of_table, &failure);
   if (!opened)
@@ -56,13 +68,17 @@ int ha_terrace::delete_table(const char *name)
 {
   Failure failure;
   Bytes of_table = name_of(name);
+  Open_table *opened = Open_table::acquire(of_table, &failure);
   terrace_status status =
     terrace_database_drop_table(terrace_db, of_table.c_str(), failure.out());
   if (status == TERRACE_OK)
-  {
     Open_table::forget(of_table);
+  if (opened && status == TERRACE_OK)
+    opened->drop_own();
+  if (opened)
+    Open_table::release(opened);
+  if (status == TERRACE_OK)
     return 0;
-  }
   terrace_table *there =
     terrace_database_existing_table(terrace_db, of_table.c_str(), Failure().out());
   terrace_table_free(there);
@@ -92,6 +108,8 @@ int ha_terrace::truncate()
   terrace_string_free(name);
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
+  if (int error = open_table->renumber(ha_thd()))
+    return error;
   // A crash before this leaves a table without rows and without a layout, which agree.
   if (Layout_ref now = open_table->layout())
     if (int error = open_table->set_layout(ha_thd(), *now))
@@ -148,7 +166,8 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
     for (error = ha_index_first(table->record[0]); !error; error = ha_index_next(table->record[0]))
       of_index++;
     ha_index_end();
-    if (error != HA_ERR_END_OF_FILE || of_index != of_rows)
+    // Rows expire meanwhile.
+    if (error != HA_ERR_END_OF_FILE || (of_index != of_rows && !open_table->expires()))
     {
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
                           "index %s has %llu entries, and the table %llu rows",

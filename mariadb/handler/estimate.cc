@@ -72,11 +72,14 @@ std::vector<ulonglong> ha_terrace::values_of(uint index, uint jumps, bool is_ane
   return values;
 }
 
-int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
+int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
 {
   info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
   for (uint i = 0; i < table->s->keys; i++)
     values_of(i, JUMPS_OF_ANALYZE, true);
+  if (int error = open_table->keep_values(thd))
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                        "Terrace: what was counted is not kept: error %d", error);
   info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
   return HA_ADMIN_OK;
 }
@@ -121,26 +124,34 @@ int ha_terrace::info(uint flags)
   return 0;
 }
 
-ha_rows ha_terrace::records_in_range(uint index, const key_range *min, const key_range *max,
-                                     page_range *)
+/* The bounds of a range of the server, in keys: from lower on, and below upper. */
+void ha_terrace::bounds_of(uint index, const key_range *min, const key_range *max, Bytes *lower,
+                           Bytes *upper) const
 {
   const Key_codec &of_index = codec(index);
-  const uchar first = of_index.prefix, behind = uchar(of_index.prefix + 1);
-  Bytes lower(1, char(first)), upper(1, char(behind));
+  lower->assign(1, char(of_index.prefix));
+  upper->assign(1, char(of_index.prefix + 1));
   if (min)
   {
-    lower.clear();
-    of_index.from_key(&lower, min->key, min->keypart_map);
+    lower->clear();
+    of_index.from_key(lower, min->key, min->keypart_map);
     if (min->flag == HA_READ_AFTER_KEY)
-      lower = successor(lower);
+      *lower = successor(*lower);
   }
   if (max)
   {
-    upper.clear();
-    of_index.from_key(&upper, max->key, max->keypart_map);
+    upper->clear();
+    of_index.from_key(upper, max->key, max->keypart_map);
     if (max->flag != HA_READ_BEFORE_KEY)
-      upper = successor(upper);
+      *upper = successor(*upper);
   }
+}
+
+ha_rows ha_terrace::records_in_range(uint index, const key_range *min, const key_range *max,
+                                     page_range *)
+{
+  Bytes lower, upper;
+  bounds_of(index, min, max, &lower, &upper);
   if (lower >= upper)
     return 1;
   terrace_range range = {{lower.data(), lower.size(), TERRACE_INCLUDED},

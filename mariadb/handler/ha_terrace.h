@@ -94,6 +94,16 @@ public:
                        bool sorted) override;
   Item *idx_cond_push(uint index, Item *condition) override;
 
+  /* Reads of many ranges: many_ranges.cc. */
+  ha_rows multi_range_read_info_const(uint index, RANGE_SEQ_IF *ranges, void *parameter, uint count,
+                                      uint *buffer, uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint index, uint count, uint rows, uint parts, uint *buffer,
+                                uint *flags, Cost_estimate *cost) override;
+  int multi_range_read_init(RANGE_SEQ_IF *ranges, void *parameter, uint count, uint flags,
+                            HANDLER_BUFFER *buffer) override;
+  int multi_range_read_next(range_id_t *range) override;
+  int multi_range_read_explain_info(uint flags, char *text, size_t size) override;
+
   /* Estimates: estimate.cc. */
   int info(uint flags) override;
   ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
@@ -101,6 +111,8 @@ public:
 
 private:
   /* Estimates. */
+  void bounds_of(uint index, const key_range *min, const key_range *max, Bytes *lower,
+                 Bytes *upper) const;
   ulonglong count_values(uint index, uint parts, uint jumps);
   std::vector<ulonglong> values_of(uint index, uint jumps, bool is_anew);
 
@@ -115,7 +127,12 @@ private:
   /* Keys of rows. */
   Bytes row_key(const uchar *record) const;
   /* The key of an entry of an index, and whether it holds the row's key in its value. */
-  bool entry_key(uint index, const uchar *record, const Bytes &row, Bytes *entry) const;
+  bool entry_key(uint index, const uchar *record, const Bytes &row, Bytes *entry) const
+  {
+    return entry_of(codec(index), record, row, entry);
+  }
+  static bool entry_of(const Key_codec &of_index, const uchar *record, const Bytes &row,
+                       Bytes *entry);
   /* The end of a row's key in an entry: in its value, or behind its parts. */
   int row_of_entry(const Bytes &entry, const Bytes &value, Bytes *row) const;
 
@@ -137,10 +154,27 @@ private:
   int note_auto_increment(const uchar *record);
 
   /* ALTER TABLE in place. */
+  bool can_change_attributes(const TABLE *altered) const;
   int build_index(TABLE *altered, uint index, uint number);
   int load_entries(TABLE *altered, uint index, std::vector<std::pair<Bytes, Bytes>> *entries);
   int fail_of_duplicate(TABLE *altered, uint index, const Bytes &of_row);
   int sweep_layout(const Layout &now);
+
+  /* Indexes that are built while others write: online.cc, for the ALTER TABLE and for writers. */
+  int wait_for_writers();
+  int end_of_piece(const Bytes &from, Bytes *last);
+  int build_piece(TABLE *altered, uint index, const Key_codec &of_index, const terrace_range &rows,
+                  bool *again, Bytes *blocked);
+  int wait_for_entry(const Bytes &entry);
+  int build_online(TABLE *altered, uint index, uint number);
+  int settle_row(TABLE *altered, uint index, const Key_codec &of_index, const Bytes &key,
+                 terrace_transaction *transaction);
+  int settle_noted(TABLE *altered, const Alter_inplace_info *info, Build *of_change);
+  void follow_builds();
+  int put_built_entry(uint of_build, const Bytes &entry, bool is_unique, const Bytes &of_row);
+  int remove_built_entry(const Bytes &entry, bool is_unique, const Bytes &of_row);
+  int change_built_entries(const uchar *old_record, const uchar *new_record, const Bytes &old_row,
+                           const Bytes &new_row);
 
   /* Reads. */
   int begin_read();
@@ -161,6 +195,18 @@ private:
   int unpack(uchar *record, const uchar *value, size_t length, const Bytes &key);
   void close_cursor();
 
+  /* Reads of many ranges. */
+  struct In_batch
+  {
+    range_id_t range;
+    Bytes entry, row, value;
+  };
+  bool may_read_batches(uint flags) const;
+  int begin_next_range();
+  int take_entry();
+  int fill_batch();
+  int look_up_batch();
+
   /* Reads from an entry of an index alone: covering.cc. */
   bool gives(const MY_BITMAP *columns) const;
   bool is_covered();
@@ -170,6 +216,10 @@ private:
 
   Open_table *open_table = nullptr;
   std::vector<Key_codec> codecs;
+  /* Indexes that an ALTER TABLE builds, as of builds_seen of the table. */
+  Build_ref build;
+  std::vector<Key_codec> codecs_of_build;
+  ulonglong builds_seen = 0;
   /* The layout as of the opening; none for a table that was never altered in place. */
   Layout_ref layout;
   /* For each index the moment from which on views see its entries; 0 for always. */
@@ -206,6 +256,11 @@ private:
   Bytes row;
   /* What BLOBs of the record point into. */
   Bytes row_buffer;
+  /* A read of many ranges: rows that were looked up together, and the range that it is in. */
+  bool reads_batches = false;
+  std::vector<In_batch> batch;
+  size_t batch_at = 0, batch_size = 0;
+  bool is_in_range = false, has_more_ranges = false;
 };
 
 #endif

@@ -60,14 +60,21 @@ int ha_terrace::open(const char *name, int, uint)
   Bytes of_table = name[0] == '.' && name[1] == '/' ? name + 2 : name;
   open_table = Open_table::acquire(of_table, &failure);
   if (!open_table)
+  {
+    if (failure.status() == TERRACE_OK)
+      return HA_ERR_CRASHED;
     return failure.status() == TERRACE_INVALID ? HA_ERR_NO_SUCH_TABLE
                                                : failure.handler_error(ha_thd());
+  }
+  if (int error = open_table->reconcile(ha_thd(), table->s->option_struct))
+    return error;
   layout = open_table->layout();
   if (layout && !open_table->is_altered)
     if (int error = sweep_layout(*layout))
       return error;
   codecs.clear();
   built_at.clear();
+  builds_seen = 0;
   for (uint i = 0; i < table->s->keys; i++)
   {
     const KEY &key = table->key_info[i];
@@ -103,6 +110,8 @@ int ha_terrace::reset()
 {
   close_cursor();
   cancel_pushed_idx_cond();
+  reads_batches = false;
+  batch.clear();
   row_buffer.clear();
   row_buffer.shrink_to_fit();
   return 0;
@@ -164,6 +173,7 @@ int ha_terrace::external_lock(THD *thd, int lock_type)
   }
   if (lock_type == F_WRLCK)
     row_lock = LOCK_EXCLUSIVE;
+  follow_builds();
   return trx()->begin_statement(is_plain_select(thd, lock_type) && row_lock == LOCK_NONE);
 }
 
@@ -175,6 +185,7 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type lock_type)
     row_lock = lock_type == TL_READ_WITH_SHARED_LOCKS || locks_what_it_reads(thd, lock_type)
                  ? LOCK_SHARE
                  : LOCK_NONE;
+  follow_builds();
   return trx()->begin_statement(is_plain_select(thd, F_RDLCK) && row_lock == LOCK_NONE);
 }
 

@@ -1,13 +1,12 @@
 #include "open_table.h"
 #include "engine.h"
 #include "key_codec.h"
+#include "numbers.h"
 #include "trx.h"
 
 #include <map>
 
 static const ulonglong LARGEST_BLOCK = 1024;
-static const char COUNTERS[1] = {char(PREFIX_COUNTERS)};
-static const char LAYOUT[2] = {char(PREFIX_COUNTERS), 1};
 
 static std::mutex registry_lock;
 static std::map<Bytes, Open_table *> registry;
@@ -32,6 +31,7 @@ Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
   open->users = 1;
   if (open->load(failure))
   {
+    terrace_table_free(open->keeper);
     terrace_table_free(handle);
     delete open;
     return nullptr;
@@ -57,14 +57,13 @@ void Open_table::release(Open_table *table)
   {
     table->row_ids.stored = table->row_ids.next;
     table->numbers.stored = table->numbers.next;
-    Failure failure;
     // A table that was dropped has no counters. For another one a failure leaves a gap.
-    uchar value[16];
-    int8store(value, table->row_ids.stored);
-    int8store(value + 8, table->numbers.stored);
-    terrace_table_put(table->table, COUNTERS, 1, value, sizeof(value), TERRACE_RELAXED,
-                      failure.out());
+    Failure failure;
+    if (terrace_table_contains_key(table->table, COUNTERS.data(), COUNTERS.size(),
+                                   failure.out()) != TERRACE_INVALID)
+      table->store(nullptr);
   }
+  terrace_table_free(table->keeper);
   terrace_table_free(table->table);
   delete table;
 }
@@ -97,8 +96,7 @@ int Open_table::set_layout(THD *thd, const Layout &layout)
 {
   const Bytes record = layout.record();
   Failure failure;
-  if (terrace_table_put(table, LAYOUT, sizeof(LAYOUT), record.data(), record.size(),
-                        TERRACE_DURABLE, failure.out()) != TERRACE_OK)
+  if (put_own(LAYOUT, record, TERRACE_DURABLE, &failure) != TERRACE_OK)
     return failure.handler_error(thd);
   std::lock_guard<std::mutex> guard(lock);
   layout_now = std::make_shared<const Layout>(layout);
@@ -108,12 +106,24 @@ int Open_table::set_layout(THD *thd, const Layout &layout)
 int Open_table::drop_layout(THD *thd)
 {
   Failure failure;
-  if (terrace_table_delete(table, LAYOUT, sizeof(LAYOUT), TERRACE_DURABLE, failure.out()) !=
-      TERRACE_OK)
+  if (delete_own(LAYOUT, &failure) != TERRACE_OK)
     return failure.handler_error(thd);
   std::lock_guard<std::mutex> guard(lock);
   layout_now = nullptr;
   return 0;
+}
+
+Build_ref Open_table::build()
+{
+  std::lock_guard<std::mutex> guard(lock);
+  return build_now;
+}
+
+void Open_table::set_build(const Build_ref &of_change)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  build_now = of_change;
+  builds_so_far++;
 }
 
 void Open_table::note_new_indexes(const std::vector<uint> &of_new)
@@ -135,17 +145,13 @@ ulonglong Open_table::built_at(uint number)
 
 int Open_table::load_layout(Failure *failure)
 {
-  terrace_value value;
-  terrace_status status =
-    terrace_table_get(table, LAYOUT, sizeof(LAYOUT), &value, failure->out());
+  Bytes value;
+  const terrace_status status = get_own(LAYOUT, &value, failure);
   if (status == TERRACE_NOT_FOUND)
     return 0;
-  if (status != TERRACE_OK)
-    return 1;
   Layout found;
-  const bool is_good = found.parse(reinterpret_cast<const uchar *>(value.data), value.len);
-  terrace_value_release(&value);
-  if (!is_good)
+  if (status != TERRACE_OK ||
+      !found.parse(reinterpret_cast<const uchar *>(value.data()), value.size()))
     return 1;
   layout_now = std::make_shared<const Layout>(found);
   return 0;
@@ -153,18 +159,22 @@ int Open_table::load_layout(Failure *failure)
 
 int Open_table::load(Failure *failure)
 {
-  if (load_layout(failure))
+  terrace_table_options *options = terrace_table_get_options(table, failure->out());
+  if (!options)
     return 1;
-  uchar value[16];
-  size_t length = 0;
-  terrace_status status = terrace_table_get_into(table, COUNTERS, 1, value, sizeof(value), &length,
-                                                 failure->out());
+  has_ttl_now = option_of(options, "ttl") != "none";
+  terrace_table_options_free(options);
+  if ((has_ttl_now && find_number(failure)) || load_layout(failure) || load_values(failure))
+    return 1;
+  Bytes value;
+  const terrace_status status = get_own(COUNTERS, &value, failure);
   if (status == TERRACE_NOT_FOUND)
     return 0;
-  if (status != TERRACE_OK || length != sizeof(value))
+  if (status != TERRACE_OK || value.size() != 16)
     return 1;
-  row_ids.next = row_ids.stored = uint8korr(value);
-  numbers.next = numbers.stored = uint8korr(value + 8);
+  const uchar *bytes = reinterpret_cast<const uchar *>(value.data());
+  row_ids.next = row_ids.stored = uint8korr(bytes);
+  numbers.next = numbers.stored = uint8korr(bytes + 8);
   return 0;
 }
 
@@ -175,8 +185,8 @@ int Open_table::store(THD *thd)
   int8store(value + 8, numbers.stored);
   Failure failure;
   // Commits keep their order: a row that survives a power cut has its counter before it.
-  if (terrace_table_put(table, COUNTERS, 1, value, sizeof(value), TERRACE_RELAXED,
-                        failure.out()) != TERRACE_OK)
+  if (put_own(COUNTERS, Bytes(reinterpret_cast<char *>(value), sizeof(value)), TERRACE_RELAXED,
+              &failure) != TERRACE_OK)
     return failure.handler_error(thd);
   return 0;
 }
@@ -287,4 +297,61 @@ void Open_table::set_values_of(uint index, ulonglong of_rows, const std::vector<
 {
   std::lock_guard<std::mutex> guard(lock);
   values[index] = {of_rows, of_parts};
+}
+
+/* The first byte of what is kept of values: its format. */
+static const char FORMAT_OF_VALUES = 1;
+/* The bytes of an index: its prefix, the rows that there were, and how many numbers follow. */
+static const size_t HEADER_OF_VALUES = 10;
+
+int Open_table::keep_values(THD *thd)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  Bytes out(1, FORMAT_OF_VALUES);
+  uchar bytes[HEADER_OF_VALUES];
+  for (auto &index : values)
+  {
+    bytes[0] = uchar(index.first);
+    int8store(bytes + 1, index.second.rows);
+    bytes[9] = uchar(index.second.of_parts.size());
+    out.append(reinterpret_cast<char *>(bytes), HEADER_OF_VALUES);
+    for (ulonglong number : index.second.of_parts)
+    {
+      int8store(bytes, number);
+      out.append(reinterpret_cast<char *>(bytes), 8);
+    }
+  }
+  Failure failure;
+  return put_own(VALUES, out, TERRACE_RELAXED, &failure) == TERRACE_OK ? 0
+                                                                       : failure.handler_error(thd);
+}
+
+void Open_table::forget_values_of(uint index)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  values.erase(index);
+}
+
+int Open_table::load_values(Failure *failure)
+{
+  Bytes kept;
+  const terrace_status status = get_own(VALUES, &kept, failure);
+  // What is not there, or of another format, is counted anew.
+  if (status == TERRACE_NOT_FOUND || (status == TERRACE_OK && kept[0] != FORMAT_OF_VALUES))
+    return 0;
+  if (status != TERRACE_OK)
+    return 1;
+  const uchar *at = reinterpret_cast<const uchar *>(kept.data()) + 1, *end = at + kept.size() - 1;
+  while (size_t(end - at) >= HEADER_OF_VALUES)
+  {
+    const size_t count = at[9];
+    Values &of_index = values[at[0]];
+    of_index.rows = uint8korr(at + 1);
+    at += HEADER_OF_VALUES;
+    if (size_t(end - at) < count * 8)
+      return 1;
+    for (size_t i = 0; i < count; i++, at += 8)
+      of_index.of_parts.push_back(uint8korr(at));
+  }
+  return at != end;
 }

@@ -6,13 +6,20 @@
   also a row of a transaction that is prepared. So a crash leaves a gap, and never gives a number
   twice.
 
+  In a table whose rows expire they would expire too, and so would its layout. Then a table of the
+  library's own keeps them, under the number of the table, which renaming leaves as it is. Which one
+  has them is said by the time to live: they are copied before it is set, and before it is taken
+  away.
+
   Thread safety: any thread. The registry has a lock, and each table has one for its counters.
 */
 #ifndef TERRACE_HANDLER_OPEN_TABLE_H
 #define TERRACE_HANDLER_OPEN_TABLE_H
 
+#include "attributes.h"
 #include "errors.h"
 #include "layout.h"
+#include "online.h"
 #include "server.h"
 
 #include <atomic>
@@ -40,6 +47,16 @@ public:
   int set_auto_increment(THD *thd, ulonglong next);
   ulonglong auto_increment();
 
+  /* Gives the table the attributes of a definition: once for its opening, or now. */
+  int reconcile(THD *thd, const ha_table_option_struct *attributes);
+  int set_attributes(THD *thd, const ha_table_option_struct *attributes);
+  /* Whether rows expire. A row and its entries are written together then, so that they agree. */
+  bool expires() const { return has_ttl_now; }
+  /* The table was dropped: what is kept of it elsewhere goes too. */
+  void drop_own();
+  /* The table was truncated, and has another number. */
+  int renumber(THD *thd);
+
   /* What its layout says; none where it was never altered in place. */
   Layout_ref layout();
   int set_layout(THD *thd, const Layout &layout);
@@ -47,6 +64,11 @@ public:
   /* Indexes were built: views from before do not see their entries. */
   void note_new_indexes(const std::vector<uint> &numbers);
   ulonglong built_at(uint number);
+
+  /* What an ALTER TABLE builds while others write; none mostly. builds() changes with it. */
+  Build_ref build();
+  void set_build(const Build_ref &of_change);
+  ulonglong builds() const { return builds_so_far; }
 
   /* The number of rows, about, and the bytes they take; renewed once a second, or now. */
   void estimate(bool now, ulonglong *rows, ulonglong *row_bytes,
@@ -56,6 +78,9 @@ public:
      where the table has grown to more than twice the rows since. */
   std::vector<ulonglong> values_of(uint index, ulonglong rows);
   void set_values_of(uint index, ulonglong rows, const std::vector<ulonglong> &values);
+  /* Keeps them beside the rows, for later openings. The entries of an index are no longer its. */
+  int keep_values(THD *thd);
+  void forget_values_of(uint index);
 
   terrace_table *table = nullptr;
   /* An ALTER TABLE in place is under way: the layout has names that no definition has. */
@@ -69,16 +94,33 @@ private:
     ulonglong block = 1;
   };
 
+  /* The keys of what a table keeps beside its rows. */
+  static const Bytes COUNTERS, LAYOUT, VALUES;
+
   int load(Failure *failure);
   int load_layout(Failure *failure);
+  int load_values(Failure *failure);
   int store(THD *thd);
+  terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed);
+  terrace_status put_own(const Bytes &key, const Bytes &value, uint durability, Failure *failure);
+  terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
+  terrace_status delete_own(const Bytes &key, Failure *failure);
+  int move_own(THD *thd, bool to_expiring);
+  int find_number(Failure *failure);
   int reserve(THD *thd, Counter *counter);
 
   Bytes name;
   uint users = 0;
+  /* Where rows expire: the number of the table, and the table that keeps its counters. */
+  std::atomic<bool> has_ttl_now{false};
+  bool is_reconciled = false;
+  ulonglong number = 0;
+  terrace_table *keeper = nullptr;
   std::mutex lock;
   Counter row_ids, numbers;
   Layout_ref layout_now;
+  Build_ref build_now;
+  std::atomic<ulonglong> builds_so_far{0};
   struct Values
   {
     ulonglong rows;

@@ -1,25 +1,32 @@
 /*
   The plugin: its variables, how it starts and stops, and its status.
 */
+#include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
 #include "status.h"
+#include "tuning.h"
 
 handlerton *terrace_hton;
 terrace_database *terrace_db;
 
-static char *data_dir, *pm_size, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
-  *compression, *direct_io, *threads, *bytes_per_second;
+static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
+  *compression, *direct_io, *object_store, *object_cache;
 
 #define TERRACE_OPTION(name, text) \
   static MYSQL_SYSVAR_STR(name, name, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG, text, nullptr, \
                           nullptr, nullptr)
 
+/* A variable that changes while the server runs. */
+#define TERRACE_TUNING(name, variable, text) \
+  static MYSQL_SYSVAR_STR(name, variable, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC, text, \
+                          check_##name, set_##name, nullptr)
+
 static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                         "The directory of the database; one in the server's data directory if it "
                         "is a relative path",
                         nullptr, nullptr, "terrace-data");
-TERRACE_OPTION(pm_size, "The size of the region, such as 256MiB");
+TERRACE_TUNING(pm_size, tuned_pm_size, "The size of the region, such as 256MiB. It can grow");
 TERRACE_OPTION(pm_path, "The file of the region, if it is not in the directory");
 TERRACE_OPTION(mode, "How the region is made durable: file, dax or emulated");
 static MYSQL_SYSVAR_STR(index, memory_index, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
@@ -30,8 +37,14 @@ TERRACE_OPTION(memory, "The limit of all memory, or none");
 TERRACE_OPTION(level1_size, "The size of level 1, or none for the default");
 TERRACE_OPTION(compression, "none, lz4 or zstd; or two of them, for level 1 and the deeper ones");
 TERRACE_OPTION(direct_io, "on, off, or none for the default");
-TERRACE_OPTION(threads, "How many threads the background has");
-TERRACE_OPTION(bytes_per_second, "How many bytes a second compactions may write; 0 for no bound");
+TERRACE_OPTION(object_store, "The URL of the object store for tables with TERRACE_TIER=OBJECT");
+TERRACE_OPTION(object_cache, "The size of what is kept here of objects");
+TERRACE_TUNING(threads, tuned_threads, "How many threads the background has");
+TERRACE_TUNING(bytes_per_second, tuned_bytes_per_second,
+               "How many bytes a second compactions may write; 0 for no bound");
+static MYSQL_SYSVAR_STR(backup, last_backup, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC,
+                        "Adds a backup to the set in a directory of the server, when it is set",
+                        check_backup, set_backup, nullptr);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                           "How many seconds a statement waits for a row that another transaction "
@@ -56,16 +69,30 @@ ulonglong session_lock_limit(THD *thd) { return THDVAR(thd, lock_limit); }
 ulong session_escalation(THD *thd) { return THDVAR(thd, escalation); }
 
 static struct st_mysql_sys_var *variables[] = {
-  MYSQL_SYSVAR(data_dir),    MYSQL_SYSVAR(pm_size),           MYSQL_SYSVAR(pm_path),
-  MYSQL_SYSVAR(mode),        MYSQL_SYSVAR(index),             MYSQL_SYSVAR(cache_size),
-  MYSQL_SYSVAR(memory),      MYSQL_SYSVAR(level1_size),       MYSQL_SYSVAR(compression),
-  MYSQL_SYSVAR(direct_io),   MYSQL_SYSVAR(threads),           MYSQL_SYSVAR(bytes_per_second),
-  MYSQL_SYSVAR(lock_limit),  MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(relaxed_durability),
-  MYSQL_SYSVAR(escalation),  nullptr};
+  MYSQL_SYSVAR(data_dir),
+  MYSQL_SYSVAR(pm_size),
+  MYSQL_SYSVAR(pm_path),
+  MYSQL_SYSVAR(mode),
+  MYSQL_SYSVAR(index),
+  MYSQL_SYSVAR(cache_size),
+  MYSQL_SYSVAR(memory),
+  MYSQL_SYSVAR(level1_size),
+  MYSQL_SYSVAR(compression),
+  MYSQL_SYSVAR(direct_io),
+  MYSQL_SYSVAR(object_store),
+  MYSQL_SYSVAR(object_cache),
+  MYSQL_SYSVAR(threads),
+  MYSQL_SYSVAR(bytes_per_second),
+  MYSQL_SYSVAR(backup),
+  MYSQL_SYSVAR(lock_limit),
+  MYSQL_SYSVAR(lock_wait_timeout),
+  MYSQL_SYSVAR(relaxed_durability),
+  MYSQL_SYSVAR(escalation),
+  nullptr};
 
 static bool set_options(terrace_options *options, Failure *failure)
 {
-  const char *of_all[][2] = {{"pm_size", pm_size},
+  const char *of_all[][2] = {{"pm_size", tuned_pm_size},
                              {"pm_path", pm_path},
                              {"mode", mode},
                              {"index", memory_index},
@@ -74,8 +101,10 @@ static bool set_options(terrace_options *options, Failure *failure)
                              {"level1_size", level1_size},
                              {"compression", compression},
                              {"direct_io", direct_io},
-                             {"threads", threads},
-                             {"bytes_per_second", bytes_per_second}};
+                             {"object_store", object_store},
+                             {"object_cache", object_cache},
+                             {"threads", tuned_threads},
+                             {"bytes_per_second", tuned_bytes_per_second}};
   for (auto &option : of_all)
     if (option[1] && terrace_options_set(options, option[0], option[1], failure->out()))
       return false;
@@ -111,6 +140,7 @@ static int start(void *place)
   terrace_hton->create = create_handler;
   terrace_hton->flags = HTON_NO_FLAGS;
   terrace_hton->tablefile_extensions = no_extensions;
+  terrace_hton->table_options = table_attributes;
   terrace_hton->show_status = show_engine_status;
   terrace_hton->check_version = check_version;
   set_transaction_functions(terrace_hton);
@@ -165,5 +195,11 @@ maria_declare_plugin(terrace){
   TERRACE_SCHEMA_TABLE("TERRACE_TABLES", "Records and bytes of tables", start_tables_table),
   TERRACE_SCHEMA_TABLE("TERRACE_TRANSACTIONS", "Open transactions, and what they wait for",
                        start_transactions_table),
-  TERRACE_SCHEMA_TABLE("TERRACE_STATISTICS", "Numbers of the database", start_statistics_table)
+  TERRACE_SCHEMA_TABLE("TERRACE_STATISTICS", "Numbers of the database", start_statistics_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_LEVELS", "Levels of tables on disk", start_levels_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_REGION", "The region, and the pace of writers",
+                       start_region_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_COMPACTIONS", "Drains, compactions and other background jobs",
+                       start_compactions_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_MEMORY", "What is held in memory", start_memory_table)
 maria_declare_plugin_end;

@@ -208,7 +208,8 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
     return error;
   if (*is_there && keyread_enabled() && codec(active_index).has_virtual)
     compute_virtual();
-  const bool may_differ = row_lock != LOCK_NONE || trx()->has_written();
+  const bool may_differ =
+    row_lock != LOCK_NONE || trx()->has_written() || open_table->expires();
   if (!*is_there)
     return may_differ ? 0 : HA_ERR_CRASHED;
   int error = 0;

@@ -52,6 +52,9 @@ static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
   for (size_t i = 0; i < terrace_strings_len(names) && !error; i++)
   {
     const char *name = terrace_strings_at(names, i);
+    // What the engine keeps for itself is no table of the server.
+    if (!strncmp(name, "#terrace/", 9))
+      continue;
     terrace_table *table = terrace_database_existing_table(terrace_db, name, failure.out());
     terrace_table_statistics of_table;
     // A table may be dropped meanwhile.

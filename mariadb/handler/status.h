@@ -17,6 +17,10 @@ extern st_mysql_show_var engine_status_variables[];
 int start_tables_table(void *schema);
 int start_transactions_table(void *schema);
 int start_statistics_table(void *schema);
+int start_levels_table(void *schema);
+int start_region_table(void *schema);
+int start_compactions_table(void *schema);
+int start_memory_table(void *schema);
 extern st_mysql_information_schema engine_schema;
 
 #endif

@@ -16,11 +16,10 @@ Bytes ha_terrace::row_key(const uchar *record) const
   return key;
 }
 
-bool ha_terrace::entry_key(uint index, const uchar *record, const Bytes &of_row,
-                           Bytes *entry) const
+bool ha_terrace::entry_of(const Key_codec &of_index, const uchar *record, const Bytes &of_row,
+                          Bytes *entry)
 {
-  const Key_codec &of_index = codec(index);
-  bool has_null = of_index.from_record(entry, record);
+  const bool has_null = of_index.from_record(entry, record);
   if (of_index.unique && !has_null)
     return true;
   entry->append(of_row, 1, Bytes::npos);
@@ -143,7 +142,7 @@ int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
   {
     Bytes chunk;
     if (int error = get(chunk_key(key, i), &chunk, row_lock))
-      return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_CRASHED : error;
+      return error == HA_ERR_KEY_NOT_FOUND && !open_table->expires() ? HA_ERR_CRASHED : error;
     whole.append(chunk);
   }
   value->swap(whole);
@@ -247,6 +246,8 @@ int ha_terrace::write_row(const uchar *record)
   for (uint i = 0; i < table_share->keys && !error; i++)
     if (i != table_share->primary_key)
       error = put_entry(i, record, key);
+  if (!error)
+    error = change_built_entries(nullptr, record, Bytes(), key);
   if (error)
     return error;
   row = key;
@@ -259,7 +260,8 @@ int ha_terrace::change_entry(uint index, const uchar *old_record, const uchar *n
   Bytes old_entry, new_entry;
   entry_key(index, old_record, old_row, &old_entry);
   entry_key(index, new_record, new_row, &new_entry);
-  if (old_entry == new_entry && old_row == new_row)
+  // Where rows expire an entry is written again, so that it expires with its row.
+  if (old_entry == new_entry && old_row == new_row && !open_table->expires())
     return 0;
   int error = 0;
   if (old_entry != new_entry)
@@ -291,6 +293,8 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   for (uint i = 0; i < table_share->keys && !error; i++)
     if (i != table_share->primary_key)
       error = change_entry(i, old_record, new_record, old_key, new_key);
+  if (!error)
+    error = change_built_entries(old_record, new_record, old_key, new_key);
   if (error)
     return error;
   row = new_key;
@@ -310,7 +314,7 @@ int ha_terrace::delete_row(const uchar *record)
   for (uint i = 0; i < table_share->keys && !error; i++)
     if (i != table_share->primary_key)
       error = remove_entry(i, record, key);
-  return error;
+  return error ? error : change_built_entries(record, nullptr, key, Bytes());
 }
 
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,

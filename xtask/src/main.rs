@@ -7,10 +7,10 @@ mod c;
 mod check;
 mod checkers;
 mod dax;
+mod elsewhere;
 mod first_put;
 mod fuzz;
 mod house;
-mod macos;
 mod mariadb;
 mod measure_build;
 mod media;
@@ -45,7 +45,7 @@ usage: cargo xtask check            run every check, and list at the end what fa
                                     build of the command, where its path is given
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask media            shut down, fill and fail real file systems (root only)
-       cargo xtask object           try the object store's client on an S3 server of this machine
+       cargo xtask object [--long]  try the object store's client on S3 servers of this machine
        cargo xtask fuzz [--minutes N] [TARGET]
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
@@ -81,7 +81,8 @@ fn main() -> ExitCode {
         ["first-put", program] => first_put::run(&root(), Some(program)),
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
-        ["object"] => object::run(&root()),
+        ["object"] => object::run(&root(), false),
+        ["object", "--long"] => object::run(&root(), true),
         ["corpora"] => fuzz::corpora(&root()),
         ["header"] => c::header(&root()),
         ["python", rest @ ..] => python::run(&root(), rest),

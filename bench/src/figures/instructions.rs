@@ -1,11 +1,13 @@
 //! `instructions`: what a hit, a put and a row of a range cost in instructions, counted by
-//! callgrind on the calling thread. Unlike times they hardly scatter, so `compare` sees small
-//! changes.
+//! callgrind on the calling thread, and on those of shards. Unlike times they hardly scatter, so
+//! `compare` sees small changes.
+
+mod batches;
 
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
@@ -32,6 +34,8 @@ enum Which {
     Get,
     Put,
     Scan,
+    /// Look-ups that a level answers, one way or the other.
+    OnDisk(batches::Way),
 }
 
 /// One path of one system.
@@ -64,6 +68,14 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             report.add(case, &system.name(), "count", one, "instructions");
         }
     }
+    for (case, way) in batches::WAYS {
+        let (system, name) = (System::disk(Kind::Terrace), System::disk(Kind::Terrace).name());
+        if settings.wants(case, &name) {
+            let operations = if settings.quick { 2 * batches::BATCH } else { 40 * batches::BATCH };
+            let count = count(settings, &Cell { system, path: Which::OnDisk(way), operations })?;
+            report.add(case, &name, "count", count as f64 / operations as f64, "instructions");
+        }
+    }
     Ok(())
 }
 
@@ -71,8 +83,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
 fn count(settings: &Settings, cell: &Cell) -> Result<u64> {
     let out = settings.dir.join("callgrind");
     let out_file = format!("--callgrind-out-file={}", out.display());
-    let tool =
-        ["valgrind", "--tool=callgrind", "-q", "--toggle-collect=*counted_operations*", &out_file];
+    let (own, shards) = ("--toggle-collect=*counted_operations*", batches::TOGGLE);
+    let tool = ["valgrind", "--tool=callgrind", "-q", own, shards, &out_file];
     isolated::run_under(&tool, settings, FIGURE, cell)?;
     let text = std::fs::read_to_string(&out).context("callgrind wrote nothing")?;
     total(&text).context("callgrind's file has no totals")
@@ -86,6 +98,9 @@ fn total(text: &str) -> Option<u64> {
 /// In the process that callgrind watches.
 pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let cell: Cell = isolated::read(text)?;
+    if let Which::OnDisk(way) = cell.path {
+        return batches::Loaded::new(dir, way)?.look_up(way, cell.operations);
+    }
     let home = cell.system.home(dir)?;
     let store = cell.system.open(&home, MEMORY, report)?;
     let values = Values::new(100);
@@ -106,6 +121,7 @@ fn counted_operations(store: &dyn Store, values: &Values, cell: &Cell) -> Result
             Which::Get => ensure!(store.get(&key)?.is_some(), "a key is missing"),
             Which::Put => store.put(&key, values.draw(&mut random), false)?,
             Which::Scan => ensure!(store.scan(&key, ROWS as usize)? > 0, "an empty range"),
+            Which::OnDisk(_) => bail!("no store does this"),
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ pub(crate) mod growth;
 pub(crate) mod instructions;
 pub(crate) mod level0;
 pub(crate) mod memtable;
+pub(crate) mod object;
 pub(crate) mod ods;
 mod ods_threads;
 pub(crate) mod pm_budget;

@@ -1,10 +1,13 @@
 //! `read-path`: look-ups and ranges that memory answers, each step of the read path added to the
-//! one before. The first is the path of versions 1 to 3, kept for this figure: a hash and a lock lead
-//! to a block. Ranges find blocks by swips in every step. 32 tables, keys of 16 bytes, values of 8, all on disk in one level of uncompressed
-//! blocks, and in the cache after a first pass.
+//! one before. The first is the path of versions 1 to 3, kept for this figure: a hash and a lock
+//! lead to a block. Ranges find blocks by swips in every step. 32 tables, keys of 16 bytes, values of
+//! 8, all on disk in one level of uncompressed blocks, and in the cache after a first pass.
+
+mod per_core;
 
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -74,7 +77,7 @@ fn steps() -> Vec<Step> {
 struct Loaded {
     tables: Vec<Table>,
     records: u64,
-    _db: Database,
+    db: Database,
 }
 
 /// The key of a record: its number, scattered, so that keys are in no order of numbers.
@@ -109,7 +112,7 @@ impl Loaded {
         for table in &tables {
             ensure!(db.compact_range(table, ..)?.is_finished, "a compaction did not finish");
         }
-        let loaded = Loaded { tables, records, _db: db };
+        let loaded = Loaded { tables, records, db };
         loaded.warm()?;
         Ok(loaded)
     }
@@ -162,7 +165,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let records = settings.load.records.unwrap_or(settings.pick(64_000, 1_600_000, 6_400_000));
     let own = Duration::from_millis(settings.pick(200, 1000, 5000));
     let (time, threads) = (settings.load.time(own), settings.load.threads);
-    let threads = threads.map_or(vec![1, 2], |threads| vec![threads]);
+    let threads = threads.map_or_else(thread_counts, |threads| vec![threads]);
     let load = |name: &str, restarts, huge_pages| {
         use_restarts(restarts);
         use_huge_pages(huge_pages);
@@ -188,11 +191,24 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
                 run(settings, report, (loaded, &step), (threads, time))?;
             }
         }
+        // As the last step, with the best search.
+        for &threads in &threads {
+            per_core::run(settings, report, &huge, (threads, time))?;
+        }
     }
     use_hashes(false);
     use_restarts(false);
     use_search("");
     Ok(())
+}
+
+/// One thread, two, and doubled from there up to as many as there are processors.
+fn thread_counts() -> Vec<u64> {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let doubled = std::iter::successors(Some(1), |count| Some(2 * count));
+    let mut counts: Vec<u64> = doubled.take_while(|count| *count < cores.max(2)).collect();
+    counts.push(cores.max(2));
+    counts
 }
 
 fn run(
@@ -219,18 +235,27 @@ fn run(
 
 /// Nanoseconds of one thread for each of what `one` counts, with so many threads at it.
 fn nanos_each(seed: u64, threads: u64, time: Duration, one: One<'_>) -> Result<f64> {
-    let (done, began) = (AtomicBool::new(false), Instant::now());
-    let counts = std::thread::scope(|scope| {
-        let work = |thread: u64| -> Result<u64> {
-            let (mut random, mut count) = (Random::new(seed + thread), 0);
-            while !done.load(Ordering::Relaxed) {
-                for _ in 0..64 {
-                    count += black_box(one(&mut random)?);
-                }
+    timed(threads, time, |thread, done| {
+        let (mut random, mut count) = (Random::new(seed + thread), 0);
+        while !done.load(Ordering::Relaxed) {
+            for _ in 0..64 {
+                count += black_box(one(&mut random)?);
             }
-            Ok(count)
-        };
-        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
+        }
+        Ok(count)
+    })
+}
+
+/// Nanoseconds of one thread for each of what `work` counts on its thread until it is done.
+fn timed(
+    threads: u64,
+    time: Duration,
+    work: impl Fn(u64, &Arc<AtomicBool>) -> Result<u64> + Sync,
+) -> Result<f64> {
+    let (done, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
+    let counts = std::thread::scope(|scope| {
+        let (work, done) = (&work, &done);
+        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n, done))).collect();
         // A thread that ends wakes this one too.
         while let Some(rest) = time.checked_sub(began.elapsed()).filter(|rest| !rest.is_zero()) {
             std::thread::park_timeout(rest);

@@ -28,6 +28,21 @@ pub(crate) trait Store: Send + Sync {
     /// survive the process, and the settings say where it does not.
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()>;
 
+    /// Looks several keys up together; how many are there.
+    fn get_many(&self, keys: &[[u8; 8]]) -> Result<usize> {
+        let mut found = 0;
+        for key in keys {
+            found += usize::from(self.get(key)?.is_some());
+        }
+        Ok(found)
+    }
+
+    /// What it asked an object store for, and what lies where; none for a store without levels
+    /// that may lie there.
+    fn objects(&self) -> Option<ObjectUse> {
+        None
+    }
+
     /// Removes a key; it is to survive the process.
     fn delete(&self, _key: &[u8]) -> Result<()> {
         bail!("no figure deletes from this store")
@@ -74,6 +89,25 @@ pub(crate) trait Store: Send + Sync {
     /// next phase starts from rest.
     fn rest(&self) -> Result<()> {
         self.catch_up()
+    }
+}
+
+/// What a store asked an object store for since it was opened, and the bytes that lie where.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ObjectUse {
+    pub(crate) puts: u64,
+    pub(crate) gets: u64,
+    /// Looks and lists.
+    pub(crate) others: u64,
+    pub(crate) object_bytes: u64,
+    /// Of levels, on this machine.
+    pub(crate) volume_bytes: u64,
+}
+
+impl ObjectUse {
+    /// All requests but deletions, which cost nothing.
+    pub(crate) fn requests(&self) -> u64 {
+        self.puts + self.gets + self.others
     }
 }
 
@@ -127,6 +161,8 @@ pub(crate) enum Kind {
     TerraceShallow,
     /// The same, that writes anew all that a merge touches.
     TerraceAnew,
+    /// Terrace, its region in a file, with levels 2 and deeper in an object store 20 ms away.
+    TerraceObject,
     /// Terrace, its region on tmpfs, with level 0 in a matrix.
     TerraceMatrix,
     /// The same in a triangle.
@@ -178,6 +214,7 @@ impl Kind {
                 | Kind::TerraceDelayed
                 | Kind::TerraceShallow
                 | Kind::TerraceAnew
+                | Kind::TerraceObject
                 | Kind::TerraceMatrix
                 | Kind::TerraceTriangle
                 | Kind::TerraceMatrixFile
@@ -202,6 +239,7 @@ impl Kind {
             Kind::TerraceDelayed => "terrace-emu-300ns",
             Kind::TerraceShallow => "terrace-file-shallow",
             Kind::TerraceAnew => "terrace-file-shallow-anew",
+            Kind::TerraceObject => "terrace-object",
             Kind::TerraceMatrix => "terrace-matrix",
             Kind::TerraceTriangle => "terrace-triangle",
             Kind::TerraceMatrixFile => "terrace-file-matrix",

@@ -4,10 +4,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use terrace::{Database, Durability, Level0Container, Mode, Options, Range, Table, TableOptions};
+use terrace::{
+    Database, Durability, Level0Container, Mode, Options, Range, Table, TableOptions, Tier,
+};
 
-use super::{Jobs, Kind, Memory, Store};
+use super::{Jobs, Kind, Memory, ObjectUse, Store};
 use crate::latency::let_work;
+
+/// How far away the object store is, and the bytes a second of a connection to it.
+const DISTANCE: (Duration, u64) = (Duration::from_millis(20), 100_000_000);
 
 struct Terrace {
     table: Table,
@@ -64,6 +69,12 @@ pub(super) fn database(
         options = options.reuse(false);
         rest = "default compression, no reuse of extents and blocks";
     }
+    if kind == Kind::TerraceObject {
+        let bucket = format!("file://{}", dir.join("bucket").display());
+        options = options.object_store(bucket).object_store_distance(DISTANCE.0, DISTANCE.1);
+        rest = "default compression; the object store is a directory that is 20 ms away, with \
+                100 MB/s a connection";
+    }
     let settings = format!("{options:?}, {rest}; {limit} bytes of memory in all");
     Ok((options.open(dir.join("db"))?, region, settings))
 }
@@ -77,7 +88,11 @@ pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Sto
     };
     let table = match db.existing_table("t") {
         Ok(table) => table,
-        Err(_) => db.create_table("t", TableOptions::new().level0(level0))?,
+        Err(_) => {
+            let is_object = kind == Kind::TerraceObject;
+            let cold = if is_object { Tier::Object } else { Tier::Ssd };
+            db.create_table("t", TableOptions::new().level0(level0).cold(cold))?
+        }
     };
     let settings = format!("{settings}, level 0: {}", table.options().level0_container().name());
     Ok(Box::new(Terrace { table, db, settings, _region: region }))
@@ -91,7 +106,10 @@ impl Terrace {
             let_work(Duration::from_millis(100));
             let now = self.db.stats();
             let jobs = now.background.drains + now.background.compactions;
-            if jobs != before || now.disk.headroom_bytes > 0 {
+            let objects = now.objects.as_ref();
+            let follows = now.tables.iter().any(|table| table.misplaced_bytes > 0)
+                || objects.is_some_and(|objects| objects.deleting > 0);
+            if jobs != before || now.disk.headroom_bytes > 0 || follows {
                 (before, since) = (jobs, Instant::now());
             }
         }
@@ -111,6 +129,21 @@ impl Store for Terrace {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.table.get(key)?.map(|value| value.len()))
+    }
+
+    fn get_many(&self, keys: &[[u8; 8]]) -> Result<usize> {
+        Ok(self.table.multi_get(keys)?.iter().flatten().count())
+    }
+
+    fn objects(&self) -> Option<ObjectUse> {
+        let stats = self.db.stats();
+        let mut used = ObjectUse { volume_bytes: stats.disk.extent_bytes, ..ObjectUse::default() };
+        used.object_bytes = stats.tables.iter().map(|table| table.object_bytes).sum();
+        if let Some(asked) = stats.objects {
+            (used.puts, used.gets) = (asked.puts, asked.gets);
+            used.others = asked.heads + asked.lists;
+        }
+        Some(used)
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
@@ -136,7 +169,8 @@ impl Store for Terrace {
         let (background, disk, pm) = (&stats.background, &stats.disk, &stats.pm);
         // Level 0 gets what commits write, and what the background copies within the region.
         let region = stats.persistence.iter().map(|purpose| purpose.bytes).sum();
-        let deeper = disk.written_bytes.saturating_sub(background.drained_bytes);
+        let sent = stats.objects.as_ref().map_or(0, |objects| objects.sent_bytes);
+        let deeper = (disk.written_bytes + sent).saturating_sub(background.drained_bytes);
         let levels = stats.tables.iter().map(|table| table.levels.iter());
         let depth = levels.map(|levels| levels.filter(|level| level.extents > 0).count());
         let has_rows = background.row_tables > 0;

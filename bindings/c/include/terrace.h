@@ -788,8 +788,9 @@ struct terrace_table_options *terrace_table_options_new(void);
 /**
  * Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
  * "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the
- * name of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of
- * so many bytes and more lie apart from their keys.
+ * name of one, or "none"), compression (such as "zstd", "lz4,zstd" for level 1 and deeper ones, or
+ * "database"), level0 (global-index, matrix or triangle). With large_values, values of so many
+ * bytes and more lie apart from their keys.
  *
  * Every database knows these merge operators: "counter" adds 64-bit integers in two's complement,
  * big-endian. "append" appends. "max" keeps the greater, in the order of bytes. "set_union" unites

@@ -59,8 +59,9 @@ pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
 
 /// Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
 /// "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the
-/// name of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of
-/// so many bytes and more lie apart from their keys.
+/// name of one, or "none"), compression (such as "zstd", "lz4,zstd" for level 1 and deeper ones, or
+/// "database"), level0 (global-index, matrix or triangle). With large_values, values of so many
+/// bytes and more lie apart from their keys.
 ///
 /// Every database knows these merge operators: "counter" adds 64-bit integers in two's complement,
 /// big-endian. "append" appends. "max" keeps the greater, in the order of bytes. "set_union" unites
@@ -104,6 +105,12 @@ fn value_of(options: &terrace::TableOptions, name: &str) -> Result<String> {
         "large_values" => Ok(or_none(options.large_values_from().map(|from| from.to_string()))),
         "cold" => Ok(options.cold_tier().as_str().into()),
         "merge_operator" => Ok(or_none(options.merge_operator_name().map(str::to_owned))),
+        "compression" => {
+            let both = |(level1, deeper): (terrace::Compression, terrace::Compression)| {
+                format!("{},{}", level1.name(), deeper.name())
+            };
+            Ok(options.compressions().map_or("database".into(), both))
+        }
         "level0" => Ok(options.level0_container().name().into()),
         other => {
             let names: Vec<&str> = terrace::TableOptions::names().map(|(name, _)| name).collect();
@@ -173,7 +180,9 @@ mod tests {
             assert_eq!(options, default, "{name}: {text}");
         }
         let mut options = terrace::TableOptions::new();
-        for (name, value) in [("ttl", "604800000ms"), ("large_values", "4096")] {
+        for (name, value) in
+            [("ttl", "604800000ms"), ("large_values", "4096"), ("compression", "lz4,none")]
+        {
             options.set(name, value).unwrap();
             assert_eq!(value_of(&options, name).unwrap(), value);
         }

@@ -107,6 +107,9 @@ impl Table {
         all.set_item("large_values", options.large_values_from())?;
         all.set_item("cold", options.cold_tier().as_str())?;
         all.set_item("merge_operator", options.merge_operator_name())?;
+        let both = options.compressions();
+        let both = both.map(|(level1, deeper)| format!("{},{}", level1.name(), deeper.name()));
+        all.set_item("compression", both.unwrap_or_else(|| "database".into()))?;
         all.set_item("level0", options.level0_container().name())?;
         Ok(all)
     }

@@ -2,7 +2,6 @@
 //! commit that returned, until it is no more.
 
 use std::fs::File;
-use std::os::fd::AsFd;
 use std::thread;
 
 use terrace::Database;
@@ -27,11 +26,7 @@ pub(crate) fn run(arguments: &TourChildArguments) -> Result<Outcome, Failure> {
     let records = records(&database, &arguments.source)?;
     let tables = Tables::open(&database)?;
     // Standard output as a file, so that a line is one call and never waits in a buffer.
-    let pipe = std::io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .map(File::from)
-        .map_err(|error| Failure::io("use the pipe", &error))?;
+    let pipe = pipe().map_err(|error| Failure::io("use the pipe", &error))?;
     let worker = Worker { database, tables, records, pipe };
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -40,6 +35,18 @@ pub(crate) fn run(arguments: &TourChildArguments) -> Result<Outcome, Failure> {
         }
     });
     Ok(Outcome::Good)
+}
+
+fn pipe() -> std::io::Result<File> {
+    #[cfg(unix)]
+    use std::os::fd::AsFd;
+    #[cfg(windows)]
+    use std::os::windows::io::AsHandle;
+    #[cfg(unix)]
+    let pipe = std::io::stdout().as_fd().try_clone_to_owned();
+    #[cfg(windows)]
+    let pipe = std::io::stdout().as_handle().try_clone_to_owned();
+    pipe.map(File::from)
 }
 
 /// Records of the source, as many as are handy.

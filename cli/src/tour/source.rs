@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::BufRead;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::UNIX_EPOCH;
 
 use crate::failure::Failure;
 use crate::import;
@@ -14,7 +13,10 @@ use crate::import;
 /// Fewer records are a poor demonstration; the next source is asked.
 const ENOUGH: usize = 1_000;
 
-/// Files looked at below `/usr`.
+/// Where every system has many files.
+const FOLDER: &str = if cfg!(windows) { r"C:\Windows" } else { "/usr" };
+
+/// Files looked at below it.
 const MOST_FILES: usize = 100_000;
 
 /// Larger records are left out: they would not fit in a zone of the tour's small region.
@@ -52,7 +54,7 @@ pub(crate) fn find(input: Option<&Path>) -> Result<Source, Failure> {
 
 fn of_this_system() -> Source {
     let mut best = of_apt();
-    for other in [of_dpkg, of_usr] {
+    for other in [of_dpkg, of_files] {
         if best.records.len() > ENOUGH {
             break;
         }
@@ -124,9 +126,9 @@ fn field<'a>(stanza: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         .map(<[u8]>::trim_ascii)
 }
 
-fn of_usr() -> Source {
+fn of_files() -> Source {
     let mut records = Vec::new();
-    let mut folders = vec![PathBuf::from("/usr")];
+    let mut folders = vec![PathBuf::from(FOLDER)];
     while let Some(folder) = folders.pop() {
         // What cannot be read is left out.
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -134,15 +136,25 @@ fn of_usr() -> Source {
             if data.is_dir() {
                 folders.push(entry.path());
             }
-            let (size, mode, mtime) = (data.size(), data.mode(), data.mtime());
-            let value = format!(r#"{{"size":{size},"mode":"{mode:o}","mtime":{mtime}}}"#);
-            records.push((entry.path().as_os_str().as_bytes().to_vec(), value.into_bytes()));
+            let key = entry.path().into_os_string().into_encoded_bytes();
+            records.push((key, described(&data).into_bytes()));
         }
         if records.len() >= MOST_FILES {
             break;
         }
     }
-    Source { table: "files", from: "the files under /usr".to_owned(), records }
+    Source { table: "files", from: format!("the files under {FOLDER}"), records }
+}
+
+/// What a file system knows of a file.
+fn described(data: &fs::Metadata) -> String {
+    #[cfg(unix)]
+    let mode = std::os::unix::fs::MetadataExt::mode(data);
+    #[cfg(windows)]
+    let mode = std::os::windows::fs::MetadataExt::file_attributes(data);
+    let since = data.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    let (size, mtime) = (data.len(), since.unwrap_or_default().as_secs());
+    format!(r#"{{"size":{size},"mode":"{mode:o}","mtime":{mtime}}}"#)
 }
 
 fn of_file(path: &Path) -> Result<Source, Failure> {

@@ -21,7 +21,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::os::sync::Mutex;
 use crate::tier::FreeMap;
@@ -60,8 +59,8 @@ pub(crate) struct Arena {
     space: Mutex<Space>,
 }
 
-// SAFETY: the memory is the arena's own until it is dropped. Its pieces are disjoint, written before
-// they are shared, and only read after that (invariants 1 and 2).
+// SAFETY: the memory is the arena's own until it is dropped. Its pieces are disjoint, written
+// before they are shared, and only read after that (invariants 1 and 2).
 unsafe impl Send for Arena {}
 // SAFETY: as above; all else is behind the mutex.
 unsafe impl Sync for Arena {}
@@ -112,8 +111,8 @@ impl Piece {
 
 impl AsRef<[u8]> for Piece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the range is this piece's alone (invariant 1), within the mapping, and was written
-        // before the piece was shared (invariant 2). The arena outlives the piece.
+        // SAFETY: the range is this piece's alone (invariant 1), within the mapping, and was
+        // written before the piece was shared (invariant 2). The arena outlives the piece.
         unsafe { std::slice::from_raw_parts(self.arena.address(self.at), self.len) }
     }
 }
@@ -137,13 +136,67 @@ impl Arena {
     }
 }
 
-/// Whether memory can be mapped and given back as it is done here.
-fn is_there() -> bool {
+/// Whether values may lie in an arena.
+fn is_allowed() -> bool {
     #[cfg(feature = "bench")]
     if REFUSED.load(std::sync::atomic::Ordering::Relaxed) {
         return false;
     }
-    cfg!(target_os = "linux") && !cfg!(miri)
+    true
+}
+
+/// The calls of the system. What is only advice may fail: everything works without it.
+#[cfg(all(target_os = "linux", not(miri)))]
+mod memory {
+    use std::ptr::{NonNull, null_mut};
+
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+    /// New memory of zeros, which takes none until it is touched.
+    pub(super) fn map(len: usize) -> Option<NonNull<u8>> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, which replaces none.
+        let start = unsafe { mmap_anonymous(null_mut(), len, access, flags) };
+        NonNull::new(start.ok()?.cast())
+    }
+
+    // SAFETY: the caller names a range of a mapping of its own.
+    pub(super) unsafe fn ask_for_huge_pages(at: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise; the bytes stay as they are.
+        unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxHugepage) }.ok();
+    }
+
+    // SAFETY: the caller names whole pages of its own, which no thread reads before it writes them.
+    pub(super) unsafe fn give_back(at: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise; the bytes become zeros.
+        unsafe { madvise(at.as_ptr().cast(), len, Advice::LinuxDontNeed) }.ok();
+    }
+
+    // SAFETY: the caller names a whole mapping, which nothing refers to any more.
+    pub(super) unsafe fn unmap(at: NonNull<u8>, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { munmap(at.as_ptr().cast(), len) }.ok();
+    }
+}
+
+/// Elsewhere values lie on the heap.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod memory {
+    use std::ptr::NonNull;
+
+    pub(super) fn map(_len: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    // SAFETY: it does nothing.
+    pub(super) unsafe fn ask_for_huge_pages(_at: NonNull<u8>, _len: usize) {}
+
+    // SAFETY: it does nothing.
+    pub(super) unsafe fn give_back(_at: NonNull<u8>, _len: usize) {}
+
+    // SAFETY: it does nothing.
+    pub(super) unsafe fn unmap(_at: NonNull<u8>, _len: usize) {}
 }
 
 impl Arena {
@@ -152,22 +205,14 @@ impl Arena {
     pub(super) fn new(most: u64) -> Option<Arc<Arena>> {
         let room = usize::try_from(most.checked_add(most / SPARE)?).ok()?;
         let room = Some(room.checked_next_multiple_of(HUGE)?);
-        let room = room.filter(|_| most > LEAST && is_there())?;
-        let (len, access) = (room.checked_add(HUGE)?, ProtFlags::READ | ProtFlags::WRITE);
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, which replaces none.
-        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, flags) };
-        let start = NonNull::new(start.ok()?.cast::<u8>())?;
+        let room = room.filter(|_| most > LEAST && is_allowed())?;
+        let len = room.checked_add(HUGE)?;
+        let start = memory::map(len)?;
         let skipped = start.as_ptr().addr().next_multiple_of(HUGE) - start.as_ptr().addr();
         // SAFETY: less than a huge page is skipped, and one more was mapped.
         let base = unsafe { start.add(skipped) };
-        // Without huge pages everything works too.
-        #[cfg(target_os = "linux")]
         // SAFETY: the range lies in the mapping, which nothing uses yet.
-        unsafe {
-            let at = base.as_ptr().cast();
-            rustix::mm::madvise(at, room, rustix::mm::Advice::LinuxHugepage).ok();
-        }
+        unsafe { memory::ask_for_huge_pages(base, room) };
         let space = Space {
             free: FreeMap::default(),
             holes: FreeMap::default(),
@@ -188,8 +233,8 @@ impl Arena {
         let at = if granules > 0 { self.space.lock().take(granules)? } else { return None };
         let piece = Piece { arena: Arc::clone(self), at, len: bytes.len() };
         let to = self.address(at);
-        // SAFETY: the range was taken just now and is this call's alone (invariants 1 and 2), and it
-        // has as many bytes at least.
+        // SAFETY: the range was taken just now and is this call's alone (invariants 1 and 2), and
+        // it has as many bytes at least.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         Some(Bytes::from_owner(piece))
     }
@@ -224,14 +269,9 @@ impl Arena {
         if from >= to {
             return;
         }
-        #[cfg(target_os = "linux")]
         // SAFETY: whole pages of a range that is in no piece and in no map, so that no thread has a
-        // way to it. They read as zeros after that.
-        unsafe {
-            let at = self.base.as_ptr().add(from).cast();
-            // If the system refuses, the memory stays: this costs memory and breaks nothing.
-            rustix::mm::madvise(at, to - from, rustix::mm::Advice::LinuxDontNeed).ok();
-        }
+        // way to it.
+        unsafe { memory::give_back(self.base.add(from), to - from) };
     }
 }
 
@@ -239,7 +279,7 @@ impl Drop for Arena {
     fn drop(&mut self) {
         let (start, len) = self.mapped;
         // SAFETY: each piece holds the arena, so none is left, and nothing else refers to it.
-        unsafe { rustix::mm::munmap(start.as_ptr().cast(), len) }.ok();
+        unsafe { memory::unmap(start, len) };
     }
 }
 

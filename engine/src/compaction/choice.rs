@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::claimed::ClaimedKeys;
 use super::shape::Shape;
 use crate::extent::{Described, Extent};
 use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
@@ -25,8 +26,11 @@ pub(crate) struct Situation<'a> {
     pub(crate) readers: &'a [Lsn],
     /// Whether no writer has written for a while.
     pub(crate) rests: bool,
-    /// Keys that other jobs of the same table read or write, in any level.
-    pub(crate) busy: &'a [KeyInterval],
+    /// What other jobs of the same table read or write.
+    pub(crate) busy: &'a [ClaimedKeys],
+    /// So many sublevels, from the uppermost on, stay out of compactions to level 2. Drains go on
+    /// in them however long such a compaction takes.
+    pub(crate) spared: u8,
     /// What is looked for.
     pub(crate) work: Work,
 }
@@ -93,12 +97,27 @@ impl<E: Described> Choice<E> {
         }
     }
 
+    /// What it works on: its keys, in the levels from its first input's to its output's.
+    pub(crate) fn claimed(&self) -> ClaimedKeys {
+        let top = match self {
+            Choice::Move { from, .. } => Some(*from),
+            Choice::Merge { inputs, .. } => inputs.iter().map(|(n, _)| *n).min(),
+        };
+        ClaimedKeys::new(self.interval(), (top.unwrap_or(self.to()), self.to()))
+    }
+
+    /// Whether range tombstones come into it, which may hide extents of deeper levels.
+    pub(crate) fn may_hide(&self) -> bool {
+        self.inputs().any(|extent| extent.meta().tombstones > 0)
+    }
+
     /// This choice, or a merge that rewrites the extent: where the level has another compression or
     /// another tier.
     pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
         let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);
-        if shape.compression_of(from) == shape.compression_of(to) && stays {
+        let same = shape.compression_of(from, options) == shape.compression_of(to, options);
+        if same && stays {
             return Choice::Move { table, from, to, extent };
         }
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
@@ -260,8 +279,8 @@ pub(super) fn hides_nothing<E: Described>(version: &Version<E>, level: u8, exten
     (level + 1..=MAX_LEVELS).all(|deeper| version.overlapping(deeper, &keys).is_empty())
 }
 
-/// Whether no other job works on any of its keys.
+/// Whether no other job works on any of its keys in its levels, and it spares what it has to.
 pub(super) fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
-    let interval = choice.interval();
-    !now.busy.iter().any(|busy| busy.overlaps(&interval))
+    let claimed = choice.claimed();
+    claimed.spares(now.spared) && !now.busy.iter().any(|busy| busy.meets(&claimed))
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use crate::compaction::Shape;
 use crate::compaction::choice::bytes;
+use crate::compaction::claimed::{ClaimedKeys, is_claimed};
 use crate::compaction::edges::{best_end, cuts};
 use crate::compaction::execute::Done;
 use crate::compaction::merge::{Side, merge_to_level};
@@ -173,21 +174,22 @@ impl DrainPlan {
         DrainPlan { column, sublevel, inputs, reach, level0_bytes: 0, run_bytes: 0 }
     }
 
-    fn meets(&self, busy: &[KeyInterval]) -> bool {
-        busy.iter().any(|busy| busy.overlaps(&self.reach))
+    fn meets(&self, busy: &[ClaimedKeys]) -> bool {
+        is_claimed(busy, self.sublevel, &self.reach)
     }
 
-    /// The part of it that leaves `busy` keys alone: as it is, or cut off where they begin. `again`
-    /// plans a shorter column.
+    /// The part of it that leaves what is `busy` alone: as it is, or cut off where that begins.
+    /// `again` plans a shorter column.
     fn cut_before(
         mut self,
-        busy: &[KeyInterval],
+        busy: &[ClaimedKeys],
         again: impl Fn(Column) -> DrainPlan,
     ) -> Option<DrainPlan> {
-        while let Some(claim) = busy.iter().find(|busy| busy.overlaps(&self.reach)) {
-            let cut = Some(claim.start.clone());
+        while let Some(claim) = busy.iter().find(|busy| busy.has(self.sublevel, &self.reach)) {
+            let start = &claim.keys.start;
+            let cut = Some(start.clone());
             // What an extent has on both sides of the cut keeps the column as it was.
-            if claim.start <= self.column.interval.start || self.column.interval.end == cut {
+            if *start <= self.column.interval.start || self.column.interval.end == cut {
                 return None;
             }
             let interval = KeyInterval { start: self.column.interval.start, end: cut };
@@ -208,7 +210,7 @@ pub(crate) fn plan_drain(
     (from, upto): (&[u8], Lsn),
     budget: ColumnBudget,
     shape: &Shape,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Result<NextDrain> {
     let Some(column) = choose_column(view, from, upto, budget, shape)? else {
         return Ok(NextDrain::RoundOver);
@@ -228,7 +230,7 @@ pub(crate) fn plan_keys(
     view: &View,
     (interval, upto): (KeyInterval, Lsn),
     shape: &Shape,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Result<Option<DrainPlan>> {
     let sublevel = sublevel_for(&view.version, &interval, shape);
     plan_column(view, bounded(view, interval, (upto, sublevel)), shape, busy)
@@ -238,7 +240,7 @@ fn plan_column(
     view: &View,
     column: Column,
     shape: &Shape,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Result<Option<DrainPlan>> {
     let version = &view.version;
     let mut plan = DrainPlan::of(version, column, shape);
@@ -260,17 +262,17 @@ fn beside_claims(
     view: &View,
     plan: DrainPlan,
     shape: &Shape,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Option<DrainPlan> {
     let shape = Shape { little_bytes: 0, ..*shape };
     let again = |column| DrainPlan::of(&view.version, column, &shape);
     let plan = again(plan.column);
-    let Column { interval, upto } = &plan.column;
-    let has_ranges = !view.level0.tombstones_in(interval, *upto, &view.version.drained).is_empty();
-    if !has_ranges && plan.inputs.is_empty() {
+    if plan.inputs.is_empty() {
         // It comes to lie above all that they work on.
         return Some(plan);
     }
+    let Column { interval, upto } = &plan.column;
+    let has_ranges = !view.level0.tombstones_in(interval, *upto, &view.version.drained).is_empty();
     let end = interval.end.clone();
     let free = plan.cut_before(busy, again)?;
     // A range tombstone is cut behind some key, and a claim may begin in front of one.
@@ -302,14 +304,15 @@ pub(crate) enum DrainRoom {
 }
 
 /// Writes a column into new extents of level 1; the edit that installs them,
-/// which the caller applies once it has synced them. The caller holds an epoch guard.
+/// which the caller applies once it has synced them. The caller holds an epoch guard. What is
+/// `busy` stays, also under range tombstones that hide it.
 ///
 /// # Errors
 ///
 /// As [`merge_to_level`]. Nothing has changed then.
 pub(crate) fn drain(
     view: &View,
-    plan: &DrainPlan,
+    (plan, busy): (&DrainPlan, &[ClaimedKeys]),
     (set, room): (&VersionSet, DrainRoom),
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -324,7 +327,8 @@ pub(crate) fn drain(
         "what is above the sublevel of a drain has none of its keys"
     );
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
-    let mut ranges = Ranges::new(version, sublevel, above, horizon);
+    let mut ranges =
+        Ranges::new(version, sublevel, above, horizon, |n, keys| is_claimed(busy, n, keys));
     let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
@@ -417,15 +421,20 @@ mod tests {
     #[test]
     fn a_column_ends_where_a_claim_begins() {
         let column = |start: &str, end: &str| Column { interval: keys(start, end), upto: 9 };
-        let cut = |start, end, busy: &[KeyInterval]| {
+        let cut = |start, end, busy: &[ClaimedKeys]| {
             alone(column(start, end)).cut_before(busy, alone).map(|plan| plan.column)
         };
-        let held = [keys("d", "g")];
+        let held = [ClaimedKeys::in_all_levels(keys("d", "g"))];
         assert_eq!(cut("a", "c", &held), Some(column("a", "c")));
         assert_eq!(cut("a", "z", &held), Some(column("a", "d")));
         assert_eq!(cut("d", "z", &held), None);
         assert_eq!(cut("f", "z", &held), None);
         assert_eq!(cut("g", "z", &held), Some(column("g", "z")));
         assert_eq!(cut("d", "e", &[]), Some(column("d", "e")));
+        let below = [ClaimedKeys::new(keys("d", "g"), (SUBLEVELS - 5, LEVEL_2))];
+        assert_eq!(alone(column("f", "z")).sublevel, SUBLEVELS);
+        assert_eq!(cut("f", "z", &below), None);
+        let above = [ClaimedKeys::new(keys("d", "g"), (1, SUBLEVELS - 1))];
+        assert_eq!(cut("f", "z", &above), Some(column("f", "z")), "it works deeper");
     }
 }

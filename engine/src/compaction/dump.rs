@@ -48,7 +48,7 @@ pub(crate) fn dump(
     let mut version = Version::clone(&view.version);
     version.levels.insert(0, Level::default());
     let at = horizon.newest();
-    let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon);
+    let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon, |_, _| false);
     let runs = version.runs.iter().map(|run| &run.extents);
     let above = view.undrained_bytes() + runs.map(|e| e.bytes() + e.referred()).sum::<u64>();
     // It reserves no space for other jobs: no other job writes there.

@@ -26,7 +26,8 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
+/// still have the chosen extents. Levels down to `bottom` are claimed: range tombstones hide
+/// nothing below them. `before_write` is told of the bytes of each extent: it may wait,
 /// or end the compaction with an error.
 ///
 /// # Errors
@@ -34,7 +35,7 @@ pub(crate) struct Done {
 /// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile. There is no space for it:
 /// `Full`, before anything was read.
 pub(crate) fn run(
-    choice: &Choice,
+    (choice, bottom): (&Choice, u8),
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -49,13 +50,13 @@ pub(crate) fn run(
             let carried_over = CarriedOver::extents([extent].into_iter());
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
         }
-        Choice::Merge { .. } => merge(choice, set, cache, horizon, shape, before_write),
+        Choice::Merge { .. } => merge((choice, bottom), set, cache, horizon, shape, before_write),
     }
 }
 
 /// Does a merge: see [`run`].
 fn merge(
-    choice: &Choice,
+    (choice, bottom): (&Choice, u8),
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -72,7 +73,7 @@ fn merge(
     let version = set
         .version(table)
         .ok_or_else(|| Error::new(ErrorKind::Closed, format!("table {table} was dropped")))?;
-    let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
+    let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon, |n, _| n > bottom);
     let overlap = ranges.without_hidden(overlap);
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();

@@ -1,24 +1,24 @@
 //! What has expired as a whole goes as a whole, unread: choosing it is a pure function of a
 //! version.
 
+use super::claimed::{ClaimedKeys, is_claimed};
 use crate::extent::Described;
 use crate::levels::Version;
-use crate::mvcc::KeyInterval;
 use crate::record::Lsn;
 
 /// The most extents that one edit removes.
 const MOST: usize = 256;
 
 /// Extents, with their levels, whose newest record is at or below `expired`: for every reader they
-/// hold nothing. What they hide below is older still. Of keys that other jobs are at work on, none.
+/// hold nothing. What they hide below is older still. None of those that other jobs are at work on.
 pub(crate) fn expired<E: Described>(
     version: &Version<E>,
     expired: Lsn,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Vec<(u8, E)> {
-    let is_gone = |(_, extent): &(u8, &E)| {
+    let is_gone = |(n, extent): &(u8, &E)| {
         let meta = extent.meta();
-        meta.greatest_seq <= expired && !busy.iter().any(|busy| busy.overlaps(&meta.interval()))
+        meta.greatest_seq <= expired && !is_claimed(busy, *n, &meta.interval())
     };
     let gone = version.extents().filter(is_gone).take(MOST);
     let gone: Vec<(u8, E)> = gone.map(|(level, extent)| (level, extent.clone())).collect();
@@ -33,6 +33,7 @@ mod tests {
     use super::*;
     use crate::extent::ExtentMeta;
     use crate::levels::Level;
+    use crate::mvcc::KeyInterval;
     use crate::tier::Location;
 
     fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
@@ -60,12 +61,13 @@ mod tests {
         let second = vec![extent(3, "a", "b", 9), extent(4, "e", "x", 10), extent(5, "y", "z", 11)];
         let levels = vec![Level::new(first), Level::default(), Level::new(second)];
         let version = Version { levels, ..Version::empty(1) };
-        let gone = |at: Lsn, busy: &[KeyInterval]| -> Vec<(u8, u64)> {
+        let gone = |at: Lsn, busy: &[ClaimedKeys]| -> Vec<(u8, u64)> {
             expired(&version, at, busy).into_iter().map(|(n, extent)| (n, extent.id)).collect()
         };
         assert_eq!(gone(8, &[]), []);
         assert_eq!(gone(10, &[]), [(1, 2), (3, 3), (3, 4)]);
-        let busy = KeyInterval::closed(b"f", b"g");
-        assert_eq!(gone(10, &[busy]), [(3, 3)]);
+        let busy = |levels| [ClaimedKeys::new(KeyInterval::closed(b"f", b"g"), levels)];
+        assert_eq!(gone(10, &busy((1, 3))), [(3, 3)]);
+        assert_eq!(gone(10, &busy((2, 3))), [(1, 2), (3, 3)], "a job works below 2");
     }
 }

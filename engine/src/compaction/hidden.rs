@@ -8,28 +8,29 @@
 
 use std::sync::Arc;
 
+use super::claimed::{ClaimedKeys, is_claimed};
 use crate::error::Result;
 use crate::extent::{Described, Extent};
 use crate::levels::Version;
 use crate::merge::Fragments;
-use crate::mvcc::{KeyInterval, Tombstone, union};
+use crate::mvcc::{Tombstone, union};
 use crate::record::Lsn;
 
 /// The most extents that one edit removes.
 const MOST: usize = 256;
 
-/// Extents, with their levels, that `ranges` hide as a whole from readers at `oldest` and later. Of
-/// keys that other jobs are at work on, none.
+/// Extents, with their levels, that `ranges` hide as a whole from readers at `oldest` and later.
+/// None of those that other jobs are at work on.
 pub(crate) fn hidden<E: Described>(
     version: &Version<E>,
     ranges: &Fragments,
     oldest: Lsn,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Vec<(u8, E)> {
-    let is_hidden = |(_, extent): &(u8, &E)| {
+    let is_hidden = |(n, extent): &(u8, &E)| {
         let meta = extent.meta();
         let keys = meta.interval();
-        ranges.hide(&keys, meta.greatest_seq, oldest) && !busy.iter().any(|b| b.overlaps(&keys))
+        ranges.hide(&keys, meta.greatest_seq, oldest) && !is_claimed(busy, *n, &keys)
     };
     let hidden = version.extents().filter(is_hidden).take(MOST);
     let hidden: Vec<(u8, E)> = hidden.map(|(level, extent)| (level, extent.clone())).collect();
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use crate::extent::ExtentMeta;
     use crate::levels::Level;
-    use crate::mvcc::{SnapshotRegistry, Watermark};
+    use crate::mvcc::{KeyInterval, SnapshotRegistry, Watermark};
     use crate::tier::Location;
 
     fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
@@ -105,7 +106,7 @@ mod tests {
         let version = Version { levels, ..Version::empty(1) };
         let visible = Arc::new(Watermark::new(12));
         let registry = SnapshotRegistry::new(Arc::clone(&visible));
-        let gone = |tombstones: &[Arc<Tombstone>], busy: &[KeyInterval]| -> Vec<u64> {
+        let gone = |tombstones: &[Arc<Tombstone>], busy: &[ClaimedKeys]| -> Vec<u64> {
             let horizon = registry.horizon();
             let ranges = Fragments::new(tombstones, &horizon);
             let gone = hidden(&version, &ranges, horizon.oldest(), busy);
@@ -114,7 +115,9 @@ mod tests {
         assert_eq!(gone(&[], &[]), [0; 0]);
         let all = [tombstone("", None, 12)];
         assert_eq!(gone(&all, &[]), [2, 3, 4, 5], "the first has a newer record");
-        assert_eq!(gone(&all, &[KeyInterval::closed(b"f", b"g")]), [3, 5]);
+        let busy = |levels| [ClaimedKeys::new(KeyInterval::closed(b"f", b"g"), levels)];
+        assert_eq!(gone(&all, &busy((1, 3))), [3, 5]);
+        assert_eq!(gone(&all, &busy((2, 3))), [2, 3, 5], "a job works below 2");
         // Two that meet hide what neither does alone, and a gap between two does not.
         let halves = [tombstone("d", Some("k"), 11), tombstone("k", Some("y"), 12)];
         assert_eq!(gone(&halves, &[]), [2, 4]);

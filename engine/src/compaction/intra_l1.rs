@@ -13,10 +13,14 @@
 //! LSM-Tree Based Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
 //!
 //! An extent with clear sublevels right below it moves through them by its name.
+//!
+//! What other jobs work on is left alone. So above a compaction with objects, which may take long,
+//! the sublevels that it spares become one again and again.
 
 use std::collections::BTreeSet;
 
 use super::choice::{Choice, MOST_PLACES, Situation, bytes, is_free, span};
+use super::claimed::{ClaimedKeys, is_claimed};
 use super::shape::Shape;
 use crate::extent::Described;
 use crate::levels::{SUBLEVELS, Version};
@@ -36,29 +40,34 @@ pub(super) fn pick_intra_l1<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    (1..=FEW_LEFT).find_map(|first| {
+    (1..=FEW_LEFT.max(now.spared)).find_map(|first| {
         let extents = version.level(first).map_or(&[][..], |sublevel| sublevel.extents());
-        let step = extents.len().div_ceil(MOST_PLACES).max(1);
+        // Out of sublevels that are spared, nothing gets down but into the others.
+        let only_moves = first > FEW_LEFT;
+        let step = if only_moves { 1 } else { extents.len().div_ceil(MOST_PLACES).max(1) };
         let choices = extents.iter().step_by(step).filter_map(|extent| {
-            let choice = cheapest(version, first, extent, shape)?;
-            is_free(&choice.1, now).then_some(choice)
+            let choice = cheapest(version, (first, extent), shape, now.busy)?;
+            let is_meant = !only_moves || matches!(choice.1, Choice::Move { .. });
+            (is_meant && is_free(&choice.1, now)).then_some(choice)
         });
         let least = choices.min_by_key(|(cost, choice)| (*cost, choice.age()));
         least.map(|(_, choice)| choice)
     })
 }
 
-/// What lies under an extent of sublevel `first` in others, as far down as is cheapest.
+/// What lies under an extent of sublevel `first` in others, as far down as is cheapest, and above
+/// what is `busy`.
 fn cheapest<E: Described>(
     version: &Version<E>,
-    first: u8,
-    extent: &E,
+    (first, extent): (u8, &E),
     shape: &Shape,
+    busy: &[ClaimedKeys],
 ) -> Option<Costly<E>> {
     let mut keys = extent.meta().interval();
     let (mut taken, mut sum) = (Vec::new(), 0);
     let mut least: Option<(u64, usize)> = None;
-    let is_taken = |n: &u8| !version.overlapping(*n, &keys).is_empty();
+    let is_taken =
+        |n: &u8| !version.overlapping(*n, &keys).is_empty() || is_claimed(busy, *n, &keys);
     let below = (first + 1..=SUBLEVELS).find(is_taken).unwrap_or(SUBLEVELS + 1);
     if below > first + 1 {
         let (table, from, to, extent) = (version.table, first, below - 1, extent.clone());
@@ -71,6 +80,9 @@ fn cheapest<E: Described>(
             continue;
         }
         keys = keys.joined(&span(here.iter()));
+        if (first..=n).any(|n| is_claimed(busy, n, &keys)) {
+            break;
+        }
         sum += bytes(here);
         taken.push((n, here));
         if sum > shape.job_bytes {

@@ -36,6 +36,7 @@ pub(crate) fn pick_manual<E: Described>(
     let first = |n: u8| version.overlapping(n, keys).iter().find(is_meant);
     let of_sublevels = (1..=SUBLEVELS).find_map(|n| Some((n, first(n)?)));
     let choice = match of_sublevels {
+        Some((n, extent)) if now.spared > 0 => Some(from_below(version, (n, extent), now.spared)),
         Some((n, extent)) => Some(input_set(version, n, extent.meta().interval())),
         None => {
             let has_some = |n: &u8| !version.overlapping(*n, keys).is_empty();
@@ -53,6 +54,26 @@ pub(crate) fn pick_manual<E: Described>(
         Some(_) => NextManual::Busy,
         None => NextManual::Nothing,
     }
+}
+
+/// How an extent of sublevel `n`, or what lies under it, gets down where upper sublevels are
+/// spared: the deepest goes first, into a sublevel that is not spared if it is in one that is.
+fn from_below<'a, E: Described>(
+    version: &'a Version<E>,
+    (mut n, mut extent): (u8, &'a E),
+    spared: u8,
+) -> Choice<E> {
+    while let Some((below, other)) = (n + 1..=SUBLEVELS).find_map(|below| {
+        let under = version.overlapping(below, &extent.meta().interval());
+        Some((below, under.first()?))
+    }) {
+        (n, extent) = (below, other);
+    }
+    if n > spared {
+        return input_set(version, spared + 1, extent.meta().interval());
+    }
+    let (table, to, extent) = (version.table, SUBLEVELS, extent.clone());
+    Choice::Move { table, from: n, to, extent }
 }
 
 /// An extent with nothing below it from which something goes.

@@ -1,6 +1,7 @@
 //! Compaction: choosing what to merge is a pure function of a version, doing it another file.
 
 mod choice;
+mod claimed;
 mod collect;
 mod drain;
 mod dump;
@@ -22,6 +23,7 @@ mod superseded;
 mod trivial_moves;
 
 pub(crate) use choice::{Choice, Situation, Work};
+pub(crate) use claimed::{ClaimedKeys, SPARED_SUBLEVELS};
 pub(crate) use drain::{DrainPlan, DrainRoom, NextDrain, drain, plan_drain, plan_keys};
 pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};

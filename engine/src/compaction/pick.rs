@@ -111,7 +111,10 @@ fn pick_level<E: Described>(
 ) -> Option<Choice<E>> {
     let mut full = Vec::new();
     let sublevels = shape.fullness_in_bytes(version);
-    let uppermost = if is_crowded(version) { LAST_SUBLEVELS } else { SUBLEVELS };
+    let from = match (now.spared, is_crowded(version)) {
+        (0, true) => 1..=LAST_SUBLEVELS,
+        (spared, _) => spared + 1..=SUBLEVELS,
+    };
     if sublevels > 1.0 || is_crowded(version) {
         full.push((sublevels.max(1.0), SUBLEVELS));
     }
@@ -126,7 +129,7 @@ fn pick_level<E: Described>(
     full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n)| match n {
         SUBLEVELS => {
-            best((1..=uppermost).flat_map(|sublevel| input_sets(version, sublevel, shape, now)))
+            best(from.clone().flat_map(|sublevel| input_sets(version, sublevel, shape, now)))
         }
         _ => best(singles(version, n, now)),
     })
@@ -167,7 +170,8 @@ fn input_sets<'a, E: Described>(
         let beside = version.overlapping(SUBLEVELS, &rest);
         let mut next = 0;
         while next < beside.len() && !matches!(best, Choice::Move { .. }) {
-            let wider = input_set(version, 1, keys.joined(&beside[next].meta().interval()));
+            let wider_keys = keys.joined(&beside[next].meta().interval());
+            let wider = input_set(version, now.spared + 1, wider_keys);
             let (down, again) = wider.bytes();
             if down + again > shape.job_bytes || !is_free(&wider, now) {
                 break;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::CarriedOver;
+use super::{CarriedOver, ClaimedKeys};
 use crate::error::Result;
 use crate::extent::{Described, Extent, ExtentMeta};
 use crate::levels::{Edit, LEVEL_2, Op, Run, Version};
@@ -58,7 +58,8 @@ impl<E: Described> Placing<E> {
 
 /// The next extents of loads at or below `upto` that can be placed, the oldest load's first.
 /// `is_empty` says whether level 0 has nothing of some keys up to an LSN that is not drained;
-/// `busy` are the keys that other jobs work on.
+/// `busy` is what other jobs work on, whose keys are
+/// left alone in all levels.
 ///
 /// # Errors
 ///
@@ -66,14 +67,14 @@ impl<E: Described> Placing<E> {
 pub(crate) fn place<E: Described>(
     version: &Version<E>,
     upto: Lsn,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
     is_empty: &dyn Fn(&KeyInterval, Lsn) -> Result<bool>,
 ) -> Result<Option<Placing<E>>> {
     let loads = version.runs.iter().rev().filter(|run| run.loaded && run.lsn <= upto);
     let is_free = |run: &Run<E>, keys: &KeyInterval| {
         let older = |other: &&Arc<Run<E>>| other.id != run.id && other.lsn <= run.lsn;
         let mut older = version.runs.iter().filter(older);
-        let is_free = !busy.iter().any(|busy| busy.overlaps(keys))
+        let is_free = !busy.iter().any(|busy| busy.keys.overlaps(keys))
             && version.drained.undrained(keys, run.lsn) == [keys.clone()]
             && older.all(|other| other.extents.overlapping(keys).is_empty());
         Ok(is_free && is_empty(keys, run.lsn)?)
@@ -193,7 +194,7 @@ mod tests {
         if let Some(drained) = keys(drained) {
             version.drained.set(&drained, 12);
         }
-        let busy: Vec<_> = keys(busy).into_iter().collect();
+        let busy: Vec<_> = keys(busy).into_iter().map(ClaimedKeys::in_all_levels).collect();
         let is_empty = |keys: &KeyInterval, upto: Lsn| {
             Ok(!level0.iter().any(|(key, lsn)| *lsn <= upto && keys.contains(key.as_bytes())))
         };

@@ -23,20 +23,22 @@ pub(crate) struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// Tombstones from above on their way into level `to`.
+    /// Tombstones from above on their way into level `to`. They remove nothing of what other jobs
+    /// work on: `is_claimed` tells keys of a level.
     pub(crate) fn new(
         version: &'a Version,
         to: u8,
         above: Vec<Arc<Tombstone>>,
         horizon: &Horizon,
+        is_claimed: impl Fn(u8, &KeyInterval) -> bool,
     ) -> Ranges<'a> {
         let set: Tombstones = above.iter().cloned().collect();
         let mut ranges = Ranges { version, to, tombstones: above, hidden: Vec::new() };
         let Some(reach) = reach(&ranges.tombstones) else { return ranges };
         for (n, level) in levels(version, to) {
             let is_hidden = |extent: &&Arc<Extent>| {
-                let meta = extent.meta();
-                set.hide(&meta.interval(), meta.greatest_seq, horizon.oldest())
+                let (meta, keys) = (extent.meta(), extent.meta().interval());
+                set.hide(&keys, meta.greatest_seq, horizon.oldest()) && !is_claimed(n, &keys)
             };
             let hidden = level.overlapping(&reach).iter().filter(is_hidden);
             ranges.hidden.extend(hidden.map(|extent| (n, Arc::clone(extent))));

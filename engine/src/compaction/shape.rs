@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     pub(crate) little_bytes: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
-    /// Of blocks of level 1, and of those below.
+    /// Of blocks of level 1, and of those below, where a table has no choice of its own.
     pub(crate) compression: (Compression, Compression),
     /// Whether merges reuse extents and blocks.
     pub(crate) reuse: bool,
@@ -51,12 +51,18 @@ pub(crate) struct Shape {
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
-        Format::of(options, self.compression_of(level))
+        Format::of(options, self.compression_of(level, options))
     }
 
     /// Whether extents that a job writes to a level become objects.
     pub(crate) fn puts_objects(&self, level: u8, options: TableOptions) -> bool {
         self.has_objects && options.cold == Tier::Object && level >= LEVEL_2
+    }
+
+    /// Whether compactions of a table to level 2 read or write objects: they take as long as the
+    /// store does.
+    pub(crate) fn may_touch_objects<E: Described>(&self, version: &Version<E>) -> bool {
+        self.puts_objects(LEVEL_2, version.options) || version.has_objects()
     }
 
     /// Where extents are cut, in files or as objects.
@@ -66,9 +72,10 @@ impl Shape {
         self.extent_bytes * if several { OBJECT_EXTENTS } else { 1 }
     }
 
-    /// How blocks of a level are compressed.
-    pub(super) fn compression_of(&self, level: u8) -> Compression {
-        if level <= SUBLEVELS { self.compression.0 } else { self.compression.1 }
+    /// How blocks of a level are compressed, in a table with these options.
+    pub(super) fn compression_of(&self, level: u8, options: TableOptions) -> Compression {
+        let (level1, deeper) = options.compression.unwrap_or(self.compression);
+        if level <= SUBLEVELS { level1 } else { deeper }
     }
 
     /// The target of level 1, of all its sublevels together.
@@ -99,6 +106,7 @@ impl Shape {
     }
 
     /// How full level 1 is, with 1 for as full as it shall be and 2 for no sublevel being left.
+    /// Where objects are below it, its bytes do not count: no writer waits for the store.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
         let uppermost = (1..=SUBLEVELS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
         let taken = uppermost.map_or(0, |n| (LAST_SUBLEVELS + 1).saturating_sub(n));
@@ -106,6 +114,9 @@ impl Shape {
             0 => 0.0,
             taken => 1.0 + f64::from(taken) / f64::from(LAST_SUBLEVELS),
         };
+        if self.may_touch_objects(version) {
+            return by_sublevels;
+        }
         self.fullness_in_bytes(version).max(by_sublevels)
     }
 

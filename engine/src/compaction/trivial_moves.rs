@@ -10,16 +10,16 @@
 use std::collections::BTreeSet;
 
 use super::choice::{Choice, span};
+use super::claimed::{ClaimedKeys, is_claimed};
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::{Edit, Op, SUBLEVELS, Version};
-use crate::mvcc::KeyInterval;
 
 /// The operations that move extents of sublevels down to where `done`, a choice of extents that
-/// `version` still has, makes room, but for keys that are `busy`.
+/// `version` still has, makes room, but for what is `busy`.
 pub(crate) fn trivial_moves<E: Described>(
     version: &Version<E>,
     done: &Choice<E>,
-    busy: &[KeyInterval],
+    busy: &[ClaimedKeys],
 ) -> Edit<E> {
     let removed = done.leaving();
     if removed.is_empty() {
@@ -39,11 +39,13 @@ pub(crate) fn trivial_moves<E: Described>(
     for from in (1..SUBLEVELS.min(filled)).rev() {
         for extent in version.overlapping(from, &keys) {
             let own = extent.meta();
-            let stays = gone.contains(&own.id) || busy.iter().any(|b| b.overlaps(&own.interval()));
-            let lies_over = output.overlaps(&own.interval());
+            let keys = own.interval();
+            let stays = gone.contains(&own.id) || is_claimed(busy, from, &keys);
+            let lies_over = output.overlaps(&keys);
             let is_clear = |(n, sublevel): &(u8, &Vec<E>)| {
                 let is_filled = *n == filled && lies_over;
-                !is_filled && !sublevel.iter().any(|other| meet(own, other.meta()))
+                let is_clear = !is_filled && !is_claimed(busy, *n, &keys);
+                is_clear && !sublevel.iter().any(|other| meet(own, other.meta()))
             };
             let below = (from + 1..).zip(&sublevels[usize::from(from)..]);
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };

@@ -1,5 +1,5 @@
-//! The keys that compactions are at work on, so that jobs of one table keep out of each other's
-//! way.
+//! What compactions are at work on, keys in some levels, so that jobs of one table keep out of
+//! each other's way.
 //!
 //! Thread safety: every method may be called from any thread; the one mutex is held for a few
 //! instructions. Compactions claim keys, and drains ask for claims, under the right to change the
@@ -7,26 +7,33 @@
 //!
 //! Invariants:
 //!
-//! 1. Of a table no two claims overlap.
-//! 2. While a claim stands, no other job removes extents that have keys in it, or adds any but
-//!    above all that it has there.
+//! 1. No two claims have a key of one level in common.
+//! 2. While a claim stands, no other job removes extents that have keys of it in its levels, or
+//!    adds any there but above all that it has of their keys.
 
 use parking_lot::Mutex;
 
-use crate::mvcc::KeyInterval;
+use crate::compaction::ClaimedKeys;
 use crate::record::TableId;
 
 /// What is claimed.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    held: Mutex<Vec<(TableId, KeyInterval)>>,
+    held: Mutex<Vec<(TableId, ClaimedKeys)>>,
 }
 
-/// Keys of a table that a job works on; dropping it sets them free.
+/// What a job works on in a table; dropping it sets it free.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     claims: &'a Claims,
-    what: (TableId, KeyInterval),
+    what: (TableId, ClaimedKeys),
+}
+
+impl Claim<'_> {
+    /// Its deepest level.
+    pub(super) fn bottom(&self) -> u8 {
+        self.what.1.bottom
+    }
 }
 
 impl Drop for Claim<'_> {
@@ -39,26 +46,30 @@ impl Drop for Claim<'_> {
 }
 
 impl Claims {
-    /// Claims keys; `None` when some of them are claimed.
-    pub(super) fn claim(&self, table: TableId, interval: KeyInterval) -> Option<Claim<'_>> {
+    /// Claims something; `None` when some of it is claimed.
+    pub(super) fn claim(&self, table: TableId, claimed: ClaimedKeys) -> Option<Claim<'_>> {
         let mut held = self.held.lock();
-        if held.iter().any(|(id, busy)| *id == table && busy.overlaps(&interval)) {
+        if held.iter().any(|(id, busy)| *id == table && busy.meets(&claimed)) {
             return None;
         }
-        debug_assert!(
-            interval.end.as_ref().is_none_or(|end| interval.start < *end),
-            "a claim has keys"
-        );
-        let what = (table, interval);
+        debug_assert!(!claimed.keys.is_empty(), "a claim has keys");
+        let what = (table, claimed);
         held.push(what.clone());
         debug_assert!(last_is_disjoint(&held), "no two claims overlap (invariant 1)");
         Some(Claim { claims: self, what })
     }
 
     /// The claims on a table.
-    pub(super) fn of(&self, table: TableId) -> Vec<KeyInterval> {
+    pub(super) fn of(&self, table: TableId) -> Vec<ClaimedKeys> {
         let held = self.held.lock();
         held.iter().filter(|(id, _)| *id == table).map(|(_, busy)| busy.clone()).collect()
+    }
+
+    /// The other claims on the table of one.
+    pub(super) fn but(&self, claim: &Claim<'_>) -> Vec<ClaimedKeys> {
+        let held = self.held.lock();
+        let others = held.iter().filter(|held| held.0 == claim.what.0 && **held != claim.what);
+        others.map(|(_, busy)| busy.clone()).collect()
     }
 
     /// Whether a claim stands.
@@ -77,18 +88,20 @@ impl Claims {
     }
 }
 
-/// Whether the last claim has no key in common with the others of its table (invariant 1).
-fn last_is_disjoint(held: &[(TableId, KeyInterval)]) -> bool {
-    let Some(((table, keys), others)) = held.split_last() else { return true };
-    !others.iter().any(|(id, busy)| id == table && busy.overlaps(keys))
+/// Whether the last claim has nothing in common with the others of its table (invariant 1).
+fn last_is_disjoint(held: &[(TableId, ClaimedKeys)]) -> bool {
+    let Some(((table, claimed), others)) = held.split_last() else { return true };
+    !others.iter().any(|(id, busy)| id == table && busy.meets(claimed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mvcc::KeyInterval;
 
-    fn keys(start: &str, end: &str) -> KeyInterval {
-        KeyInterval { start: start.into(), end: Some(end.into()) }
+    fn keys(start: &str, end: &str) -> ClaimedKeys {
+        let keys = KeyInterval { start: start.into(), end: Some(end.into()) };
+        ClaimedKeys::new(keys, (7, 13))
     }
 
     #[test]
@@ -96,13 +109,14 @@ mod tests {
         let claims = Claims::default();
         let first = claims.claim(1, keys("b", "d")).unwrap();
         assert!(claims.claim(1, keys("c", "e")).is_none());
-        assert!(claims.claim(1, KeyInterval::all()).is_none());
+        assert!(claims.claim(1, ClaimedKeys::in_all_levels(KeyInterval::all())).is_none());
         let beside = claims.claim(1, keys("d", "e")).unwrap();
         let other_table = claims.claim(2, keys("b", "d")).unwrap();
         assert_eq!(claims.of(1), [keys("b", "d"), keys("d", "e")]);
         drop(first);
         assert!(claims.claim(1, keys("b", "d")).is_some());
-        drop((beside, other_table));
+        let above = claims.claim(1, ClaimedKeys { top: 1, bottom: 6, ..keys("b", "e") }).unwrap();
+        drop((beside, other_table, above));
         assert!(claims.is_empty());
     }
 }

@@ -15,6 +15,7 @@ mod object_store;
 mod open;
 mod open_stats;
 mod panics;
+mod per_core;
 mod rate_limiter;
 mod reads;
 mod release_memory;
@@ -40,6 +41,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use instance::Instance;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use maintenance::head_probe as backup_head_probe;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;

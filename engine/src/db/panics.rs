@@ -5,6 +5,7 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::{BackupSet, Database};
+use crate::per_core::{PerCore, ShardedTable};
 use crate::table::{BulkLoad, PendingCommit, Range, Snapshot, Table, WriteBatch};
 use crate::txn::{Transaction, TxnRange};
 
@@ -27,5 +28,7 @@ unwind_safe!(
     PendingCommit,
     Transaction,
     TxnRange,
-    BackupSet
+    BackupSet,
+    PerCore,
+    ShardedTable
 );

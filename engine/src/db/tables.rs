@@ -33,6 +33,11 @@ impl Tables {
         self.by_name.lock().values().map(|slot| slot.core()).collect()
     }
 
+    /// The slots of this moment, in the order of their names.
+    pub(super) fn slots_in_order(&self) -> Vec<Arc<TableSlot>> {
+        self.by_name.lock().values().cloned().collect()
+    }
+
     /// The slots of this moment, by number.
     pub(super) fn slots(&self) -> HashMap<TableId, Arc<TableSlot>> {
         let by_name = self.by_name.lock();

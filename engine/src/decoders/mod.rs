@@ -37,7 +37,7 @@ const DECODERS: [(&str, Decoder); 28] = [
     ("index-seal", memory::index_seal),
     ("journal", journal::journal),
     ("edit", journal::edit),
-    ("manifest", manifest),
+    ("manifest", backups),
     ("footer", extent::footer),
     ("filter", extent::filter),
     ("index", extent::index),
@@ -49,6 +49,12 @@ const DECODERS: [(&str, Decoder); 28] = [
     ("object-tail", object::tail_header),
     ("shared-entry", shared_entry),
 ];
+
+/// Manifests of backups, and the head of a set in an object store.
+fn backups(bytes: &[u8]) -> bool {
+    let is_head = crate::db::backup_head_probe(bytes);
+    manifest(bytes) || is_head
+}
 
 /// The names of all decoders.
 pub fn names() -> impl Iterator<Item = &'static str> {

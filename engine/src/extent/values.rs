@@ -265,12 +265,12 @@ impl ValueExtent {
 
     /// Damage at `offset`.
     fn damage(&self, offset: u32, malformed: Malformed) -> Damage {
-        let at = &self.meta.location;
+        let (tier, file, start) = self.store.describe(&self.meta.location);
         let what = if offset < self.meta.values_end() { "value" } else { "footer" };
         Damage {
-            tier: "ssd",
-            file: self.store.path(at.file),
-            offset: at.offset.saturating_add(u64::from(offset)),
+            tier,
+            file,
+            offset: start.saturating_add(u64::from(offset)),
             what: format!("{what} of value extent {}", self.meta.id),
             expected: malformed.expected,
             got: malformed.got,

@@ -166,6 +166,15 @@ const TABLE: &[NamedOption<TableOptions>] = &[
         },
     },
     NamedOption {
+        name: "compression",
+        takes: "none, lz4, zstd, two of them, for level 1 and the deeper ones, or database",
+        set: |options, value| {
+            let own = if value == "database" { None } else { Some(compressions(value)?) };
+            options.compression = own;
+            Some(())
+        },
+    },
+    NamedOption {
         name: "level0",
         takes: "global-index, matrix or triangle",
         set: |options, value| {
@@ -216,8 +225,9 @@ impl Options {
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
     /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`),
-    /// `level0` (`global-index`, `matrix` or `triangle`) or `cold` (`ssd` or `object`). Nothing is
-    /// changed after an error. Bounds are checked when a table is created.
+    /// `compression` (such as `zstd` or `lz4,zstd`, or `database`), `level0` (`global-index`,
+    /// `matrix` or `triangle`) or `cold` (`ssd` or `object`). Nothing is changed after an error.
+    /// Bounds are checked when a table is created.
     ///
     /// # Errors
     ///
@@ -332,12 +342,8 @@ fn index(text: &str) -> Option<Index> {
 }
 
 fn compressions(text: &str) -> Option<(Compression, Compression)> {
-    let one = |text: &str| match text.trim() {
-        "none" => Some(Compression::None),
-        "lz4" => Some(Compression::Lz4),
-        "zstd" => Some(Compression::Zstd),
-        _ => None,
-    };
+    let named = |name: &str| Compression::NAMES.into_iter().find(|(it, _)| *it == name);
+    let one = |text: &str| named(text.trim()).map(|(_, compression)| compression);
     match text.split_once(',') {
         Some((level1, deeper)) => Some((one(level1)?, one(deeper)?)),
         None => one(text).map(|both| (both, both)),

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
 use crate::operator::OperatorName;
+use crate::options::Compression;
 use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
@@ -19,6 +20,7 @@ const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 const TAG_LEVEL0: u8 = 1;
 const TAG_COLD: u8 = 2;
 const TAG_MERGE_OPERATOR: u8 = 3;
+const TAG_COMPRESSION: u8 = 4;
 
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
@@ -38,6 +40,7 @@ pub struct TableOptions {
     pub(crate) level0: Level0Container,
     pub(crate) cold: Tier,
     pub(crate) merge_operator: Option<OperatorName>,
+    pub(crate) compression: Option<(Compression, Compression)>,
 }
 
 /// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
@@ -134,6 +137,7 @@ impl TableOptions {
             level0: Level0Container::GlobalIndex,
             cold: Tier::Ssd,
             merge_operator: None,
+            compression: None,
         }
     }
 
@@ -234,6 +238,33 @@ impl TableOptions {
         self.merge_operator.as_ref().map(OperatorName::as_str)
     }
 
+    /// How blocks of this table are compressed, in level 1 and below it; by default as
+    /// [`Options::compression`](crate::Options::compression) says for all tables. It counts for
+    /// what is written from now on.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Compression, TableOptions};
+    ///
+    /// let pictures = TableOptions::new().compression(Compression::None, Compression::None);
+    /// db.create_table("pictures", pictures)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn compression(mut self, level1: Compression, deeper: Compression) -> TableOptions {
+        self.compression = Some((level1, deeper));
+        self
+    }
+
+    /// How blocks are compressed, in level 1 and below it, where the table has a choice of its own:
+    /// see [`TableOptions::compression`].
+    pub const fn compressions(&self) -> Option<(Compression, Compression)> {
+        self.compression
+    }
+
     /// The container of level 0: see [`TableOptions::level0`].
     pub const fn level0_container(&self) -> Level0Container {
         self.level0
@@ -305,6 +336,7 @@ impl TableOptions {
             level0: _,
             cold: _,
             merge_operator,
+            compression: _,
         } = self;
         if let Some(name) = merge_operator {
             name.check()?;
@@ -359,6 +391,9 @@ impl TableOptions {
             out.extend_from_slice(&[TAG_MERGE_OPERATOR, name.len() as u8]);
             out.extend_from_slice(name.as_bytes());
         }
+        if let Some((level1, deeper)) = self.compression {
+            out.extend_from_slice(&[TAG_COMPRESSION, 2, level1.code(), deeper.code()]);
+        }
         out
     }
 
@@ -370,6 +405,10 @@ impl TableOptions {
                     .filter(|it| *it != Level0Container::default())?;
             }
             (TAG_COLD, [1]) => self.cold = Tier::Object,
+            (TAG_COMPRESSION, [level1, deeper]) => {
+                let both = (Compression::from_code(*level1)?, Compression::from_code(*deeper)?);
+                self.compression = Some(both);
+            }
             (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             _ => return None,
         }
@@ -418,6 +457,8 @@ mod tests {
             matrix.cold(Tier::Object).ttl(hour),
             usual.merge_operator("counter"),
             matrix.large_values(512).merge_operator("a"),
+            usual.compression(Compression::None, Compression::Zstd),
+            matrix.merge_operator("a").compression(Compression::Lz4, Compression::Lz4),
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);

@@ -7,10 +7,8 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use parking_lot::Mutex;
-use rustix::io::Errno;
 
 use super::calls;
 
@@ -84,7 +82,7 @@ pub(super) fn set(file: &fs::File, on: bool) -> bool {
 
 /// Whether the file system has refused an access because it was direct.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::INVAL)
+    calls::is_refused_access(error)
 }
 
 /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
@@ -120,7 +118,7 @@ fn read_at_once(
     let wanted = up_to_border(offset, len);
     let (start, len) = hull(offset, wanted);
     let mut blocks = Aligned::new(len);
-    let found = file.read_at(&mut blocks.after(0)[..len], start)?;
+    let found = calls::read_at(file, &mut blocks.after(0)[..len], start)?;
     let before = (offset - start) as usize;
     let n = found.saturating_sub(before).min(wanted);
     take(&blocks.after(before)[..n]);
@@ -163,14 +161,14 @@ fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64, keeps_rest: bool) -
         fill(file, &mut blocks.after(last)[..BLOCK], start + last as u64)?;
     }
     blocks.after(before)[..bytes.len()].copy_from_slice(bytes);
-    file.write_all_at(&blocks.after(0)[..len], start)
+    calls::write_all_at(file, &blocks.after(0)[..len], start)
 }
 
 /// Reads what there is of a block; zeros where the file has ended.
 fn fill(file: &fs::File, block: &mut [u8], offset: u64) -> io::Result<()> {
     block.fill(0);
     loop {
-        match file.read_at(block, offset) {
+        match calls::read_at(file, block, offset) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             done => return done.map(drop),
         }

@@ -1,6 +1,7 @@
 //! Catches a forked child that uses its parent's database. Threads and locks do not survive a
 //! fork, and two processes must never write one region.
 
+#[cfg(unix)]
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,8 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How many forks lie between this process and the one that first opened a database.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+#[cfg(unix)]
 static INSTALL: Once = Once::new();
 
+#[cfg(unix)]
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
@@ -21,8 +24,9 @@ pub(crate) struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// A guard for this process.
+    /// A guard for this process. Windows has no fork, and there it guards nothing.
     pub(crate) fn new() -> ForkGuard {
+        #[cfg(unix)]
         INSTALL.call_once(|| {
             // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };

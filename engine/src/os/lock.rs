@@ -2,12 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
-use super::ForkGuard;
+use super::{ForkGuard, calls};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The permissions of a database's files by default: those of their owner alone.
@@ -45,22 +42,15 @@ impl FileLock {
     ///
     /// What the operating system says.
     pub(crate) fn take(file: fs::File, access: Access) -> std::io::Result<Option<FileLock>> {
-        let operation = match access {
-            Access::Exclusive => FlockOperation::NonBlockingLockExclusive,
-            Access::Shared => FlockOperation::NonBlockingLockShared,
-        };
-        match flock(&file, operation) {
-            Ok(()) => Ok(Some(FileLock { file, fork: ForkGuard::new() })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        let is_taken = calls::try_lock(&file, access == Access::Exclusive)?;
+        Ok(is_taken.then(|| FileLock { file, fork: ForkGuard::new() }))
     }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
         if !self.fork.is_forked() {
-            let unlocked = flock(&self.file, FlockOperation::NonBlockingUnlock);
+            let unlocked = calls::unlock(&self.file);
             debug_assert!(unlocked.is_ok(), "a lock that is held can be given back: {unlocked:?}");
         }
     }
@@ -91,13 +81,12 @@ impl DirectoryLock {
     ) -> Result<DirectoryLock> {
         let path = directory.join("LOCK");
         let opened = match access {
-            Access::Exclusive => fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .mode(permissions)
-                .truncate(false)
-                .open(&path),
+            Access::Exclusive => {
+                let mut options = fs::OpenOptions::new();
+                options.read(true).write(true).create(true).truncate(false);
+                calls::set_permissions(&mut options, permissions);
+                options.open(&path)
+            }
             Access::Shared => fs::File::open(&path),
         };
         let file = opened.map_err(|e| Error::io("open the lock file", &path, e))?;
@@ -124,7 +113,7 @@ impl DirectoryLock {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(Error::io("open", path, e)),
         };
-        let inode = file.metadata().map(|metadata| metadata.ino()).unwrap_or(0);
+        let inode = calls::number_of(&file);
         let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", path, e))?;
         let Some(lock) = taken else { return Err(region_held(path, inode)) };
         self.region = Some(lock);
@@ -147,9 +136,9 @@ fn write_holder(file: &mut fs::File) -> std::io::Result<()> {
     writeln!(file, "{} {program}", std::process::id())
 }
 
-fn region_held(path: &Path, inode: u64) -> Error {
+fn region_held(path: &Path, inode: Option<u64>) -> Error {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let who = match holder_of(&locks, inode) {
+    let who = match inode.and_then(|inode| holder_of(&locks, inode)) {
         Some(pid) if pid == std::process::id() => format!("process {pid} (this one)"),
         Some(pid) => {
             let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

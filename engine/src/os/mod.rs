@@ -10,6 +10,7 @@ mod fork;
 mod handle;
 mod heap;
 mod lock;
+pub(crate) mod pages;
 mod prefetch;
 mod real;
 #[cfg(any(test, feature = "testing"))]
@@ -17,7 +18,10 @@ pub(crate) mod sim;
 pub(crate) mod sync;
 mod usable_memory;
 
-pub(crate) use calls::draw_random;
+pub(crate) use calls::{
+    allowed_cores, bytes_of_path, device_at, draw_random, free_space, host_name, is_on_tmpfs,
+    make_link, path_of_bytes, pin_thread, read_exact_at,
+};
 pub(crate) use cores::{at_once, cores};
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
 pub(crate) use files::{Files, OpenHow};

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,13 +56,13 @@ impl RealFile {
 impl RawFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let done = self.directly(|| direct::read_at(&self.file, buffer, offset));
-        done.unwrap_or_else(|| self.file.read_at(buffer, offset))
+        done.unwrap_or_else(|| calls::read_at(&self.file, buffer, offset))
     }
 
     fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let through_cache = || {
             let mut bytes = vec![0; len];
-            self.file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+            calls::read_exact_at(&self.file, &mut bytes, offset).map(|()| bytes)
         };
         let done = self.directly(|| direct::read_vec(&self.file, offset, len));
         done.unwrap_or_else(through_cache)
@@ -71,12 +70,12 @@ impl RawFile for RealFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, true));
-        done.unwrap_or_else(|| self.file.write_all_at(bytes, offset))
+        done.unwrap_or_else(|| calls::write_all_at(&self.file, bytes, offset))
     }
 
     fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, false));
-        done.unwrap_or_else(|| self.file.write_all_at(bytes, offset))
+        done.unwrap_or_else(|| calls::write_all_at(&self.file, bytes, offset))
     }
 
     fn set_direct(&self, on: bool) -> bool {
@@ -128,7 +127,8 @@ impl Files for RealFiles {
                 options.write(true);
             }
             OpenHow::CreateNew => {
-                options.write(true).create_new(true).mode(self.permissions);
+                options.write(true).create_new(true);
+                calls::set_permissions(&mut options, self.permissions);
             }
         }
         let file = options.open(path)?;
@@ -154,8 +154,7 @@ impl Files for RealFiles {
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let may_search = (self.permissions & 0o444) >> 2;
-        let mode = self.permissions | may_search;
-        fs::DirBuilder::new().recursive(true).mode(mode).create(path)
+        calls::make_directory(path, self.permissions | may_search)
     }
 
     fn has_directory(&self, path: &Path) -> io::Result<bool> {
@@ -167,7 +166,7 @@ impl Files for RealFiles {
     }
 
     fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
-        calls::sync_all(&fs::File::open(path)?)
+        calls::sync_names(path)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Three sources bound a process: the machine's memory, and the control groups of version 1 and 2
 //! that it is in. The least of them counts. The kernel tells of a shortage by its pressure stall
 //! information, where it has that, and by how much memory is available. macOS tells of the
-//! machine's memory alone.
+//! machine's memory alone, Windows of that and of how much is available.
 //!
 //! Thread safety: every function may be called from any thread.
 //!
@@ -59,7 +59,17 @@ fn usable_under(root: &Path) -> u64 {
 fn machine_memory() -> Option<u64> {
     #[cfg(target_os = "macos")]
     return super::heap::physical_memory();
-    #[cfg(not(target_os = "macos"))]
+    #[cfg(windows)]
+    return super::calls::machine_memory().map(|(all, _)| all);
+    #[cfg(not(any(target_os = "macos", windows)))]
+    None
+}
+
+/// What of the machine's memory is available, and all of it, where no file tells it.
+fn memory_left() -> Option<(u64, u64)> {
+    #[cfg(windows)]
+    return super::calls::machine_memory().map(|(all, left)| (left, all));
+    #[cfg(not(windows))]
     None
 }
 
@@ -111,7 +121,7 @@ fn meminfo(root: &Path, name: &str) -> Option<u64> {
 
 fn pressure_under(root: &Path) -> Pressure {
     let stall = stall(root).unwrap_or(0.0);
-    let left = meminfo(root, "MemAvailable").zip(meminfo(root, "MemTotal"));
+    let left = meminfo(root, "MemAvailable").zip(meminfo(root, "MemTotal")).or_else(memory_left);
     let left_at_least = |part: u64| left.is_none_or(|(left, all)| left >= all / part);
     if stall >= SHORT_STALL || !left_at_least(SHORT_AVAILABLE) {
         Pressure::Short

@@ -4,7 +4,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::reserve_mapped;
+use crate::os::{device_at, pages, read_exact_at, reserve_mapped};
 
 #[cfg(test)]
 mod tests;
@@ -89,7 +88,7 @@ impl Mapped {
     /// An I/O error.
     pub(super) fn read(&self, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, 0)?;
+        read_exact_at(&self.file, &mut bytes, 0)?;
         Ok(bytes)
     }
 
@@ -99,8 +98,8 @@ impl Mapped {
     ///
     /// `Unavailable` when the kernel refuses `MAP_SYNC`: the file is not on a DAX file system.
     pub(super) fn map(&self, path: &Path, len: usize, room: usize) -> Result<Mapping> {
-        let refused = |e: io::Error| match e.raw_os_error() {
-            Some(libc::EOPNOTSUPP | libc::EINVAL) if self.dax => Error::new(
+        let refused = |e: io::Error| match e {
+            e if self.dax && pages::is_refused_sync(&e) => Error::new(
                 ErrorKind::Unavailable,
                 format!(
                     "{} is not on a DAX file system (the kernel refused MAP_SYNC), so flushes \
@@ -109,7 +108,7 @@ impl Mapped {
                     path.display()
                 ),
             ),
-            _ => Error::io("map the region", path, e),
+            e => Error::io("map the region", path, e),
         };
         Mapping::shared(&self.file, len, room, self.dax).map_err(refused)
     }
@@ -158,15 +157,7 @@ pub(super) fn streams(at: u64, len: usize) -> bool {
 ///
 /// `Invalid`, with what to do instead.
 pub(super) fn refuse_device(path: &Path) -> Result<()> {
-    use std::os::unix::fs::FileTypeExt;
-    let Ok(kind) = std::fs::metadata(path).map(|metadata| metadata.file_type()) else {
-        return Ok(());
-    };
-    let what = match kind {
-        _ if kind.is_char_device() => "a character device (devdax)",
-        _ if kind.is_block_device() => "a block device",
-        _ => return Ok(()),
-    };
+    let Some(what) = device_at(path) else { return Ok(()) };
     Err(Error::invalid(format!(
         "{} is {what}, and a region is a file: give the persistent memory a namespace of mode \
          fsdax, a file system on it mounted with dax=always, and name a file there",

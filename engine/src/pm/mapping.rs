@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(any(test, feature = "testing"))]
 use parking_lot::Mutex;
-use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::os::{LINE, prefetch_lines};
+use crate::os::{LINE, pages, prefetch_lines};
 
 /// Anonymous mappings that are no longer used and are all zeros again. To map and to touch one is
 /// most of what an opening costs on a simulated machine, and tests open thousands.
@@ -43,15 +42,8 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Sets aside `room` bytes of addresses at which nothing may be accessed yet.
     fn reserve(room: usize) -> io::Result<Mapping> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
-        let base = unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)?
-        };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("the kernel mapped the region at address 0"))?;
         Ok(Mapping {
-            base,
+            base: pages::reserve(room)?,
             len: AtomicUsize::new(0),
             room,
             #[cfg(any(test, feature = "testing"))]
@@ -87,14 +79,9 @@ impl Mapping {
     /// Makes the first `len` bytes of an anonymous mapping accessible.
     pub(super) fn extend(&self, len: usize) -> io::Result<()> {
         self.check_room(len)?;
-        let access = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-        let base = self.base.as_ptr().cast();
-        // SAFETY: the range lies in address space that is ours; it only gains access.
-        unsafe { rustix::mm::mprotect(base, len, access)? };
-        // Huge pages halve the cost of random reads. Without them everything works too.
-        #[cfg(target_os = "linux")]
-        // SAFETY: as above.
-        unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) }.ok();
+        // SAFETY: the range lies in address space that is ours, and no file is mapped in an
+        // anonymous mapping.
+        unsafe { pages::make_accessible(self.base, len)? };
         self.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -111,15 +98,11 @@ impl Mapping {
     /// Maps the file from where the mapping ends, up to `len`.
     pub(super) fn extend_shared(&self, file: &File, len: usize, sync: bool) -> io::Result<()> {
         self.check_room(len)?;
-        let flags = shared_flags(sync)?;
-        let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, self.len());
+        let from = self.len();
         // SAFETY: the range lies in address space that is ours, and nothing refers to its unused
         // part, which the file's pages replace. The file is the region of a locked database: no
         // other process changes it or cuts it short.
-        unsafe {
-            let at = self.base.as_ptr().add(from).cast();
-            rustix::mm::mmap(at, len - from, access, flags | MapFlags::FIXED, file, from as u64)?;
-        }
+        unsafe { pages::map_file(self.base.add(from), len - from, file, from as u64, sync)? };
         self.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -165,22 +148,11 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
-    /// Gives back the memory of an anonymous mapping, which reads as zeros from now on. The caller
+    /// Gives back the memory of an anonymous mapping, which has other bytes from now on. The caller
     /// keeps the region's invariant 1: no slice of it is left.
     pub(super) fn discard(&self) {
-        let base = self.base.as_ptr().cast();
-        #[cfg(target_os = "linux")]
-        // SAFETY: the range is ours, anonymous and private; its pages become zeros, and nothing
-        // borrows them (the caller's part).
-        let done =
-            unsafe { rustix::mm::madvise(base, self.len(), rustix::mm::Advice::LinuxDontNeed) };
-        #[cfg(not(target_os = "linux"))]
-        // SAFETY: as above; fresh pages take the place of the old ones.
-        let done = unsafe {
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap_anonymous(base, self.len(), access, flags)
-        };
+        // SAFETY: the range is ours and anonymous, and nothing borrows it (the caller's part).
+        let done = unsafe { pages::discard(self.base, self.len()) };
         debug_assert!(done.is_ok(), "memory of ours can be given back");
     }
 
@@ -239,22 +211,7 @@ impl Drop for Mapping {
             return;
         }
         // SAFETY: the mapping is ours, and borrows of it end before its drop.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.room) };
+        let unmapped = unsafe { pages::release(self.base, self.room) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
     }
-}
-
-/// How a file is mapped; with `sync`, so that stores reach the media by flush and fence alone.
-#[cfg(target_os = "linux")]
-fn shared_flags(sync: bool) -> io::Result<MapFlags> {
-    Ok(match sync {
-        true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
-        false => MapFlags::SHARED | MapFlags::POPULATE,
-    })
-}
-
-/// The same, without persistent memory.
-#[cfg(not(target_os = "linux"))]
-fn shared_flags(sync: bool) -> io::Result<MapFlags> {
-    if sync { Err(io::ErrorKind::Unsupported.into()) } else { Ok(MapFlags::SHARED) }
 }

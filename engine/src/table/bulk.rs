@@ -102,7 +102,8 @@ impl BulkLoad {
         let pinned = table.slot.pin();
         pinned.core.check()?;
         let options = pinned.core.view().version.options;
-        let format = Format::of(options, shared.load_compression);
+        let own = options.compression.map(|(_, deeper)| deeper);
+        let format = Format::of(options, own.unwrap_or(shared.load_compression));
         let writer = ExtentWriter::lasting(&shared.set, format);
         let held = if options.large_values.is_some() { 2 * HELD } else { HELD };
         shared.write_memory.changed(0, held);

@@ -21,7 +21,7 @@ pub(crate) struct Location {
 
 impl Location {
     /// The place of an object.
-    pub(super) fn of_object(id: ObjectId, len: u32) -> Location {
+    pub(crate) fn of_object(id: ObjectId, len: u32) -> Location {
         Location { file: OBJECT | id.epoch, offset: id.extent, len }
     }
 

@@ -14,9 +14,10 @@ pub(crate) use object::probe as object_probe;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
-    Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, ObjectId,
-    ObjectTier, Planted, PutWhen, RequestCounts, Settings as ObjectSettings, Span as ObjectSpan,
-    Tag as ObjectTag, open_client, owner,
+    Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, LAST_EPOCH,
+    ObjectId, ObjectNames, ObjectTier, ObjectWrite, Planted, PutWhen, RequestCounts,
+    Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag, open_client, open_reader,
+    owner,
 };
 pub(crate) use space::FreeMap;
 pub(crate) use ssd::{

@@ -151,7 +151,21 @@ impl ExtentStore {
         taken: &[Location],
         read_only: bool,
     ) -> Result<Arc<ExtentStore>> {
-        let store = ExtentStore {
+        let store = ExtentStore::without_files(files, directory, read_only);
+        let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
+        for number in names.iter().filter_map(|name| file_number(name)) {
+            store.open_file(number)?;
+            // The process that made the file may have died before its name was durable.
+            store.new_names.store(!read_only, Ordering::Release);
+        }
+        for at in taken.iter().filter(|at| !at.is_object()) {
+            store.take(at)?;
+        }
+        Ok(Arc::new(store))
+    }
+
+    fn without_files(files: Arc<dyn Files>, directory: &Path, read_only: bool) -> ExtentStore {
+        ExtentStore {
             files,
             directory: Directory::at(directory),
             read_only,
@@ -172,17 +186,7 @@ impl ExtentStore {
             returned: AtomicU64::new(0),
             least_reserve: AtomicU64::new(0),
             objects: OnceLock::new(),
-        };
-        let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
-        for number in names.iter().filter_map(|name| file_number(name)) {
-            store.open_file(number)?;
-            // The process that made the file may have died before its name was durable.
-            store.new_names.store(!read_only, Ordering::Release);
         }
-        for at in taken.iter().filter(|at| !at.is_object()) {
-            store.take(at)?;
-        }
-        Ok(Arc::new(store))
     }
 
     fn open_file(&self, number: u32) -> Result<()> {

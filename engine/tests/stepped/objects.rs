@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod backups;
 mod by_reads;
 mod cuts;
 mod side_by_side;

@@ -290,3 +290,45 @@ fn a_table_s_options_are_read_and_changed() {
     assert_eq!(db.table("t").unwrap().options(), second);
     assert_eq!(second.filter_bits_per_key(), 0);
 }
+
+/// A table's own compression holds for bulk loads, drains and compactions, and after a restart.
+#[test]
+fn a_table_has_a_compression_of_its_own() {
+    use terrace::{Compression, TableOptions};
+    let dir = tempfile::tempdir().unwrap();
+    let options = || crate::common::tiny().compression(Compression::Zstd, Compression::Zstd);
+    let db = options().open(dir.path()).unwrap();
+    let plain = TableOptions::new().compression(Compression::None, Compression::None);
+    db.create_table("plain", plain).unwrap();
+    db.create_table("small", TableOptions::new()).unwrap();
+    let fill = |db: &Database, first: char| {
+        for name in ["plain", "small"] {
+            let table = db.existing_table(name).unwrap();
+            let mut load = table.bulk_load().unwrap();
+            for n in 0..500 {
+                load.put(format!("{first}{n:06}"), [b'x'; 200]).unwrap();
+            }
+            load.finish().unwrap();
+            for n in 0..500 {
+                let key = format!("{}{n:06}", first.to_ascii_uppercase());
+                table.put_with(key, [b'y'; 200], terrace::Durability::Relaxed).unwrap();
+            }
+            db.compact_range(&table, ..).unwrap();
+        }
+    };
+    let bytes = |db: &Database, name| {
+        let stats = db.stats();
+        let levels = &stats.tables.iter().find(|table| table.name == name).unwrap().levels;
+        levels.iter().map(|level| level.bytes).sum::<u64>()
+    };
+    fill(&db, 'a');
+    assert!(bytes(&db, "plain") > 200_000, "{:?}", db.stats().tables);
+    assert!(bytes(&db, "small") < 100_000, "{:?}", db.stats().tables);
+    db.close().unwrap();
+    let db = options().open(dir.path()).unwrap();
+    assert_eq!(db.existing_table("plain").unwrap().options(), plain);
+    let before = bytes(&db, "plain");
+    db.set_table_options("plain", TableOptions::new()).unwrap();
+    fill(&db, 'b');
+    assert!(bytes(&db, "plain") < before + 100_000, "{:?}", db.stats().tables);
+}

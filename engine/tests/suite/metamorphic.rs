@@ -12,6 +12,7 @@ use crate::common::content::{Content, read_all};
 use crate::common::cuts::{Kind, PATH, Rig, lies_apart};
 use crate::common::workload::{Action, Taste, next};
 use crate::common::{Chance, rounds, tiny};
+use crate::per_core;
 use terrace::{CommitTuning, Compression, Index, Level0Container, Mode, Options};
 
 /// A hundred actions or so, each possible after those before.
@@ -125,6 +126,7 @@ fn check(variant: Variant, seed: u64, (actions, want): (&[Action], &Content)) {
             let key = |n: usize| rows.keys().nth(n).cloned().unwrap_or_default();
             calls::check(db, &table, rows, (key(rows.len() / 3), key(rows.len() / 2)));
         }
+        per_core::check(db, want);
     };
     same(&rig.db, "at the end");
     while rig.db.step().unwrap() {}

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, macos, mariadb, media, object, package, python, tidy, tour};
+use crate::{
+    c, checkers, dax, elsewhere, fuzz, mariadb, media, object, package, python, tidy, tour,
+};
 use binaries::Program;
 pub(crate) use jobs::at_a_time;
 use tally::Tally;
@@ -65,7 +67,9 @@ const STAGES: &[Stage] = &[
     ("tidy", tidied),
     ("clippy", clippy),
     ("checkers' builds", checkers::builds),
-    ("macOS", macos::check),
+    ("macOS", elsewhere::macos),
+    ("Windows", elsewhere::windows),
+    ("aarch64", elsewhere::aarch64),
     ("docs", docs),
     ("build", build),
     ("tests", testing::all),

@@ -37,11 +37,29 @@ const FLAGS: &[&str] = &[
     "-DNDEBUG",
 ];
 
+/// With these the handler finds its own accesses to memory that it does not have. The library in
+/// Rust allocates by the same allocator, so memory that it lends is guarded too.
+const SANITIZER: &[&str] = &["-fsanitize=address", "-fno-omit-frame-pointer"];
+
 /// Builds the plugin. Returns its folder.
 pub(super) fn plugin(root: &Path, found: &Found) -> Result<PathBuf> {
+    build(root, found, ("objects", "plugin"), &[])
+}
+
+/// Builds it with the sanitizer of addresses, which the server has to load first.
+pub(super) fn sanitized_plugin(root: &Path, found: &Found) -> Result<PathBuf> {
+    build(root, found, ("objects-sanitized", "plugin-sanitized"), SANITIZER)
+}
+
+fn build(
+    root: &Path,
+    found: &Found,
+    (objects, plugin): (&str, &str),
+    more: &[&str],
+) -> Result<PathBuf> {
     let folder = root.join(FOLDER);
     let (objects, generated, plugin) =
-        (folder.join("objects"), folder.join("generated"), folder.join("plugin"));
+        (folder.join(objects), folder.join("generated"), folder.join(plugin));
     for made in [&objects, &generated, &plugin] {
         fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
     }
@@ -53,13 +71,18 @@ pub(super) fn plugin(root: &Path, found: &Found) -> Result<PathBuf> {
         .with_context(|| format!("copying {}", probes.display()))?;
     let exports = generated.join("exports.map");
     fs::write(&exports, EXPORTS).with_context(|| format!("writing {}", exports.display()))?;
-    compile(root, found, &objects, &generated)?;
-    link(root, &objects, &exports, &plugin)?;
+    compile(root, found, (&objects, &generated), more)?;
+    link(root, &objects, (&exports, &plugin), more)?;
     Ok(plugin)
 }
 
 /// Compiles what changed, as many files at a time as there are cores.
-fn compile(root: &Path, found: &Found, objects: &Path, generated: &Path) -> Result<()> {
+fn compile(
+    root: &Path,
+    found: &Found,
+    (objects, generated): (&Path, &Path),
+    more: &[&str],
+) -> Result<()> {
     let handler = root.join(HANDLER);
     let newest_header = files(&handler, "h")?
         .iter()
@@ -82,7 +105,8 @@ fn compile(root: &Path, found: &Found, objects: &Path, generated: &Path) -> Resu
                 .iter()
                 .map(|(source, object)| {
                     scope.spawn(move || {
-                        passes(compiler(root, found, generated).arg(source).arg("-o").arg(object))
+                        let mut command = compiler(root, found, generated);
+                        passes(command.args(more).arg(source).arg("-o").arg(object))
                     })
                 })
                 .collect();
@@ -105,10 +129,15 @@ fn compiler(root: &Path, found: &Found, generated: &Path) -> Command {
 }
 
 /// Links beside the old file and renames, because a server may have that one loaded.
-fn link(root: &Path, objects: &Path, exports: &Path, plugin: &Path) -> Result<()> {
+fn link(
+    root: &Path,
+    objects: &Path,
+    (exports, plugin): (&Path, &Path),
+    more: &[&str],
+) -> Result<()> {
     let (new, old) = (plugin.join("ha_terrace.so.new"), plugin.join("ha_terrace.so"));
     let mut command = Command::new("g++");
-    command.arg("-shared").arg("-o").arg(&new);
+    command.args(more).arg("-shared").arg("-o").arg(&new);
     let sources = files(&root.join(HANDLER), "cc")?;
     command.args(
         sources

@@ -22,6 +22,7 @@ const PACKAGES: &[&str] = &[
     "libmariadb-dev",
     "libpcre2-dev",
     "mariadb-plugin-rocksdb",
+    "mariadb-plugin-spider",
     "sysbench",
     "g++",
     "dpkg-dev",

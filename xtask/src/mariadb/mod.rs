@@ -3,8 +3,10 @@
 
 mod bench;
 mod build;
+mod examples;
 mod install;
 mod kills;
+mod online;
 mod random;
 mod scripts;
 mod server;
@@ -12,8 +14,10 @@ mod sessions;
 mod suites;
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::check::Setting;
 use server::{Server, Start};
@@ -29,15 +33,25 @@ const STATEMENTS_LONG: usize = 100_000;
 const KILLS: usize = 3;
 const KILLS_LONG: usize = 200;
 
+/// How long the check adds indexes beside writers, and at length.
+const ONLINE: Duration = Duration::from_secs(4);
+const ONLINE_LONG: Duration = Duration::from_secs(60);
+
 const USAGE: &str = "\
 usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --test       scripts, sessions, random SQL and kills
        cargo xtask mariadb --random N [SEED]
                                         N random statements against InnoDB
+       cargo xtask mariadb --online SECONDS
+                                        indexes that are added while clients write
        cargo xtask mariadb --kills N    N kills of the server
+       cargo xtask mariadb --examples [NAME]
+                                        the scripts of mariadb/examples, or one of them
+       cargo xtask mariadb --sanitized  scripts and sessions, with the sanitizer of addresses
        cargo xtask mariadb --suites     mariadb-test's storage_engine, beside InnoDB
-       cargo xtask mariadb --bench [SECONDS]
-                                        sysbench, beside InnoDB and MyRocks";
+       cargo xtask mariadb --bench [SECONDS | --quick | --larger | --smoke]
+                                        sysbench and TPC-C, beside InnoDB and MyRocks: 4 million
+                                        rows, 200,000, or four times the memory";
 
 /// Runs the command.
 pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
@@ -57,10 +71,20 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         ["--random", count, seed] => {
             random::run(root, &plugin, count.parse()?, seed.parse()?).map(|()| true)
         }
+        ["--online", seconds] => {
+            let server = Server::start(root, &plugin, &Start::fresh("online"))?;
+            online::run(&server, Duration::from_secs(seconds.parse()?))?;
+            server.stop().map(|()| true)
+        }
         ["--kills", count] => kills::run(root, &plugin, count.parse()?).map(|()| true),
+        ["--examples"] => examples::run(root, &plugin, None).map(|()| true),
+        ["--examples", name] => examples::run(root, &plugin, Some(*name)).map(|()| true),
+        ["--sanitized"] => sanitized(root, &found).map(|()| true),
         ["--suites"] => suites::run(root, &plugin),
-        ["--bench"] => bench::run(root, &plugin, 30).map(|()| true),
-        ["--bench", seconds] => bench::run(root, &plugin, seconds.parse()?).map(|()| true),
+        ["--bench", size @ ..] if size.len() < 2 => {
+            let size = bench::Size::named(size.first().copied())?;
+            bench::run(root, &plugin, &size).map(|()| true)
+        }
         _ => bail!("{USAGE}"),
     }
 }
@@ -79,16 +103,41 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         }
     };
     let plugin = build::plugin(&setting.root, &found)?;
-    test(&setting.root, &plugin, setting.long)
+    test(&setting.root, &plugin, setting.long)?;
+    if setting.long { sanitized(&setting.root, &found) } else { Ok(()) }
+}
+
+/// Scripts and sessions on a handler that finds its own wrong accesses to memory.
+fn sanitized(root: &Path, found: &install::Found) -> Result<()> {
+    let plugin = build::sanitized_plugin(root, found)?;
+    let asked = Command::new("g++").arg("-print-file-name=libasan.so").output();
+    let runtime = String::from_utf8(asked.context("asking g++ for libasan")?.stdout)?;
+    // The server frees nothing at its end, and some of its own memory is of other allocators.
+    let start = Start::fresh("sanitized")
+        .environment("LD_PRELOAD", runtime.trim().to_owned())
+        .environment("ASAN_OPTIONS", "detect_leaks=0:alloc_dealloc_mismatch=0".to_owned());
+    let server = Server::start(root, &plugin, &start)?;
+    scripts::run(root, &server)?;
+    sessions::run(root, &server)?;
+    online::run(&server, ONLINE)?;
+    server.stop()
 }
 
 fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     let server = Server::start(root, plugin, &Start::fresh("test"))?;
     scripts::run(root, &server)?;
     sessions::run(root, &server)?;
+    online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
-    kills::run(root, plugin, if long { KILLS_LONG } else { KILLS })
+    kills::run(root, plugin, if long { KILLS_LONG } else { KILLS })?;
+    if long {
+        examples::run(root, plugin, None)?;
+        if !suites::run(root, plugin)? {
+            bail!("the suites of mariadb-test: Terrace differs from InnoDB without a reason");
+        }
+    }
+    Ok(())
 }
 
 /// Starts a server, and a client on the terminal. The server ends with the client.

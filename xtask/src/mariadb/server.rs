@@ -20,22 +20,29 @@ pub(super) struct Start<'a> {
     name: &'a str,
     is_fresh: bool,
     options: Vec<String>,
+    environment: Vec<(&'a str, String)>,
 }
 
 impl<'a> Start<'a> {
     /// With new data.
     pub(super) fn fresh(name: &'a str) -> Start<'a> {
-        Start { name, is_fresh: true, options: Vec::new() }
+        Start { name, is_fresh: true, options: Vec::new(), environment: Vec::new() }
     }
 
     /// With the data that it had, if it had some.
     pub(super) fn kept(name: &'a str) -> Start<'a> {
-        Start { name, is_fresh: false, options: Vec::new() }
+        Start { name, is_fresh: false, options: Vec::new(), environment: Vec::new() }
     }
 
     /// With more options.
     pub(super) fn with(mut self, options: &[&str]) -> Start<'a> {
         self.options.extend(options.iter().map(|&option| option.to_owned()));
+        self
+    }
+
+    /// With a variable of its environment.
+    pub(super) fn environment(mut self, name: &'a str, value: String) -> Start<'a> {
+        self.environment.push((name, value));
         self
     }
 }
@@ -66,6 +73,7 @@ impl Server {
         command.arg(format!("--pid-file={}", folder.join("pid").display()));
         command.arg(format!("--plugin-dir={}", plugin.display()));
         command.args(["--plugin-maturity=unknown", "--plugin-load-add=ha_terrace"]);
+        command.envs(how.environment.iter().map(|(name, value)| (name, value)));
         command.args(&how.options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("starting mariadbd")?;
         let mut server = Server { folder, child };

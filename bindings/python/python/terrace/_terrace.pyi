@@ -52,6 +52,7 @@ class _TableOptions(TypedDict, total=False):
     large_values: _Size | None
     cold: Literal["ssd", "object"]
     merge_operator: str | None
+    compression: str
     level0: Literal["global-index", "matrix", "triangle"]
 
 class _TransactionOptions(TypedDict, total=False):
@@ -123,6 +124,7 @@ class _TableSettings(TypedDict):
     large_values: int | None
     cold: Literal["ssd", "object"]
     merge_operator: str | None
+    compression: str
     level0: Literal["global-index", "matrix", "triangle"]
 
 class _OptionNames(TypedDict):

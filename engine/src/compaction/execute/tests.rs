@@ -7,7 +7,7 @@ use super::*;
 use crate::compaction::{Situation, Work, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
-use crate::levels::{FoundEdits, LevelCursor, SUBLEVELS};
+use crate::levels::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark, pin};
 use crate::options::{Compression, TableOptions};
 use crate::os::sim::{SimFiles, Survive};
@@ -83,7 +83,7 @@ impl Fixture {
         let level1 = version.level(SUBLEVELS).zip(hull);
         let below = level1.map_or(Vec::new(), |(level, hull)| level.overlapping(&hull).to_vec());
         let horizon = self.snapshots.horizon();
-        let mut ranges = Ranges::new(&version, SUBLEVELS, above, &horizon);
+        let mut ranges = Ranges::new(&version, SUBLEVELS, above, &horizon, |_, _| false);
         let below = ranges.without_hidden(&below);
         ranges.tombstones.extend(tombstones_of(&below).unwrap());
         let reuse = self.shape.reuse && ranges.tombstones.is_empty();
@@ -155,11 +155,11 @@ impl Fixture {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
-            let now =
-                Situation { readers: horizon.readers(), rests: true, busy: &[], work: Work::Any };
+            let (readers, work) = (horizon.readers(), Work::Any);
+            let now = Situation { readers, rests: true, busy: &[], spared: 0, work };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
-            let done =
-                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| Ok(())).unwrap();
+            let (choice, shape) = ((&choice, MAX_LEVELS), &self.shape);
+            let done = run(choice, &self.set, &self.cache, &horizon, shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             carried_over.extents += done.carried_over.extents;
             carried_over.blocks += done.carried_over.blocks;
@@ -389,7 +389,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
     let extent = crate::extent::tests::write_extent(&source, 1, &list);
     let version = fixture.set.version(fixture.table).unwrap();
-    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
+    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon, |_, _| false);
     let merge = || {
         let ctx = MergeContext {
             set: &fixture.set,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::choice::Work;
+use super::super::claimed::ClaimedKeys;
 use super::super::edges::cuts;
 use super::*;
 use crate::extent::{ValueMeta, ValueUse};
@@ -158,10 +159,19 @@ fn usual() -> Shape {
     }
 }
 
+/// `start-end`, and the uppermost and the deepest level where these are not all.
+fn claimed(words: &str) -> ClaimedKeys {
+    let (keys, levels) = words.split_once(' ').unwrap_or((words, "1 18"));
+    let (start, end) = keys.split_once('-').unwrap();
+    let (top, bottom) = levels.split_once(' ').unwrap();
+    let keys = KeyInterval { start: start.into(), end: Some(end.into()) };
+    ClaimedKeys::new(keys, (top.parse().unwrap(), bottom.parse().unwrap()))
+}
+
 /// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
 fn check_case(file: &str, case: &str) {
     let mut shape = usual();
-    let (mut readers, mut rests, mut busy) = (vec![10], false, Vec::new());
+    let (mut readers, mut rests, mut busy, mut spared) = (vec![10], false, Vec::new(), 0);
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     for line in case.lines().filter(|line| !line.starts_with('#')) {
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -174,10 +184,8 @@ fn check_case(file: &str, case: &str) {
             "readers" => readers = rest.split(' ').map(|lsn| lsn.parse().unwrap()).collect(),
             "rests" => rests = true,
             "compressed" => shape.compression.1 = Compression::Zstd,
-            "busy" => {
-                let (start, end) = rest.split_once('-').unwrap();
-                busy.push(KeyInterval { start: start.into(), end: Some(end.into()) });
-            }
+            "busy" => busy.push(claimed(rest)),
+            "spared" => spared = rest.parse().unwrap(),
             "share" => shape.level1_share = Some(rest.parse().unwrap()),
             "job" => shape.job_bytes = rest.parse::<u64>().unwrap() << 20,
             "sublevel" | "level" => {
@@ -190,7 +198,8 @@ fn check_case(file: &str, case: &str) {
             }
             "=>" => {
                 let version = Version { levels, ..Version::empty(1) };
-                let now = Situation { readers: &readers, rests, busy: &busy, work: Work::Any };
+                let now =
+                    Situation { readers: &readers, rests, busy: &busy, spared, work: Work::Any };
                 assert_eq!(show(pick(&version, &shape, &now)), rest, "{file}:\n{case}");
                 return;
             }
@@ -210,7 +219,7 @@ fn what_is_read_often_comes_back_and_what_is_read_less_goes_down_for_it() {
         let mut version = Version { levels, ..Version::empty(1) };
         version.options = version.options.cold(Tier::Object);
         let shape = Shape { has_objects: true, local_room: Some(room << 20), ..usual() };
-        let now = Situation { readers: &[10], rests: false, busy: &[], work: Work::Any };
+        let now = Situation { readers: &[10], rests: false, busy: &[], spared: 0, work: Work::Any };
         show(pick(&version, &shape, &now))
     };
     let objects = "1:a-b,epoch=1,read_frequency=63 2:c-d,epoch=1";
@@ -241,7 +250,7 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
         match pick(
             &version,
             &shape,
-            &Situation { readers: &[10], rests: false, busy: &[], work: Work::Any },
+            &Situation { readers: &[10], rests: false, busy: &[], spared: 0, work: Work::Any },
         ) {
             None => 0,
             Some(Choice::Merge { collects, .. }) => collects.len(),
@@ -300,7 +309,7 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     fill(SUBLEVELS - 3, &["9:a-b", "10:d-e", "11:f-f", "12:h-h"]);
     let version = Version { levels, ..Version::empty(1) };
     let all: Vec<Meta> = version.extents().map(|(_, extent)| extent.clone()).collect();
-    let sunk_over = |to: u8, gone: &[u64], busy: &[KeyInterval]| {
+    let sunk_over = |to: u8, gone: &[u64], busy: &[ClaimedKeys]| {
         let is_gone = |extent: &&Meta| gone.contains(&extent.meta().id);
         let removed: Vec<Meta> = all.iter().filter(is_gone).cloned().collect();
         let (inputs, overlap) = (vec![(1, removed)], Vec::new());
@@ -312,7 +321,7 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
         });
         moved.collect::<Vec<_>>()
     };
-    let sunk = |gone: &[u64], busy: &[KeyInterval]| sunk_over(LEVEL_2, gone, busy);
+    let sunk = |gone: &[u64], busy: &[ClaimedKeys]| sunk_over(LEVEL_2, gone, busy);
     // 7 reaches into d to f, which stay; 8 lies elsewhere.
     assert_eq!(sunk(&[1, 4], &[]), [(6, 2, 0), (9, 3, 1)]);
     let all_of_two = [(7, 2, 0), (10, 3, 1), (11, 3, 0)];
@@ -320,9 +329,11 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
         sunk(&[1, 2, 4, 5, 6], &[]),
         [&all_of_two[..1], &[(9, 3, 0)], &all_of_two[1..]].concat()
     );
-    let busy = [KeyInterval::closed(b"f", b"g")];
+    let busy = [ClaimedKeys::in_all_levels(KeyInterval::closed(b"f", b"g"))];
     assert_eq!(sunk(&[2, 5], &busy), []);
     assert_eq!(sunk(&[1, 2, 4, 5], &busy), [(6, 2, 0), (7, 2, 0), (9, 3, 1), (10, 3, 1)]);
+    let below = [ClaimedKeys::new(KeyInterval::closed(b"a", b"b"), (SUBLEVELS, LEVEL_2))];
+    assert_eq!(sunk(&[1, 4], &below), [(6, 2, 1), (9, 3, 2)], "not into what is busy");
     // What an intra-L1 compaction writes has the keys of its inputs in the sublevel that it goes
     // to.
     assert_eq!(sunk(&[8], &[]), [(12, 3, 1)]);

@@ -8,7 +8,7 @@ use super::context::{DrainedBytes, JobContext};
 use super::invariants::edit_is_of;
 use super::ops::install;
 use super::row_tables::DrainedRows;
-use crate::compaction::{self, Done, DrainPlan, DrainRoom};
+use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom};
 use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::{Edit, Op, Version};
@@ -68,14 +68,15 @@ pub(super) fn merge(
     ctx: &JobContext,
     view: &View,
     plan: &DrainPlan,
-    (horizon, busy): (&Horizon, &[KeyInterval]),
+    (horizon, busy): (&Horizon, &[ClaimedKeys]),
 ) -> Result<Done> {
     debug_assert!(
-        !busy.iter().any(|busy| busy.overlaps(&plan.reach)) || plan.inputs.is_empty(),
+        !busy.iter().any(|claim| claim.has(plan.sublevel, &plan.reach)) || plan.inputs.is_empty(),
         "a drain merges with nothing that a compaction works on"
     );
     let (cache, shape) = (&ctx.shared.cache, ctx.shape());
-    let run = |room| compaction::drain(view, plan, (&ctx.set, room), cache, horizon, &shape);
+    let run =
+        |room| compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, &shape);
     let mut done = match run(DrainRoom::Ordinary) {
         // Commits that free space have begun to use up the region's reserve.
         Err(e) if e.kind() == ErrorKind::Full && ctx.shared.zones.is_in_reserve() => {

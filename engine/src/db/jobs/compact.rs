@@ -1,8 +1,8 @@
 //! Compactions: on the background's thread, or several at a time on workers beside it.
 //!
-//! A plan claims the keys that it works on, in all levels of its table, under the right to change
-//! the table. It then runs without it: drains and other compactions of the table go on elsewhere.
-//! The right is taken again to install what came out.
+//! A plan claims the keys that it works on, in its levels, under the right to change the table. It
+//! then runs without it: drains and other compactions of the table go on elsewhere. The right is
+//! taken again to install what came out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,11 +10,13 @@ use std::sync::atomic::Ordering;
 use super::context::{JobContext, Outcome};
 use super::invariants::edit_is_of;
 use super::ops::install;
-use crate::compaction::{self, Choice, Done, NextManual, Shape, Situation, Work, pick};
+use crate::compaction::{
+    self, Choice, Done, NextManual, SPARED_SUBLEVELS, Shape, Situation, Work, pick,
+};
 use crate::db::claims::Claim;
 use crate::db::manual::ManualCompaction;
 use crate::db::table_index::Rest;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::Version;
 use crate::mvcc::Horizon;
@@ -38,7 +40,7 @@ pub(in crate::db) struct Plan<'a> {
 
 /// What a look at a table found.
 pub(in crate::db) enum Look<'a> {
-    Found(Plan<'a>),
+    Found(Box<Plan<'a>>),
     /// The table needs none as it is, however often it is looked at.
     Nothing,
     /// Another job has the table, or keys of it.
@@ -51,7 +53,7 @@ pub(in crate::db) type BeforeExtent<'a> = &'a dyn Fn(u64) -> Result<()>;
 impl Compact {
     /// What the first table that needs a compaction needs most, with its keys claimed. Tables that
     /// other jobs have are passed over: a worker does not wait for one while another needs work.
-    pub(in crate::db) fn plan<'a>(&self, ctx: &'a JobContext, work: Work) -> Option<Plan<'a>> {
+    pub(in crate::db) fn plan<'a>(&self, ctx: &'a JobContext, work: Work) -> Option<Box<Plan<'a>>> {
         // Before the horizon: what is released between the two is looked at again.
         let releases = ctx.shared.snapshots.releases();
         let (rest, shape) = (ctx.rest(), ctx.shape());
@@ -118,21 +120,31 @@ impl Compact {
         let horizon = ctx.shared.snapshots.horizon();
         let busy = ctx.claims.of(table.id());
         let rests = rest >= Rest::Resting;
-        let now = Situation { readers: horizon.readers(), rests, busy: &busy, work };
         let (version, shape) = (Arc::clone(&table.view().version), ctx.shape());
+        let spared = if shape.may_touch_objects(&version) { SPARED_SUBLEVELS } else { 0 };
+        let now = Situation { readers: horizon.readers(), rests, busy: &busy, spared, work };
         let choice = match pick(&version, &shape, &now) {
             NextManual::Choice(choice) => choice,
             NextManual::Busy => return Look::Busy,
             NextManual::Nothing => return Look::Nothing,
         };
-        let Some(claim) = ctx.claims.claim(table.id(), choice.interval()) else {
-            return Look::Busy;
+        let claimed = match choice.may_hide() {
+            true => choice.claimed().deepened(&busy),
+            false => choice.claimed(),
         };
+        let Some(claim) = ctx.claims.claim(table.id(), claimed) else { return Look::Busy };
         drop(no_other_change);
         debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
         let is_for_tombstones = choice.is_for_tombstones(rests);
         let touches_objects = choice.touches_objects(&shape, version.options);
-        Look::Found(Plan { table, choice, is_for_tombstones, touches_objects, horizon, claim })
+        Look::Found(Box::new(Plan {
+            table,
+            choice,
+            is_for_tombstones,
+            touches_objects,
+            horizon,
+            claim,
+        }))
     }
 
     /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
@@ -165,13 +177,19 @@ impl Compact {
         ctx: &JobContext,
         before_extent: BeforeExtent<'_>,
     ) -> Result<Outcome> {
-        let Plan { table, choice, horizon, .. } = plan;
+        let Plan { table, choice, horizon, claim, .. } = plan;
         let before_extent = |bytes| {
             ctx.rate.spend(bytes, &ctx.stop);
+            if plan.touches_objects && ctx.stop.load(Ordering::Acquire) {
+                // No closing waits for a store.
+                let closing = "a compaction with objects ends: the database is closing";
+                return Err(Error::new(ErrorKind::Unavailable, closing).of_store());
+            }
             before_extent(bytes)
         };
         let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
-        let done = compaction::run(choice, set, cache, horizon, &shape, &before_extent);
+        let done =
+            compaction::run((choice, claim.bottom()), set, cache, horizon, &shape, &before_extent);
         if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
             // A smaller one may find room.
             ctx.job_halvings.fetch_add(1, Ordering::Relaxed);
@@ -200,8 +218,7 @@ impl Compact {
         let mut done = done?;
         debug_assert!(ctx.claims.holds(claim), "a claim stands until its edit is installed");
         let version = Arc::clone(&table.view().version);
-        let mut busy = ctx.claims.of(table.id());
-        busy.retain(|keys| *keys != choice.interval());
+        let busy = ctx.claims.but(claim);
         let moving = compaction::trivial_moves(&version, choice, &busy).ops;
         let moved = moving.len() as u64;
         done.edit.ops.extend(moving);

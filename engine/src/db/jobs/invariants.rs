@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
+use crate::compaction::ClaimedKeys;
 use crate::extent::Extent;
 use crate::levels::{Edit, Op};
 use crate::mvcc::KeyInterval;
@@ -16,10 +17,10 @@ pub(in crate::db) fn outcome_is_sound(outcome: &Outcome) -> bool {
     outcome.did || !has_moved
 }
 
-/// No compaction works on keys of these extents (invariant 2 of `claims.rs`).
-pub(super) fn are_unclaimed(busy: &[KeyInterval], gone: &[(u8, Arc<Extent>)]) -> bool {
-    let is_free = |keys: &KeyInterval| !busy.iter().any(|busy| busy.overlaps(keys));
-    gone.iter().all(|(_, extent)| is_free(&extent.meta().interval()))
+/// No compaction works on keys of these extents in their levels (invariant 2 of `claims.rs`).
+pub(super) fn are_unclaimed(busy: &[ClaimedKeys], gone: &[(u8, Arc<Extent>)]) -> bool {
+    let is_free = |n: u8, keys: &KeyInterval| !busy.iter().any(|claim| claim.has(n, keys));
+    gone.iter().all(|(n, extent)| is_free(*n, &extent.meta().interval()))
 }
 
 /// Each operation is on extents or on D of one table.

@@ -12,8 +12,12 @@ use std::path::Path;
 use crate::error::Result;
 use crate::options::Options;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use backup::head_probe;
 pub use backup::{BackupInfo, BackupSet};
-pub(super) use backup::{Destination, back_up, create_of_extents, find_room, gather};
+pub(super) use backup::{
+    Destination, back_up, check_written, create_of_extents, find_room, gather,
+};
 pub use salvage::SalvageReport;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(super) use verify::broken_cache;

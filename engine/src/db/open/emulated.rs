@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::draw_random;
+use crate::os::{draw_random, free_space, is_on_tmpfs, make_link};
 
 /// The name of the file in memory that is the region of a database.
 pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
@@ -42,9 +42,11 @@ fn is_own_name(name: &str) -> bool {
 pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<PathBuf> {
     let temporary = std::env::temp_dir();
     let homes = [tmpfs, temporary.as_path()];
-    let Some(home) = homes.into_iter().find(|home| room(home).is_some_and(|room| room >= len))
+    let Some(home) =
+        homes.into_iter().find(|home| free_space(home).is_some_and(|room| room >= len))
     else {
-        let rooms = homes.map(|home| format!("{} has {}", home.display(), room(home).unwrap_or(0)));
+        let has = |home: &Path| free_space(home).unwrap_or(0);
+        let rooms = homes.map(|home| format!("{} has {}", home.display(), has(home)));
         return Err(Error::new(
             ErrorKind::Full,
             format!(
@@ -55,15 +57,8 @@ pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<P
         ));
     };
     let target = home.join(name);
-    std::os::unix::fs::symlink(&target, link).map_err(|e| Error::io("link", link, e))?;
+    make_link(&target, link).map_err(|e| Error::io("link", link, e))?;
     Ok(target)
-}
-
-/// Free bytes of a writable directory.
-fn room(directory: &Path) -> Option<u64> {
-    let writable = rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok();
-    let system = rustix::fs::statvfs(directory).ok().filter(|_| writable)?;
-    Some(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
 /// Removes the file that `link` leads to, if this module gave it its name. Where there is no link,
@@ -85,14 +80,7 @@ pub(super) fn remove_target(link: &Path) -> std::io::Result<()> {
 
 /// What users should know of where an emulated region lies.
 pub(in crate::db) fn note(path: &Path) -> Option<String> {
-    const TMPFS_MAGIC: i64 = 0x0102_1994;
-    let system = rustix::fs::statfs(path).ok()?;
-    #[allow(
-        clippy::useless_conversion,
-        clippy::unnecessary_fallible_conversions,
-        reason = "the type differs between architectures and systems"
-    )]
-    let on_tmpfs = i64::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS_MAGIC);
+    let on_tmpfs = is_on_tmpfs(path)?;
     let lies = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     (!on_tmpfs).then(|| {
         format!(

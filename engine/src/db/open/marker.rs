@@ -5,7 +5,7 @@ use std::io::ErrorKind::{AlreadyExists, NotFound};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::os::{Directory, Files, OpenHow};
+use crate::os::{Directory, Files, OpenHow, bytes_of_path, path_of_bytes};
 use crate::record::{Reader, checksum, put_bytes, put_u32};
 
 /// The marker's file name.
@@ -28,10 +28,9 @@ pub(crate) struct Marker {
 
 impl Marker {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        use std::os::unix::ffi::OsStrExt;
-        let path = self.pm_path.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
+        let path = self.pm_path.as_deref().map(bytes_of_path).unwrap_or_default();
         let mut body = self.database_id.unwrap_or_default().to_vec();
-        put_bytes(&mut body, path);
+        put_bytes(&mut body, &path);
         let mut bytes = MAGIC.to_vec();
         put_u32(&mut bytes, checksum(&[], &body));
         bytes.extend(body);
@@ -39,7 +38,6 @@ impl Marker {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Marker> {
-        use std::os::unix::ffi::OsStrExt;
         let mut r = Reader::new(bytes);
         let (magic, sum) = (r.take(8)?, r.u32()?);
         if magic != MAGIC || sum != checksum(&[], bytes.get(12..)?) {
@@ -50,7 +48,7 @@ impl Marker {
         if !r.rest().is_empty() {
             return None;
         }
-        let pm_path = (!path.is_empty()).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(path)));
+        let pm_path = if path.is_empty() { None } else { Some(path_of_bytes(path)?) };
         Some(Marker { database_id, pm_path })
     }
 

@@ -274,7 +274,8 @@ impl Scheduler {
             return Ok(false);
         };
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
-        if let Some(left) = outcome.left_level1 {
+        // The pace of a store is not that of writers.
+        if let Some(left) = outcome.left_level1.filter(|_| work != Work::Objects) {
             self.stats.lock().compacted(left, (from, self.clock()));
         }
         Ok(outcome.did)

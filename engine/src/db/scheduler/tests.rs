@@ -2,13 +2,14 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 
 use super::*;
+use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
 use crate::db::Database;
 use crate::db::jobs::{Look, freeze};
-use crate::levels::SUBLEVELS;
+use crate::levels::{LEVEL_2, SUBLEVELS};
 use crate::mvcc::KeyInterval;
 use crate::options::{BackgroundTuning, Durability, Options};
 use crate::record::{Cursor, LSN_MAX};
-use crate::table::TableCore;
+use crate::table::{Table, TableCore};
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
@@ -60,7 +61,8 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     let plans = [(); 2].map(|()| plan());
     let [first, second] = plans.each_ref().map(|plan| plan.interval());
     assert!(!first.overlaps(&second), "{first:?} and {second:?}");
-    assert_eq!(ctx.claims.of(table.id()), [first.clone(), second.clone()]);
+    let claimed: Vec<_> = ctx.claims.of(table.id()).into_iter().map(|c| c.keys).collect();
+    assert_eq!(claimed, [first.clone(), second.clone()]);
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
         for plan in &plans {
@@ -85,6 +87,33 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 
+/// A few rows come to level 0.
+fn bring_to_level0(
+    db: &Database,
+    (rows, count): (&Table, u64),
+    table: &Arc<TableCore>,
+    round: u64,
+) {
+    for n in 0..count {
+        let (key, value) = row(n, round);
+        rows.put_with(&key, &value, Durability::Relaxed).unwrap();
+    }
+    assert!(freeze(&db.inner.ctx, table));
+    while !table.view().frozen.is_empty() {
+        assert!(db.step().unwrap());
+    }
+    // What was drained may still lie beside them: readers of other tests hold back what frees.
+    let view = table.view();
+    let mut cursor = view.level0.cursor(&view.version.drained);
+    cursor.seek(b"", LSN_MAX).unwrap();
+    let mut records = 0;
+    while cursor.entry().is_some() {
+        records += 1;
+        cursor.next().unwrap();
+    }
+    assert_eq!(records, count);
+}
+
 /// Bug: a drain waited for a compaction to end, and writers for the drain.
 /// Cause: where a column has little below it in level 1 it is merged with that, and the compaction
 /// had claimed it.
@@ -97,27 +126,7 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     let drain = || db.inner.scheduler.run(JobKind::Drain).unwrap();
     let rows = db.table("t").unwrap();
     let table = table_called(ctx, "t");
-    // A few rows come to level 0.
-    let bring = |round| {
-        for n in 0..20 {
-            let (key, value) = row(n, round);
-            rows.put_with(&key, &value, Durability::Relaxed).unwrap();
-        }
-        assert!(freeze(ctx, &table));
-        while !table.view().frozen.is_empty() {
-            assert!(db.step().unwrap());
-        }
-        // What was drained may still lie beside them: readers of other tests hold back what frees.
-        let view = table.view();
-        let mut cursor = view.level0.cursor(&view.version.drained);
-        cursor.seek(b"", LSN_MAX).unwrap();
-        let mut records = 0;
-        while cursor.entry().is_some() {
-            records += 1;
-            cursor.next().unwrap();
-        }
-        assert_eq!(records, 20);
-    };
+    let bring = |round| bring_to_level0(&db, (&rows, 20), &table, round);
     let ids = |sublevel| {
         let version = Arc::clone(&table.view().version);
         let extents = version.overlapping(sublevel, &KeyInterval::all()).iter();
@@ -130,7 +139,7 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     assert!(below.len() == 1 && (1..=ctx.shape().little_bytes).contains(&bytes), "{bytes}");
     bring(1);
     let claims = &ctx.claims;
-    let claim = claims.claim(table.id(), KeyInterval::all()).unwrap();
+    let claim = claims.claim(table.id(), ClaimedKeys::in_all_levels(KeyInterval::all())).unwrap();
     assert!(drain(), "it waits for what is claimed");
     assert_eq!(ids(SUBLEVELS), below, "what is claimed is left alone");
     assert_eq!(ids(SUBLEVELS - 1).len(), 1, "what was drained lies over it");
@@ -141,6 +150,49 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     drop(claim);
     run_until_idle(&db);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// Bug: while a compaction with objects went on, drains of its keys used up the sublevels above it,
+/// and writers waited for the store.
+/// Cause: it claimed its keys in all levels, so nothing made room above it.
+/// Fix: it claims the lower sublevels alone, and the upper ones become one again and again.
+#[test]
+fn drains_go_on_above_a_compaction_that_takes_long() {
+    // More bytes than a drain merges with what little lies below.
+    const ROWS: u64 = 200;
+    const ROUNDS: u64 = 40;
+    let rounds = |claimed: ClaimedKeys| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+        let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+        let rows = db.table("t").unwrap();
+        let table = table_called(ctx, "t");
+        bring_to_level0(&db, (&rows, ROWS), &table, 0);
+        assert!(scheduler.run(JobKind::Drain).unwrap());
+        let claim = ctx.claims.claim(table.id(), claimed).unwrap();
+        let goes_on = |round: &u64| {
+            bring_to_level0(&db, (&rows, ROWS), &table, *round);
+            let drained = scheduler.run(JobKind::Drain).unwrap();
+            while scheduler.run(JobKind::Compact).unwrap() {}
+            drained
+        };
+        let rounds = (1..=ROUNDS).take_while(goes_on).count() as u64;
+        drop(claim);
+        run_until_idle(&db);
+        for n in 0..ROWS {
+            let (key, value) = row(n, (rounds + 1).min(ROUNDS));
+            assert_eq!(rows.get(&key).unwrap().as_deref(), Some(&value[..]));
+        }
+        assert_eq!(db.verify().unwrap().damages.len(), 0);
+        rounds
+    };
+    let lower = (SPARED_SUBLEVELS + 1, LEVEL_2);
+    assert_eq!(rounds(ClaimedKeys::new(KeyInterval::all(), lower)), ROUNDS);
+    let all = rounds(ClaimedKeys::in_all_levels(KeyInterval::all()));
+    assert!(
+        all < u64::from(SUBLEVELS),
+        "{all} rounds: the test sees what a claim on all levels does"
+    );
 }
 
 /// The background is stopped where it asks for the table index, and so links nothing.

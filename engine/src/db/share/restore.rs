@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::object_of;
-use crate::db::maintenance::create_of_extents;
+use crate::db::maintenance::{check_written, create_of_extents};
 use crate::db::open::Content;
-use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::error::Result;
+use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
 use crate::replica::{EntryBody, SharedLog};
@@ -51,26 +51,9 @@ pub(super) fn restore(
         let ops = manifest.edit.ops.iter().map(|op| fetching.fetch_op(op));
         let edit = Edit { ops: ops.collect::<Result<Vec<_>>>()? };
         store.sync()?;
-        let written = ExtentStore::open(Arc::clone(files), to, &[], true)?;
-        check(&edit, &written)?;
+        check_written(&edit, files, to)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
-}
-
-/// Reads all that was written, and compares checksums.
-fn check(edit: &Edit<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> Result<()> {
-    for meta in edit.added() {
-        let (extent, mut damages) =
-            (Extent::open(ExtentMeta::clone(meta), Arc::clone(store)), Vec::new());
-        extent.verify(&mut damages);
-        for values in extent.values() {
-            values.verify(&mut damages);
-        }
-        if let Some(damage) = damages.into_iter().next() {
-            return Err(Error::corrupt(damage));
-        }
-    }
-    Ok(())
 }
 
 /// Brings data from the store to a directory.

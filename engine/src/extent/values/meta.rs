@@ -39,7 +39,7 @@ pub(crate) struct ValueUse {
 impl ValueUse {
     fn is_sound(&self) -> bool {
         self.of.values > 0
-            && !self.of.location.is_object()
+            && self.of.location.can_hold(self.of.id)
             && self.bytes > 0
             && self.bytes <= u64::from(self.of.values_end())
     }

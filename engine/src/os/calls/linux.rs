@@ -5,6 +5,7 @@ use std::io;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::thread::CpuSet;
 
 /// Makes what was written to a file durable, with its length. Once: after an interrupted call the
 /// kernel may have reported a failed write-back, so it is not tried again.
@@ -74,4 +75,17 @@ pub(crate) fn draw_random(bytes: &mut [u8; 16]) -> io::Result<()> {
     let drawn = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     debug_assert_eq!(drawn, bytes.len(), "so few bytes come at once");
     Ok(())
+}
+
+/// The numbers of the processors that this thread may run on; none if that cannot be found out.
+pub(crate) fn allowed_cores() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Has this thread run on one processor alone, which is one of those allowed; whether it does.
+pub(crate) fn pin_thread(core: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set).is_ok()
 }

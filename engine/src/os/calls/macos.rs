@@ -65,3 +65,13 @@ pub(in crate::os) fn pass_by_cache(file: &File, on: bool) -> bool {
 pub(crate) fn draw_random(bytes: &mut [u8; 16]) -> io::Result<()> {
     File::open("/dev/urandom")?.read_exact(bytes)
 }
+
+/// The numbers of the processors that this thread may run on: macOS has no call for it.
+pub(crate) fn allowed_cores() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Has this thread run on one processor alone; whether it does. macOS has no call for it.
+pub(crate) fn pin_thread(_core: usize) -> bool {
+    false
+}

@@ -1,8 +1,10 @@
 //! Requests with retries, deadlines and second requests, all counted.
 //!
 //! A request that fails for a passing cause is made again after a pause that doubles. When its
-//! deadline has passed, the caller has the last failure. A read of which the answer takes longer
-//! than 99 of 100 reads before is asked for a second time, and the first answer counts.
+//! deadline has passed, the caller has the last failure. Attempts and deadlines are longer for
+//! more bytes, so that a slow connection is no failure (`patience.rs`). A read of which the answer
+//! takes longer than 99 of 100 reads before is asked for a second time, and the first answer
+//! counts.
 //!
 //! Every put has a condition, so making it again is safe. Of a new object the retry may find what
 //! the first attempt wrote: then the bytes are compared.
@@ -11,6 +13,7 @@
 
 mod counts;
 mod latency;
+mod patience;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,30 +28,11 @@ use counts::Counts;
 use latency::Latency;
 
 pub(crate) use counts::RequestCounts;
+use patience::Limits;
+pub(crate) use patience::Patience;
 
-/// How long requests may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    /// A call of the engine, with all attempts.
-    pub(crate) deadline: Duration,
-    /// One attempt.
-    pub(crate) attempt: Duration,
-    /// The pause after the first attempt; it doubles.
-    pub(crate) first_pause: Duration,
-    /// The longest pause.
-    pub(crate) longest_pause: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            deadline: Duration::from_secs(30),
-            attempt: Duration::from_secs(10),
-            first_pause: Duration::from_millis(50),
-            longest_pause: Duration::from_secs(5),
-        }
-    }
-}
+/// How often a wait looks whether the client was stopped.
+const LOOK_AROUND: Duration = Duration::from_millis(200);
 
 /// The way to an object store.
 #[derive(Debug)]
@@ -106,7 +90,7 @@ impl Client {
     pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
         let (waiting, began) = (Waiting::default(), self.timer.now());
         self.counts.gets.add(1);
-        self.store.begin_get(name, span, self.patience.attempt, waiting.answer());
+        self.store.begin_get(name, span, self.patience.of(span).attempt, waiting.answer());
         ObjectRead { name: name.to_string(), span, began, waiting }
     }
 
@@ -129,13 +113,8 @@ impl Client {
     fn send_put(&self, name: &str, bytes: &[u8], waiting: &Waiting<Tag>) {
         self.counts.puts.add(1);
         self.counts.sent_bytes.add(bytes.len() as u64);
-        self.store.begin_put(
-            name,
-            bytes,
-            &PutWhen::Absent,
-            self.patience.attempt,
-            waiting.answer(),
-        );
+        let within = self.patience.with(bytes.len() as u64).attempt;
+        self.store.begin_put(name, bytes, &PutWhen::Absent, within, waiting.answer());
     }
 
     /// Writes an object under a condition. `Changed` after an attempt of which nothing is known may
@@ -145,7 +124,7 @@ impl Client {
     ///
     /// `Changed`; or no attempt succeeded before the deadline.
     pub(crate) fn put(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
-        self.attempts(self.timer.now(), |within| {
+        self.attempts(self.timer.now(), self.patience.with(bytes.len() as u64), |within| {
             self.counts.puts.add(1);
             self.counts.sent_bytes.add(bytes.len() as u64);
             self.store.put(name, bytes, when, within)
@@ -158,7 +137,7 @@ impl Client {
     ///
     /// `Missing`; or no attempt succeeded before the deadline.
     pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
-        self.attempts(self.timer.now(), |within| {
+        self.attempts(self.timer.now(), self.patience.with(0), |within| {
             self.counts.heads.add(1);
             self.store.head(name, within)
         })
@@ -170,7 +149,7 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline. Some of the objects may be gone.
     pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
-        self.attempts(self.timer.now(), |within| {
+        self.attempts(self.timer.now(), self.patience.with(0), |within| {
             self.counts.deletes.add(1);
             self.store.delete(names, within)
         })
@@ -182,7 +161,7 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline.
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
-        self.attempts(self.timer.now(), |within| {
+        self.attempts(self.timer.now(), self.patience.with(0), |within| {
             self.counts.lists.add(1);
             self.store.list(prefix, after, within)
         })
@@ -192,15 +171,17 @@ impl Client {
     fn attempts<T>(
         &self,
         began: Duration,
+        limits: Limits,
         mut ask: impl FnMut(Duration) -> Answered<T>,
     ) -> Answered<T> {
         let mut pause = self.patience.first_pause;
+        let deadline = began + limits.deadline;
         loop {
-            let failure = match ask(self.patience.attempt) {
+            let failure = match ask(limits.attempt) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            pause = self.prepare_retry(began, pause, failure)?;
+            pause = self.prepare_retry(deadline, pause, failure)?;
         }
     }
 
@@ -208,13 +189,12 @@ impl Client {
     /// is none.
     fn prepare_retry(
         &self,
-        began: Duration,
+        deadline: Duration,
         pause: Duration,
         failure: Failure,
     ) -> Answered<Duration> {
         self.counts.failed(failure.kind);
-        let passed = self.timer.now().saturating_sub(began);
-        if !failure.kind.is_passing() || passed + pause > self.patience.deadline {
+        if !failure.kind.is_passing() || self.timer.now() + pause > deadline {
             return Err(failure);
         }
         if !self.timer.pause(self.spread(pause)) {
@@ -241,7 +221,7 @@ impl ObjectRead {
     pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
         let ObjectRead { name, span, began, waiting } = self;
         let mut first = Some((began, waiting));
-        client.attempts(began, |within| {
+        client.attempts(began, client.patience.of(span), |within| {
             let (began, waiting) = first.take().unwrap_or_else(|| {
                 let (waiting, began) = (Waiting::default(), client.timer.now());
                 client.counts.gets.add(1);
@@ -258,6 +238,23 @@ impl ObjectRead {
 }
 
 impl Client {
+    /// The next answer, if one comes in time. Once the client is stopped, that is the time of an
+    /// attempt without bytes.
+    fn next<T>(&self, waiting: &Waiting<T>, within: Duration) -> Option<Answered<T>> {
+        let mut left = within;
+        loop {
+            let now = left.min(LOOK_AROUND);
+            let answer = waiting.next(now);
+            left -= now;
+            if answer.is_some() || left.is_zero() {
+                return answer;
+            }
+            if self.timer.is_stopped() {
+                left = left.min(self.patience.attempt);
+            }
+        }
+    }
+
     /// The answer of a read, or of a second one if that is sooner.
     fn first_answer(
         &self,
@@ -267,15 +264,15 @@ impl Client {
         waiting: &Waiting<Got>,
     ) -> Answered<Got> {
         let usual = self.reads.slow(self.counts.gets.get(), self.counts.hedges.get());
-        let mut answer = waiting.next(usual.unwrap_or(within).min(within));
+        let mut answer = self.next(waiting, usual.unwrap_or(within).min(within));
         if answer.is_none() && usual.is_some() {
             self.counts.hedges.add(1);
             self.counts.gets.add(1);
             self.store.begin_get(name, span, within, waiting.answer());
-            answer = waiting.next(within);
+            answer = self.next(waiting, within);
             // A failure of one of them is no answer while the other one may succeed.
             if matches!(answer, Some(Err(_))) {
-                answer = waiting.next(within).or(answer);
+                answer = self.next(waiting, within).or(answer);
             }
         }
         answer.unwrap_or_else(|| Err(late(within)))
@@ -303,13 +300,13 @@ impl ObjectWrite {
     pub(crate) fn finish(self, client: &Client, bytes: &[u8]) -> Answered<()> {
         let ObjectWrite { name, began, waiting } = self;
         let mut first = Some(waiting);
-        client.attempts(began, |within| {
+        client.attempts(began, client.patience.with(bytes.len() as u64), |within| {
             let waiting = first.take().unwrap_or_else(|| {
                 let waiting = Waiting::default();
                 client.send_put(&name, bytes, &waiting);
                 waiting
             });
-            match waiting.next(within).unwrap_or_else(|| Err(late(within))) {
+            match client.next(&waiting, within).unwrap_or_else(|| Err(late(within))) {
                 Err(failure) if failure.kind == FailureKind::Changed => {
                     client.is_there(&name, bytes, within)
                 }

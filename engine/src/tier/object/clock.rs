@@ -15,6 +15,9 @@ pub(crate) trait Timer: fmt::Debug + Send + Sync {
 
     /// Has no one wait any more: the database is closing.
     fn stop(&self);
+
+    /// Whether it was stopped.
+    fn is_stopped(&self) -> bool;
 }
 
 /// The machine's time.
@@ -52,6 +55,10 @@ impl Timer for MachineTimer {
         *self.is_stopped.lock() = true;
         self.stopped.notify_all();
     }
+
+    fn is_stopped(&self) -> bool {
+        *self.is_stopped.lock()
+    }
 }
 
 /// Time that passes only in pauses: for tests, which do not wait.
@@ -75,6 +82,10 @@ impl Timer for StepTimer {
 
     fn stop(&self) {
         *self.is_stopped.lock() = true;
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.is_stopped.lock()
     }
 }
 

@@ -26,9 +26,9 @@ pub(crate) mod testing;
 mod tier;
 mod uploads;
 
-pub(crate) use client::{Client, RequestCounts};
-pub(crate) use name::{LAST_EPOCH, ObjectId};
-pub(crate) use open::{Settings, open_client, owner};
+pub(crate) use client::{Client, ObjectWrite, RequestCounts};
+pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames};
+pub(crate) use open::{Settings, open_client, open_reader, owner};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};

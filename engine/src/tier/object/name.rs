@@ -3,6 +3,7 @@
 //! ```text
 //! <database id>/fence                       who writes
 //! <database id>/<epoch>/<extent id>         an extent
+//! backups/<epoch>/<extent id>               an extent of a backup set
 //! ```
 //!
 //! The database id has 32 hexadecimal digits, the epoch 8 and the extent id 16, so names are in
@@ -35,6 +36,11 @@ impl ObjectNames {
     pub(crate) fn of(database_id: [u8; 16]) -> ObjectNames {
         let digits: String = database_id.iter().map(|byte| format!("{byte:02x}")).collect();
         ObjectNames { prefix: format!("{digits}/") }
+    }
+
+    /// The names of a backup set's objects.
+    pub(crate) fn of_backups() -> ObjectNames {
+        ObjectNames { prefix: "backups/".to_string() }
     }
 
     /// What all names begin with; it ends with a slash.

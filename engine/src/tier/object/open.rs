@@ -14,7 +14,7 @@ use super::store::ObjectStore;
 use super::tails::TailCache;
 use super::tier::{ObjectTier, Planted};
 use crate::error::{Error, Result};
-use crate::os::{Files, draw_random};
+use crate::os::{Files, draw_random, host_name};
 
 /// The file of the ends of objects, in the database's directory.
 const TAILS: &str = "object-tails";
@@ -71,6 +71,12 @@ pub(crate) fn open_client(
     Ok((Arc::new(Client::new(store, timer, Patience::default())), nonce))
 }
 
+/// Objects that are only read, under names that no opening of a database gives.
+pub(crate) fn open_reader(client: Arc<Client>, names: ObjectNames) -> ObjectTier {
+    let claim = WriterClaim { incarnation: 0, nonce: [0; 16], owner: String::new() };
+    ObjectTier::open(client, names, claim, BTreeSet::new()).read_only()
+}
+
 impl Settings<'_> {
     /// The objects of the database. Asks the store for nothing; a directory is made where it is
     /// missing.
@@ -118,7 +124,7 @@ fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Resul
     let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
     match scheme {
         "file" => {
-            let path = PathBuf::from(rest);
+            let path = directory_of(rest);
             if simulated {
                 let store = DirectoryStore::open_in(Arc::clone(files), &path, false)?;
                 let mut nonce = [0; 16];
@@ -137,6 +143,14 @@ fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Resul
             Ok(StoreWay { store: Arc::new(client), timer, nonce })
         }
         _ => Ok(StoreWay { store: remote(url)?, timer: machine(), nonce: draw()? }),
+    }
+}
+
+/// The directory of a URL. On Windows a drive comes behind a slash, as in `file:///C:/objects`.
+fn directory_of(rest: &str) -> PathBuf {
+    match rest.strip_prefix('/') {
+        Some(drive) if cfg!(windows) && drive.as_bytes().get(1) == Some(&b':') => drive.into(),
+        _ => rest.into(),
     }
 }
 
@@ -164,11 +178,5 @@ fn draw() -> Result<[u8; 16]> {
 pub(crate) fn owner() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
-    let host = rustix::system::uname();
-    format!(
-        "process {} ({}) on {}",
-        std::process::id(),
-        program.to_string_lossy(),
-        host.nodename().to_string_lossy()
-    )
+    format!("process {} ({}) on {}", std::process::id(), program.to_string_lossy(), host_name())
 }

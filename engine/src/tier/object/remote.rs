@@ -34,6 +34,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 const THREADS: usize = 2;
 const CONNECT: Duration = Duration::from_secs(3);
+/// A read of which nothing came for so long has failed, however long it may take as a whole.
+const STALLED: Duration = Duration::from_secs(10);
 /// Objects that are longer are written in parts of this length, side by side.
 const PART: usize = 8 << 20;
 
@@ -223,20 +225,29 @@ async fn put_parts(
     completed
 }
 
+/// What comes, as long as some of it comes now and then.
+async fn moving<T>(next: impl Future<Output = T>) -> Answered<T> {
+    tokio::time::timeout(STALLED, next).await.map_err(|_| late(STALLED))
+}
+
 async fn get(store: Arc<dyn Crate>, path: Path, span: Span) -> Answered<Got> {
     let range = match span {
         Span::Whole => None,
         Span::Bytes { offset, len } => Some(GetRange::Bounded(offset..offset.saturating_add(len))),
     };
     let options = GetOptions { range, ..GetOptions::default() };
-    let found = told(store.get_opts(&path, options).await)?;
+    let found = told(moving(store.get_opts(&path, options)).await?)?;
     let tag = tag(found.meta.e_tag.clone(), found.meta.version.clone());
     let has = found.meta.size;
-    let bytes = told(found.bytes().await)?.to_vec();
     let wanted = match span {
         Span::Whole => has,
         Span::Bytes { len, .. } => len,
     };
+    let mut bytes = Vec::with_capacity(usize::try_from(wanted.min(has)).unwrap_or(0));
+    let mut pieces = found.into_stream();
+    while let Some(piece) = moving(pieces.next()).await? {
+        bytes.extend_from_slice(&told(piece)?);
+    }
     if bytes.len() as u64 != wanted {
         let cause = format!("{} of {wanted} bytes; the object has {has}", bytes.len());
         return Err(Failure::new(FailureKind::Short, cause));

@@ -2,15 +2,42 @@
 //!
 //! Thread safety: the tier is set once, before the store has users; it has locks of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ExtentStore, Reserved};
 use crate::error::{Error, Result};
+use crate::os::Files;
 use crate::tier::location::Location;
-use crate::tier::object::{ObjectId, ObjectTier};
+use crate::tier::object::{Fetch, ObjectId, ObjectTier};
 
 impl ExtentStore {
+    /// Extents that are objects alone, to read.
+    pub(crate) fn of_objects(files: Arc<dyn Files>, tier: ObjectTier) -> Arc<ExtentStore> {
+        let store = ExtentStore::without_files(files, Path::new(""), true);
+        store.attach_objects(tier);
+        Arc::new(store)
+    }
+
+    /// Begins to read all of an extent that is an object.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is none.
+    pub(crate) fn begin_fetch(&self, at: &Location) -> Result<Fetch> {
+        let id = object_at(at)?;
+        Ok(self.tier(id)?.begin_read(id, at.len, (0, at.len)))
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the store lost it or a part of it; `Unavailable` if it does not answer.
+    pub(crate) fn finish_fetch(&self, at: &Location, fetch: Fetch) -> Result<Vec<u8>> {
+        self.tier(object_at(at)?)?.finish_read(fetch)
+    }
+
     /// Says where extents are that are objects. Once, before any of them is read.
     pub(crate) fn attach_objects(&self, tier: ObjectTier) {
         let is_first = self.objects.set(Arc::new(tier)).is_ok();
@@ -78,4 +105,8 @@ impl ExtentStore {
         let named = |tier: &Arc<ObjectTier>| tier.path(id);
         self.objects().map_or_else(|| format!("object {}", id.extent).into(), named)
     }
+}
+
+fn object_at(at: &Location) -> Result<ObjectId> {
+    at.object().ok_or_else(|| Error::invalid("an extent in a file is no object"))
 }

@@ -147,19 +147,21 @@ fn a_range_asks_for_long_pieces_ahead() {
     db.close().unwrap();
 }
 
-/// What a writer sees of a store whose connections are slow. A compaction keeps its keys until the
-/// store has its objects, and drains of these keys have the free sublevels above it meanwhile. So a
-/// writer may wait for one compaction, as the docs say, and for no more.
+/// Bug: with a store of 200 KB/s a put waited for ten seconds.
+/// Cause: a compaction with objects claimed its keys in all levels. Drains of these keys used up
+/// the sublevels above it, and the region filled.
+/// Fix: it claims the lower sublevels alone. The upper ones become one again and again meanwhile.
 #[test]
 fn level_0_stays_bounded_while_the_store_is_slow() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let slow = tiny().object_store(server.url());
-    // An object takes about a second.
-    let db = slow.object_store_distance(LATENCY, 2_000_000).create(dir.path()).unwrap();
+    let db = slow.object_store_distance(LATENCY, 200_000).create(dir.path()).unwrap();
     let table = db.create_table("t", COLD).unwrap();
     let (mut rows, mut most, mut longest) = (Rows::new(), 0.0f64, Duration::ZERO);
-    for n in 0..20_000 {
+    let (whole, mut n) = (Instant::now(), 0);
+    while whole.elapsed() < Duration::from_secs(4) {
+        n += 1;
         let (key, value) = (key(n * 7919 % 3000), value(n, 1));
         let began = Instant::now();
         table.put_with(&key, &value, Durability::Relaxed).unwrap();
@@ -171,7 +173,7 @@ fn level_0_stays_bounded_while_the_store_is_slow() {
     }
     assert!(objects(&db).puts > 0, "objects are written meanwhile");
     assert!(most < 1.0, "the region was never full: {most}");
-    assert!(longest < Duration::from_secs(20), "a writer waits for no more than that: {longest:?}");
+    assert!(longest < Duration::from_millis(750), "no writer waits for the store: {longest:?}");
     let taken = stats(&db);
     assert!(taken.level0_bytes < 2 << 20, "{} bytes in level 0", taken.level0_bytes);
     assert_eq!(read_all(&table), rows);

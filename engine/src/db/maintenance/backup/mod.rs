@@ -5,7 +5,10 @@
 //! files like a database's, and a manifest for each backup says which it has; what is above the
 //! levels is written into the set as extents of a level more. A backup counts once its manifest has
 //! its name; until then what was written for it is free space of the set.
+//!
+//! A set may lie in an object store instead (`bucket`), with an object for each extent.
 
+mod bucket;
 mod restore;
 mod set;
 mod take;
@@ -18,7 +21,10 @@ use crate::db::open::files_of;
 use crate::error::Result;
 use crate::levels::Manifest;
 use crate::options::Options;
-pub(in crate::db) use restore::{create_of_extents, find_room};
+use bucket::BucketSet;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use bucket::probe as head_probe;
+pub(in crate::db) use restore::{check_written, create_of_extents, find_room};
 use set::Set;
 pub(in crate::db) use take::{Destination, back_up, gather};
 
@@ -61,10 +67,17 @@ impl BackupInfo {
     }
 }
 
-/// A directory of backups of one database, made by [`Database::backup`](crate::Database::backup).
+/// Backups of one database, made by [`Database::backup`](crate::Database::backup), in a directory
+/// or in an object store.
 ///
-/// Each call opens the set for itself: one process at a time may add to it or delete from it, and
-/// several may read at once while none does.
+/// Each call opens the set for itself. Of a directory one process at a time may add to it or
+/// delete from it, and several may read at once while none does. In an object store one process at
+/// a time may add or delete: a second one makes the call of the first fail, and nothing else. A
+/// backup that is deleted while it is read may be found damaged by that call.
+///
+/// A path with `://` in it is the URL of an object store, as
+/// [`Options::object_store`](crate::Options::object_store) takes it: `s3://bucket/prefix`, `gs://…`,
+/// `az://…` or `file:///directory`. The set may lie beside the cold levels of databases.
 ///
 /// # Examples
 ///
@@ -109,6 +122,9 @@ impl BackupSet {
     /// `Corrupt` when a manifest is damaged; `Unavailable` when another caller adds to the set or
     /// deletes from it, or when a file could not be read.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
+        if let Some(bucket) = self.bucket()? {
+            return bucket.list();
+        }
         let set = Set::open_to_read(&self.path, &self.options)?;
         let info = |number| set.manifest(number).map(|manifest| BackupInfo::of(&manifest));
         set.numbers()?.into_iter().map(info).collect()
@@ -125,7 +141,10 @@ impl BackupSet {
     /// offset, when the backup is damaged; `Full`; otherwise as [`BackupSet::list`]. There is no
     /// database in `to` then, but after a failure of the very last step, the writing of the blob.
     pub fn restore(&self, number: u64, to: impl AsRef<Path>) -> Result<()> {
-        restore::restore((&self.path, number), to.as_ref(), &self.options)
+        match self.bucket()? {
+            Some(bucket) => bucket.restore(number, to.as_ref(), &self.options),
+            None => restore::restore((&self.path, number), to.as_ref(), &self.options),
+        }
     }
 
     /// Deletes backup `number`, and gives space back that no other one needs, as far as it lies at
@@ -136,7 +155,10 @@ impl BackupSet {
     /// `Invalid` when there is none; otherwise as [`BackupSet::list`], and nothing was deleted but
     /// after a failed sync.
     pub fn delete(&self, number: u64) -> Result<()> {
-        Set::open_to_write(&self.path, &self.options)?.delete(number)
+        match self.bucket()? {
+            Some(bucket) => bucket.delete(number),
+            None => Set::open_to_write(&self.path, &self.options)?.delete(number),
+        }
     }
 
     /// Reads all that the set has, and checks it.
@@ -145,7 +167,15 @@ impl BackupSet {
     ///
     /// `Unavailable`, as [`BackupSet::list`]. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        Set::open_to_read(&self.path, &self.options)?.verify()
+        match self.bucket()? {
+            Some(bucket) => bucket.verify(),
+            None => Set::open_to_read(&self.path, &self.options)?.verify(),
+        }
+    }
+
+    /// The way to it, if it is in an object store.
+    fn bucket(&self) -> Result<Option<BucketSet>> {
+        bucket::url_of(&self.path).map(|url| BucketSet::open(url, &self.options)).transpose()
     }
 }
 
@@ -158,7 +188,10 @@ impl Options {
     /// As [`BackupSet::open`].
     pub fn backup_set(self, path: impl AsRef<Path>) -> Result<BackupSet> {
         let set = BackupSet { path: path.as_ref().to_path_buf(), options: self };
-        set::check_present(&*files_of(&set.options), &set.path)?;
+        match set.bucket()? {
+            Some(bucket) => bucket.check_present()?,
+            None => set::check_present(&*files_of(&set.options), &set.path)?,
+        }
         Ok(set)
     }
 }

@@ -23,10 +23,24 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     options.check()?;
     let set = Set::open_to_read(path, options)?;
     let manifest = set.manifest(number)?;
+    restore_with(&manifest, to, options, |_, into| {
+        let edit = copy(&manifest, &set.store()?, into)?;
+        into.sync()?;
+        Ok(edit)
+    })
+}
+
+/// Makes a database of a backup in `to`. `fill` writes its extents there, durably, and says where
+/// they are.
+pub(super) fn restore_with(
+    manifest: &Manifest,
+    to: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Arc<dyn Files>, &Arc<ExtentStore>) -> Result<Edit<Arc<ExtentMeta>>>,
+) -> Result<()> {
     create_of_extents(to, options, |files| {
         let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = copy(&manifest, &set.store()?, &into)?;
-        into.sync()?;
+        let edit = fill(files, &into)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })?;
     // What was made can be opened, and has the last blob.
@@ -37,6 +51,31 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
         db.write(batch)?;
     }
     db.close()
+}
+
+/// Reads all that was written to a directory, and compares checksums.
+///
+/// # Errors
+///
+/// `Corrupt` with the first damage; or an I/O error.
+pub(in crate::db) fn check_written(
+    edit: &Edit<Arc<ExtentMeta>>,
+    files: &Arc<dyn Files>,
+    directory: &Path,
+) -> Result<()> {
+    let store = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
+    for meta in edit.added() {
+        let mut damages = Vec::new();
+        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(store));
+        extent.verify(&mut damages);
+        for values in extent.values() {
+            values.verify(&mut damages);
+        }
+        if let Some(damage) = damages.into_iter().next() {
+            return Err(Error::corrupt(damage));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they

@@ -9,8 +9,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::BackupInfo;
 use super::set::{Set, Writing};
+use super::{BackupInfo, bucket};
 use crate::compaction::{self, Dumped};
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
@@ -103,6 +103,9 @@ impl Gathered {
 /// Adds a backup to the set in `path`.
 pub(in crate::db) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
     engine.shared.check_open()?;
+    if let Some(url) = bucket::url_of(path) {
+        return bucket::back_up(engine, url);
+    }
     let mut set = Set::open_or_create(path, &engine.options)?;
     set.check_is_of(engine.set.database_id())?;
     let gathered = gather(engine, &mut set)?;

@@ -48,8 +48,9 @@ fn passing_failures_are_tried_again_until_the_deadline_and_others_are_not() {
         let failure = client.get("a/1", Span::Whole).unwrap_err();
         assert_eq!(failure.kind, kind);
         let passed = client.timer.now();
-        assert!(passed <= Patience::default().deadline, "{passed:?}");
-        assert_eq!(passed > Patience::default().deadline / 2, kind.is_passing(), "{passed:?}");
+        let deadline = Patience::default().deadline;
+        assert!(passed <= deadline, "{passed:?}");
+        assert_eq!(passed > deadline / 2, kind.is_passing(), "{passed:?}");
         let counts = client.counts();
         assert_eq!(counts.retries > 3, kind.is_passing(), "{counts:?}");
         assert!(counts.failures.contains(&(kind, counts.failures[kind as usize].1)));
@@ -67,6 +68,21 @@ fn a_stopped_client_gives_up_at_the_first_failure() {
     client.stop();
     client.head("a/1").unwrap_err();
     assert_eq!(kinds(&server), [RequestKind::Head]);
+}
+
+#[test]
+fn a_stopped_client_waits_for_no_answer_that_takes_long() {
+    let server = MemoryServer::new();
+    let patience = Patience { attempt: Duration::from_millis(300), ..Patience::default() };
+    let timer = Arc::new(MachineTimer::default());
+    let client = Client::new(Arc::new(server.client()), timer, patience);
+    let object = vec![7; 8 << 20];
+    client.begin_put("a/1", &object).finish(&client, &object).unwrap();
+    server.plan(2, Effect::Hold);
+    let reading = client.begin_get("a/1", Span::Bytes { offset: 0, len: 8 << 20 });
+    client.stop();
+    assert_eq!(reading.finish(&client).unwrap_err().kind, FailureKind::Late);
+    server.release();
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! The parts of the executor that no user sees: its end by the last handle, and what is drawn.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use super::Database;
+use crate::error::ErrorKind;
+use crate::options::{Compression, Durability, Options};
+use crate::per_core::PerCore;
+
+fn open(options: Options) -> (tempfile::TempDir, Database) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = options.open(dir.path().join("db")).unwrap();
+    (dir, db)
+}
+
+#[test]
+fn queued_work_ends_with_closed_when_the_last_handle_goes() {
+    let (_dir, db) = open(Options::new().pm_size(2 << 20));
+    let cores = db.per_core(1).unwrap();
+    let (is_closed, ran) = (cores.closes(), Arc::new(AtomicBool::new(false)));
+    let (go_on, gate) = mpsc::channel::<()>();
+    let (began, begins) = mpsc::channel();
+    let running = cores.submit_to(0, move |_| {
+        began.send(()).unwrap();
+        gate.recv().unwrap();
+        Ok(1)
+    });
+    begins.recv().unwrap();
+    let runs = Arc::clone(&ran);
+    let queued = cores.submit_to(0, move |_| {
+        runs.store(true, Ordering::Release);
+        Ok(2)
+    });
+    let (running, queued) = (running.unwrap(), queued.unwrap());
+    thread::scope(|scope| {
+        scope.spawn(move || drop(cores));
+        while !is_closed() {
+            thread::yield_now();
+        }
+        assert!(!running.is_done() && !queued.is_done());
+        go_on.send(()).unwrap();
+    });
+    assert_eq!(running.wait().unwrap(), 1, "a closure that runs is waited for");
+    assert_eq!(queued.wait().unwrap_err().kind(), ErrorKind::Closed);
+    assert!(!ran.load(Ordering::Acquire), "what has not begun does not run");
+}
+
+/// Which shards own the keys, in the order of the keys, without repetitions.
+fn owners(cores: &PerCore, db: &Database, table: &str) -> Vec<usize> {
+    let table = db.existing_table(table).unwrap();
+    let sharded = cores.table(&table).unwrap();
+    let keys = table.iter().map(|row| row.unwrap().0);
+    let mut owners: Vec<usize> = keys.map(|key| sharded.shard_of(key)).collect();
+    owners.dedup();
+    owners
+}
+
+fn fill(db: &Database, table: &str, rows: u32, len: usize) {
+    let table = db.table(table).unwrap();
+    for n in 0..rows {
+        let key = n.wrapping_mul(0x9E37_79B9).to_be_bytes();
+        table.put_with(key, vec![7; len], Durability::Relaxed).unwrap();
+    }
+}
+
+#[test]
+fn small_tables_have_one_shard_and_large_ones_are_cut() {
+    let none = Compression::None;
+    let (_dir, db) = open(Options::new().pm_size(4 << 20).compression(none, none));
+    for name in ["s0", "s1", "s2", "s3"] {
+        fill(&db, name, 50, 300);
+    }
+    fill(&db, "memory", 1000, 300);
+    let cores = db.per_core(2).unwrap();
+    let cut = owners(&cores, &db, "memory");
+    assert!(cut.len() > 100, "by a hash: no level has extents");
+    let mut whole: Vec<usize> = ["s0", "s1", "s2", "s3"]
+        .iter()
+        .flat_map(|name| {
+            let owners = owners(&cores, &db, name);
+            assert_eq!(owners.len(), 1, "{name} is one shard's");
+            owners
+        })
+        .collect();
+    whole.sort_unstable();
+    assert_eq!(whole, [0, 0, 1, 1], "small tables are spread by their sizes");
+
+    fill(&db, "disk", 12_000, 2000);
+    db.compact_range(&db.existing_table("disk").unwrap(), ..).unwrap();
+    let cores = db.per_core(2).unwrap();
+    assert_eq!(owners(&cores, &db, "disk"), [0, 1, 0, 1, 0, 1, 0, 1], "eight ranges of extents");
+    fill(&db, "later", 1000, 300);
+    assert!(owners(&cores, &db, "later").len() > 100, "a table of later is cut by a hash");
+    assert_eq!(owners(&db.per_core(1).unwrap(), &db, "disk"), [0]);
+}

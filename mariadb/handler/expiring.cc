@@ -1,0 +1,172 @@
+/*
+  Where a table keeps its counters and its layout, and what its attributes are.
+*/
+#include "engine.h"
+#include "key_codec.h"
+#include "numbers.h"
+#include "open_table.h"
+
+/* The library's table for tables whose rows expire. No database of the server has this name. */
+static const char KEEPER[] = "#terrace/expiring";
+
+const Bytes Open_table::COUNTERS(1, char(PREFIX_COUNTERS));
+const Bytes Open_table::LAYOUT = Open_table::COUNTERS + '\1';
+const Bytes Open_table::VALUES = Open_table::COUNTERS + '\2';
+
+/* A failure of the library, or of statistics that do not have the table. */
+static int fail_of(const Failure &failure, THD *thd)
+{
+  return failure.status() == TERRACE_OK ? HA_ERR_CRASHED : failure.handler_error(thd);
+}
+
+/* Finds the number of the table, and opens the table that keeps what it has. */
+int Open_table::find_number(Failure *failure)
+{
+  terrace_string *now = terrace_table_name(table, failure->out());
+  if (!now)
+    return 1;
+  const Bytes wanted = terrace_string_text(now);
+  terrace_string_free(now);
+  bool is_wanted = false;
+  number = 0;
+  for (const Number &one : all_numbers())
+  {
+    const char *of_table = behind(one, "tables/");
+    const char *part = of_table ? strchr(of_table, '/') : nullptr;
+    if (part && Bytes(part) == "/name")
+      is_wanted = one.value == wanted;
+    else if (part && is_wanted && Bytes(part) == "/id")
+      number = strtoull(one.value.c_str(), nullptr, 10);
+  }
+  if (!number)
+    return 1;
+  if (!keeper)
+    keeper = terrace_database_table(terrace_db, KEEPER, failure->out());
+  return keeper == nullptr;
+}
+
+/* The table and the key that something is kept under. */
+terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *placed)
+{
+  *placed = key;
+  if (!of_expiring)
+    return table;
+  uchar bytes[8];
+  mi_int8store(bytes, number);
+  *placed = Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes)) + key;
+  return keeper;
+}
+
+terrace_status Open_table::put_own(const Bytes &key, const Bytes &value, uint durability,
+                                   Failure *failure)
+{
+  Bytes placed;
+  terrace_table *to = place_of(has_ttl_now, key, &placed);
+  return terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(), durability,
+                           failure->out());
+}
+
+terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *failure)
+{
+  Bytes placed;
+  terrace_value found;
+  const terrace_table *from = place_of(has_ttl_now, key, &placed);
+  const terrace_status status =
+    terrace_table_get(from, placed.data(), placed.size(), &found, failure->out());
+  if (status == TERRACE_OK)
+  {
+    value->assign(found.data, found.len);
+    terrace_value_release(&found);
+  }
+  return status;
+}
+
+terrace_status Open_table::delete_own(const Bytes &key, Failure *failure)
+{
+  Bytes placed;
+  terrace_table *from = place_of(has_ttl_now, key, &placed);
+  return terrace_table_delete(from, placed.data(), placed.size(), TERRACE_DURABLE, failure->out());
+}
+
+/* Copies what is kept to the other place, durably. */
+int Open_table::move_own(THD *thd, bool to_expiring)
+{
+  Failure failure;
+  if (to_expiring && find_number(&failure))
+    return fail_of(failure, thd);
+  for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
+  {
+    Bytes value, placed;
+    const terrace_status status = get_own(key, &value, &failure);
+    if (status != TERRACE_OK && status != TERRACE_NOT_FOUND)
+      return failure.handler_error(thd);
+    terrace_table *to = place_of(to_expiring, key, &placed);
+    const terrace_status copied =
+      status == TERRACE_OK
+        ? terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(),
+                            TERRACE_DURABLE, failure.out())
+        : terrace_table_delete(to, placed.data(), placed.size(), TERRACE_DURABLE, failure.out());
+    if (copied != TERRACE_OK)
+      return failure.handler_error(thd);
+  }
+  return 0;
+}
+
+int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attributes)
+{
+  Failure failure;
+  std::lock_guard<std::mutex> guard(lock);
+  terrace_table_options *now = terrace_table_get_options(table, failure.out());
+  terrace_table_options *wanted = terrace_table_get_options(table, failure.out());
+  terrace_string *of_table = terrace_table_name(table, failure.out());
+  int error = now && wanted && of_table ? 0 : failure.handler_error(thd);
+  if (!error)
+    error = ::set_attributes(attributes, wanted);
+  bool is_same = true;
+  for (const char *name : {"ttl", "cold", "compression"})
+    is_same = is_same && !error && option_of(now, name) == option_of(wanted, name);
+  const bool will_expire = !error && option_of(wanted, "ttl") != "none";
+  if (!error && !is_same)
+  {
+    if (will_expire != has_ttl_now)
+      error = move_own(thd, will_expire);
+    if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
+                                                     wanted, failure.out()) != TERRACE_OK)
+      error = failure.handler_error(thd);
+    if (!error)
+      has_ttl_now = will_expire;
+  }
+  terrace_string_free(of_table);
+  terrace_table_options_free(now);
+  terrace_table_options_free(wanted);
+  return error;
+}
+
+int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
+{
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    if (is_reconciled)
+      return 0;
+    is_reconciled = true;
+  }
+  return set_attributes(thd, attributes);
+}
+
+void Open_table::drop_own()
+{
+  // After a failure some bytes stay, under a number that no other table gets.
+  Failure failure;
+  if (has_ttl_now)
+    for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
+      delete_own(key, &failure);
+}
+
+int Open_table::renumber(THD *thd)
+{
+  Failure failure;
+  if (!has_ttl_now)
+    return 0;
+  drop_own();
+  return find_number(&failure) ? fail_of(failure, thd) : 0;
+}

@@ -1,0 +1,144 @@
+#include "tuning.h"
+#include "engine.h"
+#include "errors.h"
+
+#include "mysqld.h"
+
+#include <mutex>
+
+char *tuned_pm_size, *tuned_threads, *tuned_bytes_per_second, *last_backup;
+
+/* What the library takes where a variable says nothing. */
+static const size_t DEFAULT_THREADS = 2;
+
+/* The text of a SET, which lives as long as the statement; NULL for none. */
+static const char *text_of(THD *thd, st_mysql_value *value)
+{
+  char buffer[FN_REFLEN];
+  int length = sizeof(buffer);
+  const char *text = value->val_str(value, buffer, &length);
+  return text ? thd->strmake(text, size_t(length)) : nullptr;
+}
+
+static int refuse(const char *message)
+{
+  my_printf_error(ER_WRONG_ARGUMENTS, "Terrace: %s", MYF(0), message);
+  return 1;
+}
+
+/* The library says whether it takes a value. */
+static int check_option(THD *thd, void *save, st_mysql_value *value, const char *name)
+{
+  const char *text = text_of(thd, value);
+  if (!text)
+    return refuse("a variable takes a text");
+  Failure failure;
+  terrace_options *options = terrace_options_new();
+  const terrace_status status = terrace_options_set(options, name, text, failure.out());
+  terrace_options_free(options);
+  if (status != TERRACE_OK)
+    return refuse(failure.message());
+  *static_cast<const char **>(save) = text;
+  return 0;
+}
+
+int check_pm_size(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  return check_option(thd, save, value, "pm_size");
+}
+
+int check_threads(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  return check_option(thd, save, value, "threads");
+}
+
+int check_bytes_per_second(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  return check_option(thd, save, value, "bytes_per_second");
+}
+
+int check_backup(THD *thd, st_mysql_sys_var *, void *save, st_mysql_value *value)
+{
+  const char *text = text_of(thd, value);
+  if (!text || !*text)
+    return refuse("terrace_backup takes the directory of a set of backups");
+  *static_cast<const char **>(save) = text;
+  return 0;
+}
+
+/* The number of a text that the library takes as one: with a unit if it has one. */
+static ulonglong number_of(const char *text, ulonglong otherwise)
+{
+  if (!text)
+    return otherwise;
+  char *unit;
+  const ulonglong number = strtoull(text, &unit, 10);
+  while (*unit == ' ')
+    unit++;
+  static const char units[] = "KMGT";
+  const char *found = *unit ? strchr(units, *unit) : nullptr;
+  return found ? number << (10 * (found - units + 1)) : number;
+}
+
+/* Keeps the text of a variable, unless the library refuses what it asks for. */
+static void keep(void *place, const void *save, terrace_status (*apply)(Failure *))
+{
+  char **variable = static_cast<char **>(place);
+  const char *text = *static_cast<const char *const *>(save);
+  char *before = *variable, *now = my_strdup(PSI_NOT_INSTRUMENTED, text, MYF(MY_WME));
+  if (!now)
+    return;
+  *variable = now;
+  Failure failure;
+  if (apply(&failure) == TERRACE_OK)
+  {
+    my_free(before);
+    return;
+  }
+  *variable = before;
+  my_free(now);
+  refuse(failure.message());
+}
+
+static terrace_status grow(Failure *failure)
+{
+  return terrace_database_grow_pm(terrace_db, number_of(tuned_pm_size, 0), nullptr, failure->out());
+}
+
+static terrace_status tune(Failure *failure)
+{
+  return terrace_database_tune_background(terrace_db, number_of(tuned_threads, DEFAULT_THREADS),
+                                          number_of(tuned_bytes_per_second, 0), failure->out());
+}
+
+static terrace_status back_up(Failure *failure)
+{
+  return terrace_database_backup(terrace_db, last_backup, nullptr, failure->out());
+}
+
+void set_pm_size(THD *, st_mysql_sys_var *, void *place, const void *save)
+{
+  keep(place, save, grow);
+}
+
+void set_threads(THD *, st_mysql_sys_var *, void *place, const void *save)
+{
+  keep(place, save, tune);
+}
+
+void set_bytes_per_second(THD *, st_mysql_sys_var *, void *place, const void *save)
+{
+  keep(place, save, tune);
+}
+
+void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
+{
+  // A backup takes long, and the server holds the lock of all variables.
+  static std::mutex one_at_a_time;
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  {
+    std::lock_guard<std::mutex> guard(one_at_a_time);
+    keep(place, save, back_up);
+  }
+  mysql_mutex_lock(&LOCK_global_system_variables);
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask object`: the conformance suite of object stores, and a course of the whole engine,
+//! on S3 servers on this machine.
+//!
+//! The server is moto, from Python's package index. At length (`--long`) it is MinIO and versitygw
+//! too, built from Go's module proxy where they are not on the path. They are killed in the middle
+//! of the course again and again, and the course is run once more behind a proxy that is far away
+//! and cuts connections. What cannot be had is skipped, and said.
+
+mod proxy;
+mod server;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::check::binaries::Program;
+use crate::check::{Setting, passes};
+use proxy::Proxy;
+use server::{Kind, Running};
+
+/// A server is killed so often.
+const KILLED_EVERY: Duration = Duration::from_secs(2);
+
+/// The tests that use the server: what a binary is called, the folder of its crate, and which of
+/// its tests.
+const TESTS: [(&str, &str, &str); 2] =
+    [("terrace", "engine", "tier::object::remote"), ("object", "cli", "bucket")];
+
+/// The stage of the check: runs the tests of its build. The build of the whole workspace has the
+/// feature `object`, since the command does.
+pub(crate) fn check(setting: &mut Setting) -> Result<()> {
+    let program = match Kind::Moto.program(&setting.root) {
+        Ok(program) => program,
+        Err(missing) => {
+            println!("object store: SKIPPED, there is no S3 server here: {missing:#}");
+            return Ok(());
+        }
+    };
+    let built = setting.programs()?;
+    let find = |(name, folder, tests)| {
+        let is_it =
+            |one: &&Program| one.is_test && one.name == name && one.folder.ends_with(folder);
+        let found = built.iter().find(is_it);
+        let found = found.with_context(|| format!("the build has no tests {name} of {folder}"))?;
+        Ok((found.command(), tests))
+    };
+    let mut commands = TESTS.into_iter().map(find).collect::<Result<Vec<_>>>()?;
+    let server = Running::start(Kind::Moto, &program)?;
+    for (command, tests) in &mut commands {
+        run_at(command, tests, server.port)?;
+    }
+    drop(server);
+    if !setting.long {
+        println!("object store: MinIO, versitygw and toxiproxy are part of --long");
+        return Ok(());
+    }
+    let [_, (course, tests)] = &mut commands[..] else { return Ok(()) };
+    at_length(&setting.root, &mut |port| run_at(course, tests, port))
+}
+
+/// Runs the suite; a missing server is an error, but for those of `long`.
+pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
+    let program = Kind::Moto.program(root)?;
+    let mut commands = built(root)?;
+    let server = Running::start(Kind::Moto, &program)?;
+    for (command, tests) in &mut commands {
+        run_at(command, tests, server.port)?;
+    }
+    drop(server);
+    if long && let [_, (course, tests)] = &mut commands[..] {
+        at_length(root, &mut |port| run_at(course, tests, port))?;
+    }
+    Ok(true)
+}
+
+/// The tests of [`TESTS`], built.
+fn built(root: &Path) -> Result<Vec<(Command, &'static str)>> {
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(root).arg("test").args(arguments);
+        command
+    };
+    let suite = ["--package", "terrace", "--lib", "--features", "object"];
+    // The whole engine, by its command.
+    let course = ["--package", "terrace-cli", "--test", "object"];
+    let mut commands = Vec::new();
+    for (arguments, (_, _, tests)) in [&suite[..], &course[..]].into_iter().zip(TESTS) {
+        passes(cargo(arguments).arg("--no-run"))?;
+        let mut command = cargo(arguments);
+        command.arg("--");
+        commands.push((command, tests));
+    }
+    Ok(commands)
+}
+
+fn run_at(command: &mut Command, tests: &str, port: u16) -> Result<()> {
+    let mut again = Command::new(command.get_program());
+    again.args(command.get_args()).args([tests, "--nocapture"]);
+    if let Some(folder) = command.get_current_dir() {
+        again.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => again.env(name, value),
+            None => again.env_remove(name),
+        };
+    }
+    passes(again.envs(Running::surroundings(port)))
+}
+
+/// Runs the course on other servers, which are killed meanwhile, and behind a proxy.
+fn at_length(root: &Path, course: &mut dyn FnMut(u16) -> Result<()>) -> Result<()> {
+    let mut last = None;
+    for kind in [Kind::Versitygw, Kind::Minio] {
+        match kind.program(root) {
+            Ok(program) => {
+                println!("object store: the course on {}, killed again and again", kind.name());
+                let server = Running::start(kind, &program)?;
+                under_kills(&server, || course(server.port))?;
+                last = Some((kind, program));
+            }
+            Err(missing) => {
+                println!("object store: SKIPPED, {} cannot be had: {missing:#}", kind.name());
+            }
+        }
+    }
+    let (kind, program): (Kind, PathBuf) = match last {
+        Some(last) => last,
+        None => (Kind::Moto, Kind::Moto.program(root)?),
+    };
+    let server = Running::start(kind, &program)?;
+    match Proxy::start(root, server.port) {
+        Ok(proxy) => {
+            println!("object store: the course on {}, far away and cut off", kind.name());
+            course(proxy.port)
+        }
+        Err(missing) => {
+            println!("object store: SKIPPED, toxiproxy cannot be had: {missing:#}");
+            Ok(())
+        }
+    }
+}
+
+/// Runs something while a server is killed and started again.
+fn under_kills(server: &Running, mut run: impl FnMut() -> Result<()>) -> Result<()> {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let killer = scope.spawn(|| -> Result<u32> {
+            let (mut kills, mut last) = (0, Instant::now());
+            while !is_over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(50));
+                if last.elapsed() >= KILLED_EVERY {
+                    server.kill_and_start()?;
+                    (kills, last) = (kills + 1, Instant::now());
+                }
+            }
+            Ok(kills)
+        });
+        let ran = run();
+        is_over.store(true, Ordering::Relaxed);
+        let kills = killer.join().ok().context("the thread that kills servers panicked")??;
+        println!("object store: the server was killed {kills} times");
+        ran
+    })
+}
