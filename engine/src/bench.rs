@@ -301,7 +301,7 @@ pub fn step(db: &Database) -> Result<bool> {
 
 /// Steps of the read path that the figure `read-path` takes back, for all of the process.
 pub mod read_path {
-    use crate::cache::Arena;
+    use crate::cache::FrameArena;
     use crate::extent::{BlockLayout, Lanes, set_hashed};
 
     /// Extents are written with the blocks of versions 1 to 3, and blocks with restarts stay as
@@ -318,7 +318,7 @@ pub mod read_path {
 
     /// Databases that are opened from now on have their blocks in huge pages, or on the heap.
     pub fn use_huge_pages(huge: bool) {
-        Arena::allow(huge);
+        FrameArena::allow(huge);
     }
 
     /// The names of the searches that this processor has, the slowest first.

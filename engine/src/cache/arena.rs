@@ -52,7 +52,7 @@ pub(crate) const fn placed_len(len: usize) -> usize {
 }
 
 /// Memory for the bytes of values.
-pub(crate) struct Arena {
+pub(crate) struct FrameArena {
     base: NonNull<u8>,
     /// What was mapped, from an address at or before `base` on.
     mapped: (NonNull<u8>, usize),
@@ -61,9 +61,9 @@ pub(crate) struct Arena {
 
 // SAFETY: the memory is the arena's own until it is dropped. Its pieces are disjoint, written
 // before they are shared, and only read after that (invariants 1 and 2).
-unsafe impl Send for Arena {}
+unsafe impl Send for FrameArena {}
 // SAFETY: as above; all else is behind the mutex.
-unsafe impl Sync for Arena {}
+unsafe impl Sync for FrameArena {}
 
 /// In granules.
 struct Space {
@@ -96,7 +96,7 @@ impl Space {
 
 /// Some bytes of an arena, in use.
 struct Piece {
-    arena: Arc<Arena>,
+    arena: Arc<FrameArena>,
     /// In granules.
     at: u64,
     /// In bytes.
@@ -129,7 +129,7 @@ impl Drop for Piece {
 static REFUSED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
 #[cfg(feature = "bench")]
-impl Arena {
+impl FrameArena {
     /// Whether pools that are made from now on have one.
     pub(crate) fn allow(allowed: bool) {
         REFUSED.store(!allowed, std::sync::atomic::Ordering::Relaxed);
@@ -199,10 +199,10 @@ mod memory {
     pub(super) unsafe fn unmap(_at: NonNull<u8>, _len: usize) {}
 }
 
-impl Arena {
+impl FrameArena {
     /// An arena for at most `most` bytes in use; `None` where they are few, or where the system has
     /// no such range.
-    pub(super) fn new(most: u64) -> Option<Arc<Arena>> {
+    pub(super) fn new(most: u64) -> Option<Arc<FrameArena>> {
         let room = usize::try_from(most.checked_add(most / SPARE)?).ok()?;
         let room = Some(room.checked_next_multiple_of(HUGE)?);
         let room = room.filter(|_| most > LEAST && is_allowed())?;
@@ -219,7 +219,7 @@ impl Arena {
             top: 0,
             most: (room / GRANULE) as u64,
         };
-        Some(Arc::new(Arena { base, mapped: (start, len), space: Mutex::new(space) }))
+        Some(Arc::new(FrameArena { base, mapped: (start, len), space: Mutex::new(space) }))
     }
 
     fn address(&self, granule: u64) -> *mut u8 {
@@ -275,7 +275,7 @@ impl Arena {
     }
 }
 
-impl Drop for Arena {
+impl Drop for FrameArena {
     fn drop(&mut self) {
         let (start, len) = self.mapped;
         // SAFETY: each piece holds the arena, so none is left, and nothing else refers to it.
@@ -283,11 +283,11 @@ impl Drop for Arena {
     }
 }
 
-impl std::fmt::Debug for Arena {
+impl std::fmt::Debug for FrameArena {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let space = self.space.lock();
         let [top, free, holes] = [space.top, space.free.units(), space.holes.units()];
-        write!(f, "Arena({top} granules, {free} of them free, {holes} holes)")
+        write!(f, "FrameArena({top} granules, {free} of them free, {holes} holes)")
     }
 }
 
@@ -310,14 +310,14 @@ mod tests {
 
     #[test]
     fn few_bytes_lie_on_the_heap() {
-        assert!(Arena::new(LEAST).is_none() && Arena::new(u64::MAX).is_none());
-        assert!(Arena::new(LEAST + 1).is_some_and(|arena| arena.place(&[]).is_none()));
+        assert!(FrameArena::new(LEAST).is_none() && FrameArena::new(u64::MAX).is_none());
+        assert!(FrameArena::new(LEAST + 1).is_some_and(|arena| arena.place(&[]).is_none()));
     }
 
     /// A slice keeps its bytes, and a full arena refuses.
     #[test]
     fn pieces_outlive_what_they_were_placed_for() {
-        let arena = Arena::new(LEAST + 1).unwrap();
+        let arena = FrameArena::new(LEAST + 1).unwrap();
         let all: Vec<Bytes> = (0..).map_while(|n| arena.place(&vec![n as u8; 1 << 20])).collect();
         assert!((80..=82).contains(&all.len()), "{} pieces of 1 MiB", all.len());
         assert!(arena.place(&vec![0; 1 << 20]).is_none());
@@ -337,7 +337,7 @@ mod tests {
         fn pieces_never_overlap(
             acts in prop::collection::vec((0u8..8, 1usize..100_000), 1..200),
         ) {
-            let arena = Arena::new(LEAST + 1).unwrap();
+            let arena = FrameArena::new(LEAST + 1).unwrap();
             let mut pieces = VecDeque::new();
             for (n, (act, len)) in acts.into_iter().enumerate() {
                 match act {

@@ -1,11 +1,11 @@
 //! Holds the pool against its invariants: from frames to swips, and from swips to frames.
 
 use super::frame::Swips;
-use super::pool::{Entry, Pool};
-use super::{Frame, Weigh};
+use super::pool::{Entry, FramePool};
+use super::{BufferFrame, Weigh};
 use crate::mvcc::pin;
 
-impl<V: Weigh + Send + Sync + 'static> Pool<V> {
+impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// What breaks an invariant, if something does. It holds the lock for as long as there are
     /// frames.
     pub(crate) fn check(&self) -> Option<String> {
@@ -40,7 +40,7 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     pub(crate) fn check_swips(&self, swips: &Swips<V>) -> Option<String> {
         let guard = pin();
         let state = self.core.state.lock();
-        let is_known = |n: usize, frame: &Frame<V>| {
+        let is_known = |n: usize, frame: &BufferFrame<V>| {
             let lists = |entry: &Entry<V>| {
                 let is_it = |(of, m): &(Swips<V>, u32)| of.are(swips) && *m as usize == n;
                 std::ptr::eq(&raw const *entry.frame, frame) && entry.parents.iter().any(is_it)

@@ -46,14 +46,14 @@ pub(crate) fn completes_a_lot() -> bool {
 
 /// Counts of `N` kinds, on a line of a thread.
 #[repr(align(128))]
-struct Line<const N: usize>([AtomicU64; N]);
+struct CountLine<const N: usize>([AtomicU64; N]);
 
 /// Counts of `N` kinds.
-pub(super) struct Counts<const N: usize>(Box<[Line<N>; LINES]>);
+pub(super) struct Counts<const N: usize>(Box<[CountLine<N>; LINES]>);
 
 impl<const N: usize> Default for Counts<N> {
     fn default() -> Counts<N> {
-        let line = || Line(std::array::from_fn(|_| AtomicU64::new(0)));
+        let line = || CountLine(std::array::from_fn(|_| AtomicU64::new(0)));
         Counts(Box::new(std::array::from_fn(|_| line())))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::Weigh;
 use super::pool::Core;
-use super::queues::Queue;
+use super::queues::EvictionQueue;
 use super::swip::Swip;
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, pin};
@@ -19,15 +19,15 @@ const WARMEST: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Warmth {
     pub(super) heat: u8,
-    pub(super) queue: Queue,
+    pub(super) queue: EvictionQueue,
 }
 
 impl Warmth {
     /// Of what no reader has asked for yet.
-    pub(crate) const COLD: Warmth = Warmth { heat: 0, queue: Queue::Small };
+    pub(crate) const COLD: Warmth = Warmth { heat: 0, queue: EvictionQueue::Small };
 
     /// Of what a reader has asked for once.
-    pub(super) const READ: Warmth = Warmth { heat: 1, queue: Queue::Small };
+    pub(super) const READ: Warmth = Warmth { heat: 1, queue: EvictionQueue::Small };
 
     /// Whether a reader has asked for it, as far as that is known still.
     pub(crate) fn is_used(self) -> bool {
@@ -36,13 +36,13 @@ impl Warmth {
 
     /// The warmer of two.
     pub(crate) fn max(self, other: Warmth) -> Warmth {
-        let key = |warmth: &Warmth| (warmth.queue == Queue::Main, warmth.heat);
+        let key = |warmth: &Warmth| (warmth.queue == EvictionQueue::Main, warmth.heat);
         if key(&other) > key(&self) { other } else { self }
     }
 }
 
 /// A value in memory. The pool counts its bytes until the last holder has let go of it.
-pub(crate) struct Frame<V> {
+pub(crate) struct BufferFrame<V> {
     value: V,
     /// Uses since the hand of the pool last came by, up to [`WARMEST`]. Readers load and store it:
     /// where two meet, one use is lost.
@@ -55,17 +55,17 @@ pub(crate) struct Frame<V> {
     _held: Option<Holding>,
 }
 
-impl<V> Frame<V> {
+impl<V> BufferFrame<V> {
     /// A value that no pool has.
-    pub(crate) fn apart(value: V) -> Frame<V> {
-        Frame::new(value, Warmth::COLD, None)
+    pub(crate) fn apart(value: V) -> BufferFrame<V> {
+        BufferFrame::new(value, Warmth::COLD, None)
     }
 
-    pub(super) fn new(value: V, warmth: Warmth, held: Option<Holding>) -> Frame<V> {
-        Frame {
+    pub(super) fn new(value: V, warmth: Warmth, held: Option<Holding>) -> BufferFrame<V> {
+        BufferFrame {
             value,
             heat: AtomicU8::new(warmth.heat),
-            is_main: AtomicBool::new(warmth.queue == Queue::Main),
+            is_main: AtomicBool::new(warmth.queue == EvictionQueue::Main),
             place: AtomicU32::new(u32::MAX),
             _held: held,
         }
@@ -84,13 +84,13 @@ impl<V> Frame<V> {
     /// How warm it is.
     pub(super) fn warmth(&self) -> Warmth {
         let is_main = self.is_main.load(Ordering::Relaxed);
-        let queue = if is_main { Queue::Main } else { Queue::Small };
+        let queue = if is_main { EvictionQueue::Main } else { EvictionQueue::Small };
         Warmth { heat: self.heat.load(Ordering::Relaxed), queue }
     }
 
     pub(super) fn set_warmth(&self, warmth: Warmth) {
         self.heat.store(warmth.heat, Ordering::Relaxed);
-        self.is_main.store(warmth.queue == Queue::Main, Ordering::Relaxed);
+        self.is_main.store(warmth.queue == EvictionQueue::Main, Ordering::Relaxed);
     }
 
     pub(super) fn place(&self) -> u32 {
@@ -102,7 +102,7 @@ impl<V> Frame<V> {
     }
 }
 
-impl<V> Deref for Frame<V> {
+impl<V> Deref for BufferFrame<V> {
     type Target = V;
 
     #[inline]
@@ -111,9 +111,9 @@ impl<V> Deref for Frame<V> {
     }
 }
 
-impl<V: std::fmt::Debug> std::fmt::Debug for Frame<V> {
+impl<V: std::fmt::Debug> std::fmt::Debug for BufferFrame<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Frame({:?}, {:?})", self.warmth(), self.value)
+        write!(f, "BufferFrame({:?}, {:?})", self.warmth(), self.value)
     }
 }
 
@@ -148,22 +148,22 @@ pub(super) struct Home<V: Send + Sync + 'static> {
 }
 
 /// The way to a value.
-pub(super) struct Way<V: Send + Sync + 'static> {
-    pub(super) swip: Swip<Frame<V>>,
-    /// Where the value begins, as long as the swip leads to it. It lies beside the swip: so a reader
-    /// asks for the value's first lines before it has seen the frame.
+pub(super) struct HintedSwip<V: Send + Sync + 'static> {
+    pub(super) swip: Swip<BufferFrame<V>>,
+    /// Where the value begins, as long as the swip leads to it. It lies beside the swip: so a
+    /// reader asks for the value's first lines before it has seen the frame.
     begins_at: AtomicUsize,
 }
 
-impl<V: Send + Sync + 'static> Default for Way<V> {
-    fn default() -> Way<V> {
-        Way { swip: Swip::default(), begins_at: AtomicUsize::new(0) }
+impl<V: Send + Sync + 'static> Default for HintedSwip<V> {
+    fn default() -> HintedSwip<V> {
+        HintedSwip { swip: Swip::default(), begins_at: AtomicUsize::new(0) }
     }
 }
 
-impl<V: Weigh + Send + Sync + 'static> Way<V> {
+impl<V: Weigh + Send + Sync + 'static> HintedSwip<V> {
     /// Leads to `frame` from now on, where it led to nothing.
-    pub(super) fn lead_to(&self, frame: Arc<Frame<V>>) {
+    pub(super) fn lead_to(&self, frame: Arc<BufferFrame<V>>) {
         self.begins_at.store(frame.begins_at().addr(), Ordering::Relaxed);
         let before = self.swip.set(frame);
         debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
@@ -177,7 +177,7 @@ const FIRST_LINES: usize = 5;
 ///
 /// Thread safety: a reader loads a swip. The pool alone changes one, under its lock.
 pub(crate) struct Swips<V: Send + Sync + 'static> {
-    pub(super) list: Arc<[Way<V>]>,
+    pub(super) list: Arc<[HintedSwip<V>]>,
     pub(super) home: Arc<Home<V>>,
 }
 
@@ -190,11 +190,11 @@ impl<V: Send + Sync + 'static> Clone for Swips<V> {
 impl<V: Send + Sync + 'static> Swips<V> {
     /// Swips to `len` values on the medium, whose bytes `gauge` counts.
     pub(crate) fn new(len: usize, gauge: &Arc<Gauge>) -> Swips<V> {
-        let bytes = len * size_of::<Way<V>>() + size_of::<Home<V>>();
+        let bytes = len * size_of::<HintedSwip<V>>() + size_of::<Home<V>>();
         let (pool, is_closed) = (OnceLock::new(), AtomicBool::new(false));
         let held = gauge.hold(bytes as u64);
         Swips {
-            list: (0..len).map(|_| Way::default()).collect(),
+            list: (0..len).map(|_| HintedSwip::default()).collect(),
             home: Arc::new(Home { pool, is_closed, _held: held }),
         }
     }
@@ -206,7 +206,7 @@ impl<V: Send + Sync + 'static> Swips<V> {
 
     /// Value `n`, if it is in memory. No sign of use.
     #[inline]
-    pub(super) fn get<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g Frame<V>> {
+    pub(super) fn get<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g BufferFrame<V>> {
         self.list.get(n)?.swip.get(pinned)
     }
 
@@ -216,7 +216,7 @@ impl<V: Send + Sync + 'static> Swips<V> {
         &self,
         n: usize,
         pinned: &'g EpochGuard,
-    ) -> Option<&'g Frame<V>> {
+    ) -> Option<&'g BufferFrame<V>> {
         let way = self.list.get(n)?;
         let found = way.swip.get(pinned)?;
         let begins_at = way.begins_at.load(Ordering::Relaxed);
@@ -225,7 +225,7 @@ impl<V: Send + Sync + 'static> Swips<V> {
     }
 
     /// Value `n`, if it is in memory, for a holder that outlives its epoch. No sign of use.
-    pub(crate) fn peek(&self, n: usize) -> Option<Arc<Frame<V>>> {
+    pub(crate) fn peek(&self, n: usize) -> Option<Arc<BufferFrame<V>>> {
         self.list.get(n)?.swip.pin(&pin())
     }
 
@@ -236,7 +236,7 @@ impl<V: Send + Sync + 'static> Swips<V> {
 
     /// How warm value `n` is, if it is in memory.
     pub(crate) fn warmth(&self, n: usize) -> Option<Warmth> {
-        self.get(n, &pin()).map(Frame::warmth)
+        self.get(n, &pin()).map(BufferFrame::warmth)
     }
 
     /// Whether the pool may lead them to frames of `core`.

@@ -1,10 +1,10 @@
 //! The pool of blocks (docs/internals/block-pool.md). It does not know what it holds.
 //!
-//! An extent has [`Swips`]: a word for each block, which leads straight to the block's [`Frame`]
-//! once that is loaded ([`swip`]). So a look-up that finds its block loads and compares. The
-//! [`Pool`] decides which frames there are: it keeps them in [`queues`], bounds their bytes, and
-//! takes the way to a frame out before it gives the frame's memory up. Memory is given up by
-//! epochs. The bytes of values lie in an [`arena`].
+//! An extent has [`Swips`]: a word for each block, which leads straight to the block's
+//! [`BufferFrame`] once that is loaded ([`swip`]). So a look-up that finds its block loads and
+//! compares. The [`FramePool`] decides which frames there are: it keeps them in [`queues`], bounds
+//! their bytes, and takes the way to a frame out before it gives the frame's memory up. Memory is
+//! given up by epochs. The bytes of values lie in an [`arena`].
 //!
 //! Thread safety and invariants: see [`swip`] and [`pool`].
 
@@ -21,10 +21,10 @@ mod swip;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arena::{Arena, placed_len};
+pub(crate) use arena::{FrameArena, placed_len};
 pub(crate) use counts::{LOT, completes_a_lot};
-pub(crate) use frame::{Frame, Lent, Swips, Warmth};
-pub(crate) use pool::Pool;
+pub(crate) use frame::{BufferFrame, Lent, Swips, Warmth};
+pub(crate) use pool::FramePool;
 pub(crate) use swip::Swip;
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) trait Weigh {
     }
 
     /// Moves its bytes into an arena, if that has room. It weighs the same after that.
-    fn move_into(&mut self, _arena: &Arc<Arena>) {}
+    fn move_into(&mut self, _arena: &Arc<FrameArena>) {}
 }
 
 /// A second cache: faster than the medium and slower than the pool.

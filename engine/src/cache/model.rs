@@ -41,7 +41,7 @@ impl Drop for Value {
 }
 
 struct Model {
-    pool: Pool<Value>,
+    pool: FramePool<Value>,
     extents: [Swips<Value>; 2],
     alive: Arc<AtomicUsize>,
 }
@@ -51,7 +51,7 @@ impl Model {
     fn new() -> Arc<Model> {
         let gauge = Arc::new(Gauge::default());
         let extents = [(); 2].map(|()| Swips::new(BLOCKS, &gauge));
-        Arc::new(Model { pool: Pool::new(2600), extents, alive: Arc::default() })
+        Arc::new(Model { pool: FramePool::new(2600), extents, alive: Arc::default() })
     }
 
     fn value(&self, n: usize) -> Value {
@@ -113,7 +113,7 @@ fn a_reader_never_sees_a_frame_that_was_given_up() {
             other.extents[0].leave();
             assert!(!(0..BLOCKS).any(|n| other.extents[0].has(n)), "it leaves at once");
         }));
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads.into_iter().for_each(|thread| assert!(thread.join().is_ok(), "a thread failed"));
         assert_eq!(model.pool.check(), None);
         assert!(!(0..BLOCKS).any(|n| model.extents[0].has(n)), "nothing is loaded for it again");
         let alive = Arc::clone(&model.alive);

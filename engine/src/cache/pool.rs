@@ -5,7 +5,7 @@
 //!
 //! Lock order: the lock of the pool is the innermost. No value is dropped under it.
 //!
-//! Invariants, which [`Pool::check`] and [`Pool::check_swips`] hold against the whole:
+//! Invariants, which [`FramePool::check`] and [`FramePool::check_swips`] hold against the whole:
 //!
 //! 1. A frame is in the queues if and only if a swip leads to it; its entry lists these swips.
 //! 2. `used` is the sum of what rooms hold, what frames in the queues hold, and what frames hold
@@ -14,19 +14,19 @@
 //! 3. A swip changes under the lock alone.
 //!
 //! Which value leaves: S3-FIFO (Yang and others, SOSP 2023). What comes enters the small queue, a
-//! tenth of all. If it was asked for three times when it comes to the queue's end, it goes on to the
-//! main queue, or it leaves. A value at the end of the main queue goes round again as often as it
-//! was asked for. A swip keeps in its mark when its value left the small queue: what comes again soon
-//! enters the main queue.
+//! tenth of all. If it was asked for three times when it comes to the queue's end, it goes on to
+//! the main queue, or it leaves. A value at the end of the main queue goes round again as often as
+//! it was asked for. A swip keeps in its mark when its value left the small queue: what comes again
+//! soon enters the main queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::arena::Arena;
-use super::frame::{Frame, Swips, Warmth};
-use super::queues::{Queue, Queues};
+use super::arena::FrameArena;
+use super::frame::{BufferFrame, Swips, Warmth};
+use super::queues::{EvictionQueue, Queues};
 use super::swip::Retired;
 use super::{Below, Weigh};
 use crate::cache::counts::Counts;
@@ -53,7 +53,7 @@ const MOST_LEAVING: u64 = 4 << 20;
 
 /// A frame in the queues, and the swips that lead to it.
 pub(super) struct Entry<V: Send + Sync + 'static> {
-    pub(super) frame: Arc<Frame<V>>,
+    pub(super) frame: Arc<BufferFrame<V>>,
     pub(super) parents: SmallVec<[(Swips<V>, u32); 1]>,
 }
 
@@ -70,20 +70,20 @@ pub(super) struct Core<V: Send + Sync + 'static> {
     /// Of `used`, what is about to be loaded.
     rooms: Arc<Gauge>,
     /// Where the bytes of values lie; `None` if on the heap.
-    arena: Option<Arc<Arena>>,
+    arena: Option<Arc<FrameArena>>,
     pub(super) state: Mutex<State<V>>,
 }
 
 /// Bytes that are kept for a value while it is loaded. They are free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct LoadRoom {
     held: Holding,
     loading: Holding,
     bytes: u64,
 }
 
 /// Values that swips lead to, bounded by bytes. It does not know what it holds.
-pub(crate) struct Pool<V: Send + Sync + 'static> {
+pub(crate) struct FramePool<V: Send + Sync + 'static> {
     pub(super) core: Arc<Core<V>>,
     counts: Counts<2>,
     below: Option<Arc<dyn Below>>,
@@ -91,7 +91,7 @@ pub(crate) struct Pool<V: Send + Sync + 'static> {
 
 /// What left, to be let go of without the lock.
 struct Gone<V: Send + Sync + 'static> {
-    frames: Vec<Retired<Frame<V>>>,
+    frames: Vec<Retired<BufferFrame<V>>>,
     entries: Vec<Entry<V>>,
 }
 
@@ -126,7 +126,7 @@ impl<V: Send + Sync + 'static> State<V> {
         while self.queues.bytes() > most {
             let Some(place) = self.victim() else { return };
             let bytes = self.queues.bytes();
-            let is_small = self.queues.queue_of(place) == Some(Queue::Small);
+            let is_small = self.queues.queue_of(place) == Some(EvictionQueue::Small);
             let Some(entry) = self.queues.remove(place) else { return };
             if is_small {
                 self.passed += bytes - self.queues.bytes();
@@ -140,11 +140,15 @@ impl<V: Send + Sync + 'static> State<V> {
     }
 
     /// The queue that the next value leaves from.
-    fn leaving_from(&self) -> Queue {
-        let small = self.queues.bytes_of(Queue::Small);
+    fn leaving_from(&self) -> EvictionQueue {
+        let small = self.queues.bytes_of(EvictionQueue::Small);
         let has = |queue| self.queues.first(queue).is_some();
-        let is_small = small * SMALL >= self.queues.bytes() && has(Queue::Small);
-        if is_small || !has(Queue::Main) { Queue::Small } else { Queue::Main }
+        let is_small = small * SMALL >= self.queues.bytes() && has(EvictionQueue::Small);
+        if is_small || !has(EvictionQueue::Main) {
+            EvictionQueue::Small
+        } else {
+            EvictionQueue::Main
+        }
     }
 
     /// The place of the value that leaves next. It passes over what was used; but not for ever,
@@ -161,8 +165,8 @@ impl<V: Send + Sync + 'static> State<V> {
                 continue;
             }
             let (to, heat) = match queue {
-                Queue::Small if heat >= ASKED_AGAIN => (Queue::Main, 0),
-                Queue::Main if heat > 0 => (Queue::Main, heat - 1),
+                EvictionQueue::Small if heat >= ASKED_AGAIN => (EvictionQueue::Main, 0),
+                EvictionQueue::Main if heat > 0 => (EvictionQueue::Main, heat - 1),
                 _ => return Some(place),
             };
             frame.set_warmth(Warmth { heat, queue: to });
@@ -172,7 +176,7 @@ impl<V: Send + Sync + 'static> State<V> {
     }
 
     /// The entry of a frame.
-    fn entry_of(&mut self, frame: &Frame<V>) -> Option<&mut Entry<V>> {
+    fn entry_of(&mut self, frame: &BufferFrame<V>) -> Option<&mut Entry<V>> {
         let entry = self.queues.get_mut(frame.place())?;
         std::ptr::eq(&raw const *entry.frame, frame).then_some(entry)
     }
@@ -185,7 +189,7 @@ impl<V: Send + Sync + 'static> Core<V> {
 
     /// Keeps room for `bytes`, perhaps in place of other values; `None` if there is none: because
     /// they are too many, or because readers still use what left.
-    fn reserve(&self, bytes: u64) -> Option<Room> {
+    fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
         let capacity = self.capacity();
         // What is free in short ranges cannot be given back until more around it is free.
         let scattered = self.free_bytes().saturating_sub(leaving(capacity) / 2);
@@ -205,11 +209,11 @@ impl<V: Send + Sync + 'static> Core<V> {
             pin().flush();
             hold()
         })?;
-        Some(Room { held, loading: self.rooms.hold(bytes), bytes })
+        Some(LoadRoom { held, loading: self.rooms.hold(bytes), bytes })
     }
 
     /// The same room for another number of bytes.
-    fn resize(&self, mut room: Room, bytes: u64) -> Option<Room> {
+    fn resize(&self, mut room: LoadRoom, bytes: u64) -> Option<LoadRoom> {
         if bytes > room.bytes {
             drop(room);
             return self.reserve(bytes);
@@ -265,28 +269,28 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
     /// the pool may not have it, the frame is the caller's alone.
     fn admit(
         self: &Arc<Self>,
-        room: Room,
+        room: LoadRoom,
         (swips, n): (&Swips<V>, usize),
         (mut value, warmth): (V, Option<Warmth>),
-    ) -> Arc<Frame<V>> {
+    ) -> Arc<BufferFrame<V>> {
         let bytes = value.weight();
         let number = u32::try_from(n).ok();
         let place = swips.list.get(n).zip(number).zip(self.resize(room, bytes));
-        let Some(((way, number), Room { held, loading, .. })) = place else {
-            return Arc::new(Frame::apart(value));
+        let Some(((way, number), LoadRoom { held, loading, .. })) = place else {
+            return Arc::new(BufferFrame::apart(value));
         };
         self.settle(&mut value);
         let guard = pin();
         let mut state = self.state.lock();
         if !swips.may_lead_to(self) {
             drop(state);
-            return Arc::new(Frame::apart(value));
+            return Arc::new(BufferFrame::apart(value));
         }
         if let Some(there) = way.swip.pin(&guard) {
             return there;
         }
         let warmth = warmth.unwrap_or_else(|| self.warmth_of_new(&state, way.swip.mark()));
-        let frame = Arc::new(Frame::new(value, warmth, Some(held)));
+        let frame = Arc::new(BufferFrame::new(value, warmth, Some(held)));
         let parents = SmallVec::from_iter([(swips.clone(), number)]);
         let entry = Entry { frame: Arc::clone(&frame), parents };
         let Some(place) = state.queues.push(warmth.queue, entry, bytes) else { return frame };
@@ -308,19 +312,27 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
     /// What left the small queue a short time ago is wanted more than what never came.
     fn warmth_of_new(&self, state: &State<V>, mark: u64) -> Warmth {
         let is_back = mark > 0 && state.passed - mark <= most_queued(self.capacity());
-        Warmth { queue: if is_back { Queue::Main } else { Queue::Small }, ..Warmth::READ }
+        Warmth {
+            queue: if is_back { EvictionQueue::Main } else { EvictionQueue::Small },
+            ..Warmth::READ
+        }
     }
 
     /// Puts `value` into the place of a frame that the pool has.
-    fn replace(&self, room: Room, old: &Frame<V>, mut value: V) -> Option<Arc<Frame<V>>> {
+    fn replace(
+        &self,
+        room: LoadRoom,
+        old: &BufferFrame<V>,
+        mut value: V,
+    ) -> Option<Arc<BufferFrame<V>>> {
         let bytes = value.weight();
-        let Room { held, loading, .. } = self.resize(room, bytes)?;
+        let LoadRoom { held, loading, .. } = self.resize(room, bytes)?;
         self.settle(&mut value);
         let mut gone = Gone::new();
         let mut state = self.state.lock();
         let place = old.place();
         let entry = state.entry_of(old)?;
-        let new = Arc::new(Frame::new(value, old.warmth(), Some(held)));
+        let new = Arc::new(BufferFrame::new(value, old.warmth(), Some(held)));
         new.set_place(place);
         for (swips, n) in &entry.parents {
             let Some(way) = swips.list.get(*n as usize) else { continue };
@@ -337,22 +349,22 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
     }
 }
 
-impl<V: Weigh + Send + Sync + 'static> Pool<V> {
+impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// A pool of at most `capacity_bytes`, which is the most that it is made for, too.
-    pub(crate) fn new(capacity_bytes: u64) -> Pool<V> {
+    pub(crate) fn new(capacity_bytes: u64) -> FramePool<V> {
         let state = State { queues: Queues::default(), passed: 0 };
         let core = Core {
             capacity: AtomicU64::new(capacity_bytes),
             used: Arc::default(),
             rooms: Arc::default(),
-            arena: Arena::new(capacity_bytes),
+            arena: FrameArena::new(capacity_bytes),
             state: Mutex::new(state),
         };
-        Pool { core: Arc::new(core), counts: Counts::default(), below: None }
+        FramePool { core: Arc::new(core), counts: Counts::default(), below: None }
     }
 
     /// Adds a second cache below it, of bytes as they lie on the medium.
-    pub(crate) fn above(mut self, below: Option<Arc<dyn Below>>) -> Pool<V> {
+    pub(crate) fn above(mut self, below: Option<Arc<dyn Below>>) -> FramePool<V> {
         self.below = below;
         self
     }
@@ -369,7 +381,7 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
         swips: &Swips<V>,
         n: usize,
         pinned: &'g EpochGuard,
-    ) -> Option<&'g Frame<V>> {
+    ) -> Option<&'g BufferFrame<V>> {
         let found = swips.get_to_search(n, pinned);
         match found {
             Some(frame) => {
@@ -381,8 +393,8 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
         found
     }
 
-    /// As [`Pool::get`], for a holder that outlives its epoch: it counts a reference.
-    pub(crate) fn get_pinned(&self, swips: &Swips<V>, n: usize) -> Option<Arc<Frame<V>>> {
+    /// As [`FramePool::get`], for a holder that outlives its epoch: it counts a reference.
+    pub(crate) fn get_pinned(&self, swips: &Swips<V>, n: usize) -> Option<Arc<BufferFrame<V>>> {
         let found = swips.peek(n);
         if let Some(frame) = &found {
             frame.touch();
@@ -394,7 +406,7 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     /// Keeps room for a value that is about to be loaded and will weigh about `bytes`, perhaps in
     /// place of others. `None` if the pool can have no such value now: the reader then loads it for
     /// itself alone.
-    pub(crate) fn reserve(&self, bytes: u64) -> Option<Room> {
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
         self.core.reserve(bytes)
     }
 
@@ -402,13 +414,13 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     /// is used. Without room it stays the reader's own.
     pub(crate) fn admit(
         &self,
-        room: Option<Room>,
+        room: Option<LoadRoom>,
         at: (&Swips<V>, usize),
         value: V,
-    ) -> Arc<Frame<V>> {
+    ) -> Arc<BufferFrame<V>> {
         match room {
             Some(room) => self.core.admit(room, at, (value, None)),
-            None => Arc::new(Frame::apart(value)),
+            None => Arc::new(BufferFrame::apart(value)),
         }
     }
 
@@ -442,7 +454,12 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
 
     /// Puts `value` into the place of a frame that a reader has found, and into the room that was
     /// kept for it, with the warmth of the old one; `None` if that has left.
-    pub(crate) fn replace(&self, room: Room, old: &Frame<V>, value: V) -> Option<Arc<Frame<V>>> {
+    pub(crate) fn replace(
+        &self,
+        room: LoadRoom,
+        old: &BufferFrame<V>,
+        value: V,
+    ) -> Option<Arc<BufferFrame<V>>> {
         self.core.replace(room, old, value)
     }
 
@@ -499,14 +516,14 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Drop for Pool<V> {
+impl<V: Send + Sync + 'static> Drop for FramePool<V> {
     fn drop(&mut self) {
         self.core.shrink_to(0);
     }
 }
 
-impl<V: Send + Sync + 'static> std::fmt::Debug for Pool<V> {
+impl<V: Send + Sync + 'static> std::fmt::Debug for FramePool<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Pool({} of {} bytes)", self.core.used.bytes(), self.core.capacity())
+        write!(f, "FramePool({} of {} bytes)", self.core.used.bytes(), self.core.capacity())
     }
 }

@@ -8,7 +8,7 @@
 
 /// A queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum EvictionQueue {
     /// What has just come.
     Small,
     /// What was asked for again.
@@ -22,13 +22,13 @@ struct Slot<T> {
     /// The neighbours in the queue; of a free place, `next` is another free one.
     before: u32,
     next: u32,
-    queue: Queue,
+    queue: EvictionQueue,
     /// With the bytes that it takes; `None` if the place is free.
     thing: Option<(T, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ends {
+struct QueueEnds {
     first: u32,
     last: u32,
     bytes: u64,
@@ -39,12 +39,12 @@ pub(super) struct Queues<T> {
     slots: Vec<Slot<T>>,
     free: u32,
     len: usize,
-    ends: [Ends; 2],
+    ends: [QueueEnds; 2],
 }
 
 impl<T> Default for Queues<T> {
     fn default() -> Queues<T> {
-        let ends = Ends { first: NONE, last: NONE, bytes: 0 };
+        let ends = QueueEnds { first: NONE, last: NONE, bytes: 0 };
         Queues { slots: Vec::new(), free: NONE, len: 0, ends: [ends; 2] }
     }
 }
@@ -52,7 +52,7 @@ impl<T> Default for Queues<T> {
 impl<T> Queues<T> {
     /// Appends a thing to a queue; `None` when all places are taken, of which there are more than
     /// four thousand million.
-    pub(super) fn push(&mut self, queue: Queue, thing: T, bytes: u64) -> Option<u32> {
+    pub(super) fn push(&mut self, queue: EvictionQueue, thing: T, bytes: u64) -> Option<u32> {
         let slot = Slot { before: NONE, next: NONE, queue, thing: Some((thing, bytes)) };
         let place = match self.slots.get(self.free as usize) {
             Some(free) => {
@@ -72,7 +72,7 @@ impl<T> Queues<T> {
         Some(place)
     }
 
-    fn link(&mut self, place: u32, queue: Queue) {
+    fn link(&mut self, place: u32, queue: EvictionQueue) {
         let last = std::mem::replace(&mut self.ends[queue as usize].last, place);
         match self.slots.get_mut(last as usize) {
             Some(before) => before.next = place,
@@ -105,17 +105,17 @@ impl<T> Queues<T> {
     }
 
     /// The place that is first in a queue.
-    pub(super) fn first(&self, queue: Queue) -> Option<u32> {
+    pub(super) fn first(&self, queue: EvictionQueue) -> Option<u32> {
         Some(self.ends[queue as usize].first).filter(|place| *place != NONE)
     }
 
     /// The queue that a thing is in.
-    pub(super) fn queue_of(&self, place: u32) -> Option<Queue> {
+    pub(super) fn queue_of(&self, place: u32) -> Option<EvictionQueue> {
         self.slots.get(place as usize).filter(|slot| slot.thing.is_some()).map(|slot| slot.queue)
     }
 
     /// Puts a thing to the end of a queue.
-    pub(super) fn move_to(&mut self, place: u32, queue: Queue) {
+    pub(super) fn move_to(&mut self, place: u32, queue: EvictionQueue) {
         let Some(from) = self.queue_of(place) else { return };
         let bytes = self.slots[place as usize].thing.as_ref().map_or(0, |(_, bytes)| *bytes);
         self.unlink(place);
@@ -148,7 +148,7 @@ impl<T> Queues<T> {
     }
 
     /// Bytes of the things in a queue.
-    pub(super) fn bytes_of(&self, queue: Queue) -> u64 {
+    pub(super) fn bytes_of(&self, queue: EvictionQueue) -> u64 {
         self.ends[queue as usize].bytes
     }
 
@@ -173,7 +173,7 @@ impl<T> Queues<T> {
     /// Whether the invariants hold.
     pub(super) fn check(&self) -> bool {
         let mut seen = 0;
-        for queue in [Queue::Small, Queue::Main] {
+        for queue in [EvictionQueue::Small, EvictionQueue::Main] {
             let (mut at, mut before, mut bytes) = (self.ends[queue as usize].first, NONE, 0);
             while let Some(slot) = self.slots.get(at as usize) {
                 let Some((_, taken)) = &slot.thing else { return false };
@@ -205,14 +205,14 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Act {
-        Push(Queue, u64),
-        Move(usize, Queue),
+        Push(EvictionQueue, u64),
+        Move(usize, EvictionQueue),
         Resize(usize, u64),
         Remove(usize),
     }
 
     fn acts() -> impl Strategy<Value = Act> {
-        let queue = || prop::sample::select(&[Queue::Small, Queue::Main][..]);
+        let queue = || prop::sample::select(&[EvictionQueue::Small, EvictionQueue::Main][..]);
         prop_oneof![
             (queue(), 0u64..50).prop_map(|(queue, bytes)| Act::Push(queue, bytes)),
             (any::<usize>(), queue()).prop_map(|(n, queue)| Act::Move(n, queue)),
@@ -253,7 +253,8 @@ mod tests {
                     }
                 }
                 prop_assert!(queues.check());
-                for (queue, of_model) in [Queue::Small, Queue::Main].into_iter().zip(&model) {
+                let queues_of_all = [EvictionQueue::Small, EvictionQueue::Main];
+                for (queue, of_model) in queues_of_all.into_iter().zip(&model) {
                     prop_assert_eq!(queues.first(queue), of_model.front().map(|one| one.0));
                     let bytes: u64 = of_model.iter().map(|one| one.2).sum();
                     prop_assert_eq!(queues.bytes_of(queue), bytes);

@@ -49,7 +49,12 @@ fn swips(len: usize) -> Swips<Bytes> {
 }
 
 /// As a reader does; whether it was there.
-fn read(pool: &Pool<Bytes>, swips: &Swips<Bytes>, n: usize, (maker, bytes): (&Maker, u64)) -> bool {
+fn read(
+    pool: &FramePool<Bytes>,
+    swips: &Swips<Bytes>,
+    n: usize,
+    (maker, bytes): (&Maker, u64),
+) -> bool {
     let guard = pin();
     if let Some(found) = pool.get(swips, n, &guard) {
         assert_eq!(found.name, n as u64);
@@ -62,7 +67,7 @@ fn read(pool: &Pool<Bytes>, swips: &Swips<Bytes>, n: usize, (maker, bytes): (&Ma
 }
 
 /// Holds the pool against its invariants, once nothing is in use any more.
-fn check_at_rest(pool: &Pool<Bytes>, maker: &Maker) {
+fn check_at_rest(pool: &FramePool<Bytes>, maker: &Maker) {
     assert_eq!(pool.check(), None);
     let is_at_rest = drive_until(|| pool.frames() == maker.alive());
     assert!(is_at_rest, "a frame is leaked or gone: {} of {}", pool.frames(), maker.alive());
@@ -71,7 +76,7 @@ fn check_at_rest(pool: &Pool<Bytes>, maker: &Maker) {
 
 #[test]
 fn stays_within_its_bytes_and_uses_them() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(1000), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(1000), Maker::default());
     for n in 0..1000 {
         assert!(!read(&pool, &swips, n, (&maker, 5000)));
         assert!(pool.used() <= pool.capacity());
@@ -89,7 +94,7 @@ fn stays_within_its_bytes_and_uses_them() {
 
 #[test]
 fn a_smaller_capacity_holds_at_once() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(2000), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(2000), Maker::default());
     let fill = |from: usize| {
         (from..from + 1000).for_each(|n| {
             read(&pool, &swips, n, (&maker, 1000));
@@ -109,7 +114,7 @@ fn a_smaller_capacity_holds_at_once() {
 
 #[test]
 fn no_capacity_holds_nothing() {
-    let (pool, swips, maker) = (Pool::new(0), swips(1), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(0), swips(1), Maker::default());
     assert!(!read(&pool, &swips, 0, (&maker, 1)) && !read(&pool, &swips, 0, (&maker, 1)));
     assert_eq!((pool.used(), maker.alive()), (0, 0));
 }
@@ -119,7 +124,7 @@ fn no_capacity_holds_nothing() {
 /// references and of bytes stay as they are.
 #[test]
 fn a_hit_writes_nothing_that_others_wait_for() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(8), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(8), Maker::default());
     (0..8).for_each(|n| assert!(!read(&pool, &swips, n, (&maker, 4000))));
     let pinned = pool.get_pinned(&swips, 0).unwrap();
     let references = Arc::strong_count(&pinned);
@@ -141,7 +146,7 @@ fn a_hit_writes_nothing_that_others_wait_for() {
 /// takes nothing new in its place, and the reader goes without.
 #[test]
 fn what_a_reader_uses_stays_and_counts() {
-    let (pool, swips, maker) = (Pool::new(32 << 10), swips(64), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(32 << 10), swips(64), Maker::default());
     (0..7).for_each(|n| assert!(!read(&pool, &swips, n, (&maker, 4000))));
     check_at_rest(&pool, &maker);
     let guard = pin();
@@ -159,7 +164,7 @@ fn what_a_reader_uses_stays_and_counts() {
 /// What a cursor holds leaves last, and is its own then.
 #[test]
 fn what_a_cursor_pins_outlives_its_epoch() {
-    let (pool, swips, maker) = (Pool::new(32 << 10), swips(64), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(32 << 10), swips(64), Maker::default());
     (0..7).for_each(|n| assert!(!read(&pool, &swips, n, (&maker, 4000))));
     let pinned = pool.get_pinned(&swips, 3).unwrap();
     for n in 7..64 {
@@ -177,7 +182,7 @@ fn what_a_cursor_pins_outlives_its_epoch() {
 /// A read that fails gives its room back.
 #[test]
 fn a_failed_load_leaves_nothing_behind() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(4), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(4), Maker::default());
     let room = pool.reserve(5000);
     assert!(room.is_some() && pool.used() == 5000);
     drop(room);
@@ -194,7 +199,7 @@ fn a_failed_load_leaves_nothing_behind() {
 /// A walk over much more than the pool holds does not push out what is asked for again and again.
 #[test]
 fn what_is_asked_for_again_stays_in_a_walk() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(10_000), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(10_000), Maker::default());
     let hot = |_| (0..100).filter(|n| read(&pool, &swips, *n, (&maker, 4000))).count();
     (0..4).for_each(|round| assert_eq!(hot(round), if round == 0 { 0 } else { 100 }));
     for n in 1000..10_000 {
@@ -208,7 +213,7 @@ fn what_is_asked_for_again_stays_in_a_walk() {
 /// Of a set that is somewhat larger than the small queue, what comes back soon after it left stays.
 #[test]
 fn what_comes_back_soon_stays() {
-    let (pool, swips, maker) = (Pool::new(1 << 20), swips(10_000), Maker::default());
+    let (pool, swips, maker) = (FramePool::new(1 << 20), swips(10_000), Maker::default());
     // Full of what is not asked for again.
     (1000..2000).for_each(|n| {
         read(&pool, &swips, n, (&maker, 4000));
@@ -228,7 +233,7 @@ fn what_comes_back_soon_stays() {
 
 #[test]
 fn what_an_extent_had_leaves_at_once_with_it() {
-    let (pool, maker) = (Pool::new(1 << 20), Maker::default());
+    let (pool, maker) = (FramePool::new(1 << 20), Maker::default());
     let [old, new] = [swips(8), swips(8)];
     (0..8).for_each(|n| assert!(!read(&pool, &old, n, (&maker, 4000))));
     (0..4).for_each(|n| assert!(read(&pool, &old, n, (&maker, 4000))));
@@ -252,7 +257,7 @@ fn what_an_extent_had_leaves_at_once_with_it() {
 
 #[test]
 fn a_frame_is_replaced_for_all_that_lead_to_it() {
-    let (pool, maker) = (Pool::new(1 << 20), Maker::default());
+    let (pool, maker) = (FramePool::new(1 << 20), Maker::default());
     let [old, new] = [swips(2), swips(2)];
     read(&pool, &old, 0, (&maker, 4000));
     read(&pool, &old, 0, (&maker, 4000));
@@ -275,7 +280,7 @@ fn a_frame_is_replaced_for_all_that_lead_to_it() {
 #[test]
 fn a_pool_keeps_its_swips() {
     let (pool, other, swips, maker) =
-        (Pool::new(1 << 20), Pool::new(1 << 20), swips(2), Maker::default());
+        (FramePool::new(1 << 20), FramePool::new(1 << 20), swips(2), Maker::default());
     read(&pool, &swips, 0, (&maker, 4000));
     read(&other, &swips, 1, (&maker, 4000));
     assert_eq!((pool.frames(), other.frames(), swips.has(1)), (1, 0, false));
@@ -312,7 +317,7 @@ proptest! {
     /// The invariants hold after each step, whatever the steps are.
     #[test]
     fn the_invariants_hold_after_each_step(acts in prop::collection::vec(acts(), 1..120)) {
-        let (pool, maker) = (Pool::new(20_000), Maker::default());
+        let (pool, maker) = (FramePool::new(20_000), Maker::default());
         let mut extents = [swips(12), swips(12), swips(12)];
         let mut pinned = Vec::new();
         let weight = |n: usize| 500 + 300 * n as u64;
@@ -357,7 +362,7 @@ proptest! {
 /// Threads read, evict, replace and remove; each reader finds the value of its own number.
 #[test]
 fn frames_come_and_go_under_readers() {
-    let (pool, maker) = (Pool::new(64 << 10), Maker::default());
+    let (pool, maker) = (FramePool::new(64 << 10), Maker::default());
     let extents: Vec<Swips<Bytes>> = (0..4).map(|_| swips(20)).collect();
     std::thread::scope(|scope| {
         for start in 0..4usize {

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::Malformed;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
-use crate::cache::{Arena, Frame, Weigh, placed_len};
+use crate::cache::{BufferFrame, FrameArena, Weigh, placed_len};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
@@ -186,17 +186,17 @@ enum Body {
 
 /// A block that outlives the epoch of a reader: in the cache, or of a walk.
 #[derive(Clone, Debug)]
-pub(crate) struct SharedBlock(Arc<Frame<Block>>);
+pub(crate) struct SharedBlock(Arc<BufferFrame<Block>>);
 
 impl SharedBlock {
     /// A block that the cache does not have.
     pub(super) fn apart(block: Block) -> SharedBlock {
-        SharedBlock(Arc::new(Frame::apart(block)))
+        SharedBlock(Arc::new(BufferFrame::apart(block)))
     }
 }
 
-impl From<Arc<Frame<Block>>> for SharedBlock {
-    fn from(frame: Arc<Frame<Block>>) -> SharedBlock {
+impl From<Arc<BufferFrame<Block>>> for SharedBlock {
+    fn from(frame: Arc<BufferFrame<Block>>) -> SharedBlock {
         SharedBlock(frame)
     }
 }
@@ -216,7 +216,7 @@ const LARGE_PART: usize = 4;
 
 /// What a block takes in memory beside its bytes: its frame, its place in the pool, and what owns
 /// its bytes.
-const BESIDE: usize = size_of::<Frame<Block>>() + 128 + 48;
+const BESIDE: usize = size_of::<BufferFrame<Block>>() + 128 + 48;
 
 impl Weigh for Block {
     fn weight(&self) -> u64 {
@@ -227,7 +227,7 @@ impl Weigh for Block {
         self.bytes.as_ptr()
     }
 
-    fn move_into(&mut self, arena: &Arc<Arena>) {
+    fn move_into(&mut self, arena: &Arc<FrameArena>) {
         if let Some(bytes) = arena.place(&self.bytes) {
             self.bytes = bytes;
         }

@@ -2,7 +2,7 @@
 
 use super::BlockCache;
 use super::block::Block;
-use crate::cache::{Frame, Lent};
+use crate::cache::{BufferFrame, Lent};
 use crate::mvcc::EpochGuard;
 
 /// The cache of blocks, with the epoch that a look-up has pinned: what it finds is lent to it until
@@ -26,4 +26,4 @@ impl<'g> Blocks<'g> {
 }
 
 /// A block that a look-up uses.
-pub(super) type LentBlock<'g> = Lent<'g, Frame<Block>>;
+pub(super) type LentBlock<'g> = Lent<'g, BufferFrame<Block>>;

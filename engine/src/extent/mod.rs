@@ -3,9 +3,10 @@
 //!
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
-//! owns an extent, and [`lent`] borrows its blocks; [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them
-//! read many blocks at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large
-//! values apart from the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
+//! owns an extent, and [`lent`] borrows its blocks; [`cursor`] walks it, [`blocks`] walks several
+//! for a merge, [`ahead`] has them read many blocks at once, and [`reuse`] takes blocks over
+//! undecoded; [`values`] keeps large values apart from the records; [`verify`] checks all of it;
+//! [`read_frequency`] counts reads.
 
 mod ahead;
 mod block;
@@ -58,7 +59,7 @@ pub(crate) use values::{
 };
 
 /// The cache of blocks.
-pub(crate) type BlockCache = crate::cache::Pool<Block>;
+pub(crate) type BlockCache = crate::cache::FramePool<Block>;
 
 /// The ways to the blocks of an extent.
 pub(crate) type BlockSwips = crate::cache::Swips<Block>;

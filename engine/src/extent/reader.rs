@@ -31,7 +31,7 @@ use super::read_frequency::ReadFrequency;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{BlockCache, BlockSummary, BlockSwips, Blocks, Described};
 use super::{ExtentCursor, ExtentMeta, Malformed, ReadAhead};
-use crate::cache::{Below, Frame, Lent, Warmth, Weigh};
+use crate::cache::{Below, BufferFrame, Lent, Warmth, Weigh};
 use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
@@ -403,9 +403,9 @@ impl Extent {
         self.swips.get().is_some_and(|swips| swips.has(n))
     }
 
-    /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those that
-    /// are not cached yet and of which `warmth` says how warm they are, by their first and last key
-    /// and about the bytes that they take there.
+    /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those
+    /// that are not cached yet and of which `warmth` says how warm they are, by their first and
+    /// last key and about the bytes that they take there.
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
@@ -475,7 +475,12 @@ impl Extent {
     }
 
     /// Block `n`, read into the cache for a user. What cannot be read takes no room there.
-    fn load_block(&self, index: &Index, n: usize, cache: &BlockCache) -> Result<Arc<Frame<Block>>> {
+    fn load_block(
+        &self,
+        index: &Index,
+        n: usize,
+        cache: &BlockCache,
+    ) -> Result<Arc<BufferFrame<Block>>> {
         let room = cache.reserve(Block::weight_of(index.entries()[n].len as usize));
         let block = self.load_for_user(index, n, cache)?;
         Ok(cache.admit(room, (self.swips(index), n), block))

@@ -3,9 +3,9 @@
 //! the epochs that say when bytes may be used again.
 
 mod clock;
-mod current;
 mod drained;
 mod epoch;
+mod epoch_arc;
 mod interval;
 mod snapshots;
 #[cfg(all(test, feature = "shuttle"))]
@@ -16,13 +16,13 @@ mod tombstones;
 mod watermark;
 
 pub(crate) use clock::{Clock, Time, micros};
-pub(crate) use current::{Current, Replaced};
 pub(crate) use drained::DrainedMap;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;
 #[cfg(test)]
 pub(crate) use epoch::drive_until;
 pub(crate) use epoch::{EpochGuard, defer, drive, is_pinned, pin};
+pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{KeyInterval, after, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};

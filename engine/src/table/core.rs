@@ -25,7 +25,7 @@ use super::changed::ChangedTables;
 use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
-use crate::mvcc::{Current, EpochGuard, Replaced};
+use crate::mvcc::{EpochArc, EpochGuard, Replaced};
 use crate::record::{Lsn, TableId};
 use crate::view::View;
 
@@ -51,7 +51,7 @@ pub(crate) struct TableCore {
     view: ArcSwap<View>,
     /// The same for readers that borrow it. It is set first: a record that a commit puts into the
     /// memtable of a view is in sight of each reader that sees the commit.
-    lent: Current<View>,
+    lent: EpochArc<View>,
     changing: Mutex<DrainRound>,
     merged: AtomicU64,
     dropped: AtomicBool,
@@ -82,7 +82,7 @@ impl TableCore {
             id,
             name: ArcSwap::from_pointee(name.to_string()),
             created,
-            lent: Current::new(Arc::clone(&view)),
+            lent: EpochArc::new(Arc::clone(&view)),
             view: ArcSwap::new(view),
             changing: Mutex::new(DrainRound::default()),
             merged: AtomicU64::new(merged),
@@ -311,7 +311,7 @@ pub(crate) struct TableSlot {
     lock_space: u64,
     core: ArcSwap<TableCore>,
     /// The same for readers that borrow it.
-    lent: Current<TableCore>,
+    lent: EpochArc<TableCore>,
     /// The LSN of the last truncation, 0 without one: older snapshots fail.
     emptied: AtomicU64,
 }
@@ -323,7 +323,7 @@ impl TableSlot {
         let core = Arc::new(core);
         TableSlot {
             lock_space: SLOTS.fetch_add(1, Ordering::Relaxed),
-            lent: Current::new(Arc::clone(&core)),
+            lent: EpochArc::new(Arc::clone(&core)),
             core: ArcSwap::new(core),
             emptied: AtomicU64::new(0),
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::RwLock;
 
 use super::Extent;
-use crate::cache::Frame;
+use crate::cache::BufferFrame;
 use crate::error::Result;
 use crate::extent::block::Block;
 
@@ -19,7 +19,7 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 
 /// The address of the extent, and the number of the block.
 type Key = (usize, usize);
-type Shard = RwLock<HashMap<Key, Arc<Frame<Block>>, BuildHasherDefault<Multiply>>>;
+type Shard = RwLock<HashMap<Key, Arc<BufferFrame<Block>>, BuildHasherDefault<Multiply>>>;
 
 static BLOCKS: LazyLock<[Shard; SHARDS]> =
     LazyLock::new(|| [(); SHARDS].map(|()| Shard::default()));
@@ -57,8 +57,8 @@ impl Extent {
     pub(super) fn hashed_block(
         &self,
         n: usize,
-        load: impl FnOnce() -> Result<Arc<Frame<Block>>>,
-    ) -> Result<Arc<Frame<Block>>> {
+        load: impl FnOnce() -> Result<Arc<BufferFrame<Block>>>,
+    ) -> Result<Arc<BufferFrame<Block>>> {
         let key: Key = (std::ptr::from_ref(self).addr(), n);
         let mut hash = Multiply::default();
         hash.write_usize(key.0);

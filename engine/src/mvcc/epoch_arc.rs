@@ -12,19 +12,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{EpochGuard, defer, drive};
+use super::{EpochGuard, defer};
 
 /// A value that readers see while their epoch is pinned.
-pub(crate) struct Current<T: Send + Sync + 'static>(AtomicPtr<T>);
+pub(crate) struct EpochArc<T: Send + Sync + 'static>(AtomicPtr<T>);
 
 /// What was replaced. Its reference is given up after this is dropped, when the epochs that readers
 /// have pinned by then are gone.
 pub(crate) struct Replaced<T: Send + Sync + 'static>(Option<Arc<T>>);
 
-impl<T: Send + Sync + 'static> Current<T> {
+impl<T: Send + Sync + 'static> EpochArc<T> {
     /// Begins with a value.
-    pub(crate) fn new(value: Arc<T>) -> Current<T> {
-        Current(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
+    pub(crate) fn new(value: Arc<T>) -> EpochArc<T> {
+        EpochArc(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
     }
 
     /// The value of this moment, for as long as the epoch is pinned.
@@ -40,13 +40,13 @@ impl<T: Send + Sync + 'static> Current<T> {
     /// Puts another value into its place. Allocates nothing before the old one is dropped.
     pub(crate) fn replace(&self, value: Arc<T>) -> Replaced<T> {
         let before = self.0.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
-        // SAFETY: the address owned a reference (invariant 1), and the exchange took it out. So this
-        // is the only call that takes it. `Replaced` gives it up as invariant 2 asks.
+        // SAFETY: the address owned a reference (invariant 1), and the exchange took it out. So
+        // this is the only call that takes it. `Replaced` gives it up as invariant 2 asks.
         Replaced(Some(unsafe { Arc::from_raw(before) }))
     }
 }
 
-impl<T: Send + Sync + 'static> Drop for Current<T> {
+impl<T: Send + Sync + 'static> Drop for EpochArc<T> {
     fn drop(&mut self) {
         // SAFETY: as in `replace`; this is the last call.
         drop(Replaced(Some(unsafe { Arc::from_raw(*self.0.get_mut()) })));
@@ -57,15 +57,13 @@ impl<T: Send + Sync + 'static> Drop for Replaced<T> {
     fn drop(&mut self) {
         if let Some(value) = self.0.take() {
             defer(move || drop(value));
-            // At once, if no reader is under way: it may have the last reference to space.
-            drive();
         }
     }
 }
 
-impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for Current<T> {
+impl<T: Send + Sync + std::fmt::Debug + 'static> std::fmt::Debug for EpochArc<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Current({:?})", self.get(&super::pin()))
+        write!(f, "EpochArc({:?})", self.get(&super::pin()))
     }
 }
 
@@ -77,7 +75,7 @@ mod tests {
     #[test]
     fn a_reader_keeps_what_it_sees() {
         let values = [1u64, 2].map(Arc::new);
-        let current = Current::new(Arc::clone(&values[0]));
+        let current = EpochArc::new(Arc::clone(&values[0]));
         let guard = pin();
         let seen = current.get(&guard);
         drop(current.replace(Arc::clone(&values[1])));
@@ -92,7 +90,7 @@ mod tests {
     fn readers_see_whole_values_while_others_replace_them() {
         let alive = Arc::new(());
         let value = |n: u64| Arc::new((n, n * 7, Arc::clone(&alive)));
-        let current = Current::new(value(0));
+        let current = EpochArc::new(value(0));
         std::thread::scope(|scope| {
             scope.spawn(|| (1..5000).for_each(|n| drop(current.replace(value(n)))));
             for _ in 0..2 {
