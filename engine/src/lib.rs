@@ -87,9 +87,10 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats, ObjectStoreReport,
-    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, ShareStats, SharedStatus,
-    Standby, Stats, TableStats, VerifyReport, verify,
+    Digest, DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats,
+    ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, RegisteredFollower,
+    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableStats, VerifyReport,
+    verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use operator::MergeOperator;
@@ -102,6 +103,7 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
+pub use os::before_device_read;
 pub use per_core::{
     FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
     TableReads,

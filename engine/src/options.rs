@@ -117,6 +117,8 @@ pub struct Options {
     pub(crate) object_cache: u64,
     /// Whether commits are shipped to it.
     pub(crate) share: bool,
+    pub(crate) share_retention: Duration,
+    pub(crate) follower_name: Option<String>,
     /// The opening gives no LSN up to this one: those of an earlier writer.
     pub(crate) lsn_after: crate::record::Lsn,
     #[cfg(any(test, feature = "testing"))]
@@ -261,6 +263,12 @@ pub enum Failpoint {
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.
     AcknowledgeEarly,
+    /// A checkpoint of a shared store lacks the transactions that are prepared.
+    ForgetPrepares,
+    /// A checkpoint of a shared store names an extent that was not sent.
+    NameUnsentExtent,
+    /// A reader of the log keeps the rows of a prepared transaction after its verdict.
+    KeepResolvedRows,
 }
 
 impl Default for Options {
@@ -303,6 +311,8 @@ impl Options {
             object_store: None,
             object_cache: 0,
             share: false,
+            share_retention: Duration::ZERO,
+            follower_name: None,
             lsn_after: 0,
             #[cfg(any(test, feature = "testing"))]
             clock: None,

@@ -31,7 +31,8 @@ pub(crate) fn load(
     loop {
         chunk.clear();
         for pair in pairs.by_ref().take(ROWS) {
-            chunk.push(pair?.extract::<(BytesLike, BytesLike)>()?);
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
+            chunk.push((BytesLike::kept(&key)?, BytesLike::kept(&value)?));
         }
         if chunk.is_empty() {
             break;

@@ -27,7 +27,8 @@ pub(crate) fn released<T: Send>(
 
 type Caught<T> = std::thread::Result<terrace::Result<T>>;
 
-fn outcome<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
+/// What came of a call.
+pub(crate) fn outcome<T>(py: Python<'_>, caught: Caught<T>) -> PyResult<T> {
     match caught {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(errors::engine(py, &error)),

@@ -45,7 +45,7 @@ pub(crate) fn of_slice(slice: &pyo3::Bound<'_, PySlice>) -> PyResult<Bounds> {
         let message = "a slice of keys takes no step; use items(reverse=True) for the other way";
         return Err(errors::invalid(slice.py(), message));
     }
-    let start: Option<BytesLike> = slice.getattr("start")?.extract()?;
-    let stop: Option<BytesLike> = slice.getattr("stop")?.extract()?;
+    let (start, stop) = (slice.getattr("start")?, slice.getattr("stop")?);
+    let (start, stop): (Option<BytesLike>, Option<BytesLike>) = (start.extract()?, stop.extract()?);
     Ok(bounds(None, start.as_ref(), stop.as_ref()))
 }

@@ -1,8 +1,9 @@
 //! The Python package of Terrace: the module `terrace._terrace`. The folder `python/terrace` has
 //! what is written in Python, with the type stubs of this module.
 //!
-//! Each call that may wait or read releases the interpreter's lock (`calls.rs`), and holds no lock
-//! of its own while it has that one. Errors of the engine become exceptions by kind (`errors.rs`).
+//! Each call that may wait releases the interpreter's lock (`calls.rs`), a look-up only before it
+//! waits for a device (`reads.rs`). None holds a lock of its own while it has that one. Errors of
+//! the engine become exceptions by kind (`errors.rs`).
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 gives arguments by value")]
 #![allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -20,6 +21,7 @@ mod key_range;
 mod open;
 mod options;
 mod pending;
+mod reads;
 mod retry;
 mod rows;
 mod snapshot;

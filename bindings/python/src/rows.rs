@@ -2,7 +2,8 @@
 //!
 //! Thread safety: any thread may take the next row. Rows are read in chunks without the
 //! interpreter's lock. The lock of the state is waited for without it too, and never held while
-//! Python runs.
+//! Python runs. Objects without references to others are made under it, which runs no Python: the
+//! collector looks for garbage at others alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,22 @@ pub(crate) enum Part {
 }
 
 type Row = (Bytes, Bytes);
+
+/// What is given of a row, not put together yet.
+enum Objects<'py> {
+    Pair([Bound<'py, PyBytes>; 2]),
+    One(Bound<'py, PyBytes>),
+}
+
+impl Part {
+    fn objects<'py>(self, py: Python<'py>, key: &[u8], value: &[u8]) -> Objects<'py> {
+        match self {
+            Part::Items => Objects::Pair([PyBytes::new(py, key), PyBytes::new(py, value)]),
+            Part::Keys => Objects::One(PyBytes::new(py, key)),
+            Part::Values => Objects::One(PyBytes::new(py, value)),
+        }
+    }
+}
 
 /// A range of the engine.
 enum Source {
@@ -106,10 +123,13 @@ impl Rows {
 }
 
 impl State {
-    /// The next row, out of the chunk or a new one.
-    fn next(&mut self) -> terrace::Result<Option<Row>> {
+    /// Reads rows if none is at hand; whether there is one.
+    fn read_on(&mut self) -> terrace::Result<bool> {
         if self.left == 0 {
-            return Ok(None);
+            return Ok(false);
+        }
+        if let Source::Fixed(range) = &mut self.source {
+            return range.read_on();
         }
         if self.is_stale() {
             self.go_back();
@@ -123,22 +143,31 @@ impl State {
                 return Err(error);
             }
         }
-        Ok(self.take())
+        Ok(!self.chunk.as_slice().is_empty())
     }
 
-    /// A row that is there without waiting for anything.
-    fn at_hand(&mut self) -> Option<Row> {
-        if self.left == 0 || self.is_stale() { None } else { self.take() }
-    }
-
-    /// The next row of the chunk.
-    fn take(&mut self) -> Option<Row> {
-        let row = self.chunk.next()?;
-        self.left -= 1;
-        if matches!(self.source, Source::Live(..)) {
-            self.last = Some(row.0.clone());
+    /// The next row, if it is there without waiting for anything.
+    fn at_hand<'py>(&mut self, py: Python<'py>, part: Part) -> Option<Objects<'py>> {
+        if self.left == 0 || self.is_stale() {
+            return None;
         }
-        Some(row)
+        let objects = match &mut self.source {
+            // Rows of tables go from the engine's buffer into objects, with nothing in between.
+            Source::Fixed(range) if range.at_hand() == 0 => return None,
+            Source::Fixed(range) => {
+                range.next_with(|key, value| part.objects(py, key, value))?.ok()?
+            }
+            _ => {
+                let (key, value) = self.chunk.next()?;
+                let objects = part.objects(py, &key, &value);
+                if matches!(self.source, Source::Live(..)) {
+                    self.last = Some(key);
+                }
+                objects
+            }
+        };
+        self.left -= 1;
+        Some(objects)
     }
 
     /// Whether the transaction has written since the chunk was read.
@@ -165,7 +194,7 @@ impl State {
         self.rows = (self.rows * 2).min(MOST_ROWS);
         let mut chunk = Vec::with_capacity(most);
         let filled = match &mut self.source {
-            Source::Fixed(range) => fill(&mut chunk, most, range),
+            Source::Fixed(_) => Ok(()),
             Source::FixedKeys(keys) => {
                 let mut rows = keys.map(|key| key.map(|key| (key, Bytes::new())));
                 fill(&mut chunk, most, &mut rows)
@@ -226,17 +255,15 @@ impl Rows {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let at_hand = self.state.try_lock().and_then(|mut state| state.at_hand());
-        let found = match at_hand {
-            Some(row) => Some(row),
-            None => released(py, || self.state.lock().next())?,
-        };
-        let Some((key, value)) = found else { return Ok(None) };
-        Ok(Some(match self.part {
-            Part::Items => row(py, &(key, value))?.into_any(),
-            Part::Keys => PyBytes::new(py, &key).into_any(),
-            Part::Values => PyBytes::new(py, &value).into_any(),
-        }))
+        loop {
+            let at_hand = self.state.try_lock().and_then(|mut state| state.at_hand(py, self.part));
+            match at_hand {
+                Some(Objects::Pair(pair)) => return Ok(Some(PyTuple::new(py, pair)?.into_any())),
+                Some(Objects::One(one)) => return Ok(Some(one.into_any())),
+                None if released(py, || self.state.lock().read_on())? => {}
+                None => return Ok(None),
+            }
+        }
     }
 
     /// Goes on at `key`, as of the same moment; returns itself. A limit counts on.

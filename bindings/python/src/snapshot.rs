@@ -6,10 +6,10 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::bytes_like::{self, BytesLike};
 use crate::calls::released;
-use crate::errors;
 use crate::key_range::bounds;
 use crate::rows::{Part, Rows, row};
 use crate::table::Table;
+use crate::{errors, reads};
 
 /// Every table as it was at one moment. Any thread may use it, several at once.
 #[pyclass(frozen, module = "terrace")]
@@ -26,7 +26,8 @@ impl Snapshot {
 
     /// The snapshot itself. No lock is held while it is used.
     fn open(&self, py: Python<'_>) -> PyResult<terrace::Snapshot> {
-        let snapshot = py.detach(|| self.snapshot.read().clone());
+        let at_once = self.snapshot.try_read().map(|snapshot| snapshot.clone());
+        let snapshot = at_once.unwrap_or_else(|| py.detach(|| self.snapshot.read().clone()));
         snapshot.ok_or_else(|| errors::closed(py, "the snapshot was closed; take another one"))
     }
 
@@ -60,8 +61,8 @@ impl Snapshot {
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (snapshot, table) = (self.open(py)?, &table.get().table);
-        let found = released(py, || snapshot.get(table, &key))?;
-        Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
+        let found = reads::find(py, (table, Some(&snapshot)), &key)?;
+        Ok(found.map(Bound::into_any).or(default))
     }
 
     /// The values that several keys of `table` had.

@@ -9,7 +9,7 @@ use crate::bytes_like::{self, BytesLike};
 use crate::calls::{PATIENCE, in_slices, released};
 use crate::key_range::{self, bounds};
 use crate::rows::{Part, Rows, row};
-use crate::{bulk_load, compact, errors, options};
+use crate::{bulk_load, compact, errors, options, reads};
 
 /// A named ordered map from bytes to bytes. Any thread may use it, several at once.
 #[pyclass(frozen, module = "terrace", weakref)]
@@ -85,7 +85,7 @@ impl Table {
     }
 
     fn find<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(released(py, || self.table.get(key))?.map(|value| PyBytes::new(py, &value)))
+        reads::find(py, (&self.table, None), key)
     }
 }
 
@@ -145,7 +145,7 @@ impl Table {
     }
 
     fn __contains__(&self, py: Python<'_>, key: BytesLike) -> PyResult<bool> {
-        released(py, || self.table.contains_key(&key))
+        reads::contains(py, &self.table, &key)
     }
 
     fn __iter__(&self) -> Rows {
@@ -280,7 +280,17 @@ impl Table {
         let durability = options::durability(py, durability)?;
         let mut batch = terrace::WriteBatch::new();
         for pair in bulk_load::pairs(rows)? {
-            let (key, value): (BytesLike, BytesLike) = pair?.extract()?;
+            let pair = pair?;
+            if let Ok(pair) = pair.cast::<PyTuple>()
+                && pair.len() == 2
+            {
+                let (key, value) = (pair.get_borrowed_item(0)?, pair.get_borrowed_item(1)?);
+                let (key, value): (BytesLike, BytesLike) = (key.extract()?, value.extract()?);
+                batch.put(&self.table, &key, &value);
+                continue;
+            }
+            let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+            let (key, value): (BytesLike, BytesLike) = (key.extract()?, value.extract()?);
             batch.put(&self.table, &key, &value);
         }
         released(py, || self.db.write_with(batch, durability))

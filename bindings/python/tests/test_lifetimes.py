@@ -7,6 +7,7 @@ import copy
 import gc
 import os
 import pickle
+import random
 import signal
 import subprocess
 import sys
@@ -100,6 +101,40 @@ def test_threads_share_handles_and_a_closing_ends_their_calls(path: Path) -> Non
         assert not thread.is_alive()
     assert unexpected == []
     assert len(set(taken)) == len(taken), "each row was given to one thread"
+
+
+def test_look_ups_are_right_whether_they_wait_for_the_device_or_not(path: Path) -> None:
+    numbers = range(3000)
+
+    def row(number: int) -> tuple[bytes, bytes]:
+        return b"%06d" % number, random.Random(number).randbytes(1000)
+
+    with terrace.open(path, pm_size="4MiB") as db:
+        db["t"].bulk_load(map(row, numbers))
+    # Nothing is cached at first, and a third of it at the end.
+    with terrace.open(path, cache_size="1MiB") as db:
+        table = db["t"]
+        wrong: list[int] = []
+        with db.snapshot() as snapshot:
+
+            def look(seed: int) -> None:
+                chance = random.Random(seed)
+                for number in chance.sample(numbers, 1000):
+                    key, value = row(number)
+                    found = (table[key], table.get(key), snapshot.get(table, key))
+                    if found != (value, value, value) or key not in table:
+                        wrong.append(number)
+                    if table.get(key + b"x") is not None or key + b"x" in table:
+                        wrong.append(number)
+
+            threads = [threading.Thread(target=look, args=(seed,)) for seed in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+                assert not thread.is_alive()
+        assert wrong == []
+        assert db.stats()["disk"]["reads"] > 100
 
 
 def test_waits_release_the_interpreter(db: terrace.Database) -> None:

@@ -232,7 +232,11 @@ impl Committer {
     }
 
     /// Fails for a durability that the database does not have.
-    pub(super) fn check_durability(&self, durability: Durability) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`.
+    pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         if durability != Durability::Remote || self.feed.is_some() {
             return Ok(());
         }

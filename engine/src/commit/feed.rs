@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -40,6 +40,7 @@ const MOST_STEPS: u32 = 64;
 pub(crate) struct FedGroup {
     pub(crate) lsn: Lsn,
     pub(crate) content: Content,
+    pub(crate) handed_at: Instant,
     /// Each with room for a header before its records.
     parts: Vec<(Vec<u8>, usize)>,
 }
@@ -109,7 +110,7 @@ impl Feed {
         let content = group.content;
         // A cleaner's copies are no news.
         let parts = if content == Content::Moved { Vec::new() } else { group.take_parts() };
-        let fed = FedGroup { lsn, content, parts };
+        let fed = FedGroup { lsn, content, handed_at: Instant::now(), parts };
         let bytes = fed.bytes();
         let queued = self.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if queued > MOST_BYTES {

@@ -158,17 +158,22 @@ impl<E: Described> Choice<E> {
 
     /// Whether it reads or writes objects: it may take long.
     pub(crate) fn touches_objects(&self, shape: &Shape, options: TableOptions) -> bool {
-        let Choice::Merge { to, overlap, .. } = self else { return false };
-        let is_object = |extent: &E| extent.meta().location.is_object();
-        shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(is_object)
+        let Choice::Merge { to, overlap, collects, .. } = self else { return false };
+        let reads_objects = |extent: &E| {
+            let meta = extent.meta();
+            let mut values = meta.values.iter().filter(|one| collects.contains(&one.of.id));
+            meta.location.is_object() || values.any(|one| one.of.location.is_object())
+        };
+        shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(reads_objects)
     }
 
     /// Whether extents of this machine are written again in their level and nothing else: they make
     /// room for others.
     pub(crate) fn goes_down_for_room(&self) -> bool {
-        let Choice::Merge { inputs, to, overlap, .. } = self else { return false };
+        let Choice::Merge { inputs, to, overlap, collects, .. } = self else { return false };
         let is_local = |e: &E| !e.meta().location.is_object();
         overlap.is_empty()
+            && collects.is_empty()
             && inputs.iter().all(|(level, extents)| level == to && extents.iter().all(is_local))
     }
 

@@ -81,7 +81,8 @@ fn merge(
     let objects = shape.puts_objects(to, version.options).then_some(come_in);
     // Values that are written again, and extents that do not become objects.
     let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
-    let local = collected_bytes(&inputs, collects) + come_in.min(may_stay_local);
+    let values = if objects.is_some() { 0 } else { collected_bytes(&inputs, collects) };
+    let local = values + come_in.min(may_stay_local);
     let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let ctx = MergeContext {
@@ -107,13 +108,10 @@ fn merge(
         reservation,
         before_write,
     };
-    let upper = match &by_level[..] {
-        [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
-        _ => Side::stacked(by_level, cache)?,
-    };
+    let upper = upper_side(by_level, &ranges, cache, reuse)?;
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
-    set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
+    set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
     #[cfg(any(test, feature = "testing"))]
     if shape.deletes_early {
         delete_early(set, replaces);
@@ -124,6 +122,19 @@ fn merge(
     ops.extend(ranges.remove_hidden());
     let replaced = [inputs.as_slice(), &below].concat();
     Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// What a merge takes from the levels above the one that it writes to.
+fn upper_side<'a>(
+    by_level: &'a [(u8, Vec<Arc<Extent>>)],
+    ranges: &Ranges,
+    cache: &Arc<BlockCache>,
+    reuse: bool,
+) -> Result<Side<'a>> {
+    match by_level {
+        [(_, extents)] => Side::under(ranges, extents, cache, reuse),
+        _ => Side::stacked(by_level, cache),
+    }
 }
 
 /// Bytes of its output that need not become objects.

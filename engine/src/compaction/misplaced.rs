@@ -5,6 +5,10 @@
 //! time, in the time that nothing else needs. They are written again in their level, with their
 //! blocks as they are. So each extent is chosen once: what comes out lies where it belongs.
 //!
+//! Values that lie apart come to level 2 where they were written first, and follow then: an extent
+//! is written again with its values on the right tier, as many as one job moves. So no merge has
+//! more to send than its keys.
+//!
 //! Where some of what belongs into objects may lie on this machine, it is what is read most. An
 //! object that is read often comes back while there is room. Where there is none, an extent of this
 //! machine that is read much less goes down first. What is there stays until then, so it is there
@@ -14,7 +18,7 @@ use std::collections::BTreeSet;
 
 use super::choice::{Choice, Situation, is_free};
 use super::shape::Shape;
-use crate::extent::Described;
+use crate::extent::{Described, ValueUse};
 use crate::levels::{LEVEL_2, Level, MAX_LEVELS, Version};
 
 /// As many bytes at a time go to objects of so many extents.
@@ -27,16 +31,29 @@ pub(super) const WARM: u32 = 64;
 /// An extent goes down for an object that is read so many times as often.
 const WARMER: u32 = 4;
 
-/// The next neighbours that change their tier.
+/// The most bytes of values that one job moves, but for those in the first value extent.
+const MOST_VALUES: u64 = 64 << 20;
+
+/// The next neighbours that change their tier, or values of an extent.
 pub(super) fn pick_misplaced<E: Described>(
     version: &Version<E>,
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     let options = version.options;
-    if shape.local_room.is_some() && shape.puts_objects(LEVEL_2, options) {
-        return pick_by_reads(version, shape, now);
-    }
+    let of_keys = match shape.local_room.is_some() && shape.puts_objects(LEVEL_2, options) {
+        true => pick_by_reads(version, shape, now),
+        false => pick_by_place(version, shape, now),
+    };
+    of_keys.or_else(|| pick_values(version, shape, now))
+}
+
+fn pick_by_place<E: Described>(
+    version: &Version<E>,
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    let options = version.options;
     let most = (OBJECTS * shape.extent_bytes_of(true)) as u64;
     (LEVEL_2..=MAX_LEVELS).find_map(|level| {
         let wanted = shape.puts_objects(level, options);
@@ -57,6 +74,37 @@ pub(super) fn pick_misplaced<E: Described>(
             rest = &rest[at + few..];
         }
         None
+    })
+}
+
+/// The first extent that refers to values on another tier than they are to lie on, and as many of
+/// these as one job moves. An extent has the place of its values in its level's, wherever it lies
+/// itself.
+fn pick_values<E: Described>(
+    version: &Version<E>,
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    (LEVEL_2..=MAX_LEVELS).find_map(|level| {
+        let wanted = shape.puts_objects(level, version.options);
+        let level_now = version.level(level).filter(|l| misplaced_values_in(l, wanted) > 0)?;
+        level_now.extents().iter().find_map(|extent| {
+            let listed = extent.meta().values.iter();
+            let mut misplaced = listed.filter(|one| one.of.location.is_object() != wanted);
+            let mut bytes = 0;
+            let fits = |one: &&ValueUse| {
+                let is_first = bytes == 0;
+                bytes += one.bytes;
+                is_first || bytes <= MOST_VALUES
+            };
+            let collects: BTreeSet<u64> =
+                misplaced.by_ref().take_while(fits).map(|one| one.of.id).collect();
+            let inputs = vec![(level, vec![extent.clone()])];
+            let (table, overlap) = (version.table, Vec::new());
+            let choice = Choice::Merge { table, inputs, to: level, overlap, collects };
+            let is_some = matches!(&choice, Choice::Merge { collects, .. } if !collects.is_empty());
+            (is_some && is_free(&choice, now)).then_some(choice)
+        })
     })
 }
 
@@ -100,8 +148,21 @@ fn misplaced_in<E: Described>(level: &Level<E>, wanted: bool) -> u64 {
     if wanted { level.bytes() - objects } else { objects }
 }
 
-/// Bytes of extents that do not lie where they belong.
+/// Bytes of values that the extents of a level refer to on a tier that is not wanted.
+fn misplaced_values_in<E: Described>(level: &Level<E>, wanted: bool) -> u64 {
+    let objects = level.referred_objects();
+    if wanted { level.referred() - objects } else { objects }
+}
+
+/// Bytes of extents and of values that do not lie where they belong.
 pub(crate) fn misplaced<E: Described>(version: &Version<E>, shape: &Shape) -> u64 {
+    let cold = (LEVEL_2..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
+    let values =
+        cold.map(|(n, level)| misplaced_values_in(level, shape.puts_objects(n, version.options)));
+    values.sum::<u64>() + misplaced_extents(version, shape)
+}
+
+fn misplaced_extents<E: Described>(version: &Version<E>, shape: &Shape) -> u64 {
     if let Some(room) = shape.local_room.filter(|_| shape.puts_objects(LEVEL_2, version.options)) {
         let excess = room.min(0).unsigned_abs();
         return excess.min(local_of(version));

@@ -22,7 +22,7 @@ use crate::merge::{Fragments, Retain, Retention, Walk};
 use crate::mvcc::{Horizon, Readers};
 use crate::operator::TableOperator;
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, SpaceReservation};
+use crate::tier::{ExtentStore, Reserved, SpaceReservation};
 
 /// What a merge goes by.
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
@@ -103,6 +103,15 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
 
     fn collects(&self, id: u64) -> bool {
         (self.collects)(id)
+    }
+
+    fn reserve_values(&self, id: u64, len: u32) -> Result<Reserved> {
+        if self.objects.is_some() {
+            (self.before_write)(u64::from(len))?;
+            return self.store.reserve_object(id, len);
+        }
+        self.before_write(u64::from(len))?;
+        self.store.reserve(len)
     }
 }
 

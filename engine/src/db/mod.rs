@@ -50,7 +50,10 @@ pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
 pub use open_stats::OpenStats;
-pub use share::{Follower, NodeStatus, ShareStats, SharedStatus, Standby};
+pub use share::{
+    Digest, Follower, NodeStatus, RegisteredFollower, ShareStats, SharedStatus, Standby,
+    TableDigest,
+};
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
     PmStats, Stats, TableStats,

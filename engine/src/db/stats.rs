@@ -209,10 +209,10 @@ pub struct TableStats {
     pub value_live_bytes: u64,
     /// Where levels 2 and deeper are to lie: `ssd` or `object`.
     pub cold: &'static str,
-    /// Bytes of extents that are objects.
+    /// Bytes of extents and of values that are objects.
     pub object_bytes: u64,
-    /// Bytes of extents of levels 2 and deeper that lie on another tier than they are to: they
-    /// change it in the background.
+    /// Bytes of levels 2 and deeper, and of their values, that lie on another tier than they are to:
+    /// they change it in the background.
     pub misplaced_bytes: u64,
 }
 
@@ -493,7 +493,12 @@ fn table(core: &TableCore, shape: &Shape) -> TableStats {
         value_bytes: values.values().map(|(of, _)| u64::from(of.location.len)).sum(),
         value_live_bytes: values.values().map(|(_, live)| live).sum(),
         cold: view.version.options.cold.as_str(),
-        object_bytes: view.version.levels.iter().map(|level| level.objects().1).sum(),
+        object_bytes: view.version.levels.iter().map(|level| level.objects().1).sum::<u64>()
+            + values
+                .values()
+                .filter(|(of, _)| of.location.is_object())
+                .map(|(of, _)| u64::from(of.location.len))
+                .sum::<u64>(),
         misplaced_bytes: misplaced(&view.version, shape),
     }
 }

@@ -135,7 +135,7 @@ impl OwnedHeads {
     /// key of a number; only keys with the head of `key` are asked for.
     #[inline]
     pub(crate) fn partition_point(&self, key: &[u8], before: impl Fn(usize) -> bool) -> usize {
-        let Some(rest) = key.strip_prefix(self.prefix.as_slice()) else {
+        let Some(rest) = self.rest_of(key) else {
             return if key < self.prefix.as_slice() { 0 } else { self.len };
         };
         let sought = head(rest);
@@ -154,6 +154,17 @@ impl OwnedHeads {
             if before(middle) { from = middle + 1 } else { to = middle }
         }
         from
+    }
+
+    /// What follows the prefix in a key.
+    ///
+    /// Bug: a look-up among keys that begin differently took a microsecond longer. Cause: to
+    /// compare an empty `Vec`, the C library loads from an address at which nothing is mapped, and
+    /// leaves out all of the load; some processors go a long way round then. Fix: an empty prefix
+    /// is not compared.
+    #[inline]
+    fn rest_of<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        if self.prefix.is_empty() { Some(key) } else { key.strip_prefix(self.prefix.as_slice()) }
     }
 
     fn has_head(&self, n: usize, sought: u64) -> bool {

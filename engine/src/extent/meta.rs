@@ -58,6 +58,11 @@ impl ExtentMeta {
         put_u32(out, self.footer_checksum);
     }
 
+    /// Where it lies, and where the value extents lie that it refers to.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Location> + '_ {
+        std::iter::once(self.location).chain(self.values.iter().map(|one| one.of.location))
+    }
+
     /// Reads a description; `None` if the bytes end first or say what no extent can be.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
         let id = reader.u64()?;

@@ -458,10 +458,11 @@ impl VersionSet {
         Ok(())
     }
 
-    /// The extents that are objects, as the journal names them.
+    /// The extents and value extents that are objects, as the journal names them.
     pub(crate) fn objects(&self) -> BTreeSet<ObjectId> {
         let state = self.current.load();
-        state.extents().filter_map(|extent| extent.meta().location.object()).collect()
+        let places = state.extents().flat_map(|extent| extent.meta().places());
+        places.filter_map(|place| place.object()).collect()
     }
 
     /// Makes extents durable, before an edit may name them.

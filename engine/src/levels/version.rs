@@ -50,6 +50,8 @@ pub(crate) struct Level<E = Arc<Extent>> {
     deletes: u64,
     tombstones: u64,
     referred: u64,
+    /// Of these, bytes in value extents that are objects.
+    referred_objects: u64,
     objects: u64,
     object_bytes: u64,
 }
@@ -69,7 +71,10 @@ impl<E: Described> Level<E> {
         let deletes = extents.iter().map(|e| e.meta().deletes).sum();
         let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
         let lists = extents.iter().flat_map(|e| &*e.meta().values);
-        let referred = lists.map(|one| one.bytes).sum();
+        let (referred, referred_objects) = lists.fold((0, 0), |(all, objects), one| {
+            let in_object = if one.of.location.is_object() { one.bytes } else { 0 };
+            (all + one.bytes, objects + in_object)
+        });
         let objects = extents.iter().map(|e| e.meta().location).filter(Location::is_object);
         let (objects, object_bytes) =
             objects.fold((0, 0), |(n, bytes), at| (n + 1, bytes + u64::from(at.len)));
@@ -83,6 +88,7 @@ impl<E: Described> Level<E> {
             deletes,
             tombstones,
             referred,
+            referred_objects,
             objects,
             object_bytes,
         }
@@ -137,6 +143,11 @@ impl<E: Described> Level<E> {
     /// Bytes of values that its extents refer to.
     pub(crate) fn referred(&self) -> u64 {
         self.referred
+    }
+
+    /// Of these, bytes in objects.
+    pub(crate) fn referred_objects(&self) -> u64 {
+        self.referred_objects
     }
 
     /// Records, superseded ones and deletes included.
@@ -232,7 +243,7 @@ impl<E: Described> Version<E> {
 
     /// Whether it has objects.
     pub(crate) fn has_objects(&self) -> bool {
-        self.levels.iter().any(|level| level.objects > 0)
+        self.levels.iter().any(|level| level.objects > 0 || level.referred_objects > 0)
     }
 
     /// Whether it has objects, or is to have some.

@@ -9,7 +9,7 @@
 //! 1. The starts are strictly ascending, and neighbours differ in their sequence number.
 //! 2. Keys before the first start have D = 0.
 
-use super::KeyInterval;
+use super::{KeyInterval, is_from};
 use crate::record::Lsn;
 
 /// The drained map of one table.
@@ -22,7 +22,7 @@ pub(crate) struct DrainedMap {
 impl DrainedMap {
     /// D of `key`.
     pub(crate) fn get(&self, key: &[u8]) -> Lsn {
-        match self.steps.partition_point(|(start, _)| start.as_slice() <= key) {
+        match self.steps.partition_point(|(start, _)| is_from(start, key)) {
             0 => 0,
             n => self.steps[n - 1].1,
         }
@@ -114,6 +114,29 @@ mod tests {
 
     fn interval(start: u8, end: Option<u8>) -> KeyInterval {
         KeyInterval { start: vec![start], end: end.map(|e| vec![e]) }
+    }
+
+    /// Bug: look-ups in level 0, and steps of walks over it, took up to a microsecond longer.
+    /// Cause: D begins at the empty key, an empty `Vec`, and to compare that may be slow. Fix: an
+    /// empty start is not compared ([`is_from`]).
+    #[test]
+    #[cfg_attr(miri, ignore = "it takes times")]
+    fn the_empty_start_costs_no_more_than_another() {
+        use std::hint::black_box;
+        let took = |start: &[u8]| {
+            let mut map = DrainedMap::default();
+            map.set(&KeyInterval { start: start.to_vec(), end: None }, 7);
+            let round = || {
+                let begin = std::time::Instant::now();
+                for n in 0..2000u32 {
+                    assert_eq!(map.get(black_box(&n.to_be_bytes())), 7);
+                }
+                begin.elapsed()
+            };
+            (0..30).map(|_| round()).min().unwrap()
+        };
+        let (empty, other) = (took(b""), took(&[0]));
+        assert!(empty < other * 8, "{empty:?} against {other:?}");
     }
 
     #[test]

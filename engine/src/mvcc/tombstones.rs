@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::KeyInterval;
+use super::{KeyInterval, is_from};
 use crate::memory::Gauge;
 use crate::record::Lsn;
 use arc_swap::ArcSwap;
@@ -108,7 +108,7 @@ impl Run {
         }
         self.stab((lo, mid), key, which, best);
         let item = &self.items[mid];
-        if item.interval.start.as_slice() <= key {
+        if is_from(&item.interval.start, key) {
             if item.seq > *best && item.interval.ends_after(key) && which(item) {
                 *best = item.seq;
             }

@@ -100,6 +100,18 @@ const DATABASE: &[NamedOption<Options>] = &[
         set: |options, value| switch(value).map(|on| options.share = on),
     },
     NamedOption {
+        name: "share_retention",
+        takes: "a time, such as 90s, 36h or 7d",
+        set: |options, value| duration(value).map(|time| options.share_retention = time),
+    },
+    NamedOption {
+        name: "follower_name",
+        takes: "a name",
+        set: |options, value| {
+            (!value.is_empty()).then(|| options.follower_name = Some(value.into()))
+        },
+    },
+    NamedOption {
         name: "group_batches",
         takes: COUNT,
         set: |options, value| value.parse().ok().map(|n| options.tuning.group_batches = n),
@@ -190,7 +202,7 @@ impl Options {
     ///
     /// The names are those of the methods: `pm_size`, `pm_path`, `mode`, `index`, `cache_size`,
     /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`,
-    /// `object_cache`, `share`; of [`CommitTuning`](crate::CommitTuning) `group_batches`,
+    /// `object_cache`, `share`, `share_retention`, `follower_name`; of [`CommitTuning`](crate::CommitTuning) `group_batches`,
     /// `group_bytes` and `own_streams`; of [`BackgroundTuning`](crate::BackgroundTuning) `threads`
     /// and `bytes_per_second`. Sizes take the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on`
     /// and `off`.
@@ -373,6 +385,8 @@ mod tests {
             ("object_store", "s3://bucket/prefix"),
             ("object_cache", "2G"),
             ("share", "on"),
+            ("share_retention", "2h"),
+            ("follower_name", "reports"),
             ("group_batches", "16"),
             ("group_bytes", "128K"),
             ("own_streams", "4"),
@@ -393,6 +407,8 @@ mod tests {
         assert_eq!(named.object_store.as_deref(), Some("s3://bucket/prefix"));
         assert_eq!(named.object_cache, 2 << 30);
         assert!(named.share);
+        assert_eq!(named.share_retention, Duration::from_secs(7200));
+        assert_eq!(named.follower_name.as_deref(), Some("reports"));
         let tuning = CommitTuning::new().group_batches(16).group_bytes(128 << 10);
         assert_eq!(named.tuning, tuning.own_streams(4));
         let background = BackgroundTuning::new().threads(3).bytes_per_second(1 << 20);

@@ -1,4 +1,7 @@
-//! Where cold levels lie: the object store, and how much of it is on this machine too.
+//! The object store: cold levels, how much of them is on this machine too, and what of a database is
+//! shared through it.
+
+use std::time::Duration;
 
 use super::Options;
 
@@ -29,12 +32,33 @@ impl Options {
     /// `Unavailable` while the store is away, and as [`Fenced`](crate::ErrorKind::Fenced) if
     /// another directory has taken the database over. The first opening sends all data. Then
     /// commits go out each 100 ms, or once there are 4 MiB of them, on a thread of their own, and
-    /// the rest when the database is closed, which takes 30 seconds if the store is away. A
-    /// commit does not wait for that, unless it asks for
+    /// the rest when the database is closed. If the store is away then, closing gives up after five
+    /// seconds, or ten if a request is under way; the next opening ships what is left. A commit
+    /// does not wait for that, unless it asks for
     /// [`Durability::Remote`](crate::Durability::Remote).
     #[must_use]
     pub fn share(mut self, on: bool) -> Options {
         self.share = on;
+        self
+    }
+
+    /// For how long the writer of a shared database keeps what it has shipped, so that a follower
+    /// that was away goes on where it was: none by default, which is up to two checkpoints, that
+    /// is 64 to 128 MiB of commits. It costs the store's space for the commits of that time.
+    #[must_use]
+    pub fn share_retention(mut self, retention: Duration) -> Options {
+        self.share_retention = retention;
+        self
+    }
+
+    /// Registers a follower or a standby at the shared store by a name of 1 to 64 letters, digits,
+    /// `-`, `_` and `.`: the writer keeps what it lacks, up to 16 checkpoints, about 1 GiB of
+    /// commits, however long it is away. It tells the store how far it is each ten seconds at most,
+    /// with two requests, while it has news. [`Options::forget_follower`] ends that, and a
+    /// promotion. Without a name by default.
+    #[must_use]
+    pub fn follower_name(mut self, name: impl Into<String>) -> Options {
+        self.follower_name = Some(name.into());
         self
     }
 

@@ -272,8 +272,8 @@ impl TableOptions {
 
     /// Where levels 2 and deeper lie; [`Tier::Ssd`] by default. Levels 0 and 1 stay on this
     /// machine, so no write waits for an object store. A read of a block that is not cached takes
-    /// one request to the store. Values that lie apart
-    /// ([`large_values`](TableOptions::large_values)) stay on this machine too.
+    /// one request to the store, and so does each value that lies apart
+    /// ([`large_values`](TableOptions::large_values)).
     ///
     /// [`Database::set_table_options`](crate::Database::set_table_options) changes it at once; what
     /// the table has follows in the background.

@@ -138,6 +138,12 @@ pub(crate) trait Files: Send + Sync + fmt::Debug {
     /// The names in a directory, sorted.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
+    /// The names of the directories in a directory.
+    fn directories(&self, directory: &Path) -> io::Result<Vec<String>>;
+
+    /// Removes a directory that is empty.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
     /// Creates a directory and its parents where missing. That alone makes none of them durable:
     /// see [`create_directory`](super::create_directory).
     fn create_directory(&self, path: &Path) -> io::Result<()>;

@@ -3,6 +3,7 @@
 
 mod calls;
 mod cores;
+mod device_read;
 mod direct;
 mod directory;
 mod files;
@@ -23,6 +24,8 @@ pub(crate) use calls::{
     make_link, path_of_bytes, pin_thread, read_exact_at,
 };
 pub(crate) use cores::{at_once, cores};
+pub use device_read::before_device_read;
+pub(crate) use device_read::reads_device;
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
 pub(crate) use files::{Files, OpenHow};
 #[cfg(test)]

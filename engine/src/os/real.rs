@@ -152,6 +152,21 @@ impl Files for RealFiles {
         Ok(names)
     }
 
+    fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let may_search = (self.permissions & 0o444) >> 2;
         calls::make_directory(path, self.permissions | may_search)

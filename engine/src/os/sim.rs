@@ -447,6 +447,16 @@ impl Files for SimFiles {
         }
     }
 
+    fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
+        Failure::end(self.begin_call(Call::List, FileKind::of_directory(directory)))?;
+        Ok(self.state.lock().names.directories(directory))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.power.before_change(|| Site::of_file(FileChange::Remove, path));
+        self.names_mut(|names| names.remove_directory(path))
+    }
+
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let failure = self.begin_call(Call::CreateDirectory, FileKind::of_directory(path));
         if Failure::lets_pass(failure) {

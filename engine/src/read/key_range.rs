@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use super::KeyBounds;
 use crate::limits::MAX_KEY_LEN;
+use crate::mvcc::is_from;
 use crate::mvcc::{KeyInterval, after};
 
 /// A range of keys with owned bounds.
@@ -97,7 +98,7 @@ impl KeyRange {
 
     pub(crate) fn above_lower(&self, key: &[u8]) -> bool {
         match &self.lower {
-            Bound::Included(lower) => key >= lower.as_slice(),
+            Bound::Included(lower) => is_from(lower, key),
             Bound::Excluded(lower) => key > lower.as_slice(),
             Bound::Unbounded => true,
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Read;
 
 use super::groups::{ShippedGroup, decode_groups, encode_group};
+use super::prepares::SharedPrepare;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MAX_TABLE_NAME_LEN;
 use crate::options::TableOptions;
@@ -86,6 +87,15 @@ pub(crate) struct SharedTable {
     pub(crate) options: TableOptions,
 }
 
+/// All tables at one LSN, and the transactions that were prepared then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogCheckpoint {
+    /// The bytes of a manifest.
+    pub(crate) manifest: Vec<u8>,
+    /// By their LSNs.
+    pub(crate) prepares: Vec<SharedPrepare>,
+}
+
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryBody {
@@ -94,8 +104,7 @@ pub(crate) enum EntryBody {
     Tables(Vec<SharedTable>),
     /// Commit groups; LSNs without one were no news.
     Segment(Vec<ShippedGroup>),
-    /// The bytes of a manifest.
-    Checkpoint(Vec<u8>),
+    Checkpoint(LogCheckpoint),
 }
 
 /// One object of the log.
@@ -246,7 +255,7 @@ impl Entry {
             _ => decompress(stored, header.lens.0)
                 .ok_or_else(|| damaged("a body that can be decompressed"))?,
         };
-        let body = decode_body(&header, body).ok_or_else(|| damaged("a possible body"))?;
+        let body = decode_body(&header, &body).ok_or_else(|| damaged("a possible body"))?;
         let EntryHeader { number, claim, checkpoint, first, last, .. } = header;
         Ok(Entry { number, claim, checkpoint, first, last, body })
     }
@@ -285,13 +294,16 @@ fn encode_body(body: &EntryBody) -> Vec<u8> {
                 encode_group(&mut out, (group.lsn, group.kind), parts);
             }
         }
-        EntryBody::Checkpoint(manifest) => out.extend_from_slice(manifest),
+        EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }) => {
+            put_bytes(&mut out, manifest);
+            prepares.iter().for_each(|prepare| prepare.encode(&mut out));
+        }
     }
     out
 }
 
-fn decode_body(header: &EntryHeader, bytes: Vec<u8>) -> Option<EntryBody> {
-    let mut reader = Reader::new(&bytes);
+fn decode_body(header: &EntryHeader, bytes: &[u8]) -> Option<EntryBody> {
+    let mut reader = Reader::new(bytes);
     match header.kind {
         EntryKind::Claim => {
             let nonce = reader.take(16)?.try_into().ok()?;
@@ -308,9 +320,21 @@ fn decode_body(header: &EntryHeader, bytes: Vec<u8>) -> Option<EntryBody> {
             Some(EntryBody::Tables(tables))
         }
         EntryKind::Segment => {
-            decode_groups(&bytes, header.first, header.last).map(EntryBody::Segment)
+            decode_groups(bytes, header.first, header.last).map(EntryBody::Segment)
         }
-        EntryKind::Checkpoint => Some(EntryBody::Checkpoint(bytes)),
+        EntryKind::Checkpoint => {
+            let (manifest, mut prepares) = (reader.bytes()?.to_vec(), Vec::new());
+            let mut next = 1;
+            while !reader.is_empty() {
+                let prepare = SharedPrepare::decode(&mut reader)?;
+                if !(next..=header.last).contains(&prepare.lsn) {
+                    return None;
+                }
+                next = prepare.lsn + 1;
+                prepares.push(prepare);
+            }
+            Some(EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }))
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn records_of(bytes: &[u8]) -> impl Iterator<Item = Record<'_>> {
 }
 
 /// Whether bytes are nothing but sound records.
-fn are_records(bytes: &[u8]) -> bool {
+pub(super) fn are_records(bytes: &[u8]) -> bool {
     records_of(bytes).map(|record| record.stored_len()).sum::<usize>() == bytes.len()
 }
 
@@ -75,7 +75,8 @@ pub(super) fn decode_groups(bytes: &[u8], first: Lsn, last: Lsn) -> Option<Vec<S
         let is_in_order = (next..=last).contains(&lsn);
         // A run lies in extents of its writer: a checkpoint ships it.
         let is_whole = group.records().all(|record| record.kind != Kind::SpilledRun);
-        if !is_in_order || (kind == GroupKind::Commit && !is_whole) {
+        let is_prepare = group.records().next().is_some_and(|first| first.kind == Kind::Prepare);
+        if !is_in_order || !is_whole || is_prepare != (kind == GroupKind::Prepared) {
             return None;
         }
         next = lsn + 1;

@@ -4,19 +4,22 @@
 //! `docs/internals/shared-store.md` has the design, and the argument for every order of pauses.
 
 mod entry;
+mod followers;
 mod groups;
 mod head;
 mod identity;
 mod log;
+mod prepares;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod writer;
 
-pub(crate) use entry::{Entry, EntryBody, EntryKind, SharedTable};
+pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, SharedTable};
 pub(crate) use groups::{GroupKind, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
 pub(crate) use log::{LogEnd, SharedLog, data_name, data_number, entry_name};
+pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use writer::{Expects, LogWriter};
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! What `decoders` tries: the bytes as they are, and with their checksums made right.
 
 use super::entry::{Entry, HEADER_LEN};
+use super::followers;
 use super::head::LogHead;
 use super::identity::Nonces;
 use crate::record::mended;
 
-/// Entries of the log, its head, and the claims that a directory knows.
+/// Entries of the log, its head, followers, and the claims that a directory knows.
 pub(crate) fn entry(bytes: &[u8]) -> bool {
     let number = bytes.get(32..).and_then(|rest| rest.first_chunk().copied());
     let number = number.map_or(1, u64::from_le_bytes);
@@ -29,6 +30,7 @@ pub(crate) fn entry(bytes: &[u8]) -> bool {
             assert_eq!(LogHead::decode(&head.encode()), Some(head));
         }
     }
+    accepted |= [bytes, &head].into_iter().any(|bytes| followers::decode(bytes).is_some());
     for bytes in [bytes, &nonces] {
         if let Some(nonces) = Nonces::decode(bytes) {
             accepted = true;

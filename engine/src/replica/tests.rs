@@ -28,17 +28,30 @@ fn segment(first: u64, last: u64) -> EntryBody {
     EntryBody::Segment((first..=last).map(group).collect())
 }
 
+/// A transaction that is prepared; `spills` if some of its rows lie in an object.
+fn prepare(lsn: u64, spills: bool) -> SharedPrepare {
+    let mut records = Vec::new();
+    encode_record(&mut records, 0, Kind::Prepare, b"name", &[1, 0, 0, 0, 0, 0, 0, 0]);
+    match spills {
+        true => encode_record(&mut records, 0, Kind::SpilledRun, &[1; 8], &[]),
+        false => encode_record(&mut records, 3, Kind::Put, b"a", b"b"),
+    }
+    let pieces = spills.then_some(DataPiece { claim: 2, number: 7, len: 90 });
+    SharedPrepare { lsn, records, pieces: pieces.into_iter().collect() }
+}
+
 fn bodies() -> Vec<(EntryBody, (u64, u64))> {
     let claim = LogClaim { nonce: [7; 16], incarnation: 3, owner: "process 1".into() };
     let options = TableOptions::new().filter_bits(0);
     let table = |id, name: &str, options| SharedTable { id, name: name.into(), options };
     let tables = vec![table(3, "a", options), table(4, "b", TableOptions::new())];
+    let (manifest, prepares) = (b"manifest".repeat(100), vec![prepare(3, false), prepare(8, true)]);
     vec![
         (EntryBody::Claim(claim), (0, 9)),
         (EntryBody::Tables(tables), (0, 9)),
         (segment(10, 13), (10, 13)),
         (EntryBody::Segment(Vec::new()), (10, 13)),
-        (EntryBody::Checkpoint(b"manifest".repeat(100)), (0, 14)),
+        (EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }), (0, 14)),
     ]
 }
 
@@ -80,8 +93,26 @@ fn groups_out_of_order_and_runs_are_refused() {
     encode_record(&mut run, 0, Kind::SpilledRun, &[1; 8], &[]);
     let with_run = ShippedGroup { parts: vec![run.clone()], ..group(4) };
     assert!(!of(vec![with_run], (4, 8)));
-    let prepared = ShippedGroup { kind: GroupKind::Prepared, parts: vec![run], ..group(4) };
-    assert!(of(vec![prepared], (4, 8)));
+    let of_kind = |kind, prepare: SharedPrepare| {
+        of(vec![ShippedGroup { kind, parts: vec![prepare.records], ..group(4) }], (4, 8))
+    };
+    assert!(of_kind(GroupKind::Prepared, prepare(4, false)));
+    assert!(!of_kind(GroupKind::Prepared, prepare(4, true)));
+    assert!(!of_kind(GroupKind::Commit, prepare(4, false)));
+}
+
+#[test]
+fn prepares_out_of_order_or_without_their_rows_are_refused() {
+    let of = |prepares: Vec<SharedPrepare>| {
+        let checkpoint = LogCheckpoint { manifest: vec![1], prepares };
+        let bytes = entry(5, (EntryBody::Checkpoint(checkpoint), (0, 8))).encode().unwrap();
+        Entry::decode(&bytes, 5).is_ok()
+    };
+    assert!(of(vec![prepare(4, false), prepare(8, true)]));
+    assert!(!of(vec![prepare(4, false), prepare(4, false)]));
+    assert!(!of(vec![prepare(9, false)]), "it is later than the checkpoint");
+    assert!(!of(vec![SharedPrepare { pieces: Vec::new(), ..prepare(4, true) }]));
+    assert!(!of(vec![SharedPrepare { records: records(&[("a", "b")]), ..prepare(4, false) }]));
 }
 
 /// A machine that may be the writer.
@@ -109,11 +140,15 @@ impl Machine {
     }
 }
 
+fn checkpoint() -> EntryBody {
+    EntryBody::Checkpoint(LogCheckpoint { manifest: vec![1], prepares: Vec::new() })
+}
+
 /// A log with a checkpoint as entry 2, and its writer.
 fn begun(server: &ObjectServer) -> (Machine, LogWriter) {
     let machine = Machine::new(server);
     let mut writer = machine.claim(Expects::Own).unwrap();
-    writer.append(EntryBody::Checkpoint(vec![1]), (0, 3)).unwrap();
+    writer.append(checkpoint(), (0, 3)).unwrap();
     (machine, writer)
 }
 
@@ -194,6 +229,70 @@ fn a_log_is_claimed_once_whatever_becomes_of_each_request() {
     }
 }
 
+/// A search is paused before each of its requests. Meanwhile the writer goes on, makes a checkpoint
+/// and deletes all that it may, so that the search meets holes: it never gives an end that lies in
+/// one.
+#[test]
+fn a_search_that_meets_a_hole_of_the_collector_starts_again() {
+    let mut disturbed = 0;
+    for at in 1..24 {
+        let server = ObjectServer::new();
+        let (first, mut writer) = begun(&server);
+        for lsn in 4..11 {
+            writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+        }
+        let searcher = Machine::new(&server);
+        let (log, came) = (Arc::clone(&first.log), std::sync::atomic::AtomicU64::new(0));
+        let writer = Arc::new(parking_lot::Mutex::new(writer));
+        let own = Arc::clone(&writer);
+        server.watch(Some(Box::new(move |_, after| {
+            let came = came.fetch_add(u64::from(!after), std::sync::atomic::Ordering::Relaxed);
+            let Some(mut writer) = own.try_lock() else { return };
+            if after || came + 1 != at {
+                return;
+            }
+            let last = writer.last();
+            let number = writer.append(checkpoint(), (0, last)).unwrap();
+            writer.append(segment(last + 1, last + 1), (last + 1, last + 1)).unwrap();
+            assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());
+            let below: Vec<String> = (2..number).map(entry_name).collect();
+            log.delete(&below).unwrap();
+        })));
+        let found = searcher.log.end().unwrap();
+        server.watch(None);
+        let writer = writer.lock();
+        let head = searcher.log.head().unwrap().0;
+        assert_eq!(found.next, writer.next(), "paused at {at}: {found:?}");
+        disturbed += u64::from(head.oldest > 1);
+    }
+    assert!(disturbed > 6, "{disturbed} searches met the collector");
+}
+
+#[test]
+fn registered_followers_are_listed_until_they_are_forgotten() {
+    let server = ObjectServer::new();
+    let log = Machine::new(&server).log;
+    assert_eq!(log.registered().unwrap(), []);
+    log.register("one", 7).unwrap();
+    log.register("two", 9).unwrap();
+    log.register("one", 8).unwrap();
+    assert_eq!(log.registered().unwrap(), [("one".to_string(), 8), ("two".to_string(), 9)]);
+    log.unregister("one").unwrap();
+    assert_eq!(log.registered().unwrap(), [("two".to_string(), 9)]);
+    server.damage("shared/followers/two", 17);
+    assert_eq!(log.registered().unwrap(), [], "other bytes hold nothing back");
+    for name in ["", "a/b", &"x".repeat(65)] {
+        assert_eq!(log.register(name, 1).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    for fault in [StoreFault::LoseAnswer, StoreFault::Repeat(1), StoreFault::LoseRequest] {
+        server.plan(server.requests() + 2, fault);
+        log.register("three", 5).unwrap();
+        server.deliver();
+        assert_eq!(log.registered().unwrap(), [("three".to_string(), 5)], "{fault:?}");
+        log.unregister("three").unwrap();
+    }
+}
+
 /// The takeover of one machine is paused before each of its requests. Meanwhile the writer goes on,
 /// makes checkpoints, and deletes all that it may.
 #[test]
@@ -216,7 +315,7 @@ fn a_claim_in_a_hole_of_the_collector_counts_for_nothing() {
                 }
             }
             let last = writer.last();
-            let Ok(number) = writer.append(EntryBody::Checkpoint(vec![2]), (0, last)) else {
+            let Ok(number) = writer.append(checkpoint(), (0, last)) else {
                 return;
             };
             assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());

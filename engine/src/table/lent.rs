@@ -143,6 +143,41 @@ impl Range {
         self.lend(!self.is_reversed, f)
     }
 
+    /// How many of the next rows were read already. A call that takes one of them waits for
+    /// nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// table.put("a", "123")?;
+    /// table.put("b", "45")?;
+    /// let mut range = table.range(..);
+    /// assert_eq!(range.at_hand(), 0);
+    /// assert!(range.read_on()? && range.at_hand() == 2);
+    /// assert_eq!(range.next().transpose()?.unwrap().0, "a");
+    /// assert_eq!(range.at_hand(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_hand(&self) -> usize {
+        self.at_hand_from(self.is_reversed)
+    }
+
+    /// Reads the next rows, unless there are some [`at_hand`](Range::at_hand); whether there is a
+    /// row. It is for callers that hold something which they give up where they wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Range::next_with`].
+    pub fn read_on(&mut self) -> Result<bool> {
+        self.fill(self.is_reversed)?;
+        Ok(self.at_hand() > 0)
+    }
+
     fn lend<T>(&mut self, from_back: bool, f: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
         let lent = self.take(from_back).map(|taken| {
             taken.map(|(rows, row)| {

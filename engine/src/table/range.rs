@@ -320,8 +320,8 @@ impl Range {
         error
     }
 
-    /// Takes the row that is next from one end: the chunk that it is in, and its number there.
-    pub(super) fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
+    /// Reads a chunk from one end, unless there is one or no row is left to read.
+    pub(super) fn fill(&mut self, from_back: bool) -> Result<()> {
         if let Some(error) = self.refused.take() {
             return Err(self.fail(error));
         }
@@ -330,6 +330,22 @@ impl Range {
             let filled = if from_back { self.fill_back() } else { self.fill_front() };
             filled.map_err(|e| self.fail(e))?;
         }
+        Ok(())
+    }
+
+    /// How many rows may be taken from one end without reading.
+    pub(super) fn at_hand_from(&self, from_back: bool) -> usize {
+        let (own, other) = match from_back {
+            true => (&self.back, &self.front),
+            false => (&self.front, &self.back),
+        };
+        // Where nothing is left to read, those of the other end's chunk follow.
+        if self.exhausted { own.len() + other.len() } else { own.len() }
+    }
+
+    /// Takes the row that is next from one end: the chunk that it is in, and its number there.
+    pub(super) fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
+        self.fill(from_back)?;
         let (own, other) = match from_back {
             true => (&mut self.back, &mut self.front),
             false => (&mut self.front, &mut self.back),

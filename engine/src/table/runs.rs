@@ -46,6 +46,11 @@ impl Joined {
         (Arc::clone(&self.core) as _, self.run.id)
     }
 
+    /// The number of its table, and its rows.
+    pub(crate) fn rows(&self) -> (TableId, Level) {
+        (self.core.id(), self.run.extents.clone())
+    }
+
     /// The LSN of its commit, once that has its ticket.
     pub(crate) fn lsn(&self) -> Option<Lsn> {
         self.run.lsn.get()

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use parking_lot::RwLockReadGuard;
 
+use super::applying::Applying;
 use super::core::TableBatch;
 use super::pending::PendingCommit;
 use super::runs::{Joined, NewRun};
@@ -37,7 +38,8 @@ use crate::record::Lsn;
 impl Shared {
     /// Commits a batch from outside of a transaction. Until the first transaction locks a row that
     /// takes no locks; from then on it locks its rows, as a transaction of one step would, for as
-    /// long as it takes.
+    /// long as it takes. A thread that applies the writer's commits locks nothing: a reader's
+    /// transactions must not hold them up.
     ///
     /// # Errors
     ///
@@ -60,7 +62,7 @@ impl Shared {
     ) -> Result<()> {
         let mut request = BatchRequest::new(self, batch);
         request.deadline = deadline;
-        request.takes_locks = true;
+        request.takes_locks = !Applying::is_inside();
         request.commit(durability)
     }
 

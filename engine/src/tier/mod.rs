@@ -21,5 +21,5 @@ pub(crate) use object::{
 };
 pub(crate) use space::FreeMap;
 pub(crate) use ssd::{
-    EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
+    EXTENT_BYTES, ExtentStore, Held, Reading, Reserved, SpaceReservation, is_extent_file_name,
 };

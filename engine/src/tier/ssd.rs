@@ -41,7 +41,7 @@ use parking_lot::{Mutex, RwLock};
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::os::{Directory, File, Files, OpenHow};
+use crate::os::{Directory, File, Files, OpenHow, reads_device};
 
 use allocation::{Allocation, FileSpace, Gap};
 use behind::Behind;
@@ -423,6 +423,7 @@ impl ExtentStore {
                 format!("only {} in all", at.len),
             ));
         }
+        reads_device();
         if let Some(id) = at.object() {
             return self.tier(id)?.read(id, at.len, (offset, len));
         }

@@ -25,6 +25,8 @@ pub use transaction::Transaction;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use prepared::probe;
-pub(crate) use prepared::{Place, Prepared, decode_lock, lock_again, lock_run_again};
+pub(crate) use prepared::{
+    KeptPrepares, OpenPrepare, Place, Prepared, decode_lock, lock_again, lock_run_again,
+};
 pub(crate) use registry::Registry;
 pub(crate) use retry::run;

@@ -6,7 +6,7 @@
 //! record alone. From there on the prepare is dead.
 //!
 //! Thread safety: every method takes `&self`; the mutex is held for a few instructions, and never
-//! across a commit.
+//! across a commit. A checkpoint waits without it until prepares with a ticket have their place.
 //!
 //! Invariants:
 //!
@@ -17,29 +17,33 @@
 //! 4. While a prepare is open its tables are held, and its locker has all that it had locked.
 //! 5. While a prepare is open its runs are pending in the journal, and joining without an LSN in
 //!    the views of their tables.
+//! 6. While a checkpoint takes its prepares, the records of resolved ones stay too.
 
 mod locks;
+mod shared;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::alloc::ZonePool;
 use crate::commit::{CommitTable, Group, Pending};
 use crate::error::{Error, ErrorKind, Result};
-use crate::levels::EditReservation;
+use crate::levels::{EditReservation, Level};
 use crate::limits;
 use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::options::{Durability, Failpoint};
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
+use crate::view::TicketLsn;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use locks::probe;
 pub(crate) use locks::{decode as decode_lock, lock_again, lock_run_again};
+pub(crate) use shared::{KeptPrepares, OpenPrepare};
 
 /// Bytes of a zone that are left to the numbers of a prepare's runs.
 const MOST_RUNS: usize = 16 << 10;
@@ -59,6 +63,13 @@ pub struct PreparedInfo {
     pub writes: u64,
     /// How many locks it holds.
     pub locks: u64,
+}
+
+impl PreparedInfo {
+    /// One of a writer that the database follows.
+    pub(crate) fn new(id: &[u8], writes: u64, locks: u64) -> PreparedInfo {
+        PreparedInfo { id: id.to_vec(), writes, locks }
+    }
 }
 
 /// Where a prepare lies.
@@ -83,17 +94,31 @@ pub(crate) struct Prepared {
 }
 
 enum Named {
-    /// Its prepare, of so many bytes, or its resolve is on its way.
-    Busy(Option<u32>),
+    /// Its prepare is on its way, and has the LSN once it has its ticket.
+    Preparing(Arc<TicketLsn>),
+    /// Its verdict is on its way.
+    Resolving(Resolving),
     Open(Box<Prepared>),
 }
 
+/// What is prepared: its records in the region, and its rows in extents by table.
+#[derive(Clone)]
+struct Contents {
+    place: Place,
+    runs: Vec<(TableId, Level)>,
+}
+
+struct Resolving {
+    contents: Contents,
+    /// The LSN of the verdict, once that has its ticket.
+    verdict: Arc<TicketLsn>,
+}
+
 /// A verdict that may not be durable yet.
-#[derive(Clone, Copy, Debug)]
 struct Resolved {
     lsn: Lsn,
     zone: u32,
-    prepare: Place,
+    prepare: Contents,
 }
 
 #[derive(Default)]
@@ -102,14 +127,22 @@ struct State {
     resolved: Vec<Resolved>,
     /// By zone of prepares: the zones with verdicts that have to outlive it, with how many.
     outliving: BTreeMap<u32, BTreeMap<u32, u64>>,
+    /// Checkpoints that take their prepares (invariant 6).
+    keepers: u32,
+    /// Those of the writer that the database follows.
+    followed: BTreeMap<Vec<u8>, PreparedInfo>,
 }
 
 /// The prepared transactions of one open database.
 #[derive(Default)]
-pub(crate) struct PreparedSet(Mutex<State>);
+pub(crate) struct PreparedSet {
+    state: Mutex<State>,
+    /// A prepare that had its ticket has its place, or failed.
+    placed: Condvar,
+}
 
 impl PreparedSet {
-    /// Prepares writes to `targets`, durably. It takes the locks out of `locker`.
+    /// Prepares writes to `targets`, durably: its LSN. It takes the locks out of `locker`.
     ///
     /// # Errors
     ///
@@ -123,15 +156,16 @@ impl PreparedSet {
         writes: (TableBatch, Vec<NewRun>),
         targets: Vec<Arc<Pinned>>,
         locker: &mut Locker,
-    ) -> Result<()> {
-        self.reserve(&shared.zones, id)?;
-        let appended = append(shared, id, writes, &targets, locker);
-        let mut state = self.0.lock();
+    ) -> Result<Lsn> {
+        let ticket = self.reserve(&shared.zones, id)?;
+        let appended = append(shared, (id, &ticket), writes, &targets, locker);
+        let mut state = self.state.lock();
         let reserved = state.named.remove(id);
         debug_assert!(
-            matches!(reserved, Some(Named::Busy(None))),
+            matches!(reserved, Some(Named::Preparing(_))),
             "the name of a prepare is taken from before its ticket (invariant 1)"
         );
+        self.placed.notify_all();
         let (place, runs) = appended?;
         debug_assert!(
             place.lsn <= shared.committer.durable(),
@@ -148,13 +182,13 @@ impl PreparedSet {
         let locker = Some(std::mem::replace(locker, Locker::new(&shared.locks)));
         let prepared = Prepared { place, targets, runs, locker };
         state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
-        Ok(())
+        Ok(place.lsn)
     }
 
-    /// Takes the name (invariant 1).
-    fn reserve(&self, zones: &ZonePool, id: &[u8]) -> Result<()> {
+    /// Takes the name (invariant 1). Its ticket will be in what comes back.
+    fn reserve(&self, zones: &ZonePool, id: &[u8]) -> Result<Arc<TicketLsn>> {
         limits::check_prepared_id(id)?;
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if state.named.contains_key(id) {
             let id = id.escape_ascii();
             return Err(Error::invalid(format!(
@@ -171,21 +205,22 @@ impl PreparedSet {
             );
             return Err(Error::new(ErrorKind::Full, message));
         }
-        state.named.insert(id.to_vec(), Named::Busy(None));
-        Ok(())
+        let ticket = TicketLsn::unknown();
+        state.named.insert(id.to_vec(), Named::Preparing(Arc::clone(&ticket)));
+        Ok(ticket)
     }
 
     /// Takes note of a prepare that an opening found.
     pub(crate) fn restore(&self, zones: &ZonePool, id: &[u8], prepared: Prepared) {
         zones.add_live(prepared.place.zone, prepared.place.records);
         prepared.targets.iter().for_each(|target| target.core.hold());
-        self.0.lock().named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
+        self.state.lock().named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
     }
 
     /// Takes note of a verdict in `zone` that an opening found, on a prepare in another one.
     pub(crate) fn restore_verdict(&self, zones: &ZonePool, zone: u32, prepare_zone: u32) {
         zones.add_live(zone, 1);
-        self.0.lock().outlives(zone, prepare_zone);
+        self.state.lock().outlives(zone, prepare_zone);
     }
 
     /// Gives a prepare its verdict: the LSN of that, and the locks, which have to be held until it
@@ -205,11 +240,12 @@ impl PreparedSet {
         let _finishes = shared.large.read();
         shared.check_writable()?;
         blob.map_or(Ok(()), limits::check_blob)?;
-        let prepared = self.take(id)?;
+        let (prepared, ticket) = self.take(id)?;
         let group = || prepared.group(shared, (id, verdict), blob);
         let durability = prepared.durability(durability);
         let commits = verdict == Kind::CommitPrepared;
         let at_ticket = |lsn| {
+            ticket.set(lsn);
             prepared.targets.iter().for_each(|target| target.core.release_hold());
             if commits {
                 Joined::at_ticket(&prepared.runs, lsn);
@@ -219,16 +255,21 @@ impl PreparedSet {
             let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
             Ok(prepared.carry_out(shared, pending, commits.then_some(reservation)))
         });
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         match enqueued {
             Ok((lsn, zone)) => {
                 let taken = state.named.remove(id);
                 debug_assert!(
-                    matches!(taken, Some(Named::Busy(Some(_)))),
+                    matches!(taken, Some(Named::Resolving(_))),
                     "a prepare keeps its name and its zone until its verdict (invariants 1 and 2)"
                 );
                 debug_assert!(lsn > prepared.place.lsn, "a verdict comes after its prepare");
-                state.resolved.push(Resolved { lsn, zone, prepare: prepared.place });
+                let mut prepare = prepared.contents();
+                if shared.committer.feed().is_none() {
+                    // No checkpoint asks for its rows.
+                    prepare.runs.clear();
+                }
+                state.resolved.push(Resolved { lsn, zone, prepare });
                 Ok((lsn, prepared.locker))
             }
             Err(e) => {
@@ -242,21 +283,25 @@ impl PreparedSet {
         }
     }
 
-    fn take(&self, id: &[u8]) -> Result<Box<Prepared>> {
-        let mut state = self.0.lock();
+    /// Takes an open one out, to give it its verdict, with what gets the ticket of that.
+    fn take(&self, id: &[u8]) -> Result<(Box<Prepared>, Arc<TicketLsn>)> {
+        let mut state = self.state.lock();
         let shown = id.escape_ascii();
-        match state.named.get_mut(id) {
-            Some(named @ Named::Open(_)) => {
-                let zone = named.zone();
-                match std::mem::replace(named, Named::Busy(zone)) {
-                    Named::Open(prepared) => Ok(prepared),
-                    Named::Busy(_) => unreachable!("it is open"),
-                }
+        match state.named.remove(id) {
+            Some(Named::Open(prepared)) => {
+                let verdict = TicketLsn::unknown();
+                let contents = prepared.contents();
+                let resolving = Resolving { contents, verdict: Arc::clone(&verdict) };
+                state.named.insert(id.to_vec(), Named::Resolving(resolving));
+                Ok((prepared, verdict))
             }
-            Some(Named::Busy(_)) => Err(Error::invalid(format!(
-                "the transaction \"{shown}\" is being prepared, committed or rolled back by \
+            Some(busy) => {
+                state.named.insert(id.to_vec(), busy);
+                Err(Error::invalid(format!(
+                    "the transaction \"{shown}\" is being prepared, committed or rolled back by \
                  another thread"
-            ))),
+                )))
+            }
             None => Err(Error::invalid(format!(
                 "no transaction is prepared as \"{shown}\"; {} others are",
                 state.named.len()
@@ -266,26 +311,32 @@ impl PreparedSet {
 
     /// Those that are open, by name.
     pub(crate) fn list(&self, shared: &Shared) -> Vec<PreparedInfo> {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let info = |(id, named): (&Vec<u8>, &Named)| match named {
             Named::Open(prepared) => {
                 let writes = prepared.count(shared);
                 let locks = prepared.locker.as_ref().map_or(0, Locker::held) as u64;
                 Some(PreparedInfo { id: id.clone(), writes, locks })
             }
-            Named::Busy(_) => None,
+            Named::Preparing(_) | Named::Resolving(_) => None,
         };
-        state.named.iter().filter_map(info).collect()
+        let own = state.named.iter().filter_map(info);
+        own.chain(state.followed.values().cloned()).collect()
     }
 
-    /// Lets go of the records of prepares whose verdict is durable (invariant 2).
+    /// Lets go of the records of prepares whose verdict is durable (invariant 2), and visible: a
+    /// checkpoint that comes has the verdict then.
     pub(crate) fn release(&self, shared: &Shared) {
-        let (mut state, zones) = (self.0.lock(), &shared.zones);
-        let durable = shared.committer.durable();
+        let (mut state, zones) = (self.state.lock(), &shared.zones);
+        if state.keepers > 0 {
+            return;
+        }
+        let decided = shared.committer.durable().min(shared.committer.visible());
         let (gone, rest): (Vec<_>, Vec<_>) =
-            state.resolved.drain(..).partition(|resolved| resolved.lsn <= durable);
+            state.resolved.drain(..).partition(|resolved| resolved.lsn <= decided);
         state.resolved = rest;
-        for Resolved { zone, prepare, .. } in gone {
+        for Resolved { zone, prepare: Contents { place: prepare, .. }, .. } in &gone {
+            let zone = *zone;
             zones.sub_live(prepare.zone, prepare.records);
             if zone == prepare.zone || shared.region.has(Failpoint::ReleaseVerdicts) {
                 zones.sub_live(zone, 1);
@@ -293,11 +344,14 @@ impl PreparedSet {
                 state.outlives(zone, prepare.zone);
             }
         }
+        drop(state);
+        // The extents of runs may go with them.
+        drop(gone);
     }
 
     /// Zones were released: verdicts on what was in them have nothing to outlive any more.
     pub(crate) fn released(&self, zones: &ZonePool, released: &[u32]) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let verdicts = released.iter().filter_map(|zone| state.outliving.remove(zone)).flatten();
         verdicts.for_each(|(zone, verdicts)| zones.sub_live(zone, verdicts));
     }
@@ -312,7 +366,7 @@ impl State {
     /// How many units are kept by prepares that are open, and one for those on their way.
     fn units_kept(&self, zones: &ZonePool) -> u32 {
         let kept: BTreeSet<u32> = self.named.values().filter_map(Named::zone).collect();
-        let on_their_way = self.named.values().any(|named| matches!(named, Named::Busy(None)));
+        let on_their_way = self.named.values().any(|named| matches!(named, Named::Preparing(_)));
         zones.units_in(kept) + u32::from(on_their_way)
     }
 }
@@ -321,7 +375,8 @@ impl Named {
     /// The zone that it keeps, if it has one yet.
     fn zone(&self) -> Option<u32> {
         match self {
-            Named::Busy(zone) => *zone,
+            Named::Preparing(_) => None,
+            Named::Resolving(resolving) => Some(resolving.contents.place.zone),
             Named::Open(prepared) => Some(prepared.place.zone),
         }
     }
@@ -330,7 +385,7 @@ impl Named {
 /// Commits the group of a prepare, durably, with runs that stay pending.
 fn append(
     shared: &Shared,
-    id: &[u8],
+    (id, ticket): (&[u8], &TicketLsn),
     (batch, mut runs): (TableBatch, Vec<NewRun>),
     targets: &[Arc<Pinned>],
     locker: &Locker,
@@ -352,7 +407,10 @@ fn append(
             len.set(group.first_len());
             Ok(group)
         };
-        let hold = |_| targets.iter().for_each(|target| target.core.hold());
+        let hold = |lsn| {
+            ticket.set(lsn);
+            targets.iter().for_each(|target| target.core.hold());
+        };
         shared.enqueue_group(&group, Durability::Durable, &hold)
     });
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
@@ -378,6 +436,10 @@ fn check_room(shared: &Shared, locks: usize, bytes: usize) -> Result<()> {
 }
 
 impl Prepared {
+    fn contents(&self) -> Contents {
+        Contents { place: self.place, runs: self.runs.iter().map(Joined::rows).collect() }
+    }
+
     /// How many keys it has written.
     fn count(&self, shared: &Shared) -> u64 {
         let first = record_at(&shared.region, self.place.at);

@@ -281,9 +281,12 @@ impl Inner {
             }
             let writes = running.batch(self)?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
-            set.prepare(&self.shared, id, writes, targets, &mut running.locker)?;
+            let durability = self.options.durability.at_least_durable();
+            self.shared.committer.check_durability(durability)?;
+            let lsn = set.prepare(&self.shared, id, writes, targets, &mut running.locker)?;
             debug_assert_eq!(running.locker.held(), 0, "a prepare takes over all row locks");
-            Ok(())
+            // It is open by now: the store may be waited for by a thread that takes a checkpoint.
+            self.shared.committer.wait_for(lsn, durability)
         })
     }
 

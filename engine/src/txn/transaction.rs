@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::options::{Isolation, LockWait, TxnOptions};
+use super::prepared::lock_again;
 use super::range::TxnRange;
 use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::error::Result;
 use crate::limits;
 use crate::locks::RunsHere;
+use crate::memtable::Record;
 use crate::mvcc::Registered;
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
@@ -277,11 +279,14 @@ impl Transaction {
     /// number of restarts. Until then no reader sees what it wrote. The tables that it used can be
     /// neither dropped nor truncated.
     ///
-    /// It costs one commit, and the resolve another one, which writes the records once more.
+    /// It costs one commit, and the resolve another one, which writes the records once more. With
+    /// [`Durability::Remote`](crate::Durability::Remote) it survives the machine too once this
+    /// returns: a takeover of the shared store finds it prepared.
     ///
     /// # Errors
     ///
-    /// As [`Transaction::commit`]; the transaction is rolled back then.
+    /// As [`Transaction::commit`]; the transaction is rolled back then. Where the shared store does
+    /// not acknowledge it, that is `UnknownOutcome` or `Fenced`, and it is prepared here.
     ///
     /// - `Invalid`: a transaction is prepared under that name already, or it has a blob, which goes
     ///   with the resolve;
@@ -312,6 +317,14 @@ impl Transaction {
     /// ```
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Result<()> {
         self.inner.prepare(id.as_ref(), &self.registry.prepared)
+    }
+
+    /// Locks what a record of a prepared transaction says that it had locked.
+    pub(crate) fn lock_again(&self, table: &Table, record: &Record<'_>) -> Result<()> {
+        self.on(table, |running, at| {
+            let target = Arc::clone(&running.tables[at].pinned);
+            lock_again(&self.inner.shared, &mut running.locker, &target, record)
+        })
     }
 
     /// Sets the commit's blob, as [`WriteBatch::set_blob`](crate::WriteBatch::set_blob) does.

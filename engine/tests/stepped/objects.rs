@@ -7,6 +7,7 @@ mod backups;
 mod by_reads;
 mod cuts;
 mod side_by_side;
+mod values;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -90,6 +91,58 @@ fn can_direct(directory: &Path) -> bool {
     let opened = fs::OpenOptions::new().read(true).custom_flags(direct).open(&path);
     fs::remove_file(&path).unwrap();
     opened.is_ok()
+}
+
+thread_local! {
+    /// How often a read of this thread has told that it goes to the device.
+    static TOLD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// How often `read` tells.
+fn told(read: impl FnOnce()) -> u32 {
+    TOLD.set(0);
+    terrace::before_device_read(|| TOLD.set(TOLD.get() + 1), read);
+    TOLD.get()
+}
+
+#[test]
+fn a_look_up_tells_before_it_goes_to_the_device_and_only_then() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    filled(&path);
+    let db = options().open(&path).unwrap();
+    let table = db.existing_table("t").unwrap();
+    let mut chance = Chance::new(3);
+    for _ in 0..200 {
+        let n = chance.below(ROWS);
+        let mut times = 0;
+        // Index, filter and block: it tells once.
+        let (reads, _) = cost(&db, || {
+            times = told(|| {
+                let is_right = table.get_with(key(n), |found| found == value(n));
+                assert_eq!(is_right.unwrap(), Some(true));
+            });
+        });
+        assert_eq!(times, u32::from(reads > 0), "{reads} reads of row {n}");
+        let again = || assert!(table.contains_key(key(n)).unwrap());
+        assert_eq!(told(again), 0, "row {n} is cached");
+        let snapshot = db.snapshot().unwrap();
+        assert_eq!(told(|| drop(snapshot.get(&table, key(n)).unwrap().unwrap())), 0);
+    }
+    table.put("new", "value").unwrap();
+    assert_eq!(told(|| drop(table.get("new").unwrap().unwrap())), 0, "it is in memory");
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    let table = db.existing_table("t").unwrap();
+    let lent_after = |told: &mut u32| {
+        let lent = table.get_with(key(7), |_| TOLD.get());
+        *told = lent.unwrap().unwrap();
+    };
+    let mut before_lending = 0;
+    assert_eq!(told(|| lent_after(&mut before_lending)), 1, "nothing is cached");
+    assert_eq!(before_lending, 1);
 }
 
 #[test]

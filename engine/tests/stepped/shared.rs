@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 mod nodes;
+mod prepared;
+mod readers;
+mod seeds;
 
 use std::collections::BTreeMap;
 
@@ -11,7 +14,7 @@ use crate::common::{Chance, alone};
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{
     Database, Durability, ErrorKind, Existing, ObjectServer, Options, Result, TableOptions,
-    WriteBatch,
+    TxnOptions, WriteBatch,
 };
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -48,7 +51,11 @@ fn content(db: &Database) -> Result<Content> {
         let rows = rows.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
         Ok((name, rows.collect()))
     };
-    names.map(rows).collect()
+    let mut content = names.map(rows).collect::<Result<Content>>()?;
+    let prepared = db.list_prepared().into_iter();
+    let prepared = prepared.map(|one| (one.id, one.writes.to_le_bytes().to_vec()));
+    content.insert("(prepared)".to_string(), prepared.collect());
+    Ok(content)
 }
 
 fn key(n: u64) -> Vec<u8> {
@@ -63,7 +70,7 @@ fn value(n: u64, round: u64) -> Vec<u8> {
 type Work = fn(&Database, u64, &dyn Fn()) -> Result<()>;
 
 /// Tables that are there from the start.
-const TABLES: [&str; 5] = ["t", "both", "short", "loaded", "remote"];
+const TABLES: [&str; 6] = ["t", "both", "short", "loaded", "remote", "prepared"];
 
 /// Makes the tables of [`WORK`].
 fn make_tables(db: &Database, told: &dyn Fn()) {
@@ -77,7 +84,7 @@ fn make_tables(db: &Database, told: &dyn Fn()) {
 }
 
 /// Commits of every kind, and what changes tables.
-const WORK: [Work; 10] = [
+const WORK: [Work; 12] = [
     |db, round, _| {
         let (table, other) = (db.existing_table("t")?, db.existing_table("both")?);
         let mut batch = WriteBatch::new();
@@ -135,7 +142,49 @@ const WORK: [Work; 10] = [
         load.finish().map(drop)
     },
     |db, round, _| db.existing_table("counted")?.merge(key(round % 4), 3i64.to_le_bytes()),
+    |db, round, told| {
+        for (n, name) in ["soon", "late"].into_iter().enumerate() {
+            prepare(db, &format!("{name} {round}"), round << 8 | n as u64, Durability::Durable)?;
+            told();
+        }
+        Ok(())
+    },
+    |db, round, told| {
+        for (name, commits) in [("soon", true), ("late", round % 20 < 10)] {
+            let before = if name == "soon" { round - 1 } else { round.saturating_sub(11) };
+            let id = format!("{name} {before}");
+            if !db.list_prepared().iter().any(|one| one.id == id.as_bytes()) {
+                continue;
+            }
+            if commits {
+                db.commit_prepared(&id)?
+            } else {
+                db.roll_back_prepared(&id)?
+            }
+            told();
+        }
+        Ok(())
+    },
 ];
+
+/// Prepares writes of every kind to rows of its own, every other time with some of them spilled.
+fn prepare(db: &Database, id: &str, n: u64, durability: Durability) -> Result<()> {
+    let table = db.existing_table("prepared")?;
+    let row = |m: u64| format!("{n:08} {m:02}");
+    let mut options = TxnOptions::new().durability(durability);
+    if n % 2 == 1 {
+        options = options.spill_at(2 << 10);
+    }
+    let txn = db.begin_with(options)?;
+    txn.delete_range(&table, row(60)..row(80))?;
+    for m in 0..40 {
+        txn.put(&table, row(m * 2), value(n, m))?;
+    }
+    txn.delete(&table, row(10))?;
+    txn.get_for_update(&table, row(91))?;
+    txn.range_for_update(&table, row(95)..row(99))?;
+    txn.prepare(id)
+}
 
 /// Does all of it once.
 fn work(db: &Database, round: u64) {
@@ -241,6 +290,37 @@ fn a_writer_goes_on_where_its_log_ends() {
     assert_eq!(content(&taken_over(&server)).unwrap(), expected);
     let error = writer_options(&machine.crash(Survive::Everything), &server, None).open(PATH);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "it was taken over");
+}
+
+/// A table is created, another one emptied, right after an opening, before anything was shipped. The
+/// list of tables behind the claim was of that moment and named them, with the LSN of the opening. So
+/// readers did not know the tables of the commits that came after it.
+#[test]
+fn tables_that_change_right_after_an_opening_are_followed() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let follower = of_machine(&Machine::with_files(), None).follow(server.url(), "/f").unwrap();
+    settle(|| follower.step());
+    db.close().unwrap();
+    for round in 0..3 {
+        let db = match round {
+            0 => writer(&machine, &server),
+            _ => taken_over(&server),
+        };
+        db.existing_table("short").unwrap().put("before", "gone").unwrap();
+        db.truncate_table("short").unwrap();
+        db.table(&format!("new {round}")).unwrap().put("a", "b").unwrap();
+        db.rename_table("both", "other").unwrap();
+        db.rename_table("other", "both").unwrap();
+        settle(|| db.step());
+        settle(|| follower.step());
+        let shown = follower.database().unwrap();
+        assert_eq!(content(&shown).unwrap(), content(&db).unwrap(), "{round}");
+        assert_eq!(follower.status().restarts, 1);
+    }
 }
 
 /// A store that is away: commits go on, and what does not fit in memory is made up by a checkpoint.

@@ -26,8 +26,19 @@ struct Sample {
     options: fn() -> Options,
 }
 
+/// What a sample gets last of all.
+///
+/// Bug: at times it had no zone of two units. Cause: the row tables came behind it. They take room,
+/// which jobs make until zones are free, and readers of another test keep zones from that: so the
+/// jobs went on until they had drained the zone. Fix: no job runs behind what is looked for.
+#[derive(Clone, Copy)]
+enum Last {
+    RowTables,
+    LargeZone,
+}
+
 impl Sample {
-    fn new(options: fn() -> Options) -> Sample {
+    fn new(options: fn() -> Options, last: Last) -> Sample {
         let dir = tempfile::tempdir().unwrap();
         // Stepped: a search for a structure finds it, however busy the machine is.
         let db = options().stepped().open(dir.path().join("db")).unwrap();
@@ -66,17 +77,18 @@ impl Sample {
             make_room();
             db.write_with(batch, Durability::Relaxed).unwrap();
         }
-        // A zone of two units.
-        make_room();
-        let mut batch = WriteBatch::new();
-        for n in 0..5 {
-            batch.put(&t, format!("large {n}"), chance.bytes(30_000));
-        }
-        db.write(batch).unwrap();
         let tables = [t, u, v];
-        if db.stats().background.row_tables > 0 {
+        let parts = match last {
+            Last::RowTables => [Last::LargeZone, Last::RowTables],
+            Last::LargeZone => [Last::RowTables, Last::LargeZone],
+        };
+        for part in parts {
             make_room();
-            add_row_tables(&db, &tables, &mut chance);
+            match part {
+                Last::LargeZone => add_large_zone(&db, &tables[0], &mut chance),
+                Last::RowTables if db.stats().background.row_tables == 0 => {}
+                Last::RowTables => add_row_tables(&db, &tables, &mut chance),
+            }
         }
         let content = read_all(&db).unwrap();
         drop((tables, held));
@@ -153,8 +165,15 @@ fn region(sample: &Sample) -> Vec<Place> {
     ];
     let bytes = sample.read("region");
     let entry = |zone: u64| word(&bytes, 10 * PAGE + zone * 8);
-    let in_use = |zone: &u64| entry(*zone) >> 62 == 3;
     let at = |zone: u64| ZONES + zone * ZONE;
+    // Bug: `verify` did not name the second sub-entry of a zone at times. Cause: the zone had one,
+    // and behind it lay another of an earlier generation. Fix: the generation of both counts.
+    let is_sub_entry = |zone: u64, place: u64| {
+        let has = bytes.get(place as usize..place as usize + 64);
+        has.is_some_and(|header| header.starts_with(b"TSUB"))
+            && half(&bytes, place + 24) == half(&bytes, at(zone) + 8)
+    };
+    let in_use = |zone: &u64| entry(*zone) >> 62 == 3 && is_sub_entry(*zone, at(*zone) + 64);
     let free = (0..16).find(|zone| entry(*zone) >> 63 == 0).unwrap();
     places.push(pm("free zone's index entry", 10 * PAGE + free * 8, 8));
     let used = (0..16).find(in_use).unwrap();
@@ -171,10 +190,10 @@ fn region(sample: &Sample) -> Vec<Place> {
     places.push(pm("payload", at(used) + 128, len));
     let second = |zone: u64| {
         let first = at(zone) + 64;
-        first + (64 + half(&bytes, first + 28)).next_multiple_of(64)
+        let second = first + (64 + half(&bytes, first + 28)).next_multiple_of(64);
+        is_sub_entry(zone, second).then_some(second)
     };
-    let is_there = |at: &u64| bytes[*at as usize..].starts_with(b"TSUB");
-    let second = (0..16).filter(in_use).map(second).find(is_there).unwrap();
+    let second = (0..16).filter(in_use).find_map(second).unwrap();
     places.push(pm("second sub-entry header", second, 64));
     places
 }
@@ -353,11 +372,16 @@ fn index(sample: &Sample) -> Vec<Place> {
 }
 
 fn all(places: impl Fn(&Sample) -> Vec<Place>) {
-    all_of(tiny, Many::Some, places);
+    all_of(tiny, Last::LargeZone, Many::Some, places);
 }
 
-fn all_of(options: fn() -> Options, many: Many, places: impl Fn(&Sample) -> Vec<Place>) {
-    let sample = Sample::new(options);
+fn all_of(
+    options: fn() -> Options,
+    last: Last,
+    many: Many,
+    places: impl Fn(&Sample) -> Vec<Place>,
+) {
+    let sample = Sample::new(options, last);
     assert!(terrace::verify(sample.path()).unwrap().damages.is_empty());
     let mut chance = Chance::new(9);
     let mut wrong = Vec::new();
@@ -374,6 +398,15 @@ fn all_of(options: fn() -> Options, many: Many, places: impl Fn(&Sample) -> Vec<
     assert!(wrong.is_empty(), "{} flips:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// A zone of two units.
+fn add_large_zone(db: &Database, table: &Table, chance: &mut Chance) {
+    let mut batch = WriteBatch::new();
+    for n in 0..5 {
+        batch.put(table, format!("large {n}"), chance.bytes(30_000));
+    }
+    db.write(batch).unwrap();
+}
+
 /// One more row table of each table.
 fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
     let made = || db.stats().background.row_tables;
@@ -383,8 +416,13 @@ fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
             table.put_with(format!("late {n}"), chance.bytes(1000), Durability::Relaxed).unwrap();
         }
     }
-    while made() < before + 3 {
-        tables[0].put_with("last", chance.bytes(1000), Durability::Relaxed).unwrap();
+    // Each its own key: of the newest row table reads need values then.
+    for n in 0.. {
+        if made() >= before + 3 {
+            break;
+        }
+        let (key, value) = (format!("last {n}"), chance.bytes(1000));
+        tables[0].put_with(key, value, Durability::Relaxed).unwrap();
         db.step().unwrap();
     }
 }
@@ -429,7 +467,7 @@ fn in_a_matrix() -> Options {
 
 #[test]
 fn every_structure_of_row_tables() {
-    all_of(in_a_matrix, Many::Some, row_tables);
+    all_of(in_a_matrix, Last::RowTables, Many::Some, row_tables);
 }
 
 #[test]
@@ -450,13 +488,13 @@ fn every_structure_of_extents() {
 /// What is flipped there costs nothing but time: answers are right.
 #[test]
 fn every_structure_of_the_persistent_index() {
-    all_of(indexed, Many::Few, index);
+    all_of(indexed, Last::LargeZone, Many::Few, index);
 }
 
 /// Records that the persistent index leads to are not read by the opening.
 #[test]
 fn every_structure_of_the_region_beside_a_persistent_index() {
-    all_of(indexed, Many::Few, region);
+    all_of(indexed, Last::LargeZone, Many::Few, region);
 }
 
 /// Records above the floor: a flipped byte there looks as what a cut tore, with all that came after

@@ -30,6 +30,7 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<bool> {
     let shared = shared_library(&String::from_utf8_lossy(&output.stdout))?;
     let target = shared.parent().context("a library lies in no folder")?;
     install(root, &Libraries::in_folder(target)?, folder)?;
+    strip(folder)?;
     println!("{}", folder.display());
     Ok(true)
 }
@@ -78,6 +79,27 @@ pub(super) fn install(root: &Path, libraries: &Libraries, folder: &Path) -> Resu
     Ok(())
 }
 
+/// Takes what only debuggers read out of the installed shared library. It comes to lie in `.debug`
+/// beside the library, where debuggers look for it. The library of the build stays as it is.
+fn strip(folder: &Path) -> Result<()> {
+    if !is_there("objcopy") {
+        println!("SKIPPED: the library keeps its symbols, for lack of `objcopy`; install binutils");
+        return Ok(());
+    }
+    let lib = folder.join("lib");
+    let name = format!("libterrace.so.{ABI}.{VERSION}");
+    let (whole, stripped) = (lib.join(&name), lib.join(format!("{name}.stripped")));
+    let symbols = lib.join(".debug").join(format!("{name}.debug"));
+    fs::create_dir_all(lib.join(".debug")).context("making .debug")?;
+    remove(&symbols)?;
+    let mut keep = Command::new("objcopy");
+    passes(keep.arg("--only-keep-debug").arg(&whole).arg(&symbols))?;
+    let mut strip = Command::new("objcopy");
+    strip.arg("--strip-unneeded").arg(format!("--add-gnu-debuglink={}", symbols.display()));
+    passes(strip.arg(&whole).arg(&stripped))?;
+    fs::rename(&stripped, &whole).with_context(|| format!("naming {}", whole.display()))
+}
+
 /// Puts a static library and the header into a folder, which is made: what programs of tests need.
 pub(super) fn install_static(root: &Path, library: &Path, folder: &Path) -> Result<()> {
     let (lib, include) = (folder.join("lib"), folder.join("include"));
@@ -124,7 +146,24 @@ pub(super) fn check(setting: &Setting, compiler: &str, installed: &Path) -> Resu
         let program = programs::compile(compiler, &example, installed, &[], &link)?;
         programs::run(&program, None)?;
     }
-    by_cmake(installed, &example)
+    by_cmake(installed, &example)?;
+    check_stripped(compiler, &example, installed)
+}
+
+/// The example runs on the library as it is packaged, which is smaller by what lies beside it.
+fn check_stripped(compiler: &str, example: &Path, installed: &Path) -> Result<()> {
+    let library = installed.join(format!("lib/libterrace.so.{ABI}.{VERSION}"));
+    let len = |file: &Path| fs::metadata(file).map(|metadata| metadata.len());
+    let before = len(&library)?;
+    strip(installed)?;
+    let symbols = installed.join(format!("lib/.debug/libterrace.so.{ABI}.{VERSION}.debug"));
+    if symbols.exists() && len(&library)? + len(&symbols)? / 2 > before {
+        bail!("{} is not stripped: {} of {before} bytes", library.display(), len(&library)?);
+    }
+    let lib = installed.join("lib");
+    let link = [format!("-L{}", lib.display()), "-lterrace".into()];
+    let link = [&link[..], &[format!("-Wl,-rpath,{}", lib.display())]].concat();
+    programs::run(&programs::compile(compiler, example, installed, &[], &link)?, None)
 }
 
 /// What pkg-config says about linking.

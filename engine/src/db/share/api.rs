@@ -122,6 +122,16 @@ impl Options {
         status::of(url, &self)
     }
 
+    /// Forgets a follower that was registered by [`Options::follower_name`]: nothing is kept for it
+    /// any more.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that is none; `Unavailable` if the store does not answer.
+    pub fn forget_follower(self, url: &str, name: &str) -> Result<()> {
+        status::forget(url, name, &self)
+    }
+
     /// Stands by as [`Database::standby`] does.
     ///
     /// # Errors

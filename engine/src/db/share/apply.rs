@@ -7,11 +7,15 @@
 //! 1. The database has the commits of the writer up to `position.lsn`, all of them and no others.
 //! 2. The position is written by the commit that it speaks of. A table event is a commit of its
 //!    own, which comes before; to carry it out twice changes nothing.
+//! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
+//!    again.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::position::{LogPosition, ROW, TABLE};
+use super::prepares::{FollowedPrepares, with_own_tables};
+use super::restore::FoundCheckpoint;
 use crate::db::Database;
 use crate::db::events::Event;
 use crate::error::{Error, Result};
@@ -19,7 +23,9 @@ use crate::levels::{Manifest, Op};
 use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::record::{Kind, Lsn, TableId, decode_end};
-use crate::replica::{Entry, EntryBody, GroupKind, SharedLog, SharedTable, ShippedGroup};
+use crate::replica::{
+    Entry, EntryBody, GroupKind, LogCheckpoint, SharedLog, SharedTable, ShippedGroup, records_of,
+};
 use crate::table::{Applying, Table, WriteBatch};
 
 /// Groups are applied together up to so many bytes.
@@ -39,6 +45,9 @@ pub(super) struct Applier {
     /// It has the position.
     table: Table,
     pub(super) position: LogPosition,
+    prepares: FollowedPrepares,
+    /// Whether a failure left what the database may not have (invariant 3).
+    is_stale: bool,
 }
 
 impl Applier {
@@ -46,10 +55,30 @@ impl Applier {
     ///
     /// # Errors
     ///
-    /// As [`Table::put`].
-    pub(super) fn restored(db: Database, (claim, manifest): (u64, &Manifest)) -> Result<Applier> {
+    /// As [`Table::put`]; those of the store.
+    pub(super) fn restored(
+        db: Database,
+        found: &FoundCheckpoint,
+        log: &SharedLog,
+    ) -> Result<Applier> {
         let _applying = Applying::enter();
         let table = db.table(TABLE)?;
+        let FoundCheckpoint { claim, manifest, prepares: open } = found;
+        let (claim, mut prepares) = (*claim, prepares_of(&db, &table)?);
+        let own = own_tables(&db)?;
+        let of_manifest = followed(tables_of(manifest));
+        let own = |id: TableId| {
+            let known = of_manifest.get(&id).and_then(|name| own.get(name));
+            known.copied().ok_or_else(|| log.damage("shared/log", format!("a table {id}")))
+        };
+        for prepare in open {
+            let records = with_own_tables(records_of(&prepare.records), own)?;
+            let pieces = prepare.pieces.iter().map(|piece| {
+                let bytes = log.data(&piece.name())?;
+                with_own_tables(records_of(&bytes), own)
+            });
+            prepares.add_whole((&db, &table), &records, pieces)?;
+        }
         let (entry, lsn, tables) = (manifest.number, manifest.lsn, tables_of(manifest));
         let position = LogPosition { entry, claim, lsn, tables: followed(tables) };
         let mut batch = WriteBatch::new();
@@ -58,7 +87,7 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier { db, table, position })
+        Ok(Applier { db, table, position, prepares, is_stale: false })
     }
 
     /// Goes on with a database where it was; `None` if it never followed.
@@ -70,19 +99,61 @@ impl Applier {
         if !db.table_names().iter().any(|name| name == TABLE) {
             return Ok(None);
         }
+        let _applying = Applying::enter();
         let table = db.existing_table(TABLE)?;
         let row = table.get(ROW)?;
-        let position = row.and_then(|row| LogPosition::of_row(&row));
-        Ok(position.map(|position| Applier { db, table, position }))
+        let Some(position) = row.and_then(|row| LogPosition::of_row(&row)) else {
+            return Ok(None);
+        };
+        // Of a promotion that did not end: the rows say what is prepared.
+        for begun in db.list_prepared() {
+            db.roll_back_prepared(begun.id)?;
+        }
+        let prepares = prepares_of(&db, &table)?;
+        Ok(Some(Applier { db, table, position, prepares, is_stale: false }))
     }
 
-    /// Applies the entry behind the last one.
+    /// The number of the entry that comes next.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`](crate::Table::get), after a failure.
+    pub(super) fn next(&mut self) -> Result<u64> {
+        if self.is_stale {
+            self.read_again()?;
+        }
+        Ok(self.position.entry + 1)
+    }
+
+    /// Applies the entry that comes next.
     ///
     /// # Errors
     ///
     /// `Corrupt` if it does not go on from there; those of writes.
     pub(super) fn apply(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
         let _applying = Applying::enter();
+        debug_assert!(!self.is_stale, "the next entry was asked for after a failure");
+        let applied = self.apply_next(entry, log);
+        self.is_stale = applied.is_err();
+        applied
+    }
+
+    /// Takes the position from the database (invariant 3).
+    fn read_again(&mut self) -> Result<()> {
+        let row = self.table.get(ROW)?;
+        let position = row.and_then(|row| LogPosition::of_row(&row));
+        self.position = position.ok_or_else(|| {
+            Error::invalid(
+                "the database of a follower has lost its position; remove its directory and start \
+                 again from the store",
+            )
+        })?;
+        self.prepares = prepares_of(&self.db, &self.table)?;
+        self.is_stale = false;
+        Ok(())
+    }
+
+    fn apply_next(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
         debug_assert_eq!(entry.number, self.position.entry + 1, "entries come in their order");
         match &entry.body {
             EntryBody::Claim(_) => {}
@@ -100,10 +171,10 @@ impl Applier {
             EntryBody::Checkpoint(_) if entry.last > self.position.lsn => {
                 return Ok(EntryApplied::Leaps);
             }
-            EntryBody::Checkpoint(bytes) => {
+            EntryBody::Checkpoint(LogCheckpoint { manifest, .. }) => {
                 if entry.claim != self.position.claim {
                     let place = ("object", log.address().into());
-                    let manifest = Manifest::read_bytes(bytes, entry.number, place)?;
+                    let manifest = Manifest::read_bytes(manifest, entry.number, place)?;
                     self.adopt(entry.claim, tables_of(&manifest), log)?;
                 }
             }
@@ -167,14 +238,21 @@ impl Applier {
     fn apply_groups(&mut self, groups: &[ShippedGroup]) -> Result<()> {
         let applied = self.position.lsn;
         let news = || groups.iter().filter(|group| group.lsn > applied);
-        let counts = |group: &&ShippedGroup| group.kind == GroupKind::Commit;
         if self.db.inner.options.has(Failpoint::EventsFirst) {
-            for (group, event) in news().filter(counts).filter_map(|g| Some((g, event_of(g)?))) {
+            for (group, event) in news().filter_map(|g| Some((g, event_of(g)?))) {
                 self.carry_out(&event, group.lsn)?;
             }
         }
         let mut batch = WriteBatch::new();
-        for group in news().filter(counts) {
+        for group in news() {
+            if group.kind == GroupKind::Prepared {
+                let records = with_own_tables(group.records(), |id| {
+                    self.table_of(id).map(|table| table.slot.core().id())
+                })?;
+                self.prepares.add(records);
+                self.position.lsn = group.lsn;
+                continue;
+            }
             if let Some(event) = event_of(group) {
                 self.commit(std::mem::take(&mut batch))?;
                 self.carry_out(&event, group.lsn)?;
@@ -182,7 +260,7 @@ impl Applier {
             }
             group.records().try_for_each(|record| self.add(&mut batch, record))?;
             self.position.lsn = group.lsn;
-            if batch.stored_bytes() >= BATCH_BYTES {
+            if batch.stored_bytes() + self.prepares.fresh_bytes() >= BATCH_BYTES {
                 self.commit(std::mem::take(&mut batch))?;
             }
         }
@@ -190,8 +268,11 @@ impl Applier {
     }
 
     /// Adds a record of the writer to a batch.
-    fn add(&self, batch: &mut WriteBatch, record: Record<'_>) -> Result<()> {
+    fn add(&mut self, batch: &mut WriteBatch, record: Record<'_>) -> Result<()> {
         match record.kind {
+            Kind::CommitPrepared | Kind::RollBackPrepared => {
+                self.prepares.resolve(record.key, batch, &self.table);
+            }
             Kind::Blob => drop(batch.set_blob(record.value)),
             Kind::Put | Kind::Delete | Kind::Merge => {
                 let table = self.table_of(record.table)?;
@@ -203,7 +284,6 @@ impl Applier {
                 let end = end.map_or(Bound::Unbounded, Bound::Excluded);
                 batch.delete_range(&table, (Bound::Included(record.key), end));
             }
-            // They are of the writer's transactions.
             _ => {}
         }
         Ok(())
@@ -254,22 +334,40 @@ impl Applier {
         self.commit(WriteBatch::new())
     }
 
-    /// Commits a batch together with the position (invariant 2).
-    fn commit(&self, mut batch: WriteBatch) -> Result<()> {
+    /// Commits a batch together with the position (invariant 2), and with what is prepared.
+    fn commit(&mut self, mut batch: WriteBatch) -> Result<()> {
+        self.prepares.write(&mut batch, &self.table);
         batch.put(&self.table, ROW, self.position.to_row());
-        self.db.write_with(batch, Durability::Relaxed)
+        self.db.write_with(batch, Durability::Relaxed)?;
+        self.prepares.tell(&self.db);
+        Ok(())
     }
 
-    /// Ends following: the database is as every other one.
+    /// Ends following: the database is as every other one, and has what is prepared.
     ///
     /// # Errors
     ///
-    /// As [`Database::drop_table`].
-    pub(super) fn into_database(self) -> Result<Database> {
+    /// As [`Database::drop_table`], and [`Transaction::prepare`](crate::Transaction::prepare).
+    pub(super) fn into_database(mut self) -> Result<Database> {
         let _applying = Applying::enter();
+        self.prepares.prepare_all(&self.db, &self.table)?;
         self.db.drop_table(TABLE)?;
         Ok(self.db)
     }
+}
+
+/// What is prepared by the rows of a reader's table.
+fn prepares_of(db: &Database, table: &Table) -> Result<FollowedPrepares> {
+    FollowedPrepares::load(db, table, db.inner.options.has(Failpoint::KeepResolvedRows))
+}
+
+/// The numbers of a database's tables, by name.
+fn own_tables(db: &Database) -> Result<BTreeMap<String, TableId>> {
+    let number = |name: String| {
+        let table = db.existing_table(&name)?;
+        Ok((name, table.slot.core().id()))
+    };
+    db.table_names().into_iter().map(number).collect()
 }
 
 /// The tables of a checkpoint.

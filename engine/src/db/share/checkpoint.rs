@@ -2,6 +2,9 @@
 //!
 //! The manifest is a backup's. The place of an extent in it is the name of its object: the file is
 //! the number of the piece, the offset its claim times 16 MiB.
+//!
+//! Transactions that are prepared and open at its LSN go with it: their records in the entry, the
+//! rows that they have spilled as objects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,10 +12,14 @@ use std::sync::Arc;
 use crate::db::engine::Engine;
 use crate::db::maintenance::{Destination, gather};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
-use crate::levels::Manifest;
-use crate::replica::{SharedLog, data_name};
+use crate::extent::{Extent, ExtentMeta, ReadAhead, ValueExtent, ValueMeta};
+use crate::levels::{Level, LevelCursor, Manifest};
+use crate::memtable::encode_record;
+use crate::options::Failpoint;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::replica::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
 use crate::tier::{ExtentStore, Location};
+use crate::txn::{KeptPrepares, OpenPrepare};
 
 /// No extent is as long, so places of pieces do not touch.
 const SPACING: u64 = 16 << 20;
@@ -21,13 +28,38 @@ const SPACING: u64 = 16 << 20;
 const MOST_CLAIMS: u64 = 1 << 39;
 const MOST_PIECES: u32 = 1 << 31;
 
+/// Rows of a prepared transaction are sent in objects of about so many bytes.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// What a checkpoint has.
+#[derive(Debug)]
+pub(super) struct SentCheckpoint {
+    pub(super) manifest: Manifest,
+    pub(super) prepares: Vec<SharedPrepare>,
+}
+
+impl SentCheckpoint {
+    /// The body of its entry.
+    pub(super) fn body(&self) -> LogCheckpoint {
+        LogCheckpoint { manifest: self.manifest.encode(), prepares: self.prepares.clone() }
+    }
+
+    /// The objects that it names.
+    pub(super) fn objects(&self) -> BTreeSet<String> {
+        let mut names = objects_of(&self.manifest);
+        let pieces = self.prepares.iter().flat_map(|prepare| &prepare.pieces);
+        names.extend(pieces.map(DataPiece::name));
+        names
+    }
+}
+
 /// The name of the object that a place in a manifest stands for.
 pub(super) fn object_of(place: &Location) -> String {
     data_name(place.offset / SPACING, place.file)
 }
 
 /// The objects that a manifest names.
-pub(super) fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
+fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
     let extents = manifest.extents();
     let places = extents.flat_map(|extent| {
         let values = extent.values.iter().map(|one| one.of.location);
@@ -41,13 +73,18 @@ pub(super) fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
 pub(super) struct SentData {
     extents: HashMap<u64, Vec<Arc<ExtentMeta>>>,
     values: HashMap<u64, Vec<ValueMeta>>,
+    /// Rows of prepares, by their LSNs.
+    prepares: HashMap<Lsn, Vec<DataPiece>>,
 }
 
 impl SentData {
     /// What a checkpoint of the same directory names.
-    pub(super) fn of(manifest: &Manifest) -> SentData {
+    pub(super) fn of(checkpoint: &SentCheckpoint) -> SentData {
         let mut sent = SentData::default();
-        for extent in manifest.extents() {
+        for prepare in &checkpoint.prepares {
+            sent.prepares.insert(prepare.lsn, prepare.pieces.clone());
+        }
+        for extent in checkpoint.manifest.extents() {
             sent.extents.entry(extent.id).or_default().push(Arc::clone(extent));
             for one in extent.values.iter() {
                 let known = sent.values.entry(one.of.id).or_default();
@@ -91,9 +128,12 @@ struct Uploading<'a> {
     sent: &'a mut SentData,
     /// Bytes that were sent for it.
     bytes: u64,
+    /// Until it has its LSN.
+    kept: Option<KeptPrepares<'a>>,
+    open: Vec<OpenPrepare>,
 }
 
-/// Sends all that is visible now, and gives the manifest of entry `number`. `sent` is what the
+/// Sends all that is visible now, and gives what entry `number` is to have. `sent` is what the
 /// store has already, and has what was added.
 ///
 /// # Errors
@@ -104,9 +144,13 @@ pub(super) fn send(
     log: &SharedLog,
     number: u64,
     (pieces, sent): (&mut DataPieces, &mut SentData),
-) -> Result<Manifest> {
-    let mut uploading = Uploading { engine, log, pieces, sent, bytes: 0 };
+) -> Result<SentCheckpoint> {
+    let kept = Some(engine.transactions.prepared.keep());
+    let mut uploading = Uploading { engine, log, pieces, sent, bytes: 0, kept, open: Vec::new() };
     let gathered = gather(engine, &mut uploading)?;
+    let open = std::mem::take(&mut uploading.open);
+    let prepares = open.into_iter().map(|prepare| uploading.send_prepare(prepare));
+    let prepares = prepares.collect::<Result<_>>()?;
     let manifest = Manifest {
         database_id: engine.set.database_id(),
         number,
@@ -117,13 +161,16 @@ pub(super) fn send(
         edit: gathered.edit.clone(),
     };
     gathered.finish();
-    Ok(manifest)
+    Ok(SentCheckpoint { manifest, prepares })
 }
 
 impl Uploading<'_> {
     fn send(&mut self, bytes: &[u8]) -> Result<Location> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let place = self.pieces.take(len)?;
+        if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {
+            return Ok(place);
+        }
         self.log.send_data(&object_of(&place), bytes)?;
         self.bytes += u64::from(len);
         Ok(place)
@@ -153,11 +200,65 @@ impl Uploading<'_> {
         self.sent.values.entry(meta.id).or_default().push(own);
         Ok(own)
     }
+
+    /// Sends what a prepared transaction has spilled, if that was not done for an earlier one.
+    fn send_prepare(&mut self, prepare: OpenPrepare) -> Result<SharedPrepare> {
+        let OpenPrepare { lsn, records, runs } = prepare;
+        if let Some(known) = self.sent.prepares.get(&lsn) {
+            return Ok(SharedPrepare { lsn, records, pieces: known.clone() });
+        }
+        let mut pieces = Vec::new();
+        for (table, rows) in &runs {
+            self.send_rows(*table, rows, &mut pieces)?;
+        }
+        self.sent.prepares.insert(lsn, pieces.clone());
+        Ok(SharedPrepare { lsn, records, pieces })
+    }
+
+    fn send_rows(
+        &mut self,
+        table: TableId,
+        rows: &Level,
+        pieces: &mut Vec<DataPiece>,
+    ) -> Result<()> {
+        let (extents, cache) = (Arc::clone(rows.extents()), &self.engine.shared.cache);
+        let mut cursor = LevelCursor::new(extents, Arc::clone(cache), ReadAhead::for_job(1));
+        let mut bytes = Vec::new();
+        cursor.seek(b"", LSN_MAX)?;
+        while let Some(entry) = cursor.entry() {
+            match cursor.separated()? {
+                Some(value) => {
+                    encode_record(&mut bytes, table, Kind::Put, entry.key, &value.read()?);
+                }
+                None => encode_record(&mut bytes, table, entry.kind, entry.key, entry.value),
+            }
+            cursor.next()?;
+            if bytes.len() >= PIECE_BYTES {
+                pieces.push(self.send_piece(&std::mem::take(&mut bytes))?);
+            }
+        }
+        if !bytes.is_empty() {
+            pieces.push(self.send_piece(&bytes)?);
+        }
+        Ok(())
+    }
+
+    fn send_piece(&mut self, bytes: &[u8]) -> Result<DataPiece> {
+        let Location { file, offset, len } = self.send(bytes)?;
+        Ok(DataPiece { claim: offset / SPACING, number: file, len })
+    }
 }
 
 impl Destination for Uploading<'_> {
     fn store(&self) -> &Arc<ExtentStore> {
         self.engine.set.store()
+    }
+
+    fn begins(&mut self, lsn: Lsn) {
+        let kept = self.kept.take();
+        if !self.engine.options.has(Failpoint::ForgetPrepares) {
+            self.open = kept.map_or(Vec::new(), |kept| kept.open_at(&self.engine.shared, lsn));
+        }
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {

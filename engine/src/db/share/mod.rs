@@ -10,9 +10,12 @@ mod api;
 mod apply;
 mod checkpoint;
 mod collect;
+mod digest;
 mod follower;
 mod node;
+mod places;
 mod position;
+mod prepares;
 mod restore;
 mod segment;
 mod shipper;
@@ -32,14 +35,17 @@ use crate::replica::{Expects, Identity, LogWriter, SharedLog};
 use crate::tier::Distance;
 use crate::tier::open_client;
 
+use checkpoint::SentCheckpoint;
+pub use digest::{Digest, TableDigest};
 pub use follower::Follower;
 pub use node::NodeStatus;
+use restore::FoundCheckpoint;
 use shipper::Beginning;
 pub(in crate::db) use shipper::Shipper;
 pub use standby::Standby;
 pub use stats::ShareStats;
 pub(super) use stats::stats;
-pub use status::SharedStatus;
+pub use status::{RegisteredFollower, SharedStatus};
 
 /// The log of a URL, and a number that no other opening has.
 fn open_log(
@@ -90,9 +96,11 @@ pub(super) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let shipped = end.checkpoint > 0 && end.last >= engine.recovered;
     let own = match end.checkpoint {
         0 => None,
-        number => restore::manifest(&log, number)?.map(|(_, manifest)| manifest),
+        number => restore::checkpoint(&log, number)?,
     };
-    let own = own.filter(|manifest| manifest.database_id == engine.set.database_id());
+    let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
+    let own =
+        own.map(|FoundCheckpoint { manifest, prepares, .. }| SentCheckpoint { manifest, prepares });
     begin(engine, &log, Beginning { writer, end, shipped, own });
     Ok(())
 }

@@ -2,11 +2,12 @@
 //!
 //! A node has a directory of its own with a database in it, in a subdirectory with a number. When
 //! the node restarts from a checkpoint, it makes the next subdirectory. Handles of the database
-//! before keep what they show.
+//! before keep what they show; once there are none, its subdirectory is removed (`places.rs`).
 //!
 //! Thread safety: one step at a time, by the node's thread or a stepper, behind `applier`.
-//! `current` is held for a few instructions.
+//! `current` is held for a few instructions. One node at a time has a directory, by its lock.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,12 +17,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::apply::{Applier, EntryApplied};
+use super::places::Places;
 use super::{open_log, restore, takeover};
-use crate::db::open::files_of;
+use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
-use crate::os::{Files, create_directory};
+use crate::os::{DirectoryLock, create_directory};
 use crate::replica::{EntryBody, SharedLog};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
@@ -30,6 +32,9 @@ const IDLE: Duration = Duration::from_millis(600);
 
 /// Of so many answers that there is none, one has the node look whether it was deleted.
 const LOOKS: u32 = 8;
+
+/// A registered node says how far it is so often, if it has news.
+const REGISTERS: Duration = Duration::from_secs(10);
 
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -52,6 +57,10 @@ pub struct NodeStatus {
     pub lag_ms: u64,
     /// How often it has started from a checkpoint.
     pub restarts: u64,
+    /// How often it was away for too long: the writer had deleted what it had not yet applied, and
+    /// it started from the newest checkpoint. [`Options::share_retention`] and
+    /// [`Options::follower_name`] keep more.
+    pub missed: u64,
     /// Reads of the store.
     pub gets: u64,
     /// Why it does not go on, if so: it tries again.
@@ -67,7 +76,10 @@ pub(super) struct Node {
     url: String,
     options: Options,
     directory: PathBuf,
-    files: Arc<dyn Files>,
+    places: Places,
+    /// Databases that were replaced, as long as others have handles of them.
+    replaced: Mutex<Vec<Current>>,
+    _lock: DirectoryLock,
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
     progress: Mutex<Progress>,
@@ -89,6 +101,9 @@ struct Progress {
     commit: u64,
     entry: u64,
     restarts: u64,
+    missed: u64,
+    /// What the store was told, and when.
+    registered: Option<(u64, Instant)>,
     known_at: Instant,
     note: Option<String>,
 }
@@ -101,14 +116,24 @@ impl Node {
         let files = files_of(&options);
         let (log, _) = open_log(url, &options, &files, 0)?;
         create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
-        let progress =
-            Progress { commit: 0, entry: 0, restarts: 0, known_at: Instant::now(), note: None };
+        let lock = lock(directory, &options, OpenHow::Existing)?;
+        let progress = Progress {
+            commit: 0,
+            entry: 0,
+            restarts: 0,
+            missed: 0,
+            registered: None,
+            known_at: Instant::now(),
+            note: None,
+        };
         let node = Arc::new(Node {
             log,
             url: url.to_string(),
             options,
             directory: directory.to_path_buf(),
-            files,
+            places: Places::new(&files, directory),
+            replaced: Mutex::default(),
+            _lock: lock,
             applier: Mutex::default(),
             current: RwLock::default(),
             progress: Mutex::new(progress),
@@ -122,7 +147,9 @@ impl Node {
             Some(found) => *applier = Some(found),
             None => node.restart(&mut applier)?,
         }
+        node.clean();
         drop(applier);
+        node.register()?;
         Ok(node)
     }
 
@@ -160,10 +187,10 @@ impl Node {
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
     pub(super) fn step(&self) -> Result<bool> {
         let mut applier = self.applier.lock();
-        let did = self.advance(&mut applier);
+        let did = self.register().and_then(|()| self.advance(&mut applier));
         let mut progress = self.progress.lock();
         progress.note = did.as_ref().err().map(ToString::to_string);
-        if let Some(applier) = &*applier {
+        if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
             debug_assert!(applier.position.lsn >= progress.commit, "the watermark only grows");
             progress.commit = applier.position.lsn;
             progress.entry = applier.position.entry;
@@ -174,12 +201,29 @@ impl Node {
         did
     }
 
+    /// Tells the store how far the node is, if it has a name and news that is due.
+    fn register(&self) -> Result<()> {
+        let Some(name) = &self.options.follower_name else { return Ok(()) };
+        let (entry, told) = {
+            let progress = self.progress.lock();
+            (progress.entry, progress.registered)
+        };
+        let is_due = |(known, at): (u64, Instant)| {
+            known < entry && (self.options.stepped || at.elapsed() >= REGISTERS)
+        };
+        if told.is_none_or(is_due) {
+            self.log.register(name, entry)?;
+            self.progress.lock().registered = Some((entry, Instant::now()));
+        }
+        Ok(())
+    }
+
     fn advance(&self, applier: &mut Option<Applier>) -> Result<bool> {
         let Some(reader) = applier else {
             self.restart(applier)?;
             return Ok(true);
         };
-        let number = reader.position.entry + 1;
+        let number = reader.next()?;
         let Some(entry) = self.log.entry(number)? else {
             let misses = self.misses.fetch_add(1, Ordering::Relaxed);
             let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
@@ -187,6 +231,7 @@ impl Node {
                 return Ok(false);
             }
             self.restart(applier)?;
+            self.progress.lock().missed += 1;
             return Ok(true);
         };
         self.misses.store(0, Ordering::Relaxed);
@@ -198,43 +243,21 @@ impl Node {
         Ok(true)
     }
 
-    /// The subdirectory with a number.
-    fn place(&self, number: u64) -> PathBuf {
-        self.directory.join(format!("{number:08}"))
-    }
-
-    /// The greatest number that has a subdirectory; 0 if there is none. They are not removed, only
-    /// their files.
-    fn last_place(&self) -> Result<u64> {
-        let mut last = 0;
-        loop {
-            let path = self.place(last + 1);
-            match self.files.has_directory(&path) {
-                Ok(true) => last += 1,
-                Ok(false) => return Ok(last),
-                Err(e) => return Err(Error::io("look for", &path, e)),
-            }
-        }
-    }
-
     /// Goes on with the database of an earlier opening.
     fn resume(&self) -> Result<Option<Applier>> {
-        let number = self.last_place()?;
-        let path = self.place(number);
-        if number == 0 {
-            return Ok(None);
+        for path in self.places.candidates()? {
+            let db = match Database::open_with(&path, &self.options, OpenHow::Existing) {
+                Ok(db) => db,
+                // It was being restored.
+                Err(error) if error.kind() == ErrorKind::Invalid => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(applier) = Applier::resumed(db)? {
+                self.show(&applier, path);
+                return Ok(Some(applier));
+            }
         }
-        let db = match Database::open_with(&path, &self.options, OpenHow::Existing) {
-            Ok(db) => db,
-            // It was being restored.
-            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let found = Applier::resumed(db)?;
-        if let Some(applier) = &found {
-            self.show(applier, path);
-        }
-        Ok(found)
+        Ok(None)
     }
 
     /// Starts from the newest checkpoint of the log.
@@ -242,9 +265,9 @@ impl Node {
         let end = self.log.end()?;
         let found = match end.checkpoint {
             0 => None,
-            number => restore::manifest(&self.log, number)?,
+            number => restore::checkpoint(&self.log, number)?,
         };
-        let Some((claim, manifest)) = found else {
+        let Some(found) = found else {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
@@ -254,16 +277,16 @@ impl Node {
                 ),
             ));
         };
-        let path = self.place(self.last_place()? + 1);
-        restore::restore(&self.log, &manifest, &path, &self.options)?;
+        self.clean();
+        let path = self.places.next()?;
+        restore::restore(&self.log, &found.manifest, &path, &self.options)?;
         let db = Database::open_with(&path, &self.options, OpenHow::Existing)?;
-        let reader = Applier::restored(db, (claim, &manifest))?;
+        let reader = Applier::restored(db, &found, &self.log)?;
         self.progress.lock().restarts += 1;
         let before = self.show(&reader, path);
         *applier = Some(reader);
-        if let Some(before) = before {
-            self.remove(before);
-        }
+        self.replaced.lock().extend(before);
+        self.clean();
         Ok(())
     }
 
@@ -278,17 +301,15 @@ impl Node {
         self.current.write().replace(current)
     }
 
-    /// Removes a database that was replaced, if no handle of it is left.
-    fn remove(&self, Current { db, path }: Current) {
-        if Arc::strong_count(&db.inner) > 1 {
-            return;
-        }
-        // What stays takes space and nothing else.
-        if db.close().is_ok()
-            && let Ok(names) = self.files.list(&path)
-        {
-            names.iter().for_each(|name| self.files.remove(&path.join(name)).unwrap_or(()));
-        }
+    /// Removes the subdirectories of databases that nothing uses any more.
+    fn clean(&self) {
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|Current { db, .. }| Arc::strong_count(&db.inner) > 1);
+        let current = self.current.read();
+        let kept: BTreeSet<PathBuf> =
+            replaced.iter().chain(current.as_ref()).map(|it| it.path.clone()).collect();
+        drop(current);
+        self.places.clean(&kept);
     }
 
     pub(super) fn database(&self) -> Result<Database> {
@@ -306,6 +327,7 @@ impl Node {
             entry: progress.entry,
             lag_ms: progress.known_at.elapsed().as_millis() as u64,
             restarts: progress.restarts,
+            missed: progress.missed,
             gets: self.log.counts().gets,
             note: progress.note.clone(),
         }
@@ -345,7 +367,12 @@ impl Node {
         let current = self.current.write().take().ok_or_else(Error::closed)?;
         let path = current.path;
         drop(current.db);
-        takeover::finish(claimed, applier, &path, &self.options)
+        let db = takeover::finish(claimed, applier, &path, &self.options)?;
+        if let Some(name) = &self.options.follower_name {
+            // If it stays, it holds a few checkpoints back.
+            self.log.unregister(name).unwrap_or(());
+        }
+        Ok(db)
     }
 
     pub(super) fn close(&self) -> Result<()> {

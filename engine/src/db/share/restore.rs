@@ -12,22 +12,30 @@ use crate::error::Result;
 use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
-use crate::replica::{EntryBody, SharedLog};
+use crate::replica::{EntryBody, SharedLog, SharedPrepare};
 use crate::tier::{ExtentStore, Location};
 
-/// The checkpoint that entry `number` is: its claim and its manifest. `None` if the log has left it
-/// behind.
+/// A checkpoint of the log.
+pub(super) struct FoundCheckpoint {
+    /// That of its writer.
+    pub(super) claim: u64,
+    pub(super) manifest: Manifest,
+    pub(super) prepares: Vec<SharedPrepare>,
+}
+
+/// The checkpoint that entry `number` is. `None` if the log has left it behind.
 ///
 /// # Errors
 ///
 /// `Corrupt`; `Unavailable` if the store does not answer.
-pub(super) fn manifest(log: &SharedLog, number: u64) -> Result<Option<(u64, Manifest)>> {
+pub(super) fn checkpoint(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoint>> {
     let Some(entry) = log.entry(number)? else { return Ok(None) };
     let place = format!("{}/{}", log.address(), crate::replica::entry_name(number)).into();
     match entry.body {
-        EntryBody::Checkpoint(bytes) => {
-            let manifest = Manifest::read_bytes(&bytes, number, ("object", place))?;
-            Ok(Some((entry.claim, manifest)))
+        EntryBody::Checkpoint(found) => {
+            let manifest = Manifest::read_bytes(&found.manifest, number, ("object", place))?;
+            let (claim, prepares) = (entry.claim, found.prepares);
+            Ok(Some(FoundCheckpoint { claim, manifest, prepares }))
         }
         _ => Err(log.damage("shared/log", format!("a checkpoint as entry {number}"))),
     }

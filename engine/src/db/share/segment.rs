@@ -1,19 +1,10 @@
 //! Which groups go into the next segment, and which none can have.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::commit::{Content, FULL_SEGMENT, FedGroup};
-use crate::memtable::Record;
 use crate::record::{Kind, Lsn};
 use crate::replica::{GroupKind, ShippedGroup, records_of};
-
-/// What is known of prepares, to judge the groups that commit them.
-pub(super) struct Judge<'a> {
-    /// Those that have rows in extents.
-    pub(super) spilled: &'a mut BTreeSet<Lsn>,
-    /// Of prepares up to here nothing is known.
-    pub(super) since: Lsn,
-}
 
 /// The groups of the next segment.
 #[derive(Debug, Default)]
@@ -29,18 +20,14 @@ pub(super) struct SegmentCut {
 }
 
 /// Takes groups from `first` to `durable`, until a segment is full or a group cannot go in one.
-pub(super) fn cut(
-    waiting: &BTreeMap<Lsn, FedGroup>,
-    (first, durable): (Lsn, Lsn),
-    judge: &mut Judge<'_>,
-) -> SegmentCut {
+pub(super) fn cut(waiting: &BTreeMap<Lsn, FedGroup>, (first, durable): (Lsn, Lsn)) -> SegmentCut {
     let mut cut = SegmentCut { seen: first - 1, ..SegmentCut::default() };
     let mut next = first;
     for (lsn, group) in waiting.range(first..=durable.max(first)) {
         if *lsn != next || *lsn > durable {
             break;
         }
-        if judge.has_runs(group) {
+        if has_runs(group) {
             cut.needs_checkpoint = cut.last.is_none();
             break;
         }
@@ -68,23 +55,9 @@ fn shipped(group: &FedGroup) -> Option<ShippedGroup> {
     Some(ShippedGroup { lsn: group.lsn, kind, parts })
 }
 
-impl Judge<'_> {
-    /// Whether a commit has rows that lie in extents.
-    fn has_runs(&mut self, group: &FedGroup) -> bool {
-        let has_run = records(group).any(|record| record.kind == Kind::SpilledRun);
-        if group.content == Content::Prepared {
-            if has_run {
-                self.spilled.insert(group.lsn);
-            }
-            return false;
-        }
-        let verdict = records(group).find(|record| record.kind == Kind::CommitPrepared);
-        let prepared =
-            verdict.and_then(|record| Some(Lsn::from_le_bytes(record.value.try_into().ok()?)));
-        has_run || prepared.is_some_and(|at| at <= self.since || self.spilled.contains(&at))
-    }
-}
-
-fn records(group: &FedGroup) -> impl Iterator<Item = Record<'_>> {
-    group.payloads().flat_map(records_of)
+/// Whether a group has rows that lie in extents. The verdict that commits such a prepare has them
+/// again.
+fn has_runs(group: &FedGroup) -> bool {
+    let mut records = group.payloads().flat_map(records_of);
+    records.any(|record| record.kind == Kind::SpilledRun)
 }

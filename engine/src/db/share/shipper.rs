@@ -12,20 +12,19 @@
 //! 3. A commit is acknowledged after the entry that has it.
 //! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::checkpoint::{self, DataPieces, SentData, objects_of};
+use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
 use super::collect::Kept;
 use super::segment;
 use crate::commit::{FedGroup, Feed};
 use crate::db::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::levels::Manifest;
 use crate::options::{Durability, Failpoint};
 use crate::record::Lsn;
 use crate::replica::{EntryBody, LogEnd, LogWriter, SharedLog, SharedTable};
@@ -33,8 +32,10 @@ use crate::replica::{EntryBody, LogEnd, LogWriter, SharedLog, SharedTable};
 /// Commits go out at least so often.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of segments after which a checkpoint is made.
+/// Bytes of segments after which a checkpoint is made; fewer where steps come in their turn, so that
+/// their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
+const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 
 /// Ships the commits of one database.
 #[derive(Debug)]
@@ -53,8 +54,10 @@ pub(super) struct ShipCounts {
     pub(super) segment_bytes: AtomicU64,
     pub(super) checkpoints: AtomicU64,
     pub(super) checkpoint_bytes: AtomicU64,
-    /// When shipping last caught up or went on, while something waits; `None` if nothing waits.
-    pub(super) waiting_since: Mutex<Option<std::time::Instant>>,
+    /// When the oldest commit that waits was handed over; `None` if none was seen to wait.
+    pub(super) waiting_since: Mutex<Option<Instant>>,
+    /// When the last step began: no later one has looked at the feed.
+    pub(super) looked_at: Mutex<Option<Instant>>,
     pub(super) failure: Mutex<Option<String>>,
 }
 
@@ -63,7 +66,7 @@ pub(super) struct ShipCounts {
 enum After {
     Segment { last: Lsn },
     Tables,
-    Checkpoint(Box<Manifest>),
+    Checkpoint(Box<SentCheckpoint>),
 }
 
 #[derive(Debug)]
@@ -74,18 +77,20 @@ pub(super) struct State {
     /// The first LSN that the log lacks.
     next: Lsn,
     needs_checkpoint: bool,
+    /// Groups were forgotten since the last checkpoint.
+    has_forgotten: bool,
+    /// The tables of the opening, for the first entry behind the claim: of the LSN that the log has.
+    /// Those of a later moment would lack tables that the segments behind it name.
+    first_tables: Option<Vec<SharedTable>>,
     needs_tables: bool,
     /// What becomes of the entry whose put is not decided.
     after: Option<After>,
-    /// Bytes of segments since the last checkpoint.
+    /// Bytes of segments since the last checkpoint, and from when on there is another one.
     since_checkpoint: u64,
+    checkpoint_bytes: u64,
     pieces: DataPieces,
     sent: SentData,
     kept: Kept,
-    /// Prepares since the opening that have runs in extents.
-    spilled: BTreeSet<Lsn>,
-    /// Prepares up to here are unknown.
-    began_after: Lsn,
 }
 
 /// How a shipper begins.
@@ -95,7 +100,7 @@ pub(super) struct Beginning {
     /// Whether the log has every commit of the directory.
     pub(super) shipped: bool,
     /// The newest checkpoint, if this directory made it.
-    pub(super) own: Option<Manifest>,
+    pub(super) own: Option<SentCheckpoint>,
 }
 
 impl Shipper {
@@ -104,20 +109,25 @@ impl Shipper {
         let opened_at = engine.shared.committer.visible();
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
         let pieces = DataPieces { claim: writer.number(), next: 0 };
-        let kept = Kept::new(writer.number(), end.checkpoint, early);
+        let keeping = (early, engine.options.share_retention);
+        let kept = Kept::new(writer.number(), end.checkpoint, keeping);
         let state = State {
             writer,
             waiting: BTreeMap::new(),
             next: opened_at + 1,
             needs_checkpoint: !shipped || end.checkpoint == 0,
-            needs_tables: shipped,
+            has_forgotten: false,
+            first_tables: shipped.then(|| tables(engine)),
+            needs_tables: false,
             after: None,
             since_checkpoint: 0,
+            checkpoint_bytes: match engine.options.stepped {
+                true => STEPPED_CHECKPOINT_BYTES,
+                false => CHECKPOINT_BYTES,
+            },
             pieces,
             sent: own.as_ref().map_or_else(SentData::default, SentData::of),
             kept,
-            spilled: BTreeSet::new(),
-            began_after: opened_at,
         };
         Shipper {
             log: Arc::clone(log),
@@ -172,20 +182,23 @@ impl Shipper {
 
     fn note(&self, state: &State, did: &Result<bool>) {
         *self.counts.failure.lock() = did.as_ref().err().map(ToString::to_string);
+        self.note_waiting(state);
+    }
+
+    /// Notes the age of the oldest commit that the log lacks.
+    fn note_waiting(&self, state: &State) {
+        let oldest = state.waiting.values().next().map(|group| group.handed_at);
         let mut since = self.counts.waiting_since.lock();
-        *since = match state.waiting.is_empty() && state.after.is_none() {
-            true => None,
-            false => since.or_else(|| Some(std::time::Instant::now())),
-        };
-        if matches!(did, Ok(true)) && since.is_some() {
-            *since = Some(std::time::Instant::now());
-        }
+        // Of forgotten groups the time is kept until a checkpoint has taken their place.
+        let forgotten = since.filter(|_| state.has_forgotten);
+        *since = forgotten.into_iter().chain(oldest).min();
     }
 
     /// Ships what there is, before a closing. Ends at the first failure: a store that is away takes
-    /// half a minute.
+    /// five seconds. The commits are durable on this machine, and the next opening ships them.
     pub(in crate::db) fn drain(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
+        self.log.hurry();
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
@@ -218,6 +231,7 @@ impl Shipper {
 
 impl State {
     fn advance(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        *shipper.counts.looked_at.lock() = Some(Instant::now());
         if let Some(after) = self.after.take() {
             if let Err(error) = self.writer.settle() {
                 self.after = Some(after);
@@ -230,29 +244,36 @@ impl State {
             feed.start_over(&mut self.waiting);
             // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
             let last = committer.at_boundary(|last| last);
+            self.has_forgotten = true;
             committer.wait_for(last, Durability::Durable)?;
             self.needs_checkpoint = true;
         }
         feed.take_into(&mut self.waiting);
         self.forget_shipped(feed);
+        shipper.note_waiting(self);
         if self.needs_checkpoint {
             return self.send_checkpoint(engine, feed, shipper);
+        }
+        if let Some(first) = self.first_tables.take() {
+            return self.send_tables(first, feed, shipper);
         }
         if feed.take_options() {
             self.needs_tables = true;
         }
-        if self.needs_tables {
-            self.needs_tables = false;
-            let last = self.writer.last().max(self.next - 1);
-            return self.append(
-                EntryBody::Tables(tables(engine)),
-                (0, last),
-                After::Tables,
-                feed,
-                shipper,
-            );
+        if std::mem::take(&mut self.needs_tables) {
+            return self.send_tables(tables(engine), feed, shipper);
         }
         self.send_segment(engine, feed, shipper)
+    }
+
+    fn send_tables(
+        &mut self,
+        tables: Vec<SharedTable>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        let last = self.writer.last().max(self.next - 1);
+        self.append(EntryBody::Tables(tables), (0, last), After::Tables, feed, shipper)
     }
 
     /// Releases the groups that the log has.
@@ -278,8 +299,7 @@ impl State {
         };
         // What is durable by now was handed over before it was.
         feed.take_into(&mut self.waiting);
-        let mut judged = segment::Judge { spilled: &mut self.spilled, since: self.began_after };
-        let cut = segment::cut(&self.waiting, (self.next, durable), &mut judged);
+        let cut = segment::cut(&self.waiting, (self.next, durable));
         if cut.needs_checkpoint {
             self.needs_checkpoint = true;
             return self.send_checkpoint(engine, feed, shipper);
@@ -316,12 +336,13 @@ impl State {
     fn send_checkpoint(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
         let number = self.writer.next();
         let into = (&mut self.pieces, &mut self.sent);
-        let manifest = checkpoint::send(engine, &shipper.log, number, into)?;
-        debug_assert!(manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
+        let sent = checkpoint::send(engine, &shipper.log, number, into)?;
+        let last = sent.manifest.lsn;
+        debug_assert!(last + 1 >= self.next, "a checkpoint has all that was shipped");
         shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-        shipper.counts.checkpoint_bytes.fetch_add(manifest.added, Ordering::Relaxed);
-        let (last, body) = (manifest.lsn, EntryBody::Checkpoint(manifest.encode()));
-        self.append(body, (0, last), After::Checkpoint(Box::new(manifest)), feed, shipper)
+        shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
+        let body = EntryBody::Checkpoint(sent.body());
+        self.append(body, (0, last), After::Checkpoint(Box::new(sent)), feed, shipper)
     }
 
     fn append(
@@ -349,13 +370,14 @@ impl State {
             After::Tables => self.next = self.next.max(last + 1),
             After::Segment { last } => {
                 self.next = self.next.max(last + 1);
-                self.needs_checkpoint = self.since_checkpoint >= CHECKPOINT_BYTES;
+                self.needs_checkpoint = self.since_checkpoint >= self.checkpoint_bytes;
             }
-            After::Checkpoint(manifest) => {
-                self.next = self.next.max(manifest.lsn + 1);
+            After::Checkpoint(sent) => {
+                self.next = self.next.max(sent.manifest.lsn + 1);
                 (self.needs_checkpoint, self.since_checkpoint) = (false, 0);
-                self.sent = SentData::of(&manifest);
-                self.kept.add(manifest.number, objects_of(&manifest), self.pieces.next);
+                self.has_forgotten = false;
+                self.sent = SentData::of(&sent);
+                self.kept.add(sent.manifest.number, sent.objects(), self.pieces.next);
             }
         }
         // Invariant 3.

@@ -17,8 +17,8 @@ pub struct ShareStats {
     pub lag_commits: u64,
     /// Bytes of commits that wait.
     pub lag_bytes: u64,
-    /// Milliseconds for which some wait; 0 if none does. With all well it is below 1000: more
-    /// means that the store is away or slower than commits come.
+    /// The age of the oldest commit that waits, in milliseconds; 0 if none does. With all well it is
+    /// below 1000: more means that the store is away or slower than commits come.
     pub lag_ms: u64,
     /// Segments that were sent.
     pub segments: u64,
@@ -43,7 +43,10 @@ pub(in crate::db) fn stats(engine: &Engine) -> Option<ShareStats> {
     let (shipper, feed) = (engine.shipper.get()?, engine.shared.committer.feed()?);
     let (counts, asked) = (&shipper.counts, shipper.log.counts());
     let shipped = feed.acknowledged();
-    let since = *counts.waiting_since.lock();
+    // What came since the shipper's last look is no older than that.
+    let since = counts.waiting_since.lock().or_else(|| {
+        counts.looked_at.lock().filter(|_| shipped < engine.shared.committer.visible())
+    });
     let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     Some(ShareStats {
         store: shipper.log.address(),

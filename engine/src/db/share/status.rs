@@ -23,6 +23,27 @@ pub struct SharedStatus {
     pub oldest: u64,
     /// Which process writes, or did last.
     pub writer: String,
+    /// Followers and standbys that are registered by [`Options::follower_name`].
+    pub followers: Vec<RegisteredFollower>,
+}
+
+/// A follower or standby that is registered at a shared store.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct RegisteredFollower {
+    /// Its name.
+    pub name: String,
+    /// The last entry of the log that it is known to have.
+    pub entry: u64,
+}
+
+/// Forgets a registered follower.
+pub(super) fn forget(url: &str, name: &str, options: &Options) -> Result<()> {
+    let options = options.clone().object_store(url).share(false);
+    options.check()?;
+    let (log, _) = open_log(url, &options, &files_of(&options), 0)?;
+    log.unregister(name)
 }
 
 /// That of a URL.
@@ -39,7 +60,10 @@ pub(super) fn of(url: &str, options: &Options) -> Result<SharedStatus> {
         Some(EntryBody::Claim(claim)) => claim.to_string(),
         _ => "an opening of which the claim is lost".to_string(),
     };
+    let followers = log.registered()?.into_iter();
+    let followers = followers.map(|(name, entry)| RegisteredFollower { name, entry }).collect();
     Ok(SharedStatus {
+        followers,
         store: log.address(),
         commit: end.last,
         entry: end.next - 1,

@@ -40,14 +40,14 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
     find_room(&files_of(&options), to, &options)?;
     let claimed = claim(url, &options)?;
     let checkpoint = claimed.end.checkpoint;
-    let Some(found) = restore::manifest(&claimed.log, checkpoint)? else {
+    let Some(found) = restore::checkpoint(&claimed.log, checkpoint)? else {
         return Err(claimed
             .log
             .damage("shared/log", format!("a checkpoint as entry {checkpoint}")));
     };
-    restore::restore(&claimed.log, &found.1, to, &options)?;
+    restore::restore(&claimed.log, &found.manifest, to, &options)?;
     let db = Database::open_with(to, &options, OpenHow::Existing)?;
-    let mut applier = Applier::restored(db, (found.0, &found.1))?;
+    let mut applier = Applier::restored(db, &found, &claimed.log)?;
     if apply_rest(&claimed, &mut applier)? == EntryApplied::Leaps {
         let expected = "the newest checkpoint in the last entry".to_string();
         return Err(claimed.log.damage("shared/log", expected));
@@ -59,15 +59,17 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// newest checkpoint, behind which there is none.
 pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<EntryApplied> {
     let Claimed { log, writer, .. } = claimed;
-    while applier.position.entry + 1 < writer.number() {
-        let number = applier.position.entry + 1;
+    loop {
+        let number = applier.next()?;
+        if number >= writer.number() {
+            return Ok(EntryApplied::Done);
+        }
         let entry = log.entry(number)?;
         let entry = entry.ok_or_else(|| log.damage("shared/log", format!("entry {number}")))?;
         if applier.apply(&entry, log)? == EntryApplied::Leaps {
             return Ok(EntryApplied::Leaps);
         }
     }
-    Ok(EntryApplied::Done)
 }
 
 /// Opens a database that has all of the log as the writer.

@@ -96,3 +96,26 @@ fn the_best_of_what_there_is_is_chosen() {
     let available = Lanes::available();
     assert_eq!((available[0], available.last()), (Lanes::Scalar, Some(&chosen())));
 }
+
+/// See [`OwnedHeads::rest_of`].
+#[test]
+#[cfg_attr(miri, ignore = "it takes times")]
+fn keys_that_begin_differently_cost_no_more_than_others() {
+    use std::hint::black_box;
+    let took = |first: u8| {
+        let keys: Vec<[u8; 2]> =
+            (0..200).map(|n| if first == 0 { [n, 1] } else { [7, n] }).collect();
+        let heads = OwnedHeads::of(keys.iter().map(|key| &key[..]));
+        let round = || {
+            let begin = std::time::Instant::now();
+            for n in 0..2000 {
+                let key = black_box(&keys[n % keys.len()]);
+                assert_eq!(heads.partition_point(key, |_| false), n % keys.len());
+            }
+            begin.elapsed()
+        };
+        (0..30).map(|_| round()).min().unwrap()
+    };
+    let (differently, alike) = (took(0), took(1));
+    assert!(differently < alike * 8, "{differently:?} against {alike:?}");
+}

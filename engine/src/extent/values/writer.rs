@@ -13,7 +13,7 @@ use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
 use crate::record::{EntryRef, Kind, ReadValue, Reference};
-use crate::tier::ExtentStore;
+use crate::tier::{ExtentStore, Reserved};
 
 /// How and where a job writes what it writes.
 pub(crate) trait Layout {
@@ -41,6 +41,16 @@ pub(crate) trait Layout {
 
     /// Whether values of a value extent are written again.
     fn collects(&self, id: u64) -> bool;
+
+    /// The place of a value extent, which is told of its bytes first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Layout::before_write`]; of an object, those of its store.
+    fn reserve_values(&self, _id: u64, len: u32) -> Result<Reserved> {
+        self.before_write(u64::from(len))?;
+        self.store().reserve(len)
+    }
 }
 
 /// Writes the values of extents that are built one after the other.
@@ -152,8 +162,7 @@ impl ValueWriter {
         let footer = Footer { values }.encode(id);
         out.extend_from_slice(&footer);
         let len = out.len() as u32;
-        how.before_write(u64::from(len))?;
-        let reserved = how.store().reserve(len)?;
+        let reserved = how.reserve_values(id, len)?;
         how.store().write(&reserved.location(), &out)?;
         let footer_checksum = Footer::checksum_of(&footer);
         let meta = ValueMeta { id, location: reserved.keep(), values, footer_checksum };

@@ -56,6 +56,12 @@ impl Files for Watched {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         self.0.list(directory)
     }
+    fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.0.directories(directory)
+    }
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.0.remove_directory(path)
+    }
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         self.0.create_directory(path)
     }

@@ -56,6 +56,8 @@ pub(super) struct Names {
     pending: Vec<Operation>,
     directories: BTreeSet<PathBuf>,
     new_directories: BTreeSet<PathBuf>,
+    /// Those of which the removal is not durable.
+    removed_directories: BTreeSet<PathBuf>,
 }
 
 impl Names {
@@ -82,9 +84,31 @@ impl Names {
         self.directories.contains(directory)
     }
 
+    /// The names of the directories in a directory.
+    pub(super) fn directories(&self, directory: &Path) -> Vec<String> {
+        let inside = self.directories.iter().filter(|path| path.parent() == Some(directory));
+        inside.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect()
+    }
+
+    /// Removes a directory that is empty.
+    pub(super) fn remove_directory(&mut self, directory: &Path) -> io::Result<()> {
+        let has_files = self.current.keys().any(|path| path.starts_with(directory));
+        if has_files || !self.directories(directory).is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        if !self.directories.remove(directory) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if !self.new_directories.remove(directory) {
+            self.removed_directories.insert(directory.to_path_buf());
+        }
+        Ok(())
+    }
+
     /// Creates a directory and its parents where missing. The root is always durable.
     pub(super) fn create_directory(&mut self, directory: &Path) {
         for path in directory.ancestors() {
+            self.removed_directories.remove(path);
             if self.directories.insert(path.to_path_buf()) && path.parent().is_some() {
                 self.new_directories.insert(path.to_path_buf());
             }
@@ -123,6 +147,13 @@ impl Names {
             !synced
         });
         self.new_directories.retain(|made| made.parent() != Some(directory));
+        self.removed_directories.retain(|gone| {
+            let is_synced = gone.parent() == Some(directory);
+            if is_synced {
+                durable.retain(|path, _| !path.starts_with(gone));
+            }
+            !is_synced
+        });
     }
 
     pub(super) fn after_crash(&self, fate: &mut Fate) -> Names {
@@ -141,7 +172,16 @@ impl Names {
             directories.retain(|path| !path.starts_with(gone));
             durable.retain(|path, _| !path.starts_with(gone));
         }
+        for gone in &self.removed_directories {
+            if fate.choose(2) == 0 {
+                directories.insert(gone.clone());
+            } else {
+                durable.retain(|path, _| !path.starts_with(gone));
+            }
+        }
         let (current, pending) = (durable.clone(), Vec::new());
-        Names { current, durable, pending, directories, new_directories: BTreeSet::new() }
+        let none = BTreeSet::new;
+        let (new_directories, removed_directories) = (none(), none());
+        Names { current, durable, pending, directories, new_directories, removed_directories }
     }
 }

@@ -16,6 +16,7 @@ mod latency;
 mod patience;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::Timer;
@@ -34,12 +35,16 @@ pub(crate) use patience::Patience;
 /// How often a wait looks whether the client was stopped.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
+/// A call makes no attempt again after so long while a database closes.
+const HURRIED: Duration = Duration::from_secs(5);
+
 /// The way to an object store.
 #[derive(Debug)]
 pub(crate) struct Client {
     store: Arc<dyn ObjectStore>,
     timer: Arc<dyn Timer>,
     patience: Patience,
+    is_hurried: AtomicBool,
     reads: Latency,
     counts: Counts,
 }
@@ -68,7 +73,7 @@ impl Client {
         patience: Patience,
     ) -> Client {
         let (reads, counts) = (Latency::default(), Counts::default());
-        Client { store, timer, patience, reads, counts }
+        Client { store, timer, patience, is_hurried: AtomicBool::new(false), reads, counts }
     }
 
     /// Where the store is, for messages.
@@ -79,6 +84,11 @@ impl Client {
     /// What was asked for so far.
     pub(crate) fn counts(&self) -> RequestCounts {
         self.counts.take()
+    }
+
+    /// From now on a call makes no attempt again after five seconds. One that is under way may end.
+    pub(crate) fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
     }
 
     /// Ends pauses, and makes no attempt again: the database is closing.
@@ -181,6 +191,8 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            let hurried = self.is_hurried.load(Ordering::Relaxed).then_some(began + HURRIED);
+            let deadline = hurried.map_or(deadline, |hurried| deadline.min(hurried));
             pause = self.prepare_retry(deadline, pause, failure)?;
         }
     }

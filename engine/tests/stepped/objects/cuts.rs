@@ -23,7 +23,8 @@ fn options(machine: &Machine, server: &ObjectServer, bug: Option<Failpoint>) -> 
 /// A database with a cold table, opened again under the limit.
 fn made(machine: &Machine, server: &ObjectServer, bug: Option<Failpoint>) -> (Database, Table) {
     let db = of_machine(machine, bug).object_store(server.url()).create(PATH).unwrap();
-    db.create_table("t", COLD).unwrap();
+    // Some values lie apart.
+    db.create_table("t", COLD.large_values(550)).unwrap();
     db.close().unwrap();
     let db = options(machine, server, bug).open(PATH).unwrap();
     let table = db.table("t").unwrap();

@@ -17,7 +17,7 @@ use terrace::{Database, Durability, Follower, ObjectServer, Standby, StoreFault}
 type History = BTreeMap<u64, Content>;
 
 /// The number of the last visible commit.
-fn visible(db: &Database) -> u64 {
+pub(super) fn visible(db: &Database) -> u64 {
     let stats = db.stats().share.unwrap();
     stats.shipped + stats.lag_commits
 }
@@ -31,7 +31,7 @@ fn stand_by(server: &ObjectServer, bug: Option<Failpoint>) -> terrace::Result<St
 }
 
 /// Asks again while a request fails.
-fn again<T>(mut f: impl FnMut() -> terrace::Result<T>) -> Result<T, String> {
+pub(super) fn again<T>(mut f: impl FnMut() -> terrace::Result<T>) -> Result<T, String> {
     let mut failed = String::new();
     for _ in 0..4 {
         match f() {
@@ -53,7 +53,7 @@ fn check(db: &Database, commit: u64, history: &History, node: &str) -> Result<()
 }
 
 /// Steps a node until there is no more.
-fn catch_up(step: impl Fn() -> terrace::Result<bool>) -> Result<(), String> {
+pub(super) fn catch_up(step: impl Fn() -> terrace::Result<bool>) -> Result<(), String> {
     for _ in 0..1000 {
         if !again(&step)? {
             return Ok(());
@@ -180,7 +180,7 @@ fn course_on(
     Ok(())
 }
 
-const FAULTS: [StoreFault; 9] = [
+pub(super) const FAULTS: [StoreFault; 9] = [
     StoreFault::LoseRequest,
     StoreFault::LoseAnswer,
     StoreFault::Delay(1),

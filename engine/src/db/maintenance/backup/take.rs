@@ -52,6 +52,9 @@ pub(in crate::db) trait Destination {
     /// Where what is above the levels is written first.
     fn store(&self) -> &Arc<ExtentStore>;
 
+    /// The LSN is taken, and all up to it is durable.
+    fn begins(&mut self, _lsn: Lsn) {}
+
     /// Its own copy of an extent of a level, made now if it has none.
     ///
     /// # Errors
@@ -132,7 +135,7 @@ pub(in crate::db) fn gather(engine: &Engine, into: &mut dyn Destination) -> Resu
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
     let created = engine.shared.clock.now() / MICROS_A_SECOND;
-    let (halves, lsn, blob) = dump(engine, into.store())?;
+    let (halves, lsn, blob) = dump(engine, into)?;
     let mut ops = dates(engine, lsn);
     for half in &halves {
         engine.shared.check_open()?;
@@ -154,7 +157,10 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 }
 
 /// Steps 1 and 2. Zones are not given back meanwhile.
-fn dump(engine: &Engine, store: &Arc<ExtentStore>) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+fn dump(
+    engine: &Engine,
+    destination: &mut dyn Destination,
+) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
     // In this order: a close waits for the calls that found the database open.
     let _guard = pin();
     engine.shared.check_open()?;
@@ -164,8 +170,9 @@ fn dump(engine: &Engine, store: &Arc<ExtentStore>) -> Result<(Vec<Half>, Lsn, Op
         let floor = engine.ctx.sync_floor()?;
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
+    destination.begins(lsn);
     let blob = engine.shared.committer.blobs().last(lsn);
-    let into = (&*engine.set, store);
+    let into = (&*engine.set, destination.store());
     let half = |Seen { table, name, view }| {
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
         Ok(Half { table, name, version: Arc::clone(&view.version), dumped })

@@ -60,6 +60,20 @@ fn passing_failures_are_tried_again_until_the_deadline_and_others_are_not() {
     }
 }
 
+/// A database that closes waits no longer than five seconds for a store that is away.
+#[test]
+fn a_hurried_client_gives_up_after_five_seconds() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    server.always(Some(Effect::Fail(FailureKind::Throttled)));
+    client.hurry();
+    client.put("a/1", b"bytes", &PutWhen::Absent).unwrap_err();
+    let passed = client.timer.now();
+    assert!(passed > HURRIED / 2 && passed <= HURRIED, "{passed:?}");
+    server.always(None);
+    client.put("a/1", b"bytes", &PutWhen::Absent).unwrap();
+}
+
 #[test]
 fn a_stopped_client_gives_up_at_the_first_failure() {
     let server = MemoryServer::new();

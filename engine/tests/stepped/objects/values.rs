@@ -1,0 +1,73 @@
+//! Values that lie apart, in objects.
+
+use super::{COLD, extents, fill, key, objects, options, read_all, run_until_idle, stats};
+use terrace::{ObjectServer, Tier};
+
+/// Values from here on lie apart.
+const LARGE: u32 = 550;
+
+#[test]
+fn values_that_lie_apart_follow_their_keys_both_ways() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();
+    let mut rows = fill(&table, 0..1500, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let there = stats(&db);
+    assert!(there.value_bytes > 100_000, "{there:?}");
+    assert_eq!(there.misplaced_bytes, 0);
+    assert!(there.object_bytes >= there.value_bytes, "{there:?}");
+    assert!(extents(&server).len() as u64 > there.value_extents, "keys and values are objects");
+    let local = db.stats().disk.extent_bytes;
+    assert!(local < 100_000, "{local} bytes are left here");
+    assert_eq!(read_all(&table), rows);
+    // Dead values go, and what has them.
+    rows.extend(fill(&table, 0..900, 1));
+    table.delete_range(key(1200)..key(1300)).unwrap();
+    rows.retain(|k, _| !(key(1200)..key(1300)).contains(k));
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    assert_eq!(read_all(&table), rows);
+    db.close().unwrap();
+    drop(table);
+
+    let db = options(&server).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    assert_eq!(objects(&db).gets, 0, "an opening reads nothing");
+    assert_eq!(read_all(&table), rows);
+    assert_eq!(db.verify().unwrap().damages, []);
+    let report = db.collect_objects().unwrap();
+    assert!(report.left.is_empty() && report.lost.is_empty(), "{report:?}");
+    db.set_cold_tier("t", Tier::Ssd).unwrap();
+    assert!(stats(&db).misplaced_bytes > 0);
+    run_until_idle(&db);
+    let back = stats(&db);
+    assert_eq!((back.object_bytes, back.misplaced_bytes), (0, 0));
+    assert_eq!(extents(&server), Vec::<String>::new());
+    assert_eq!(read_all(&table), rows);
+    db.close().unwrap();
+    // It needs no store any more.
+    let db = crate::common::tiny().stepped().open(dir.path()).unwrap();
+    assert_eq!(read_all(&db.table("t").unwrap()), rows);
+}
+
+#[test]
+fn lost_values_are_named() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();
+    fill(&table, 0..600, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    assert_eq!(db.verify().unwrap().damages, []);
+    let all = extents(&server);
+    assert!(all.len() as u64 > stats(&db).value_extents, "{all:?}");
+    all.iter().for_each(|name| server.lose(name));
+    // What lies in an end that is kept here is not read from there.
+    let told = format!("{:?}", db.verify().unwrap().damages);
+    let is_named = |name: &&String| told.contains(name.rsplit('/').next().unwrap());
+    assert!(all.iter().filter(is_named).count() as u64 >= stats(&db).value_extents, "{told}");
+    assert_eq!(db.check_object_store().unwrap().lost.len(), all.len());
+    db.close().unwrap();
+}

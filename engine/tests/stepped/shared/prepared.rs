@@ -1,0 +1,349 @@
+//! Prepared transactions of a shared database: a takeover and a standby have them with their
+//! locks, and each gets its verdict once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::nodes::{again, catch_up};
+use super::{
+    Content, content, key, make_tables, of_machine, prepare, settle, taken_over, value, work,
+    writer, writer_options,
+};
+use crate::common::cuts::PATH;
+use crate::common::{alone, rounds};
+use terrace::testing::{Failpoint, Machine, Survive};
+use terrace::{
+    Database, Durability, ErrorKind, Existing, LockWait, ObjectServer, StoreFault, TxnOptions,
+};
+
+fn names(db: &Database) -> Vec<String> {
+    db.list_prepared().into_iter().map(|p| String::from_utf8(p.id).unwrap()).collect()
+}
+
+/// Has the next step send a checkpoint.
+fn load(db: &Database) {
+    let mut load = db.existing_table("loaded").unwrap().bulk_load_with(Existing::Replace).unwrap();
+    load.put(key(1), "row").unwrap();
+    load.finish().unwrap();
+}
+
+/// Whether a row of the prepared ones is locked.
+fn is_locked(db: &Database, row: &str) -> bool {
+    let table = db.existing_table("prepared").unwrap();
+    let txn = db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait)).unwrap();
+    txn.get_for_update(&table, row).is_err_and(|error| error.kind() == ErrorKind::Timeout)
+}
+
+/// What `prepare` of the number `n` has locked, and what not.
+fn check_locks(db: &Database, n: u64, held: bool) {
+    for m in [0, 10, 38, 65, 78, 91, 95, 98] {
+        assert_eq!(is_locked(db, &format!("{n:08} {m:02}")), held, "{n} {m}");
+    }
+    for m in [81, 90, 92, 99] {
+        assert!(!is_locked(db, &format!("{n:08} {m:02}")), "{n} {m}");
+    }
+}
+
+/// The rows of the table with what prepares commit.
+fn rows(db: &Database) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    content(db).unwrap().remove("prepared").unwrap()
+}
+
+/// Shipped by a segment, by a checkpoint, or by both; with the writer opened again or not.
+#[test]
+fn what_is_prepared_outlives_the_machine() {
+    let _turn = alone();
+    for case in 0..8 {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let mut db = writer(&machine, &server);
+        make_tables(&db, &|| ());
+        settle(|| db.step());
+        let table = db.existing_table("prepared").unwrap();
+        table.put("00000002 62", "before").unwrap();
+        table.put("00000002 63", "before").unwrap();
+        for n in 1..5 {
+            prepare(&db, &format!("name {n}"), n, Durability::Durable).unwrap();
+        }
+        db.commit_prepared("name 3").unwrap();
+        if case & 1 != 0 {
+            load(&db);
+        }
+        settle(|| db.step());
+        drop(table);
+        if case & 2 != 0 {
+            let counts = names(&db);
+            db.close().unwrap();
+            db = writer(&machine, &server);
+            assert_eq!(names(&db), counts);
+        }
+        if case & 4 != 0 {
+            load(&db);
+            settle(|| db.step());
+        }
+        db.existing_table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+        let expected = content(&db).unwrap();
+        let (second, expected_rows) = (taken_over(&server), rows(&db));
+        assert_eq!(content(&second).unwrap(), expected, "{case}");
+        assert_eq!(names(&second), ["name 1", "name 2", "name 4"], "{case}");
+        for n in [1, 2, 4] {
+            check_locks(&second, n, true);
+        }
+        check_locks(&second, 3, false);
+        second.commit_prepared("name 1").unwrap();
+        second.commit_prepared("name 2").unwrap();
+        second.roll_back_prepared("name 4").unwrap();
+        assert_eq!(second.locks_held(), (0, 0));
+        let after = rows(&second);
+        assert_eq!(after.get(&b"00000002 63"[..]), None, "the range that was deleted");
+        assert_eq!(after[&b"00000002 62"[..]], value(2, 31));
+        assert_eq!(after.len(), expected_rows.len() + 39 + 39 - 2, "{case}");
+        second.existing_table("t").unwrap().put_with("last", "two", Durability::Remote).unwrap();
+        let third = taken_over(&server);
+        assert_eq!(content(&third).unwrap(), content(&second).unwrap(), "{case}");
+        assert!(names(&third).is_empty());
+        // The names are free again.
+        prepare(&third, "name 1", 1, Durability::Remote).unwrap();
+        assert_eq!(names(&taken_over(&server)), ["name 1"]);
+    }
+}
+
+/// A prepare that was acknowledged as remote is there after a takeover; one that was not is told
+/// so, and is prepared on its machine.
+#[test]
+fn a_prepare_waits_for_the_store_if_asked_to() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let puts = server.asked("").puts;
+    prepare(&db, "one", 2, Durability::Remote).unwrap();
+    assert_eq!(server.asked("").puts - puts, 1);
+    prepare(&db, "two", 4, Durability::Durable).unwrap();
+    assert_eq!(server.asked("").puts - puts, 1, "nothing waits");
+    let copy = server.copy();
+    assert_eq!(names(&taken_over(&copy)), ["one"]);
+    server.always(Some(StoreFault::Throttle));
+    let error = prepare(&db, "three", 6, Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert_eq!(names(&db), ["one", "three", "two"]);
+    server.always(None);
+    settle(|| db.step());
+    let second = taken_over(&server);
+    assert_eq!(names(&second), ["one", "three", "two"]);
+    // The verdict too: the writer that was taken over gets none acknowledged.
+    let error = db.enqueue_prepared("one", None, Durability::Remote).unwrap().wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    second.enqueue_prepared("one", None, Durability::Remote).unwrap().wait().unwrap();
+    let third = taken_over(&server);
+    assert_eq!(names(&third), ["three", "two"]);
+    assert_eq!(rows(&third).len(), 39);
+    let alone = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
+    make_tables(&alone, &|| ());
+    let error = prepare(&alone, "one", 2, Durability::Remote).unwrap_err();
+    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert!(names(&alone).is_empty(), "nothing was done");
+}
+
+/// Followers and standbys list what is prepared, lock nothing for it, and go on with it after a
+/// power cut and under another writer. A standby that is promoted has it.
+#[test]
+fn a_standby_has_what_is_prepared() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let standby =
+        |machine: &Machine| of_machine(machine, None).standby(server.url(), "/standby").unwrap();
+    let nodes = standby(&machine);
+    for n in [2, 3, 4] {
+        prepare(&db, &format!("name {n}"), n, Durability::Remote).unwrap();
+        catch_up(|| nodes.step()).unwrap();
+    }
+    let shown = nodes.database().unwrap();
+    assert_eq!(content(&shown).unwrap(), content(&db).unwrap());
+    let error = shown.commit_prepared("name 2").unwrap_err();
+    assert!(error.to_string().contains("follows"), "{error}");
+    assert!(!is_locked(&shown, "00000002 00"));
+    drop((shown, nodes));
+    // Another writer, with other numbers of tables.
+    let machine = machine.crash(Survive::Nothing);
+    let second = taken_over(&server);
+    second.rename_table("prepared", "renamed").unwrap();
+    second.rename_table("renamed", "prepared").unwrap();
+    second.commit_prepared("name 3").unwrap();
+    settle(|| second.step());
+    let standby = standby(&machine);
+    catch_up(|| standby.step()).unwrap();
+    assert_eq!(names(&standby.database().unwrap()), ["name 2", "name 4"]);
+    let third = standby.promote().unwrap();
+    assert_eq!(content(&third).unwrap(), content(&second).unwrap());
+    check_locks(&third, 2, true);
+    check_locks(&third, 4, true);
+    check_locks(&third, 3, false);
+    third.commit_prepared("name 2").unwrap();
+    third.roll_back_prepared("name 4").unwrap();
+    assert_eq!(rows(&third).len(), 78);
+}
+
+/// The power of a standby is cut before each step of its promotion: it is promoted again, or goes
+/// on behind the writer that came first.
+#[test]
+fn a_promotion_that_is_cut_prepares_nothing_twice() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let standby = |machine: &Machine, server: &ObjectServer| {
+        let standby = of_machine(machine, None).standby(server.url(), "/standby").unwrap();
+        catch_up(|| standby.step()).unwrap();
+        standby
+    };
+    let machine = Machine::with_files();
+    drop(standby(&machine, &server));
+    for n in [2, 4] {
+        prepare(&db, &format!("name {n}"), n, Durability::Remote).unwrap();
+    }
+    let expected = content(&db).unwrap();
+    let (step, mut cuts) = (rounds(3, 1), 0);
+    for n in (1..).step_by(step as usize) {
+        let (own, store) = (machine.crash(Survive::Everything), server.copy());
+        let begun = standby(&own, &store);
+        own.cut_before(n, [Survive::Nothing, Survive::Everything][n as usize % 2]);
+        let promoted = begun.promote().unwrap();
+        assert_eq!(content(&promoted).unwrap(), expected, "cut {n}");
+        let Some(own) = own.found() else { break };
+        cuts += 1;
+        let store = server.copy();
+        let second = taken_over(&store);
+        second.commit_prepared("name 2").unwrap();
+        second.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+        let standby = standby(&own, &store);
+        let expected = content(&second).unwrap();
+        assert_eq!(content(&standby.database().unwrap()).unwrap(), expected, "cut {n}");
+        let third = standby.promote().unwrap();
+        assert_eq!(content(&third).unwrap(), expected, "cut {n}");
+        third.roll_back_prepared("name 4").unwrap();
+        assert_eq!(third.locks_held(), (0, 0), "cut {n}");
+    }
+    assert!(cuts > 3, "{cuts}");
+}
+
+/// A course of prepares and verdicts by a writer whose power is cut, whose machine is lost, at each
+/// request: takeovers, the writer itself, and a standby that was cut too, agree. What is wrong.
+fn cut_course(bug: Option<Failpoint>) -> Result<(), String> {
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer_options(&machine, &server, bug).open(PATH).unwrap();
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let states: Arc<Mutex<Vec<Content>>> = Arc::default();
+    let note = || states.lock().push(content(&db).unwrap());
+    note();
+    let beside = Machine::with_files();
+    let images = Arc::new(Mutex::new(Vec::new()));
+    let (into, of, known) = (Arc::clone(&images), server.clone(), Arc::clone(&states));
+    let other = beside.clone();
+    server.watch(Some(Box::new(move |_, _| {
+        let known = known.lock().len();
+        let mut images = into.lock();
+        let survive = [Survive::Nothing, Survive::Everything][images.len() % 2];
+        let cut = (machine.crash(Survive::Nothing), other.crash(survive));
+        images.push((cut, of.copy(), known));
+    })));
+    let standby = of_machine(&beside, bug).standby(server.url(), "/standby").unwrap();
+    for round in 0..rounds(3, 12) {
+        for n in [2, 3] {
+            prepare(&db, &format!("{n}"), round << 4 | n, Durability::Durable).unwrap();
+            note();
+            again(|| db.step()).unwrap();
+            again(|| standby.step()).unwrap();
+        }
+        if round % 2 == 1 {
+            load(&db);
+            note();
+        }
+        settle(|| db.step());
+        db.commit_prepared("2").unwrap();
+        note();
+        again(|| standby.step()).unwrap();
+        catch_up(|| standby.step()).unwrap();
+        settle(|| db.step());
+        db.roll_back_prepared("3").unwrap();
+        note();
+        settle(|| db.step());
+        again(|| standby.step()).unwrap();
+    }
+    server.watch(None);
+    let states = std::mem::take(&mut *states.lock());
+    let images = std::mem::take(&mut *images.lock());
+    for (n, ((machine, beside), server, known)) in images.into_iter().enumerate() {
+        // The commit under way may be there.
+        let is_known = |found: &Content| states[..(known + 1).min(states.len())].contains(found);
+        let check = |db: &Database, what: &str| match content(db).unwrap() {
+            found if is_known(&found) => Ok(found),
+            found => Err(format!("{what} at {n}: {:?}", found["(prepared)"].keys())),
+        };
+        if n % 3 == 0 {
+            let db = writer_options(&machine, &server, bug).open(PATH).unwrap();
+            check(&db, "the writer")?;
+            settle(|| db.step());
+        }
+        let standby = of_machine(&beside, bug).standby(server.url(), "/standby");
+        let Ok(standby) = standby else { continue };
+        catch_up(|| standby.step())?;
+        let shown = check(&standby.database().unwrap(), "the standby")?;
+        let second = taken_over(&server);
+        let found = check(&second, "the takeover")?;
+        if found != shown {
+            return Err(format!("at {n} a takeover has other rows than a standby"));
+        }
+        for id in names(&second) {
+            second.commit_prepared(&id).unwrap();
+        }
+        settle(|| second.step());
+        let third = standby.promote().unwrap();
+        if content(&third).unwrap() != content(&second).unwrap() {
+            return Err(format!("at {n} the promoted one has other rows"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_prepared_agrees_at_each_cut() {
+    let _turn = alone();
+    assert_eq!(cut_course(None), Ok(()));
+}
+
+#[test]
+fn planted_bugs_of_prepares_are_found() {
+    let _turn = alone();
+    for bug in [Failpoint::ForgetPrepares, Failpoint::KeepResolvedRows] {
+        // An assertion may find it too.
+        let found = std::panic::catch_unwind(|| cut_course(Some(bug)));
+        assert!(!matches!(found, Ok(Ok(()))), "{bug:?} was not found");
+    }
+}
+
+/// All of a database's work goes on beside what is prepared.
+#[test]
+fn prepares_stay_open_beside_all_other_work() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let mut db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    prepare(&db, "all along", 3, Durability::Durable).unwrap();
+    for round in 1..6 {
+        work(&db, round);
+        db.existing_table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+        let second = taken_over(&server);
+        assert_eq!(content(&second).unwrap(), content(&db).unwrap());
+        db = second;
+    }
+    db.commit_prepared("all along").unwrap();
+    assert_eq!(rows(&db).iter().filter(|(row, _)| row.starts_with(b"00000003")).count(), 39);
+}

@@ -1,0 +1,256 @@
+//! Followers that are away, idle, or start anew: what is kept for them, what they ask for, and what
+//! becomes of directories that they leave behind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::nodes::catch_up;
+use super::{content, key, make_tables, of_machine, settle, taken_over, value, writer_options};
+use crate::common::cuts::PATH;
+use crate::common::{alone, tiny};
+use terrace::testing::{Machine, Survive};
+use terrace::{Database, Durability, Existing, Follower, ObjectServer, Options};
+
+const PLACE: &str = "/follower";
+
+fn follow(machine: &Machine, server: &ObjectServer) -> Follower {
+    of_machine(machine, None).follow(server.url(), PLACE).unwrap()
+}
+
+fn shared(server: &ObjectServer) -> Options {
+    writer_options(&Machine::with_files(), server, None)
+}
+
+fn begun(options: Options) -> Database {
+    let db = options.open(PATH).unwrap();
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    db
+}
+
+/// Has the writer send checkpoints, each with commits in segments before it.
+fn checkpoints(db: &Database, count: u64) {
+    for n in 0..count {
+        db.existing_table("t").unwrap().put_with(key(n), "row", Durability::Remote).unwrap();
+        let table = db.existing_table("loaded").unwrap();
+        let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+        load.put(key(1), value(n, 1)).unwrap();
+        load.finish().unwrap();
+        settle(|| db.step());
+    }
+}
+
+/// Has the writer send checkpoints that no reader has to start from.
+fn quiet_checkpoints(db: &Database, count: u64) {
+    let (table, before) = (db.existing_table("t").unwrap(), db.stats().share.unwrap().checkpoints);
+    for n in 0.. {
+        if db.stats().share.unwrap().checkpoints >= before + count {
+            return;
+        }
+        table.put_with(key(n % 90), vec![n as u8; 20_000], Durability::Relaxed).unwrap();
+        settle(|| db.step());
+    }
+}
+
+/// It says so, starts from the newest checkpoint, and goes on.
+#[test]
+fn a_follower_that_was_away_for_too_long_says_so() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = begun(shared(&server));
+    let follower = follow(&machine, &server);
+    assert_eq!((follower.status().restarts, follower.status().missed), (1, 0));
+    checkpoints(&db, 4);
+    let old = follower.database().unwrap();
+    let before = content(&old).unwrap();
+    catch_up(|| follower.step()).unwrap();
+    let status = follower.status();
+    assert_eq!((status.restarts, status.missed), (2, 1), "{status:?}");
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+    assert_eq!(content(&old).unwrap(), before, "a handle keeps what it shows");
+}
+
+/// With a time of retention, or with a name, it goes on where it was. A name holds back up to
+/// sixteen checkpoints.
+#[test]
+fn a_follower_that_was_away_goes_on_where_enough_was_kept() {
+    let _turn = alone();
+    for case in ["retention", "name", "opened again"] {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let writer = Machine::with_files();
+        let options = || {
+            let options = writer_options(&writer, &server, None);
+            if case == "name" {
+                options
+            } else {
+                options.share_retention(Duration::from_secs(3600))
+            }
+        };
+        let mut db = begun(options());
+        let named = |machine: &Machine| {
+            let options = of_machine(machine, None);
+            let options = if case == "name" { options.follower_name("reports") } else { options };
+            options.follow(server.url(), PLACE).unwrap()
+        };
+        let follower = named(&machine);
+        catch_up(|| follower.step()).unwrap();
+        follower.close().unwrap();
+        let oldest = |db: &Database| {
+            drop(db.step());
+            of_machine(&Machine::with_files(), None).shared_status(server.url()).unwrap().oldest
+        };
+        let first = oldest(&db);
+        checkpoints(&db, 2);
+        if case == "opened again" {
+            db.close().unwrap();
+            db = options().open(PATH).unwrap();
+        }
+        checkpoints(&db, 2);
+        assert!(oldest(&db) <= first + 2, "{case}: {first} {}", oldest(&db));
+        let follower = named(&machine);
+        catch_up(|| follower.step()).unwrap();
+        assert_eq!(follower.status().missed, 0, "{case}");
+        assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+        if case != "name" {
+            continue;
+        }
+        drop(follower);
+        checkpoints(&db, 20);
+        let status = of_machine(&Machine::with_files(), None).shared_status(server.url()).unwrap();
+        assert!(status.oldest > first + 4, "it is bounded: {status:?}");
+        assert_eq!(status.followers[0].name, "reports");
+        of_machine(&machine, None).forget_follower(server.url(), "reports").unwrap();
+        checkpoints(&db, 1);
+        let now = of_machine(&Machine::with_files(), None).shared_status(server.url()).unwrap();
+        assert!(now.oldest > status.oldest + 20, "nothing is kept for it: {now:?}");
+    }
+}
+
+/// Commits alone, without bulk loads: the follower applies what was kept, and starts from no
+/// checkpoint.
+#[test]
+fn a_follower_that_was_away_applies_what_was_kept() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = begun(shared(&server).share_retention(Duration::from_secs(3600)));
+    let reader = follow(&machine, &server);
+    catch_up(|| reader.step()).unwrap();
+    reader.close().unwrap();
+    quiet_checkpoints(&db, 4);
+    let reader = follow(&machine, &server);
+    catch_up(|| reader.step()).unwrap();
+    assert_eq!((reader.status().restarts, reader.status().missed), (0, 0));
+    assert_eq!(content(&reader.database().unwrap()).unwrap(), content(&db).unwrap());
+}
+
+/// A write of the follower's own database fails in the midst of an entry. What it noted of that
+/// entry in memory counted as applied: the next step left out groups that were not committed.
+#[test]
+fn a_follower_of_which_a_write_fails_leaves_nothing_out() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let machine = Machine::with_files();
+    let reader = follow(&machine, &server);
+    catch_up(|| reader.step()).unwrap();
+    let mut refused = 0;
+    for round in 0..6 {
+        let table = db.existing_table("t").unwrap();
+        for n in 0..40 {
+            table.put_with(key(n), vec![round; 20_000], Durability::Relaxed).unwrap();
+            drop(db.step());
+        }
+        settle(|| db.step());
+        let used: u64 = machine.list(&reader.status().directory).iter().map(|(_, len)| len).sum();
+        machine.set_capacity(Some(used + u64::from(round) * (200 << 10)));
+        for _ in 0..4 {
+            refused += u64::from(reader.step().is_err());
+        }
+        machine.set_capacity(None);
+        catch_up(|| reader.step()).unwrap();
+        assert_eq!(content(&reader.database().unwrap()).unwrap(), content(&db).unwrap());
+    }
+    assert!(refused > 0, "no write failed");
+}
+
+/// Of an idle follower, by the clock: at most two requests a second.
+#[test]
+fn an_idle_follower_makes_at_most_two_requests_a_second() {
+    let _turn = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    let db = tiny().object_store(&url).share(true).open(dir.path().join("writer")).unwrap();
+    db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+    let follower = tiny().follow(&url, dir.path().join("follower")).unwrap();
+    // Until its pauses are as long as they become.
+    std::thread::sleep(Duration::from_millis(1500));
+    let (before, began) = (follower.status().gets, std::time::Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let made = follower.status().gets - before;
+    let seconds = began.elapsed().as_secs_f64();
+    assert!(made > 2, "it looks for news: {made}");
+    assert!(made as f64 <= 2.0 * seconds + 1.0, "{made} requests in {seconds} s");
+}
+
+/// Subdirectories of databases that were replaced, and of restores that did not end, go.
+#[test]
+fn subdirectories_that_nothing_uses_are_removed() {
+    let _turn = alone();
+    let (server, mut machine) = (ObjectServer::new(), Machine::with_files());
+    let db = begun(shared(&server));
+    let places = |machine: &Machine| -> Vec<u64> {
+        let has = |n: &u64| !machine.list(Path::new(&format!("{PLACE}/{n:08}"))).is_empty();
+        (1..40).filter(has).collect()
+    };
+    let follower = follow(&machine, &server);
+    let held = follower.database().unwrap();
+    for _ in 0..3 {
+        checkpoints(&db, 3);
+        catch_up(|| follower.step()).unwrap();
+    }
+    assert_eq!(places(&machine).len(), 2, "one has a handle: {:?}", places(&machine));
+    let shown = content(&held).unwrap();
+    drop(held);
+    drop(shown);
+    checkpoints(&db, 3);
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(places(&machine).len(), 1);
+    drop(follower);
+    // Restores that do not end, and removals that are cut.
+    for n in 0..12 {
+        checkpoints(&db, 3);
+        let follower = follow(&machine, &server);
+        machine.cut_before(1 + n * 3, [Survive::Nothing, Survive::Everything][n as usize % 2]);
+        drop(follower.step());
+        drop(follower.step());
+        let found = machine.found();
+        drop(follower);
+        machine = found.unwrap_or(machine);
+    }
+    let follower = follow(&machine, &server);
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+    assert_eq!(places(&machine).len(), 1, "{:?}", places(&machine));
+}
+
+/// A database that was promoted stays when its directory is used for a standby again.
+#[test]
+fn a_promoted_database_is_not_removed() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = begun(shared(&server));
+    let standby = || of_machine(&machine, None).standby(server.url(), PLACE).unwrap();
+    let first = standby();
+    let directory = first.status().directory;
+    let promoted = first.promote().unwrap();
+    promoted.existing_table("t").unwrap().put("own", "row").unwrap();
+    settle(|| promoted.step());
+    drop((db, promoted));
+    let other = taken_over(&server);
+    settle(|| other.step());
+    let second = standby();
+    catch_up(|| second.step()).unwrap();
+    assert_ne!(second.status().directory, directory);
+    let files = machine.list(&directory);
+    assert!(files.iter().any(|(name, _)| name == "shared"), "{files:?}");
+}

@@ -1,0 +1,396 @@
+//! Random histories over a writer, two followers, a standby and takeovers on one store. Requests
+//! fail, writers are paused and wake up, and the power of each machine is cut, in the midst of its
+//! work too. After each step each node shows a state of the writers' order, nothing that was remote
+//! is lost, and nothing void is read. `TERRACE_LONG=1` tries more seeds; `TERRACE_IMAGES` goes on
+//! until so many states of nodes were looked at.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::nodes::{FAULTS, again, catch_up, visible};
+use super::{Content, WORK, content, make_tables, of_machine, writer_options};
+use crate::common::cuts::PATH;
+use crate::common::{Chance, alone, rounds};
+use terrace::testing::{Failpoint, Machine, Survive};
+use terrace::{Database, Durability, Follower, ObjectServer, Standby};
+
+type History = BTreeMap<u64, Content>;
+
+/// What reads the log.
+enum Reader {
+    Follower(Follower),
+    Standby(Standby),
+}
+
+impl Reader {
+    fn step(&self) -> terrace::Result<bool> {
+        match self {
+            Reader::Follower(node) => node.step(),
+            Reader::Standby(node) => node.step(),
+        }
+    }
+
+    /// What it shows, and at which commit.
+    fn shown(&self) -> Result<(Content, u64), String> {
+        let (db, status) = match self {
+            Reader::Follower(node) => (node.database(), node.status()),
+            Reader::Standby(node) => (node.database(), node.status()),
+        };
+        let db = db.map_err(|error| error.to_string())?;
+        Ok((content(&db).map_err(|error| error.to_string())?, status.commit))
+    }
+}
+
+/// A reader's machine.
+struct ReaderPlace {
+    machine: Machine,
+    reader: Reader,
+    stands_by: bool,
+    /// It only grows, but for power cuts.
+    watermark: u64,
+    /// After a cut it may have one table event more than its commit says, until it has the next.
+    cut_at: Option<u64>,
+}
+
+/// All machines.
+struct World {
+    server: ObjectServer,
+    bug: Option<Failpoint>,
+    machine: Machine,
+    db: Database,
+    paused: Vec<Database>,
+    readers: Vec<ReaderPlace>,
+    history: Arc<Mutex<History>>,
+    /// The last commit that was acknowledged as remote.
+    remote: Arc<Mutex<u64>>,
+    round: u64,
+    images: u64,
+    chance: Chance,
+}
+
+fn any_survive(chance: &mut Chance) -> Survive {
+    [Survive::Nothing, Survive::Everything][chance.below(2) as usize]
+}
+
+fn read(server: &ObjectServer, machine: &Machine, stands_by: bool) -> Result<Reader, String> {
+    let url = server.url();
+    again(|| {
+        let options = of_machine(machine, None);
+        match stands_by {
+            true => options.standby(url, "/reader").map(Reader::Standby),
+            false => options.follow(url, "/reader").map(Reader::Follower),
+        }
+    })
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<Failpoint>) -> Result<World, String> {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let db = again(|| writer_options(&machine, &server, bug).open(PATH))?;
+        let history: Arc<Mutex<History>> = Arc::default();
+        let note = || drop(history.lock().insert(visible(&db), content(&db).unwrap()));
+        note();
+        make_tables(&db, &note);
+        catch_up(|| db.step())?;
+        let mut readers = Vec::new();
+        for stands_by in [false, false, true] {
+            let machine = Machine::with_files();
+            let reader = read(&server, &machine, stands_by)?;
+            readers.push(ReaderPlace { machine, reader, stands_by, watermark: 0, cut_at: None });
+        }
+        Ok(World {
+            server,
+            bug,
+            machine,
+            db,
+            paused: Vec::new(),
+            readers,
+            history,
+            remote: Arc::default(),
+            round: 0,
+            images: 0,
+            chance: Chance::new(seed),
+        })
+    }
+
+    /// One of the things that happen.
+    fn act(&mut self) -> Result<(), String> {
+        let what = self.chance.below(20);
+        if std::env::var_os("TERRACE_TRACE").is_some() {
+            let commits: Vec<u64> = self.readers.iter().map(|it| it.watermark).collect();
+            eprintln!("{what}: {} {commits:?}", visible(&self.db));
+        }
+        match what {
+            0..8 => self.work(),
+            8..11 => drop(self.db.step()),
+            11 => self.server.plan(
+                self.server.requests() + 1 + self.chance.below(12),
+                FAULTS[self.chance.below(FAULTS.len() as u64) as usize],
+            ),
+            12..16 => {
+                let n = self.chance.below(3) as usize;
+                for _ in 0..1 + self.chance.below(8) {
+                    drop(self.readers[n].reader.step());
+                }
+            }
+            16 => self.cut_reader()?,
+            17 => self.cut_writer()?,
+            18 => self.wake_paused()?,
+            _ => self.take_over()?,
+        }
+        self.check_readers()
+    }
+
+    fn note(&self) {
+        let shown = content(&self.db).unwrap();
+        self.history.lock().insert(visible(&self.db), shown);
+    }
+
+    /// A few commits, the last one remote now and then.
+    fn work(&mut self) {
+        self.round += 1;
+        let n = self.chance.below(WORK.len() as u64);
+        let step = WORK[n as usize];
+        // It may fail where the store does, and then it is noted as far as it came.
+        drop(step(&self.db, self.round * 10 + n, &|| self.note()));
+        self.note();
+        if self.chance.below(3) == 0 {
+            let Ok(table) = self.db.existing_table("remote") else { return };
+            let row = format!("{}", self.round);
+            let mut with = content(&self.db).unwrap();
+            with.get_mut("remote").unwrap().insert(row.clone().into(), b"kept".to_vec());
+            self.history.lock().insert(visible(&self.db) + 1, with);
+            if table.put_with(&row, "kept", Durability::Remote).is_ok() {
+                *self.remote.lock() = visible(&self.db);
+            }
+        }
+    }
+
+    /// Each reader shows the state of its commit.
+    fn check_readers(&mut self) -> Result<(), String> {
+        let history = self.history.lock();
+        for (n, place) in self.readers.iter_mut().enumerate() {
+            let (shown, commit) = place.reader.shown().map_err(|e| format!("reader {n}: {e}"))?;
+            if commit < place.watermark {
+                return Err(format!("reader {n} went back from {} to {commit}", place.watermark));
+            }
+            place.watermark = commit;
+            let (at, expected) = history.range(..=commit).next_back().ok_or("before the first")?;
+            place.cut_at = place.cut_at.filter(|at| *at == 0 || *at == commit).map(|_| commit);
+            let next = history.range(commit + 1..).next().filter(|_| place.cut_at.is_some());
+            if shown != *expected && next.is_none_or(|(_, next)| *next != shown) {
+                let differs = |name: &&String| shown.get(*name) != expected.get(*name);
+                let tables: Vec<&String> =
+                    shown.keys().chain(expected.keys()).filter(differs).collect();
+                return Err(format!("reader {n} at {commit} has others {tables:?} than {at} has"));
+            }
+            self.images += 1;
+        }
+        Ok(())
+    }
+
+    /// The power of a reader is cut, maybe while it applies.
+    fn cut_reader(&mut self) -> Result<(), String> {
+        let n = self.chance.below(3) as usize;
+        let survive = any_survive(&mut self.chance);
+        let steps = self.chance.below(6);
+        let place = &mut self.readers[n];
+        place.machine.cut_before(1 + self.chance.below(12), survive);
+        for _ in 0..steps {
+            drop(place.reader.step());
+        }
+        let found = place.machine.found();
+        place.machine = found.unwrap_or_else(|| place.machine.crash(survive));
+        place.reader = read(&self.server, &place.machine, place.stands_by)?;
+        (place.watermark, place.cut_at) = (0, Some(0));
+        Ok(())
+    }
+
+    /// The power of the writer is cut, maybe at a request. It comes up with a state that has all
+    /// that was remote, and goes on from there.
+    fn cut_writer(&mut self) -> Result<(), String> {
+        let at = self.chance.below(8);
+        let survive = any_survive(&mut self.chance);
+        let image = Arc::new(Mutex::new(None));
+        let (into, of, machine) = (Arc::clone(&image), self.server.clone(), self.machine.clone());
+        let (known, remote) = (Arc::clone(&self.history), Arc::clone(&self.remote));
+        let came = std::sync::atomic::AtomicU64::new(0);
+        self.server.watch(Some(Box::new(move |_, _| {
+            let came = came.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(history) = known.try_lock() else { return };
+            if came >= at && into.lock().is_none() {
+                let history = history.clone();
+                *into.lock() = Some((machine.crash(survive), of.copy(), history, *remote.lock()));
+            }
+        })));
+        self.work();
+        drop(self.db.step());
+        self.server.watch(None);
+        match image.lock().take() {
+            None => self.machine = self.machine.crash(survive),
+            Some((machine, server, history, remote)) => {
+                (self.machine, self.server) = (machine, server);
+                (*self.history.lock(), *self.remote.lock()) = (history, remote);
+                self.paused.clear();
+                for place in &mut self.readers {
+                    place.machine = place.machine.crash(Survive::Everything);
+                    place.reader = read(&self.server, &place.machine, place.stands_by)?;
+                }
+            }
+        }
+        self.server.forget_plans();
+        self.server.deliver();
+        let options = || writer_options(&self.machine, &self.server, self.bug);
+        self.db = again(|| options().open(PATH)).map_err(|e| format!("the writer: {e}"))?;
+        self.found_writer("the writer after a cut", false)
+    }
+
+    /// A writer has begun: what it has becomes the end of the history. A takeover has what the log
+    /// has; a writer that was cut may have more.
+    fn found_writer(&mut self, who: &str, takes_over: bool) -> Result<(), String> {
+        let found = content(&self.db).map_err(|error| error.to_string())?;
+        let status = of_machine(&Machine::with_files(), None).shared_status(self.server.url());
+        let end = status.map_err(|error| error.to_string())?.commit;
+        let (mut history, remote) = (self.history.lock(), *self.remote.lock());
+        let shipped = history.range(..=end).next_back().map_or(0, |(at, _)| *at);
+        let mut states = history.range(shipped..);
+        let at = match takes_over {
+            true => states.next().filter(|(_, state)| **state == found),
+            false => states.find(|(_, state)| **state == found),
+        };
+        let Some(at) = at.map(|(at, _)| *at) else {
+            return Err(format!("{who} has another state than that of {end}"));
+        };
+        if takes_over && end < remote {
+            return Err(format!("{who} has {end}, and {remote} was remote"));
+        }
+        if !history.range(remote..).any(|(_, state)| *state == found) {
+            return Err(format!("{who} has {at}, and {remote} was remote"));
+        }
+        drop(history.split_off(&(at + 1)));
+        history.insert(visible(&self.db).max(at), found);
+        self.images += 1;
+        Ok(())
+    }
+
+    /// Another machine takes over, or the standby does. The writer is only paused.
+    fn take_over(&mut self) -> Result<(), String> {
+        self.server.forget_plans();
+        let promotes = self.chance.below(3) == 0;
+        let machine = Machine::with_files();
+        let db = if promotes {
+            let place = self.readers.remove(2);
+            let Reader::Standby(standby) = place.reader else { return Err("no standby".into()) };
+            let db = standby.promote().map_err(|e| format!("no promotion: {e}"))?;
+            self.machine = Machine::with_files();
+            db
+        } else {
+            self.machine = machine;
+            again(|| of_machine(&self.machine, self.bug).open_shared(self.server.url(), PATH))?
+        };
+        self.paused.push(std::mem::replace(&mut self.db, db));
+        self.found_writer("a takeover", true)?;
+        if promotes {
+            // The next one takes its place; the promoted database moves to an empty machine.
+            self.machine = Machine::with_files();
+            let options = || of_machine(&self.machine, self.bug);
+            let db = again(|| options().open_shared(self.server.url(), PATH))?;
+            self.paused.push(std::mem::replace(&mut self.db, db));
+            self.found_writer("a takeover of a promoted one", true)?;
+            let machine = Machine::with_files();
+            let reader = read(&self.server, &machine, true)?;
+            self.readers.push(ReaderPlace {
+                machine,
+                reader,
+                stands_by: true,
+                watermark: 0,
+                cut_at: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// A writer that was taken over wakes up: it acknowledges nothing.
+    fn wake_paused(&mut self) -> Result<(), String> {
+        let Some(db) = self.paused.pop() else { return Ok(()) };
+        let put = db.existing_table("remote");
+        let put = put.and_then(|table| table.put_with("void", "void", Durability::Remote));
+        drop(db.step());
+        match put {
+            Ok(()) => Err("a writer that was taken over has acknowledged a commit".to_string()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// All catch up, and show the same.
+    fn end(&mut self) -> Result<(), String> {
+        self.server.forget_plans();
+        self.server.deliver();
+        catch_up(|| self.db.step())?;
+        self.note();
+        let expected = content(&self.db).unwrap();
+        for (n, place) in self.readers.iter().enumerate() {
+            catch_up(|| place.reader.step()).map_err(|e| format!("reader {n}: {e}"))?;
+            if place.reader.shown()?.0 != expected {
+                return Err(format!("reader {n} does not come to what the writer has"));
+            }
+        }
+        self.check_readers()
+    }
+}
+
+/// A history: how many states were looked at, or what is wrong.
+fn run(seed: u64, bug: Option<Failpoint>) -> Result<u64, String> {
+    let mut world = World::new(seed, bug)?;
+    for n in 0..24 {
+        world.act().map_err(|wrong| format!("seed {seed}, step {n}: {wrong}"))?;
+    }
+    world.end().map_err(|wrong| format!("seed {seed}, at the end: {wrong}"))?;
+    Ok(world.images)
+}
+
+#[test]
+fn random_histories_show_one_order() {
+    let _turn = alone();
+    let wanted = std::env::var("TERRACE_IMAGES").ok().and_then(|n| n.parse().ok());
+    let (mut images, mut seed) = (0, 0);
+    while seed < rounds(6, 400) || wanted.is_some_and(|wanted: u64| images < wanted) {
+        match run(seed, None) {
+            Ok(looked) => images += looked,
+            Err(wrong) => panic!("{wrong}"),
+        }
+        seed += 1;
+    }
+    assert!(images > seed * 40, "{images} states of {seed} seeds");
+}
+
+#[test]
+fn random_histories_find_planted_bugs() {
+    let _turn = alone();
+    let bugs = [Failpoint::IgnoreClaims, Failpoint::NameUnsentExtent, Failpoint::ForgetPrepares];
+    for bug in bugs {
+        // An assertion may find it too.
+        let finds = |seed| !matches!(std::panic::catch_unwind(|| run(seed, Some(bug))), Ok(Ok(_)));
+        assert!((0..rounds(60, 200)).any(finds), "{bug:?} was not found");
+    }
+}
+
+/// A checkpoint names an extent of which the request was lost: whoever starts from it misses it.
+#[test]
+fn an_extent_that_was_not_sent_is_found_missing() {
+    let _turn = alone();
+    let is_missed = |bug| {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let db = writer_options(&machine, &server, bug).open(PATH).unwrap();
+        make_tables(&db, &|| ());
+        let (_, step) = (0, WORK[8]);
+        step(&db, 1, &|| ()).unwrap();
+        catch_up(|| db.step()).unwrap();
+        let machine = Machine::with_files();
+        of_machine(&machine, None).open_shared(server.url(), PATH).is_err()
+    };
+    assert!(!is_missed(None));
+    assert!(is_missed(Some(Failpoint::NameUnsentExtent)), "the planted bug was not found");
+}
