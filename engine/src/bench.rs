@@ -301,12 +301,24 @@ pub fn step(db: &Database) -> Result<bool> {
 
 /// Steps of the read path that the figure `read-path` takes back, for all of the process.
 pub mod read_path {
-    use crate::extent::{BlockLayout, Lanes};
+    use crate::cache::FrameArena;
+    use crate::extent::{BlockLayout, Lanes, set_hashed};
 
     /// Extents are written with the blocks of versions 1 to 3, and blocks with restarts stay as
     /// they are in memory; or no longer.
     pub fn use_restarts(restarts: bool) {
         BlockLayout::set_written(if restarts { BlockLayout::Restarts } else { BlockLayout::Tree });
+    }
+
+    /// Look-ups find blocks by a hash, under the lock of a shard, and count a reference, as before
+    /// there were swips; or no longer.
+    pub fn use_hashes(hashes: bool) {
+        set_hashed(hashes);
+    }
+
+    /// Databases that are opened from now on have their blocks in huge pages, or on the heap.
+    pub fn use_huge_pages(huge: bool) {
+        FrameArena::allow(huge);
     }
 
     /// The names of the searches that this processor has, the slowest first.

@@ -7,7 +7,8 @@
 //! Invariants:
 //!
 //! 1. A gauge shows the sum of what its holdings say.
-//! 2. What a clock keeps takes no more together than it may, except while the mutex is held.
+//! 2. What a clock keeps takes no more together than it may, except while the mutex is held. What
+//!    it evicts is released right after that.
 //! 3. The clock first evicts what was not used since its hand last came by. What is used faster
 //!    than the hand turns is evicted after two turns.
 
@@ -85,7 +86,7 @@ pub(crate) trait LetGo: Send + Sync {
     /// Whether it was used since this was asked last.
     fn was_used(&self) -> bool;
 
-    /// Evicts it. Its clock has forgotten it.
+    /// Evicts it. Its clock has forgotten it, and holds no lock.
     fn release(&self);
 }
 
@@ -123,7 +124,9 @@ impl Clock {
         ring.things.insert(place, (thing, bytes));
         ring.bytes += bytes;
         ring.is_short |= ring.bytes > self.most();
-        ring.sweep(self.most());
+        let gone = ring.sweep(self.most());
+        drop(ring);
+        gone.iter().for_each(|thing| thing.release());
         place
     }
 
@@ -138,7 +141,8 @@ impl Clock {
     /// Sets the most bytes that it keeps. What is beyond that is evicted at once.
     pub(crate) fn set_most(&self, bytes: u64) {
         self.most.store(bytes, Ordering::Relaxed);
-        self.ring.lock().sweep(bytes);
+        let gone = self.ring.lock().sweep(bytes);
+        gone.iter().for_each(|thing| thing.release());
     }
 
     /// Whether something had to go for what came, since this was asked.
@@ -160,13 +164,13 @@ impl Clock {
 impl Ring {
     /// Evicts as much as is beyond the bound. Each turn of the hand finds what was used less. But
     /// threads that use things take no lock and could keep the hand turning. So the hand spares
-    /// nothing after two turns.
-    fn sweep(&mut self, most: u64) {
-        let mut to_spare = TURNS * self.things.len();
+    /// nothing after two turns. Returns what is to be released.
+    fn sweep(&mut self, most: u64) -> Vec<Arc<dyn LetGo>> {
+        let (mut gone, mut to_spare) = (Vec::new(), TURNS * self.things.len());
         while self.bytes > most {
             let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
             let next = self.things.range(behind).next().or_else(|| self.things.first_key_value());
-            let Some((&place, (thing, _))) = next else { return };
+            let Some((&place, (thing, _))) = next else { break };
             self.hand = place;
             if to_spare > 0 && thing.was_used() {
                 to_spare -= 1;
@@ -174,9 +178,10 @@ impl Ring {
             }
             if let Some((thing, bytes)) = self.things.remove(&place) {
                 self.bytes -= bytes;
-                thing.release();
+                gone.push(thing);
             }
         }
+        gone
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
     command.args(["--", "index::tests::model", "commit::tests::model", "locks::tests::model"]);
-    command.args(["ptree::tests::interleaved", "mvcc::tests"]);
+    command.args(["ptree::tests::interleaved", "mvcc::tests", "cache::model"]);
     command.env("TERRACE_LONG", "1");
     passes(command)
 }

@@ -1,6 +1,7 @@
 //! `read-path`: look-ups and ranges that memory answers, each step of the read path added to the
-//! one before. 32 tables, keys of 16 bytes, values of 8, all on disk in one level of uncompressed
-//! blocks, and in the cache after a first pass.
+//! one before. The first is the path of versions 1 to 3, kept for this figure: a hash and a lock
+//! lead to a block. Ranges find blocks by swips in every step. 32 tables, keys of 16 bytes, values
+//! of 8, all on disk in one level of uncompressed blocks, and in the cache after a first pass.
 
 mod per_core;
 
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use terrace::bench::read_path::{searches, use_restarts, use_search};
+use terrace::bench::read_path::{searches, use_hashes, use_huge_pages, use_restarts, use_search};
 use terrace::{Compression, Database, Durability, Options, Table};
 
 use crate::Settings;
@@ -30,6 +31,10 @@ struct Step {
     /// Blocks as versions 1 to 3 have them.
     restarts: bool,
     search: String,
+    /// A hash leads to a block, under a lock, and a reference is counted.
+    hashes: bool,
+    /// Blocks lie in huge pages.
+    huge_pages: bool,
     /// Values are lent.
     lent: bool,
 }
@@ -41,19 +46,30 @@ type One<'a> = &'a (dyn Fn(&mut Random) -> Result<u64> + Sync);
 fn steps() -> Vec<Step> {
     let searches = searches();
     let best = searches.last().cloned().unwrap_or_default();
-    let step = |name: &str, restarts, search: &str, lent| Step {
-        name: name.to_string(),
-        restarts,
-        search: search.to_string(),
-        lent,
+    let (restarts, hashes) = (false, true);
+    let first = Step {
+        name: "restarts, hashes, heap".to_string(),
+        restarts: true,
+        search: best.clone(),
+        hashes,
+        huge_pages: false,
+        lent: false,
     };
-    let mut steps = vec![
-        step("restarts, hashed cache", true, &best, false),
-        step("trees, scalar", false, &searches[0], false),
-    ];
-    let faster = searches.iter().skip(1);
-    steps.extend(faster.map(|search| step(&format!("trees, {search}"), false, search, false)));
-    steps.push(step("trees, lent values", false, &best, true));
+    let trees = searches.iter().map(|search| {
+        let name = format!("+ trees, searched by {search}");
+        Step { name, restarts, search: search.clone(), ..first.clone() }
+    });
+    let mut steps = vec![first.clone()];
+    steps.extend(trees);
+    let mut next = |name: &str, change: fn(&mut Step)| {
+        let mut step = steps.last().unwrap_or(&first).clone();
+        step.name = name.to_string();
+        change(&mut step);
+        steps.push(step);
+    };
+    next("+ swips", |step| step.hashes = false);
+    next("+ huge pages", |step| step.huge_pages = true);
+    next("+ lent values", |step| step.lent = true);
     steps
 }
 
@@ -97,14 +113,20 @@ impl Loaded {
             ensure!(db.compact_range(table, ..)?.is_finished, "a compaction did not finish");
         }
         let loaded = Loaded { tables, records, db };
-        for (n, table) in (0..).zip(&loaded.tables) {
-            for record in 0..records {
+        loaded.warm()?;
+        Ok(loaded)
+    }
+
+    /// Looks each record up.
+    fn warm(&self) -> Result<()> {
+        for (n, table) in (0..).zip(&self.tables) {
+            for record in 0..self.records {
                 let key = key(n, record);
                 let found = table.get(key)?;
                 ensure!(found.as_deref() == Some(&value(&key)[..]), "a wrong value");
             }
         }
-        Ok(loaded)
+        Ok(())
     }
 
     /// One look-up of a record that there is.
@@ -144,25 +166,37 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let own = Duration::from_millis(settings.pick(200, 1000, 5000));
     let (time, threads) = (settings.load.time(own), settings.load.threads);
     let threads = threads.map_or_else(thread_counts, |threads| vec![threads]);
-    let load = |name: &str, restarts| {
+    let load = |name: &str, restarts, huge_pages| {
         use_restarts(restarts);
+        use_huge_pages(huge_pages);
         Loaded::new(&settings.dir.join(name), (records / TABLES).max(1)).context("loading")
     };
-    let (old, new) = (load("read-path-restarts", true)?, load("read-path-trees", false)?);
+    let restarts = load("read-path-restarts", true, false)?;
+    let heap = load("read-path-heap", false, false)?;
+    let huge = load("read-path-huge", false, true)?;
     for _ in 0..settings.rounds_within(1) {
         for step in steps() {
             use_restarts(step.restarts);
             use_search(&step.search);
-            let loaded = if step.restarts { &old } else { &new };
+            let loaded = match (step.restarts, step.huge_pages) {
+                (true, _) => &restarts,
+                (false, false) => &heap,
+                (false, true) => &huge,
+            };
+            use_hashes(step.hashes);
+            if step.hashes {
+                loaded.warm()?;
+            }
             for &threads in &threads {
                 run(settings, report, (loaded, &step), (threads, time))?;
             }
         }
         // As the last step, with the best search.
         for &threads in &threads {
-            per_core::run(settings, report, &new, (threads, time))?;
+            per_core::run(settings, report, &huge, (threads, time))?;
         }
     }
+    use_hashes(false);
     use_restarts(false);
     use_search("");
     Ok(())

@@ -8,12 +8,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::operands::Operands;
+use crate::cache::Warmth;
 use crate::compaction::misplaced::WARM;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, Described, Extent, ExtentBuffer, ExtentBuilder, ExtentMeta, Format, Layout,
-    ValueExtents, ValueWriter, WholeBlock,
+    Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,
+    ExtentMeta, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
@@ -166,6 +167,11 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     builder: Option<ExtentBuilder>,
     buffer: ExtentBuffer,
     values: ValueWriter,
+    /// Bytes of cached blocks that no reader has asked for: so many of them it may replace by such
+    /// in the cache. So these do not become more from merge to merge.
+    unread: u64,
+    /// The extents whose such blocks are counted.
+    counted: BTreeSet<u64>,
     /// Whether the merge has extents of the level still ahead.
     is_among_others: bool,
     /// Where the extent under way is cut, if that is sooner than others are.
@@ -174,6 +180,14 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     cuts_behind: usize,
     /// Bytes that did not become objects, since they are read often.
     stayed_local: u64,
+}
+
+/// What says how warm a block is; where it does not, and the cache is filled, the block is cold.
+fn filling(
+    mut warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+    fills: impl Fn() -> bool,
+) -> impl FnMut(&[u8], &[u8], u64) -> Option<Warmth> {
+    move |first, last, bytes| warmth(first, last, bytes).or_else(|| fills().then_some(Warmth::COLD))
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
@@ -198,6 +212,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
             ),
             values: ValueWriter::new(ctx.values.clone()),
+            unread: 0,
+            counted: BTreeSet::new(),
             is_among_others: false,
             split_at: None,
             cuts_behind: 0,
@@ -260,11 +276,23 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
         let ctx = self.ctx;
-        let is_hot = |first: &[u8], last: &[u8]| {
-            ctx.fills && ctx.cache.has_room()
-                || ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
-        };
         let mut built = builder.finish();
+        self.count_unread(&built);
+        let mut unread = self.unread.saturating_sub(built.unread_bytes());
+        let warmth = |first: &[u8], last: &[u8], bytes: u64| {
+            let replaced = ctx.replaces.iter().filter_map(|e| e.cached(first, last));
+            let CachedBlocks { warmest, are_all } = replaced.reduce(CachedBlocks::and)?;
+            let warmest = warmest?;
+            if warmest.is_used() || ctx.fills {
+                return Some(warmest);
+            }
+            // In place of all that it is made of it takes what that took, beside what one block
+            // more takes.
+            unread =
+                if are_all { unread.saturating_sub(bytes) } else { unread.checked_sub(bytes)? };
+            Some(warmest)
+        };
+        let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
         let len = built.bytes.len() as u64;
@@ -275,7 +303,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         } else {
             ctx.before_write(len)?;
         }
-        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, is_hot)?;
+        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, warmth)?;
+        self.unread = unread;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
@@ -283,6 +312,19 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         extent.inherit_read_frequency(ctx.replaces.iter().filter(meets));
         self.outputs.extents.push(extent);
         Ok(())
+    }
+
+    /// Counts in what is cached of the extents that this one takes the place of, each once. Extents
+    /// that stay where they are have no key in common with it.
+    fn count_unread(&mut self, built: &BuiltExtent) {
+        let (first, last) = (&built.meta.smallest_key, &built.meta.greatest_key);
+        for extent in self.ctx.replaces {
+            let meta = extent.meta();
+            let meets = meta.smallest_key <= *last && *first <= meta.greatest_key;
+            if meets && self.counted.insert(meta.id) {
+                self.unread += extent.unread_bytes();
+            }
+        }
     }
 
     /// Whether an extent that would become an object stays on this machine: what it takes the place

@@ -112,7 +112,7 @@ pub struct MemoryStats {
     /// that is little, extents are smaller, reads shorter and jobs fewer at a time. Beside that
     /// what a backup or a verification reads.
     pub jobs: u64,
-    /// Blocks in the cache.
+    /// Blocks in the cache, and memory that it keeps for the next ones.
     pub cache: u64,
     /// The most that the cache may hold now: what all others leave, and what jobs may take.
     pub cache_capacity: u64,
@@ -273,7 +273,7 @@ impl MemoryLimit {
             read_ahead: held.ahead.bytes(),
             iterators: held.iterators.bytes(),
             jobs: held.jobs.bytes(),
-            cache: self.shared.cache.used(),
+            cache: self.shared.cache.taken(),
             cache_capacity: self.shared.cache.capacity(),
         }
     }

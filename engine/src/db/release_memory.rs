@@ -38,6 +38,7 @@ impl Engine {
         // for.
         defer(move || defer(move || region.discard()));
         (0..ROUNDS).for_each(|_| drive());
+        self.shared.cache.trim();
         if cached >= WORTH_IT {
             give_back_freed();
         }

@@ -37,7 +37,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::Extent;
-use super::block::Block;
+use super::block::SharedBlock;
 use super::index::{Index, IndexEntry};
 use crate::memory::Holding;
 use crate::tier::Reading;
@@ -121,7 +121,7 @@ pub(super) struct Prefetcher {
     depth: usize,
     /// The extents that the walk may enter from this one.
     beside: Beside,
-    remembered: VecDeque<(u64, usize, Arc<Block>)>,
+    remembered: VecDeque<(u64, usize, SharedBlock)>,
 }
 
 /// Where one reader is, and what it has read ahead.
@@ -214,9 +214,9 @@ pub(super) struct Prefetchers<'a> {
 
 impl Prefetchers<'_> {
     /// A block that the reader asked for just now.
-    pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<Arc<Block>> {
+    pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<SharedBlock> {
         let mut all = self.prefetchers.iter().flat_map(|prefetcher| &prefetcher.remembered);
-        all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| Arc::clone(block))
+        all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| block.clone())
     }
 
     /// The reader asks for block `n`, of `len` bytes, of an extent.
@@ -444,11 +444,11 @@ impl Prefetcher {
     }
 
     /// Remembers a block that the reader is at.
-    pub(super) fn remember(&mut self, n: usize, block: &Arc<Block>) {
+    pub(super) fn remember(&mut self, n: usize, block: &SharedBlock) {
         if self.remembered.len() == REMEMBERED {
             self.remembered.pop_front();
         }
-        self.remembered.push_back((self.extent, n, Arc::clone(block)));
+        self.remembered.push_back((self.extent, n, block.clone()));
     }
 }
 

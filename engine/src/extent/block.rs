@@ -5,7 +5,7 @@ mod cursor;
 mod restarts;
 mod tree;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::Malformed;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
-use crate::cache::Weigh;
+use crate::cache::{BufferFrame, FrameArena, Weigh, placed_len};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
@@ -168,7 +168,7 @@ fn seal(
 fn tree_of(body: &[u8]) -> Option<Vec<u8>> {
     let bytes = Bytes::from([&[0; HEADER_LEN], body].concat());
     let restarts = Restarts::decode(&bytes).ok()?;
-    Arc::new(Block { bytes, body: Body::Restarts(restarts) }).tree_bytes().ok()
+    Block { bytes, body: Body::Restarts(restarts) }.tree_bytes().ok()
 }
 
 /// A sound block, ready to be searched.
@@ -184,9 +184,53 @@ enum Body {
     Tree(TreeShape),
 }
 
+/// A block that outlives the epoch of a reader: in the cache, or of a walk.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedBlock(Arc<BufferFrame<Block>>);
+
+impl SharedBlock {
+    /// A block that the cache does not have.
+    pub(super) fn apart(block: Block) -> SharedBlock {
+        SharedBlock(Arc::new(BufferFrame::apart(block)))
+    }
+}
+
+impl From<Arc<BufferFrame<Block>>> for SharedBlock {
+    fn from(frame: Arc<BufferFrame<Block>>) -> SharedBlock {
+        SharedBlock(frame)
+    }
+}
+
+impl Deref for SharedBlock {
+    type Target = Block;
+
+    #[inline]
+    fn deref(&self) -> &Block {
+        &self.0
+    }
+}
+
+/// A value of at least one part of so many of its block is not copied: its holder keeps no more
+/// than four times as much memory.
+const LARGE_PART: usize = 4;
+
+/// What a block takes in memory beside its bytes: its frame, its place in the pool, and what owns
+/// its bytes.
+const BESIDE: usize = size_of::<BufferFrame<Block>>() + 128 + 48;
+
 impl Weigh for Block {
     fn weight(&self) -> u64 {
-        (self.bytes.len() + size_of::<Block>() + 64) as u64
+        Block::weight_of(self.bytes.len())
+    }
+
+    fn begins_at(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+
+    fn move_into(&mut self, arena: &Arc<FrameArena>) {
+        if let Some(bytes) = arena.place(&self.bytes) {
+            self.bytes = bytes;
+        }
     }
 }
 
@@ -209,6 +253,16 @@ impl Block {
             _ => return Err(Malformed::new("a layout of 0 or 1", format!("{layout}"))),
         };
         Ok(Block { bytes, body })
+    }
+
+    /// What a block of so many bytes weighs.
+    pub(super) fn weight_of(len: usize) -> u64 {
+        (placed_len(len) + BESIDE) as u64
+    }
+
+    /// Whether [`as_tree`](Self::as_tree) could make a tree of it.
+    pub(super) fn may_be_tree(&self) -> bool {
+        self.restarts().is_some() && BlockLayout::written() == BlockLayout::Tree
     }
 
     /// Bytes, uncompressed.
@@ -239,17 +293,17 @@ impl Block {
     }
 
     /// The same entries as a tree; `None` if it is one, or if an entry does not decode.
-    pub(super) fn as_tree(self: &Arc<Self>) -> Option<Block> {
-        self.restarts().filter(|_| BlockLayout::written() == BlockLayout::Tree)?;
+    pub(super) fn as_tree(&self) -> Option<Block> {
+        self.may_be_tree().then_some(())?;
         let bytes = self.tree_bytes().ok()?;
         let shape = TreeShape::decode(&bytes).ok()?;
         Some(Block { bytes: Bytes::from(bytes), body: Body::Tree(shape) })
     }
 
     /// The entries as a tree, behind room for a header.
-    fn tree_bytes(self: &Arc<Self>) -> Result<Vec<u8>, BadEntry> {
+    fn tree_bytes(&self) -> Result<Vec<u8>, BadEntry> {
         let mut tree = TreeBuilder::default();
-        let mut cursor = RestartCursor::new(Arc::clone(self));
+        let mut cursor = RestartCursor::new(self);
         cursor.first()?;
         while let Some(entry) = cursor.entry() {
             tree.add(&entry);
@@ -262,7 +316,7 @@ impl Block {
     }
 
     /// The newest version of `key` with a sequence number of at most `at`.
-    pub(super) fn find(self: &Arc<Self>, key: &[u8], at: Lsn) -> Result<Option<Hit>, BadEntry> {
+    pub(super) fn find(&self, key: &[u8], at: Lsn) -> Result<Option<Hit>, BadEntry> {
         if let Some(tree) = self.tree() {
             let found = tree.find(key, at)?.filter(|place| place.is_sought);
             return Ok(found.map(|place| {
@@ -270,7 +324,7 @@ impl Block {
                 Hit { seq, kind, value: place.entry.value() }
             }));
         }
-        let mut cursor = RestartCursor::new(Arc::clone(self));
+        let mut cursor = RestartCursor::new(self);
         cursor.seek(key, at)?;
         let found = cursor.entry().filter(|entry| entry.key == key);
         let found = found.map(|entry| (entry.seq, entry.kind)).zip(cursor.value_range());
@@ -282,9 +336,12 @@ impl Block {
         &self.bytes[range]
     }
 
-    /// The value, sharing the block's memory.
-    pub(super) fn shared_value(&self, range: Range<usize>) -> Bytes {
-        self.bytes.slice(range)
+    /// The value, in memory of its own. A large part of the block shares the block's memory.
+    pub(super) fn owned_value(&self, range: Range<usize>) -> Bytes {
+        match range.len() >= self.bytes.len() / LARGE_PART {
+            true => self.bytes.slice(range),
+            false => Bytes::copy_from_slice(&self.bytes[range]),
+        }
     }
 
     /// Whether what is beside the entries agrees with them. A walk over the entries checks these.

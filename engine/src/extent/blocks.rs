@@ -66,7 +66,7 @@ impl BlockWalk {
         let Some(extent) = self.extents.get(self.at).filter(|_| self.entered.is_none()) else {
             return Ok(());
         };
-        self.entered = Some(extent.parts()?.shared());
+        self.entered = Some(extent.parts()?);
         self.ahead.goes_on(&self.extents, self.at);
         // Such blocks are not carried over as they are. Blocks of an extent with one sequence
         // number lack it, and the values that a block refers to have to be counted.

@@ -10,7 +10,9 @@ use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
 use super::summary::BlockSummary;
-use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock, filter, ranges, summary};
+use super::{BlockCache, BlockSwips, Extent, ExtentMeta, ValueExtent, WholeBlock};
+use super::{filter, ranges, summary};
+use crate::cache::Warmth;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{KeptFor, Readers, Tombstone};
 use crate::options::{Compression, TableOptions};
@@ -69,8 +71,8 @@ pub(crate) struct ExtentBuilder {
     tombstones: Vec<Arc<Tombstone>>,
     /// Of each block, the open one included.
     summaries: Vec<BlockSummary>,
-    /// Blocks taken over that are cached: where they are now, and where they were.
-    cached: Vec<(u32, (u64, u32))>,
+    /// Blocks taken over that are cached: which ones they are now, and which they were.
+    cached: Vec<(usize, (BlockSwips, usize))>,
     /// Bytes that records refer to, by value extent.
     referred: BTreeMap<u64, u64>,
     kept_for: KeptFor,
@@ -202,7 +204,8 @@ impl ExtentBuilder {
         block.seal(self.meta.id, offset, &mut self.out);
         self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
         self.filter.add_lines(lines);
-        self.cached.extend(block.cached_as.map(|was| (offset, was)));
+        let number = self.index.blocks() as usize - 1;
+        self.cached.extend(block.cached_as.clone().map(|was| (number, was)));
         if first {
             self.meta.smallest_key.clone_from(&summary.first_key);
         }
@@ -290,7 +293,7 @@ pub(crate) struct BuiltExtent {
     /// The description, its location still to come.
     pub(crate) meta: ExtentMeta,
     pub(crate) bytes: Vec<u8>,
-    cached: Vec<(u32, (u64, u32))>,
+    cached: Vec<(usize, (BlockSwips, usize))>,
     summaries: Vec<BlockSummary>,
     kept_for: KeptFor,
     /// Bytes that its records refer to, by value extent.
@@ -302,6 +305,11 @@ pub(crate) struct BuiltExtent {
 }
 
 impl BuiltExtent {
+    /// Bytes of the blocks taken over that are cached and that no reader has asked for.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        self.cached.iter().map(|(_, (swips, was))| swips.unread_bytes(*was)).sum()
+    }
+
     /// Has it become an object, or lie in a file.
     pub(crate) fn set_object(&mut self, is_object: bool) {
         self.is_object = is_object;
@@ -310,13 +318,13 @@ impl BuiltExtent {
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        Ok(self.write_filling(store, &BlockCache::new(0), |_, _| false)?.0)
+        Ok(self.write_filling(store, &BlockCache::new(0), |_, _, _| None)?.0)
     }
 
-    /// Reserves space and writes the extent, without a sync. Blocks that `is_hot` by their first
-    /// and last key, and those that were taken over and are cached, enter the cache. The space goes
-    /// back when the extent is dropped, until [`Extent::installed`] is called. Gives the buffer of
-    /// its bytes back, for the next extent.
+    /// Reserves space and writes the extent, without a sync. Blocks of which `warmth` says how warm
+    /// they are, by their first and last key, enter the cache, and so do those that were taken over
+    /// and are cached. The space goes back when the extent is dropped, until [`Extent::installed`]
+    /// is called. Gives the buffer of its bytes back, for the next extent.
     ///
     /// # Errors
     ///
@@ -325,19 +333,15 @@ impl BuiltExtent {
         mut self,
         store: &Arc<ExtentStore>,
         cache: &BlockCache,
-        is_hot: impl Fn(&[u8], &[u8]) -> bool,
+        warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         let extent =
             Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
-        for (offset, (id, was_at)) in self.cached {
-            // Decoded already, and the same whatever extent it is in.
-            if let Some(block) = cache.peek(id, was_at) {
-                cache.insert(extent.meta().id, offset, block);
-            }
-        }
-        extent.fill((&self.bytes, &self.summaries), cache, is_hot);
+        // Decoded already, and the same whatever extent they are in.
+        extent.take_over(&self.cached, cache);
+        extent.fill((&self.bytes, &self.summaries), cache, warmth);
         Ok((extent, self.bytes))
     }
 

@@ -87,7 +87,7 @@ impl ExtentCursor {
         if let Some(parts) = &self.parts {
             return Ok(Arc::clone(parts));
         }
-        let parts = self.extent.parts()?.shared();
+        let parts = self.extent.parts()?;
         Ok(Arc::clone(self.parts.insert(parts)))
     }
 }

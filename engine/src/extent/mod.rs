@@ -3,9 +3,10 @@
 //!
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
-//! owns an extent; [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them
-//! read many blocks at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large
-//! values apart from the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
+//! owns an extent, and [`lent`] borrows its blocks; [`cursor`] walks it, [`blocks`] walks several
+//! for a merge, [`ahead`] has them read many blocks at once, and [`reuse`] takes blocks over
+//! undecoded; [`values`] keeps large values apart from the records; [`verify`] checks all of it;
+//! [`read_frequency`] counts reads.
 
 mod ahead;
 mod block;
@@ -21,6 +22,7 @@ mod found;
 mod frame;
 mod heads;
 mod index;
+mod lent;
 mod meta;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
@@ -47,8 +49,9 @@ pub(crate) use found::find_extents;
 #[cfg(feature = "bench")]
 pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;
+pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
-pub(crate) use reader::{ComingPart, Extent, Found, LookUpStep, MissingPart};
+pub(crate) use reader::{CachedBlocks, ComingPart, Extent, Found, LookUpStep, MissingPart};
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;
 pub(crate) use values::{
@@ -56,7 +59,10 @@ pub(crate) use values::{
 };
 
 /// The cache of blocks.
-pub(crate) type BlockCache = crate::cache::Cache<Block>;
+pub(crate) type BlockCache = crate::cache::FramePool<Block>;
+
+/// The ways to the blocks of an extent.
+pub(crate) type BlockSwips = crate::cache::Swips<Block>;
 
 /// What the decoders of this module found wrong; the reader adds the place.
 #[derive(Clone, Debug, PartialEq, Eq)]

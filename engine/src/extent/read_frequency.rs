@@ -6,12 +6,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cache::{LOT, completes_a_lot};
+
 /// Reads of the whole database after which counts are halved.
 const HALF_LIFE: u64 = 64 * 1024;
 
 /// An extent counts this many reads before it tells the clock, so that readers of different extents
 /// do not contend for it.
-const LOT: u32 = 64;
+const TOLD: u32 = 64;
+
+/// Above so many, reads are counted by lots, so that readers of one extent do not contend for it.
+const MANY: u32 = 1024;
 
 /// Half-lives so far, by the reads that extents have told of.
 fn epoch(clock: &AtomicU64) -> u32 {
@@ -27,10 +32,17 @@ impl ReadFrequency {
     #[inline]
     pub(super) fn read(&self, clock: &AtomicU64) {
         let now = epoch(clock);
-        let count = self.at(now).saturating_add(1);
+        let before = self.at(now);
+        let read = if before < MANY { 1 } else { LOT };
+        if before >= MANY && !completes_a_lot() {
+            return;
+        }
+        let count = before.saturating_add(read);
         self.0.store(u64::from(now) << 32 | u64::from(count), Ordering::Relaxed);
-        if count.is_multiple_of(LOT) {
-            clock.fetch_add(u64::from(LOT), Ordering::Relaxed);
+        if count / TOLD > before / TOLD {
+            // Where threads meet, what one tells is lost.
+            let told = clock.load(Ordering::Relaxed) + u64::from(TOLD);
+            clock.store(told, Ordering::Relaxed);
         }
     }
 

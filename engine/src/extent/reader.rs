@@ -11,6 +11,8 @@
 //! 2. A reader holds an `Arc`, so no space is given back under it.
 
 mod asked;
+#[cfg(feature = "bench")]
+mod hashed;
 mod in_turn;
 mod parts;
 mod slot;
@@ -24,10 +26,12 @@ use bytes::Bytes;
 use super::block::{Block, Hit};
 use super::filter;
 use super::index::{Index, IndexEntry};
+use super::lent::LentBlock;
 use super::read_frequency::ReadFrequency;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
-use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ReadAhead};
-use crate::cache::Below;
+use super::{BlockCache, BlockSummary, BlockSwips, Blocks, Described};
+use super::{ExtentCursor, ExtentMeta, Malformed, ReadAhead};
+use crate::cache::{Below, BufferFrame, Lent, Warmth, Weigh};
 use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
@@ -38,38 +42,39 @@ use crate::tier::{ExtentStore, Held};
 use slot::Slot;
 
 pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
+#[cfg(feature = "bench")]
+pub(crate) use hashed::set_hashed;
 pub(super) use parts::Parts;
-pub(super) use slot::Loaded;
 
 const WRITTEN: u8 = 0;
 const INSTALLED: u8 = 1;
 const OBSOLETE: u8 = 2;
 
-/// The version of a key that a look-up found.
-#[derive(Clone, Debug)]
-pub(crate) struct Found {
+/// The version of a key that a look-up found, for as long as the epoch of the look-up is pinned.
+#[derive(Debug)]
+pub(crate) struct Found<'g> {
     pub(crate) seq: Lsn,
     /// A put, wherever the value lies.
     pub(crate) kind: Kind,
-    value: FoundValue,
+    value: FoundValue<'g>,
 }
 
-#[derive(Clone, Debug)]
-enum FoundValue {
-    /// In the cached block.
-    Here(Arc<Block>, Range<usize>),
+#[derive(Debug)]
+enum FoundValue<'g> {
+    /// In the block.
+    Here(LentBlock<'g>, Range<usize>),
     Separated(SeparatedValue),
 }
 
-impl Found {
-    /// The value.
+impl Found<'_> {
+    /// The value. It is copied, unless it is a large part of its block.
     ///
     /// # Errors
     ///
     /// Where it lies apart: `Corrupt` if it does not check out; or on an I/O error.
     pub(crate) fn into_value(self) -> Result<Bytes> {
         match self.value {
-            FoundValue::Here(block, value) => Ok(block.shared_value(value)),
+            FoundValue::Here(block, value) => Ok(block.owned_value(value)),
             FoundValue::Separated(apart) => apart.read(),
         }
     }
@@ -87,8 +92,25 @@ impl Found {
     }
 }
 
+/// What is in the cache of some blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedBlocks {
+    /// How warm the warmest is that is there.
+    pub(crate) warmest: Option<Warmth>,
+    /// Whether all of them are there.
+    pub(crate) are_all: bool,
+}
+
+impl CachedBlocks {
+    /// Of these and others together.
+    pub(crate) fn and(self, others: CachedBlocks) -> CachedBlocks {
+        let warmest = self.warmest.into_iter().chain(others.warmest).reduce(Warmth::max);
+        CachedBlocks { warmest, are_all: self.are_all && others.are_all }
+    }
+}
+
 /// The range tombstones of parts.
-struct LoadedRanges(Loaded);
+struct LoadedRanges(Arc<Parts>);
 
 impl Deref for LoadedRanges {
     type Target = Tombstones;
@@ -121,6 +143,8 @@ pub(crate) struct Extent {
     /// For which readers records in it were kept, if it was written since the opening. No reader is
     /// older than the opening.
     kept_for: KeptFor,
+    /// The ways to its blocks, once its parts were read. They stay when the parts are let go of.
+    swips: OnceLock<BlockSwips>,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
     /// Counts what it has beside its parts.
@@ -216,6 +240,7 @@ impl Extent {
             state: AtomicU8::new(state),
             read_frequency: ReadFrequency::default(),
             kept_for,
+            swips: OnceLock::new(),
             values,
             _held: held,
         })
@@ -285,7 +310,12 @@ impl Extent {
     /// # Errors
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
-    pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
+    pub(crate) fn get<'g>(
+        &self,
+        key: &[u8],
+        at: Lsn,
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
         if !self.meta.covers(key) {
             return Ok(None);
         }
@@ -296,14 +326,14 @@ impl Extent {
             Some(_) => LSN_MAX,
             None => at,
         };
-        let parts = self.parts()?;
+        let parts = self.lent_parts(blocks.pinned)?;
         // The first record at or after (key, at) is in this block. So the version that is asked for
         // is here or nowhere.
         let Some(n) = parts.index.find(key, at) else { return Ok(None) };
         if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(None);
         }
-        let block = self.block(&parts, n, cache)?;
+        let block = self.block(&parts, n, blocks)?;
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
         let Some(Hit { seq, kind, value }) = found else { return Ok(None) };
         let seq = one_seq.unwrap_or(seq);
@@ -334,64 +364,126 @@ impl Extent {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), Arc::clone(ahead))
     }
 
-    /// Whether a block with keys from `first` to `last` is in the cache, if there is one. It reads
-    /// nothing: without an index in memory the answer is `false`.
-    pub(crate) fn is_cached(&self, first: &[u8], last: &[u8], cache: &BlockCache) -> bool {
+    /// What is in the cache of its blocks with keys from `first` to `last`; `None` without such
+    /// blocks. It reads nothing: without an index in memory it knows of none that is in the cache.
+    pub(crate) fn cached(&self, first: &[u8], last: &[u8]) -> Option<CachedBlocks> {
         let meets =
             self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
-        self.parts.peek().filter(|_| meets).is_some_and(|parts| {
-            let index = &parts.index;
-            let blocks = index.find_key(first).zip(index.find_key(last));
-            let blocks = blocks.map_or(&[][..], |(from, to)| &index.entries()[from..=to]);
-            blocks.iter().any(|block| cache.contains(self.meta.id, block.offset))
-        })
+        let unknown = CachedBlocks { warmest: None, are_all: false };
+        let known = self.parts.peek().zip(self.swips.get());
+        let Some((parts, swips)) = known.filter(|_| meets) else { return meets.then_some(unknown) };
+        let (from, to) = parts.index.find_key(first).zip(parts.index.find_key(last))?;
+        let cached = (from..=to).map(|n| {
+            let warmest = swips.warmth(n);
+            CachedBlocks { warmest, are_all: warmest.is_some() }
+        });
+        cached.reduce(CachedBlocks::and)
     }
 
-    /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those for
-    /// which `is_hot` is true, by their first and last key, and that are not cached yet.
+    /// Bytes of its blocks that are in the cache and that no reader has asked for.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        let unread = |swips: &BlockSwips| (0..swips.len()).map(|n| swips.unread_bytes(n)).sum();
+        self.swips.get().map_or(0, unread)
+    }
+
+    /// What is wrong with the ways to its blocks, if something is.
+    pub(crate) fn check_swips(&self, cache: &BlockCache) -> Option<String> {
+        self.swips.get().and_then(|swips| cache.check_swips(swips))
+    }
+
+    /// The ways to its blocks, of which `index` says how many there are.
+    pub(super) fn swips(&self, index: &Index) -> &BlockSwips {
+        let gauge = &self.store.memory().descriptions;
+        self.swips.get_or_init(|| BlockSwips::new(index.entries().len(), gauge))
+    }
+
+    /// Whether the block at an offset is in the cache.
+    pub(super) fn has_block_at(&self, index: &Index, offset: u32) -> bool {
+        let n = index.entries().partition_point(|block| block.offset < offset);
+        self.swips.get().is_some_and(|swips| swips.has(n))
+    }
+
+    /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those
+    /// that are not cached yet and of which `warmth` says how warm they are, by their first and
+    /// last key and about the bytes that they take there.
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
         cache: &BlockCache,
-        is_hot: impl Fn(&[u8], &[u8]) -> bool,
+        mut warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
     ) {
         let Some(parts) = self.parts.peek() else { return };
-        let index = &parts.index;
+        let (index, swips) = (&parts.index, self.swips(&parts.index));
         for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
-            if is_hot(&summary.first_key, index.last_key(n))
-                && !cache.contains(self.meta.id, entry.offset)
+            // Exact where nothing is compressed.
+            let weight = Block::weight_of(entry.len.max(summary.raw_bytes as u32) as usize);
+            if !swips.has(n)
+                && let Some(warmth) = warmth(&summary.first_key, index.last_key(n), weight)
                 && let Some(bytes) = bytes.get(start..end)
                 && let Ok(block) =
                     Block::decode(self.meta.id, entry.offset, Bytes::copy_from_slice(bytes))
             {
-                cache.insert(self.meta.id, entry.offset, Arc::new(block));
+                cache.fill((swips, n), block, warmth);
             }
         }
     }
 
-    /// Takes its blocks out of the cache: another extent has their place. Blocks of which the place
-    /// is not known are evicted in time, since they are not asked for.
-    pub(crate) fn evict(&self, cache: &BlockCache) {
+    /// Has blocks lead to frames of others that they are copies of: each block by its number, with
+    /// the other's.
+    pub(super) fn take_over(&self, others: &[(usize, (BlockSwips, usize))], cache: &BlockCache) {
         let Some(parts) = self.parts.peek() else { return };
-        let entries = parts.index.entries();
-        entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
+        let swips = self.swips(&parts.index);
+        for (n, (from, was)) in others {
+            cache.share((from, *was), (swips, *n));
+        }
+    }
+
+    /// Takes its blocks out of the cache at once, and has it take none of them any more: another
+    /// extent has their place.
+    pub(crate) fn evict(&self) {
+        if let Some(swips) = self.swips.get() {
+            swips.leave();
+        }
     }
 
     /// Block `n`, from the cache or from the store, for a user. It enters the cache and counts as a
     /// read of the extent.
-    fn block(&self, parts: &Parts, n: usize, cache: &BlockCache) -> Result<Arc<Block>> {
-        let offset = parts.index.entries()[n].offset;
+    fn block<'g>(&self, parts: &Parts, n: usize, blocks: Blocks<'g>) -> Result<LentBlock<'g>> {
         self.read_frequency.read(self.store.read_clock());
-        if let Some(block) = cache.get(self.meta.id, offset) {
-            // It is asked for again, so a faster search is worth the work.
-            let Some(tree) = block.as_tree().map(Arc::new) else { return Ok(block) };
-            cache.insert(self.meta.id, offset, Arc::clone(&tree));
-            return Ok(tree);
+        let Blocks { cache, pinned } = blocks;
+        #[cfg(feature = "bench")]
+        if hashed::is_on() {
+            let load = || match self.swips(&parts.index).peek(n) {
+                Some(block) => Ok(block),
+                None => self.load_block(&parts.index, n, cache),
+            };
+            return self.hashed_block(n, load).map(Lent::Own);
         }
-        let block = Arc::new(self.load_for_user(&parts.index, n, cache)?);
-        cache.insert(self.meta.id, offset, Arc::clone(&block));
-        Ok(block)
+        let Some(frame) = cache.get(self.swips(&parts.index), n, pinned) else {
+            return self.load_block(&parts.index, n, cache).map(Lent::Own);
+        };
+        if !frame.may_be_tree() {
+            return Ok(Lent::Here(frame));
+        }
+        // It is asked for again, so a faster search is worth the work.
+        let tree = || {
+            let room = cache.reserve(frame.weight())?;
+            cache.replace(room, frame, frame.as_tree()?)
+        };
+        Ok(tree().map_or(Lent::Here(frame), Lent::Own))
+    }
+
+    /// Block `n`, read into the cache for a user. What cannot be read takes no room there.
+    fn load_block(
+        &self,
+        index: &Index,
+        n: usize,
+        cache: &BlockCache,
+    ) -> Result<Arc<BufferFrame<Block>>> {
+        let room = cache.reserve(Block::weight_of(index.entries()[n].len as usize));
+        let block = self.load_for_user(index, n, cache)?;
+        Ok(cache.admit(room, (self.swips(index), n), block))
     }
 
     /// Block `n` for a user, from the second cache or from the store.
@@ -459,6 +551,7 @@ impl Extent {
 impl Drop for Extent {
     fn drop(&mut self) {
         self.parts.leave(&self.store.memory().clock);
+        self.evict();
         if *self.state.get_mut() != INSTALLED {
             self.store.release(&self.meta.location);
         }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::frame::{check_seal, reseal};
 use super::reader::Parts;
 use super::summary::{self, BlockSummary};
-use super::{BlockCache, Extent, Format, ReadAhead};
+use super::{BlockCache, BlockSwips, Extent, Format, ReadAhead};
 use crate::error::Result;
 use crate::record::Lsn;
 
@@ -20,8 +20,8 @@ pub(crate) struct WholeBlock {
     pub(super) last_seq: Lsn,
     /// Its lines of the filter.
     pub(super) lines: Vec<u8>,
-    /// The extent and the offset that it is in the cache as.
-    pub(super) cached_as: Option<(u64, u32)>,
+    /// Which block of which extent it is, if that is in the cache.
+    pub(super) cached_as: Option<(BlockSwips, usize)>,
 }
 
 impl WholeBlock {
@@ -89,7 +89,8 @@ impl Extent {
         let bytes = self.bytes_in_turn(&parts.index, n, Some(cache), ahead)?;
         check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
         let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
-        let cached_as = cache.contains(id, entry.offset).then_some((id, entry.offset));
+        let swips = self.swips(&parts.index);
+        let cached_as = swips.has(n).then(|| (swips.clone(), n));
         let (last_key, last_seq) = (parts.index.last_key(n).to_vec(), entry.last_seq);
         Ok(WholeBlock { bytes, summary, last_key, last_seq, lines, cached_as })
     }

@@ -1,7 +1,5 @@
 //! Reads what can still be read of an extent, block by block.
 
-use std::sync::Arc;
-
 use super::block::BlockCursor;
 use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
@@ -98,7 +96,7 @@ impl Extent {
                     continue;
                 }
             };
-            let mut cursor = BlockCursor::new(Arc::new(block));
+            let mut cursor = BlockCursor::new(&block);
             let mut stepped = cursor.first();
             while stepped.is_ok()
                 && let Some(entry) = cursor.entry()

@@ -1,7 +1,6 @@
 //! Checks all of an extent against its checksums, against itself, and against the journal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
@@ -163,7 +162,7 @@ impl Check<'_> {
             if let Some(block) =
                 self.take("block", self.extent.load_in_turn(index, n, None, &ahead))
                 && let Err(malformed) =
-                    check_block(block, index, n, filter, &mut tally).and_then(|counted| {
+                    check_block(&block, index, n, filter, &mut tally).and_then(|counted| {
                         check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))
                     })
             {
@@ -196,7 +195,7 @@ impl Check<'_> {
 /// Checks that entries decode, ascend, are known to the filter, and end as the index says; counts
 /// them.
 fn check_block(
-    block: Block,
+    block: &Block,
     index: &Index,
     n: usize,
     filter: Option<&Filter>,
@@ -204,7 +203,7 @@ fn check_block(
 ) -> Result<Option<BlockSummary>, Malformed> {
     let undecodable = |_| Malformed::new("entries that decode", "one that does not");
     block.check().map_err(undecodable)?;
-    let mut cursor = BlockCursor::new(Arc::new(block));
+    let mut cursor = BlockCursor::new(block);
     cursor.first().map_err(undecodable)?;
     let mut counted: Option<BlockSummary> = None;
     while let Some(entry) = cursor.entry() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::LevelCursor;
 use super::version::Level;
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
+use crate::extent::{BlockCache, Blocks, Described, Extent, Found, ReadAhead};
 use crate::mvcc::DrainedMap;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
@@ -62,17 +62,17 @@ impl<'a> ReadRun<'a> {
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn get(
+    pub(crate) fn get<'g>(
         &self,
         key: &[u8],
         drained: &DrainedMap,
-        cache: &BlockCache,
-    ) -> Result<Option<Found>> {
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
         let Some(extent) = self.extents.find(key) else { return Ok(None) };
         if drained.get(key) >= self.lsn {
             return Ok(None);
         }
-        let mut found = extent.get(key, LSN_MAX, cache)?;
+        let mut found = extent.get(key, LSN_MAX, blocks)?;
         found.iter_mut().for_each(|found| found.seq = self.lsn);
         Ok(found)
     }
@@ -192,8 +192,9 @@ mod tests {
             let read = ReadRun { lsn: LSN, extents: &extents };
             let ahead = ReadAhead::for_user();
             check_cursor(&mut read.cursor(&drained, &cache, &ahead), &shown, &key, seq);
+            let guard = crate::mvcc::pin();
             for entry in &keys {
-                let found = read.get(&entry.key, &drained, &cache).unwrap();
+                let found = read.get(&entry.key, &drained, Blocks::new(&cache, &guard)).unwrap();
                 let want = shown.iter().find(|e| e.key == entry.key);
                 let found = found.as_ref().map(|found| (found.seq, found.kind));
                 prop_assert_eq!(found, want.map(|want| (LSN, want.kind)));

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
+use crate::cache::{LOT, completes_a_lot};
 use crate::error::Result;
 use crate::extent::{
-    BlockCache, Described, Extent, Found, LookUpStep, OwnedHeads, ReadAhead, ValueMeta,
+    BlockCache, Blocks, Described, Extent, Found, LookUpStep, OwnedHeads, ReadAhead, ValueMeta,
 };
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
@@ -26,6 +27,9 @@ pub(crate) const LEVEL_2: u8 = SUBLEVELS + 1;
 
 /// The most levels below level 0.
 pub(crate) const MAX_LEVELS: u8 = SUBLEVELS + 6;
+
+/// Above so many, answers are counted by lots.
+const MANY: u64 = 64 << 10;
 
 /// What people know level `n` as: all sublevels are level 1.
 pub(crate) const fn known_as(n: u8) -> u8 {
@@ -176,14 +180,19 @@ impl<E: Described> Level<E> {
 }
 
 /// How many look-ups each level has answered, over all versions of a table. A count may be lost
-/// where threads meet.
+/// where threads meet. Once they are many they are counted by lots, so that threads meet seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Answers([AtomicU64; MAX_LEVELS as usize]);
 
 impl Answers {
     fn count(&self, level: usize) {
         let count = &self.0[level];
-        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let before = count.load(Ordering::Relaxed);
+        if before < MANY {
+            count.store(before + 1, Ordering::Relaxed);
+        } else if completes_a_lot() {
+            count.store(before + u64::from(LOT), Ordering::Relaxed);
+        }
     }
 
     /// Look-ups that level `n`, counted from 1, has answered.
@@ -281,10 +290,15 @@ impl Version {
     /// # Errors
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
-    pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
+    pub(crate) fn get<'g>(
+        &self,
+        key: &[u8],
+        at: Lsn,
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
         for (n, level) in self.levels.iter().enumerate() {
             if let Some(extent) = level.find(key)
-                && let Some(found) = extent.get(key, at, cache)?
+                && let Some(found) = extent.get(key, at, blocks)?
             {
                 self.answers.count(n);
                 return Ok(Some(found));
@@ -295,9 +309,9 @@ impl Version {
 
     /// The step that a look-up of `key` takes next in the levels: at the first extent that it does
     /// not pass.
-    pub(crate) fn step(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<LookUpStep> {
+    pub(crate) fn step(&self, key: &[u8], at: Lsn, blocks: Blocks<'_>) -> Result<LookUpStep> {
         for extent in self.levels.iter().filter_map(|level| level.find(key)) {
-            match extent.step(key, at, cache)? {
+            match extent.step(key, at, blocks)? {
                 LookUpStep::Passes => {}
                 step => return Ok(step),
             }

@@ -5,6 +5,7 @@
 mod clock;
 mod drained;
 mod epoch;
+mod epoch_arc;
 mod interval;
 mod snapshots;
 #[cfg(all(test, feature = "shuttle"))]
@@ -18,7 +19,10 @@ pub(crate) use clock::{Clock, Time, micros};
 pub(crate) use drained::DrainedMap;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;
-pub(crate) use epoch::{defer, drive, is_pinned, pin};
+#[cfg(test)]
+pub(crate) use epoch::drive_until;
+pub(crate) use epoch::{EpochGuard, defer, drive, is_pinned, pin};
+pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};

@@ -7,10 +7,9 @@ use bytes::Bytes;
 use super::server::ExecutorState;
 use super::stats::{ShardCount, ShardCounts};
 use crate::error::{Error, Result};
-use crate::extent::BlockCache;
 use crate::read::{self, AsOf};
 use crate::table::{Table, TableCore};
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// The shard that runs a closure. See [`PerCore`](crate::PerCore).
 ///
@@ -86,7 +85,7 @@ impl<'a> ShardScope<'a> {
         let read = shared.with_table(&table.slot, |core| {
             shared.read(core, None, |view, at| {
                 let gets = Cell::new(0);
-                let reads = TableReads { core, view, cache: &shared.cache, at, gets };
+                let reads = TableReads { core, view, at, gets };
                 let made = f.take().map(|f| f(&reads));
                 self.counts.add(ShardCount::Gets, reads.gets.get());
                 Ok(made)
@@ -105,8 +104,7 @@ impl std::fmt::Debug for ShardScope<'_> {
 /// One table at one moment, for many look-ups. See [`ShardScope::read`].
 pub struct TableReads<'a> {
     core: &'a TableCore,
-    view: &'a View,
-    cache: &'a BlockCache,
+    view: PinnedView<'a>,
     at: AsOf,
     gets: Cell<u64>,
 }
@@ -119,7 +117,7 @@ impl TableReads<'_> {
     /// - `Corrupt`: the block that would hold it is damaged;
     /// - `Unavailable`: a file could not be read.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.counted(read::get(self.view, self.cache, key.as_ref(), self.at))
+        self.counted(read::get(self.view, key.as_ref(), self.at))
     }
 
     /// What `f` makes of the value of `key`; `None` without one. It is lent the bytes where they
@@ -133,7 +131,7 @@ impl TableReads<'_> {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        self.counted(read::lend(self.view, self.cache, (key.as_ref(), self.at), f))
+        self.counted(read::lend(self.view, (key.as_ref(), self.at), f))
     }
 
     /// Whether there is `key`. A value that lies apart from its key is not read.
@@ -142,7 +140,7 @@ impl TableReads<'_> {
     ///
     /// As [`TableReads::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.counted(read::contains(self.view, self.cache, key.as_ref(), self.at))
+        self.counted(read::contains(self.view, key.as_ref(), self.at))
     }
 
     #[inline]

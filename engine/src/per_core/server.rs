@@ -144,9 +144,7 @@ impl ShardServer {
         for table in truncated {
             let (gets, shared) = (RefCell::new(&mut *gets), &state.shared);
             shared.with_table(&slots[table], |core| {
-                shared.read(core, None, |view, at| {
-                    gets.borrow_mut().look_up(table, view, &shared.cache, at)
-                })
+                shared.read(core, None, |view, at| gets.borrow_mut().look_up(table, view, at))
             })?;
         }
         Ok(())
@@ -169,6 +167,6 @@ impl ShardServer {
         if let Some(snapshot) = snapshot {
             slot.check_not_emptied_since(snapshot.lsn())?;
         }
-        shared.read(&core, snapshot, |view, at| gets.look_up(table, view, &shared.cache, at))
+        shared.read(&core, snapshot, |view, at| gets.look_up(table, view, at))
     }
 }

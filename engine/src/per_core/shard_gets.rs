@@ -4,9 +4,8 @@
 use std::ops::Range;
 
 use crate::error::Result;
-use crate::extent::BlockCache;
 use crate::read::{self, AsOf};
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// The end of a chain.
 const NONE: usize = usize::MAX;
@@ -98,24 +97,18 @@ impl ShardGets {
         self.values.get(place.clone())
     }
 
-    /// Looks up the keys of one table, as of one moment. The caller holds an epoch guard.
-    pub(super) fn look_up(
-        &mut self,
-        table: usize,
-        view: &View,
-        cache: &BlockCache,
-        at: AsOf,
-    ) -> Result<()> {
+    /// Looks up the keys of one table, as of one moment.
+    pub(super) fn look_up(&mut self, table: usize, view: PinnedView<'_>, at: AsOf) -> Result<()> {
         let first = self.chains.get(table).map_or(NONE, |chain| chain.first);
         if view.version.has_objects() {
-            self.fetch(first, view, cache, at)?;
+            self.fetch(first, view, at)?;
         }
         let ShardGets { keys, sought, values, found, .. } = self;
         let mut number = first;
         while let Some(key) = sought.get(number) {
             let end = sought.get(number + 1).map_or(keys.len(), |next| next.start);
             let from = values.len();
-            let lent = read::lend(view, cache, (&keys[key.start..end], at), |value| {
+            let lent = read::lend(view, (&keys[key.start..end], at), |value| {
                 values.extend_from_slice(value);
             })?;
             found[number] = lent.map(|()| from..values.len());
@@ -125,7 +118,7 @@ impl ShardGets {
     }
 
     /// Brings to this machine what these look-ups need of objects.
-    fn fetch(&self, first: usize, view: &View, cache: &BlockCache, at: AsOf) -> Result<()> {
+    fn fetch(&self, first: usize, view: PinnedView<'_>, at: AsOf) -> Result<()> {
         let mut keys = Vec::new();
         let mut number = first;
         while let Some(key) = self.sought.get(number) {
@@ -134,8 +127,8 @@ impl ShardGets {
             number = key.next;
         }
         // What does not stay in the cache until its look-up comes is asked for again then.
-        let mut some = read::side_by_side(&keys, cache);
-        some.try_for_each(|keys| read::fetch(view, cache, keys, at.lsn))
+        let mut some = read::side_by_side(&keys, view.blocks.cache());
+        some.try_for_each(|keys| read::fetch(view, keys, at.lsn))
     }
 }
 

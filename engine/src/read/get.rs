@@ -3,41 +3,35 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Found};
+use crate::extent::Found;
 use crate::memtable::Record;
 use crate::read::AsOf;
 use crate::record::{Kind, Lsn, is_open_chain};
-use crate::view::View;
+use crate::view::{PinnedView, View};
 
-/// The value of `key` at a moment. The caller holds an epoch guard.
-pub(crate) fn get(
-    view: &View,
-    cache: &BlockCache,
-    key: &[u8],
-    as_of: AsOf,
-) -> Result<Option<Bytes>> {
-    match shown(view, cache, key, (as_of, as_of.lsn))? {
+/// The value of `key` at a moment.
+pub(crate) fn get(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Bytes>> {
+    match shown(view, key, (as_of, as_of.lsn))? {
         None => Ok(None),
         Some(operands) if operands.kind() == Kind::Merge => {
-            merged(view, cache, (key, as_of), operands).map(Some)
+            merged(view, (key, as_of), operands).map(Some)
         }
         Some(version) => version.into_value().map(Some),
     }
 }
 
-/// What `f` makes of the value of `key` at a moment. It runs once at most, under the epoch guard
-/// that the caller holds, and is lent the bytes where they lie. Operands are merged into a value of
+/// What `f` makes of the value of `key` at a moment. It runs once at most, while the epoch is
+/// pinned, and is lent the bytes where they lie. Operands are merged into a value of
 /// their own first.
 pub(crate) fn lend<T>(
-    view: &View,
-    cache: &BlockCache,
+    view: PinnedView<'_>,
     (key, as_of): (&[u8], AsOf),
     f: impl FnOnce(&[u8]) -> T,
 ) -> Result<Option<T>> {
-    match shown(view, cache, key, (as_of, as_of.lsn))? {
+    match shown(view, key, (as_of, as_of.lsn))? {
         None => Ok(None),
         Some(operands) if operands.kind() == Kind::Merge => {
-            Ok(Some(f(&merged(view, cache, (key, as_of), operands)?)))
+            Ok(Some(f(&merged(view, (key, as_of), operands)?)))
         }
         Some(Located::Memory(record)) => Ok(Some(f(record.value))),
         Some(Located::Disk(found)) => found.lend(f).map(Some),
@@ -45,15 +39,15 @@ pub(crate) fn lend<T>(
 }
 
 /// Whether `key` has a value at a moment. A value that lies apart is not read, and operands are not
-/// merged. The caller holds an epoch guard.
-pub(crate) fn contains(view: &View, cache: &BlockCache, key: &[u8], as_of: AsOf) -> Result<bool> {
-    Ok(shown(view, cache, key, (as_of, as_of.lsn))?.is_some())
+/// merged.
+pub(crate) fn contains(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<bool> {
+    Ok(shown(view, key, (as_of, as_of.lsn))?.is_some())
 }
 
 /// A version of a key, where it lies.
 enum Located<'a> {
     Memory(Record<'a>),
-    Disk(Found),
+    Disk(Found<'a>),
 }
 
 impl Located<'_> {
@@ -81,12 +75,7 @@ impl Located<'_> {
 
 /// The value that operands of a key make with what they go on with: each older version is looked up
 /// in its turn, up to one that is a value or shows nothing.
-fn merged(
-    view: &View,
-    cache: &BlockCache,
-    (key, as_of): (&[u8], AsOf),
-    newest: Located<'_>,
-) -> Result<Bytes> {
+fn merged(view: PinnedView<'_>, (key, as_of): (&[u8], AsOf), newest: Located<'_>) -> Result<Bytes> {
     let (mut versions, mut below) = (Vec::new(), None);
     let mut next = Some(newest);
     while let Some(version) = next {
@@ -98,7 +87,7 @@ fn merged(
         }
         let goes_on = is_open_chain(&value) && seq > 0;
         versions.push(value);
-        next = if goes_on { shown(view, cache, key, (as_of, seq - 1))? } else { None };
+        next = if goes_on { shown(view, key, (as_of, seq - 1))? } else { None };
     }
     view.operator.resolve(key, &versions, below.as_deref()).map(Bytes::from)
 }
@@ -107,14 +96,13 @@ fn merged(
 // It is the whole work of most reads, and a version is large to hand on.
 #[inline(always)]
 fn shown<'a>(
-    view: &'a View,
-    cache: &BlockCache,
+    view: PinnedView<'a>,
     key: &[u8],
     (as_of, at): (AsOf, Lsn),
 ) -> Result<Option<Located<'a>>> {
-    let Some(version) = newest_at(view, cache, key, at)? else { return Ok(None) };
+    let Some(version) = newest_at(view, key, at)? else { return Ok(None) };
     let has_value = matches!(version.kind(), Kind::Put | Kind::Merge);
-    let is_shown = has_value && !is_hidden(view, key, version.seq(), as_of)?;
+    let is_shown = has_value && !is_hidden(view.view, key, version.seq(), as_of)?;
     Ok(is_shown.then_some(version))
 }
 
@@ -122,8 +110,7 @@ fn shown<'a>(
 /// invariant 1). The newest run is compared with what is in memory.
 #[inline(always)]
 fn newest_at<'a>(
-    view: &'a View,
-    cache: &BlockCache,
+    PinnedView { view, blocks }: PinnedView<'a>,
     key: &[u8],
     at: Lsn,
 ) -> Result<Option<Located<'a>>> {
@@ -137,13 +124,13 @@ fn newest_at<'a>(
     };
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
-        if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
+        if let Some(found) = view.newest_in_runs(key, above, at, blocks)? {
             return Ok(Some(Located::Disk(found)));
         }
     }
     match in_memory {
         Some(record) => Ok(Some(Located::Memory(record))),
-        None => Ok(view.version.get(key, at, cache)?.map(Located::Disk)),
+        None => Ok(view.version.get(key, at, blocks)?.map(Located::Disk)),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::extent::{BlockCache, ComingPart, LookUpStep, MissingPart};
 use crate::levels::MAX_LEVELS;
 use crate::record::Lsn;
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// So many look-ups ask side by side at most.
 const MOST: usize = 256;
@@ -25,19 +25,17 @@ const BLOCK: u64 = 32 * 1024;
 /// A look-up asks for an end and a block in a level, seldom in more than one level.
 const ROUNDS: usize = 2 * MAX_LEVELS as usize;
 
-/// The values of several keys at a moment, in the order of the keys. The caller holds an epoch
-/// guard.
+/// The values of several keys at a moment, in the order of the keys.
 pub(crate) fn get_many<K: AsRef<[u8]>>(
-    view: &View,
-    cache: &BlockCache,
+    view: PinnedView<'_>,
     keys: &[K],
     as_of: AsOf,
 ) -> Result<Vec<Option<Bytes>>> {
     let mut values = Vec::with_capacity(keys.len());
-    for some in side_by_side(keys, cache) {
-        fetch(view, cache, some, as_of.lsn)?;
+    for some in side_by_side(keys, view.blocks.cache()) {
+        fetch(view, some, as_of.lsn)?;
         for key in some {
-            values.push(get(view, cache, key.as_ref(), as_of)?);
+            values.push(get(view, key.as_ref(), as_of)?);
         }
     }
     Ok(values)
@@ -52,14 +50,8 @@ pub(crate) fn side_by_side<'a, K>(
     keys.chunks(most.clamp(1, MOST))
 }
 
-/// Brings to this machine what look-ups of these keys need of objects. The caller holds an epoch
-/// guard.
-pub(crate) fn fetch<K: AsRef<[u8]>>(
-    view: &View,
-    cache: &BlockCache,
-    keys: &[K],
-    at: Lsn,
-) -> Result<()> {
+/// Brings to this machine what look-ups of these keys need of objects.
+pub(crate) fn fetch<K: AsRef<[u8]>>(view: PinnedView<'_>, keys: &[K], at: Lsn) -> Result<()> {
     if keys.len() < 2 || !view.version.has_objects() {
         return Ok(());
     }
@@ -68,7 +60,7 @@ pub(crate) fn fetch<K: AsRef<[u8]>>(
         let mut missing: BTreeMap<(u64, Option<usize>), MissingPart> = BTreeMap::new();
         let mut asking = Vec::new();
         for key in rest {
-            if let LookUpStep::Asks(part) = step(view, cache, key, at)? {
+            if let LookUpStep::Asks(part) = step(view, key, at)? {
                 missing.insert(part.place(), part);
                 asking.push(key);
             }
@@ -77,19 +69,19 @@ pub(crate) fn fetch<K: AsRef<[u8]>>(
             break;
         }
         let coming = missing.into_values().map(MissingPart::ask).collect::<Result<Vec<_>>>()?;
-        coming.into_iter().try_for_each(|part: ComingPart| part.keep(cache))?;
+        coming.into_iter().try_for_each(|part: ComingPart| part.keep(view.blocks.cache()))?;
         rest = asking;
     }
     Ok(())
 }
 
 /// The step that a look-up takes next.
-fn step(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Result<LookUpStep> {
+fn step(PinnedView { view, blocks }: PinnedView<'_>, key: &[u8], at: Lsn) -> Result<LookUpStep> {
     let is_in_memory = view.active.get(key, at).is_some()
         || view.frozen.iter().any(|frozen| frozen.memtable.get(key, at).is_some())
         || view.level0.get(key, at, &view.version.drained)?.is_some();
     if is_in_memory {
         return Ok(LookUpStep::Ends);
     }
-    view.version.step(key, at, cache)
+    view.version.step(key, at, blocks)
 }

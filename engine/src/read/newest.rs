@@ -4,12 +4,15 @@ use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::read::KeyRange;
 use crate::record::{Cursor, LSN_MAX, Lsn};
-use crate::view::View;
+use crate::view::{PinnedView, View};
 
 /// The LSN of the newest version of `key`, deletions included. A version that no reader needs may
 /// be gone. No version above a registered snapshot is gone, with one exception: a range delete of a
-/// key that was not there at the snapshot and is not there now. The caller holds an epoch guard.
-pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Option<Lsn>> {
+/// key that was not there at the snapshot and is not there now.
+pub(crate) fn newest(
+    PinnedView { view, blocks }: PinnedView<'_>,
+    key: &[u8],
+) -> Result<Option<Lsn>> {
     let in_memory = view
         .active
         .get(key, LSN_MAX)
@@ -20,12 +23,12 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
     };
     let above = in_memory.as_ref().map_or(0, |record| record.seq);
     let in_runs = match view.has_runs() {
-        true => view.newest_in_runs(key, above, LSN_MAX, cache)?.map(|found| found.seq),
+        true => view.newest_in_runs(key, above, LSN_MAX, blocks)?.map(|found| found.seq),
         false => None,
     };
     let version = match in_runs.or(in_memory.map(|record| record.seq)) {
         Some(seq) => Some(seq),
-        None => view.version.get(key, LSN_MAX, cache)?.map(|found| found.seq),
+        None => view.version.get(key, LSN_MAX, blocks)?.map(|found| found.seq),
     };
     let Some(ranges) = view.range_tombstones() else { return Ok(version) };
     let over = Some(ranges.newest_over(key, LSN_MAX)?).filter(|seq| *seq > 0);

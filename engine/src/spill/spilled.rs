@@ -19,9 +19,10 @@ use bytes::Bytes;
 
 use super::{Epoch, Epochs, ExtentWriter};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ReadAhead};
+use crate::extent::{BlockCache, Blocks, Extent, ReadAhead};
 use crate::levels::{Level, LevelCursor, VersionSet};
 use crate::merge::MergingCursor;
+use crate::mvcc::pin;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 
 /// A key's new value; `None` deletes it.
@@ -175,8 +176,9 @@ impl Spilled {
     ) -> Result<Option<Write>> {
         for piece in self.pieces.iter().rev() {
             let Some(extent) = piece.extents.find(key) else { continue };
+            let guard = pin();
             let mut at = LSN_MAX;
-            while let Some(found) = extent.get(key, at, cache)? {
+            while let Some(found) = extent.get(key, at, Blocks::new(cache, &guard))? {
                 if epochs.is_alive(found.seq) {
                     let put = found.kind == Kind::Put;
                     return put.then(|| found.into_value()).transpose().map(Some);

@@ -1,6 +1,7 @@
 //! The state of one table, shared by its handles and the background.
 //!
-//! Thread safety: readers load the view and take no lock. The view is replaced under `changing`,
+//! Thread safety: readers load the view and take no lock. Those that are short borrow it, while
+//! their epoch is pinned, and count no reference. The view is replaced under `changing`,
 //! or, for a freeze, in the turnstile **and** under `changing`.
 //!
 //! Invariants:
@@ -18,11 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 
 use super::changed::ChangedTables;
 use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
+use crate::mvcc::{EpochArc, EpochGuard, Replaced};
 use crate::record::{Lsn, TableId};
 use crate::view::View;
 
@@ -46,6 +49,9 @@ pub(crate) struct TableCore {
     name: ArcSwap<String>,
     created: Lsn,
     view: ArcSwap<View>,
+    /// The same for readers that borrow it. It is set first: a record that a commit puts into the
+    /// memtable of a view is in sight of each reader that sees the commit.
+    lent: EpochArc<View>,
     changing: Mutex<DrainRound>,
     merged: AtomicU64,
     dropped: AtomicBool,
@@ -71,11 +77,13 @@ impl TableCore {
         view: View,
         changed_tables: &Arc<ChangedTables>,
     ) -> TableCore {
+        let view = Arc::new(view);
         TableCore {
             id,
             name: ArcSwap::from_pointee(name.to_string()),
             created,
-            view: ArcSwap::from_pointee(view),
+            lent: EpochArc::new(Arc::clone(&view)),
+            view: ArcSwap::new(view),
             changing: Mutex::new(DrainRound::default()),
             merged: AtomicU64::new(merged),
             dropped: AtomicBool::new(false),
@@ -130,6 +138,12 @@ impl TableCore {
         self.view.load()
     }
 
+    /// The same, borrowed while an epoch is pinned.
+    #[inline]
+    pub(crate) fn lent_view<'g>(&self, pinned: &'g EpochGuard) -> &'g View {
+        self.lent.get(pinned)
+    }
+
     /// The LSN up to which level 0 has everything that is not drained (invariant 2).
     pub(crate) fn merged(&self) -> Lsn {
         self.merged.load(Ordering::Acquire)
@@ -153,12 +167,13 @@ impl TableCore {
 
     /// The right to change the view, with the state of the drain round.
     pub(crate) fn change(&self) -> Change<'_> {
-        Change { core: self, round: self.changing.lock() }
+        Change { core: self, round: self.changing.lock(), replaced: SmallVec::new() }
     }
 
     /// The same, unless another job or call has it.
     pub(crate) fn try_change(&self) -> Option<Change<'_>> {
-        Some(Change { core: self, round: self.changing.try_lock()? })
+        let round = self.changing.try_lock()?;
+        Some(Change { core: self, round, replaced: SmallVec::new() })
     }
 
     /// Fails once the table was dropped.
@@ -171,8 +186,12 @@ impl TableCore {
 
     /// Takes a last view, of a closed database: no call reads it.
     pub(crate) fn release(&self, view: View) {
-        let _alone = self.changing.lock();
-        self.view.store(Arc::new(view));
+        let view = Arc::new(view);
+        let alone = self.changing.lock();
+        let replaced = self.lent.replace(Arc::clone(&view));
+        self.view.store(view);
+        drop(alone);
+        drop(replaced);
     }
 
     /// Marks it as dropped, in the turnstile: later groups are refused.
@@ -240,6 +259,9 @@ impl CommitTable for TableCore {
 pub(crate) struct Change<'a> {
     core: &'a TableCore,
     pub(crate) round: MutexGuard<'a, DrainRound>,
+    /// What readers may still borrow. It is let go of after the right, since work that was deferred
+    /// may run then.
+    replaced: SmallVec<[Replaced<View>; 2]>,
 }
 
 impl Change<'_> {
@@ -266,6 +288,7 @@ impl Change<'_> {
                 "what is merged lies at or below what is frozen (invariant 2)"
             );
         }
+        self.replaced.push(self.core.lent.replace(Arc::clone(&view)));
         self.core.view.swap(view)
     }
 }
@@ -287,6 +310,8 @@ pub(crate) struct TableSlot {
     /// The number under which its rows are locked: the same for every table in the slot.
     lock_space: u64,
     core: ArcSwap<TableCore>,
+    /// The same for readers that borrow it.
+    lent: EpochArc<TableCore>,
     /// The LSN of the last truncation, 0 without one: older snapshots fail.
     emptied: AtomicU64,
 }
@@ -295,9 +320,11 @@ impl TableSlot {
     /// A slot with its table.
     pub(crate) fn new(core: TableCore) -> TableSlot {
         static SLOTS: AtomicU64 = AtomicU64::new(1);
+        let core = Arc::new(core);
         TableSlot {
             lock_space: SLOTS.fetch_add(1, Ordering::Relaxed),
-            core: ArcSwap::from_pointee(core),
+            lent: EpochArc::new(Arc::clone(&core)),
+            core: ArcSwap::new(core),
             emptied: AtomicU64::new(0),
         }
     }
@@ -305,6 +332,12 @@ impl TableSlot {
     /// The table.
     pub(crate) fn core(&self) -> Arc<TableCore> {
         self.core.load_full()
+    }
+
+    /// The same, borrowed while an epoch is pinned.
+    #[inline]
+    pub(crate) fn lent_core<'g>(&self, pinned: &'g EpochGuard) -> &'g TableCore {
+        self.lent.get(pinned)
     }
 
     /// The table, for the length of a call. Unlike [`TableSlot::core`] it writes to no memory that
@@ -330,7 +363,9 @@ impl TableSlot {
             "a table begins after the one that it replaces (invariant 5)"
         );
         self.emptied.store(core.created(), Ordering::Release);
-        self.core.swap(Arc::new(core))
+        let core = Arc::new(core);
+        drop(self.lent.replace(Arc::clone(&core)));
+        self.core.swap(core)
     }
 
     /// Fails when the table was truncated after `lsn`.

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::read::{self, AsOf, Estimate, KeyBounds, KeyRange};
 use crate::record::Kind;
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// A named, ordered map from bytes to bytes.
 ///
@@ -215,7 +215,7 @@ impl Table {
     /// - `Invalid`: the table was dropped;
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.read(|view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
+        self.read(|view, at| read::get(view, key.as_ref(), at))
     }
 
     /// The values of several keys, all as of one moment, in the order of the keys. What they need
@@ -229,7 +229,7 @@ impl Table {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        self.read(|view, at| read::get_many(view, &self.shared.cache, &keys, at))
+        self.read(|view, at| read::get_many(view, &keys, at))
     }
 
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those
@@ -274,10 +274,10 @@ impl Table {
     }
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
-        self.read(|view, at| Ok(read::estimate(view, range, at)))
+        self.read(|view, at| Ok(read::estimate(&view, range, at)))
     }
 
-    pub(super) fn read<T>(&self, f: impl Fn(&View, AsOf) -> Result<T>) -> Result<T> {
+    pub(super) fn read<T>(&self, f: impl Fn(PinnedView<'_>, AsOf) -> Result<T>) -> Result<T> {
         self.shared.with_table(&self.slot, |core| self.shared.read(core, None, &f))
     }
 }

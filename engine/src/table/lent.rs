@@ -5,7 +5,7 @@ use std::cell::Cell;
 use super::{Range, Snapshot, Table};
 use crate::error::Result;
 use crate::read::{self, AsOf};
-use crate::view::View;
+use crate::view::PinnedView;
 
 impl Table {
     /// What `f` makes of the value of `key`; `None` without one. It is lent the bytes where they
@@ -41,7 +41,7 @@ impl Table {
     ) -> Result<Option<T>> {
         // The table may turn out to be emptied, and is looked into again then. `f` has not run.
         let f = Cell::new(Some(f));
-        self.read(|view, at| lend(view, &self.shared.cache, (key.as_ref(), at), &f))
+        self.read(|view, at| lend(view, (key.as_ref(), at), &f))
     }
 
     /// Copies the value of `key` into `into`, in place of what is there; whether there is one.
@@ -84,7 +84,7 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        self.read(table, |view, at| read::lend(view, &self.shared.cache, (key.as_ref(), at), f))
+        self.read(table, |view, at| read::lend(view, (key.as_ref(), at), f))
     }
 
     /// Copies the value that `key` of `table` had at the snapshot into `into`. See
@@ -191,12 +191,34 @@ impl Range {
 
 /// As [`read::lend`], with a closure that is taken when there is a value for it.
 fn lend<T, F: FnOnce(&[u8]) -> T>(
-    view: &View,
-    cache: &crate::extent::BlockCache,
+    view: PinnedView<'_>,
     at: (&[u8], AsOf),
     f: &Cell<Option<F>>,
 ) -> Result<Option<T>> {
-    let lent = read::lend(view, cache, at, |value| f.take().map(|f| f(value)))?;
+    let lent = read::lend(view, at, |value| f.take().map(|f| f(value)))?;
     debug_assert!(!matches!(lent, Some(None)), "a look-up that lent a value is not done again");
     Ok(lent.flatten())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::options::Options;
+
+    /// A look-up borrows its table and its view. Their counts are on lines that all threads share.
+    #[test]
+    fn a_look_up_counts_no_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("a", "1").unwrap();
+        let counts = || {
+            let core = table.slot.core();
+            (Arc::strong_count(&core), Arc::strong_count(&core.view()))
+        };
+        let (before, snapshot) = (counts(), db.snapshot().unwrap());
+        assert_eq!(table.get_with("a", |_| counts()).unwrap(), Some(before));
+        assert_eq!(snapshot.get_with(&table, "a", |_| counts()).unwrap(), Some(before));
+    }
 }

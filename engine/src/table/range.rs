@@ -251,7 +251,7 @@ impl Range {
         loop {
             let read = self
                 .shared
-                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view, at));
+                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view.view, at));
             match read {
                 Err(e) if e.is_table_gone() => {
                     // The truncation that is under way has ended after this.

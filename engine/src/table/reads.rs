@@ -100,7 +100,7 @@ impl Table {
     ///
     /// As [`Table::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(|view, at| read::contains(view, &self.shared.cache, key.as_ref(), at))
+        self.read(|view, at| read::contains(view, key.as_ref(), at))
     }
 
     /// As many keys at a time as are asked for side by side.
@@ -113,7 +113,7 @@ impl Table {
 
     /// Brings to this machine what look-ups of several keys need of an object store.
     pub(crate) fn fetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
-        self.read(|view, at| read::fetch(view, &self.shared.cache, keys, at.lsn))
+        self.read(|view, at| read::fetch(view, keys, at.lsn))
     }
 
     /// The row with the least key.
@@ -149,7 +149,7 @@ impl Snapshot {
     ///
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(table, |view, at| read::contains(view, &self.shared.cache, key.as_ref(), at))
+        self.read(table, |view, at| read::contains(view, key.as_ref(), at))
     }
 
     /// The values that several keys of `table` had at the snapshot, in the order of the keys.
@@ -163,8 +163,7 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let values =
-            self.read(table, |view, at| read::get_many(view, &self.shared.cache, &keys, at))?;
+        let values = self.read(table, |view, at| read::get_many(view, &keys, at))?;
         debug_assert_eq!(values.len(), keys.len(), "each key has an answer");
         Ok(values)
     }

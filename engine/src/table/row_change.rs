@@ -43,9 +43,8 @@ impl ChangeRows<'_> {
             let mut locker = self.locker()?;
             let name = || pinned.label();
             locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience, &name)?;
-            let current = self.shared.read(&pinned.core, None, |view, at| {
-                read::get(view, &self.shared.cache, key, at)
-            })?;
+            let current =
+                self.shared.read(&pinned.core, None, |view, at| read::get(view, key, at))?;
             // What the caller's code writes to the row would wait for this call.
             let here = RunsHere::enter(&self.shared.locks, locker.id());
             let (outcome, result) = decide(current.as_deref());

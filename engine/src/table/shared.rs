@@ -15,18 +15,18 @@ use super::wakeup::Wakeup;
 use crate::alloc::{PagePool, ZonePool};
 use crate::commit::{Committer, Poison};
 use crate::error::{Error, Result};
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
-use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
+use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, pin};
 use crate::options::{Compression, Failpoint};
 use crate::os::ForkGuard;
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// Keeps a database open while handles of it are left.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
@@ -142,15 +142,18 @@ impl Shared {
         f: impl Fn(&TableCore) -> Result<T>,
     ) -> Result<T> {
         loop {
-            let core = slot.load();
-            match f(&core) {
-                Err(e) if e.is_table_gone() => {
-                    drop(self.ddl.lock());
-                    if Arc::ptr_eq(&core, &slot.load()) {
-                        return Err(e);
-                    }
-                }
+            let guard = pin();
+            let core = slot.lent_core(&guard);
+            let gone = match f(core) {
+                Err(e) if e.is_table_gone() => e,
                 done => return done,
+            };
+            let id = core.id();
+            // A truncation may wait for epochs while it holds the mutex.
+            drop(guard);
+            drop(self.ddl.lock());
+            if slot.core().id() == id {
+                return Err(gone);
             }
         }
     }
@@ -161,7 +164,7 @@ impl Shared {
         &self,
         core: &TableCore,
         snapshot: Option<&Registered>,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         self.read_view(core, snapshot, f).map_err(|e| e.in_table(|| core.name()))
     }
@@ -170,10 +173,11 @@ impl Shared {
         &self,
         core: &TableCore,
         snapshot: Option<&Registered>,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         // In this order: a close waits for the calls that found the database open.
-        let _guard = crate::mvcc::pin();
+        let guard = pin();
+        let blocks = Blocks::new(&self.cache, &guard);
         self.check_open()?;
         core.check()?;
         if let Some(snapshot) = snapshot {
@@ -184,20 +188,20 @@ impl Shared {
                 "a snapshot reads only commits that are visible"
             );
             let lsn = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
-            let view = core.view();
+            let view = core.lent_view(&guard);
             let expired = self.expired(&view.version, || snapshot.time());
-            return f(&view, AsOf { lsn, expired });
+            return f(PinnedView { view, blocks }, AsOf { lsn, expired });
         }
         loop {
             let at = self.committer.readable();
-            let view = core.view();
+            let view = core.lent_view(&guard);
             // A compaction that started after `at` was read may have dropped what it needs
             // (view invariant 3); the watermark has moved by then.
             if at >= view.pruned || self.poison.is_set() {
                 // The reader reads the clock last: later than the job that left expired versions
                 // out of the view, so that no older version shows instead.
                 let expired = self.expired(&view.version, || self.clock.now());
-                return f(&view, AsOf { lsn: at, expired });
+                return f(PinnedView { view, blocks }, AsOf { lsn: at, expired });
             }
         }
     }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{Keep, Range, Shared, Table};
 use crate::error::{Error, Result};
-use crate::mvcc::Registered;
+use crate::mvcc::{Registered, pin};
 use crate::read::{self, AsOf, KeyBounds};
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// Every table as it was at one moment.
 ///
@@ -50,22 +50,23 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.read(table, |view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
+        self.read(table, |view, at| read::get(view, key.as_ref(), at))
     }
 
     pub(super) fn read<T>(
         &self,
         table: &Table,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         debug_assert!(
             self.lsn() <= self.shared.committer.visible(),
             "a snapshot shows what was visible when it was taken"
         );
         // The table of this moment first: emptied after that, it fails by itself.
-        let core = table.slot.core();
+        let guard = pin();
+        let core = table.slot.lent_core(&guard);
         self.check(table)?;
-        self.shared.read(&core, Some(&self.registered), f)
+        self.shared.read(core, Some(&self.registered), f)
     }
 
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].

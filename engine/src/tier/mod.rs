@@ -19,6 +19,7 @@ pub(crate) use object::{
     Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag, open_client, open_reader,
     owner,
 };
+pub(crate) use space::FreeMap;
 pub(crate) use ssd::{
     EXTENT_BYTES, ExtentStore, Held, Reading, Reserved, SpaceReservation, is_extent_file_name,
 };

@@ -1,4 +1,5 @@
-//! The map of what is free in one extent file. Pure: it counts units and knows no files.
+//! The map of what is free in one extent file, or in the memory of the block cache. Pure: it counts
+//! units and knows no files.
 //!
 //! Invariants:
 //!
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Free ranges of units in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct FreeMap {
+pub(crate) struct FreeMap {
     /// First unit → number of units.
     by_start: BTreeMap<u64, u64>,
     /// (number of units, first unit).
@@ -20,7 +21,7 @@ pub(super) struct FreeMap {
 
 impl FreeMap {
     /// All units that are free.
-    pub(super) fn units(&self) -> u64 {
+    pub(crate) fn units(&self) -> u64 {
         self.units
     }
 
@@ -32,7 +33,7 @@ impl FreeMap {
     }
 
     /// The longest range.
-    pub(super) fn longest(&self) -> Option<(u64, u64)> {
+    pub(crate) fn longest(&self) -> Option<(u64, u64)> {
         self.by_len.last().map(|(len, start)| (*start, *len))
     }
 
@@ -46,8 +47,17 @@ impl FreeMap {
         Some(start)
     }
 
+    /// Takes `len` units from the shortest range that has them, so that long ones stay long.
+    pub(crate) fn allocate_shortest(&mut self, len: u64) -> Option<u64> {
+        debug_assert!(len > 0, "nothing takes no place");
+        let (free, start) = *self.by_len.range((len, 0)..).next()?;
+        self.remove(start, free);
+        self.insert(start + len, free - len);
+        Some(start)
+    }
+
     /// Takes exactly these units; `false`, with nothing changed, if one of them is not free.
-    pub(super) fn take(&mut self, start: u64, len: u64) -> bool {
+    pub(crate) fn take(&mut self, start: u64, len: u64) -> bool {
         let Some((&from, &free)) = self.by_start.range(..=start).next_back() else {
             return false;
         };
@@ -64,7 +74,7 @@ impl FreeMap {
     }
 
     /// Gives units back (or adds new ones), joining them with their free neighbours.
-    pub(super) fn release(&mut self, start: u64, len: u64) {
+    pub(crate) fn release(&mut self, start: u64, len: u64) {
         let (mut start, mut end) = (start, start + len);
         if let Some((&from, &free)) = self.by_start.range(..end).next_back() {
             debug_assert!(from + free <= start, "units are given back once (invariant 1)");

@@ -194,9 +194,7 @@ impl Running {
             "a key is locked before its versions are compared with the snapshot (invariant 2)"
         );
         let core = &self.tables[table].pinned.core;
-        let newest = inner
-            .shared
-            .read(core, Some(snapshot), |view, _| read::newest(view, &inner.shared.cache, key))?;
+        let newest = inner.shared.read(core, Some(snapshot), |view, _| read::newest(view, key))?;
         let skips = inner.shared.region.has(Failpoint::SkipConflictCheck);
         match newest.filter(|&lsn| lsn > snapshot.lsn() && !skips) {
             Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
@@ -213,7 +211,7 @@ impl Running {
         );
         let core = &self.tables[table].pinned.core;
         let changed = inner.shared.read(core, Some(snapshot), |view, _| {
-            read::changed(view, &inner.shared.cache, range, snapshot.lsn())
+            read::changed(&view, &inner.shared.cache, range, snapshot.lsn())
         })?;
         match changed {
             Some((key, lsn)) => Err(self.conflict(inner, table, &key, lsn)),

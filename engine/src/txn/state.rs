@@ -382,9 +382,9 @@ impl Running {
         let Some(view) = &self.view else { return self.read(inner, table, key) };
         let used = &self.tables[table];
         used.slot.check_not_emptied_since(view.lsn())?;
-        inner.shared.read(&used.pinned.core, Some(view), |of_table, at| {
-            read::get(of_table, &inner.shared.cache, key, at)
-        })
+        inner
+            .shared
+            .read(&used.pinned.core, Some(view), |of_table, at| read::get(of_table, key, at))
     }
 
     /// As [`Running::get`], with all that it needs locked already.
@@ -393,9 +393,7 @@ impl Running {
             return Ok(own);
         }
         let core = &self.tables[table].pinned.core;
-        inner.shared.read(core, self.snapshot.as_deref(), |view, at| {
-            read::get(view, &inner.shared.cache, key, at)
-        })
+        inner.shared.read(core, self.snapshot.as_deref(), |view, at| read::get(view, key, at))
     }
 
     /// Writes a key.

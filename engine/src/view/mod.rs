@@ -3,10 +3,11 @@
 mod pending_run;
 mod ranges;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Found, ReadAhead};
+use crate::extent::{BlockCache, Blocks, Found, ReadAhead};
 use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
@@ -52,6 +53,21 @@ pub(crate) struct View {
     /// What merges operands.
     pub(crate) operator: TableOperator,
     pub(crate) pruned: Lsn,
+}
+
+/// A view while an epoch is pinned, with the blocks that are lent until then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PinnedView<'a> {
+    pub(crate) view: &'a View,
+    pub(crate) blocks: Blocks<'a>,
+}
+
+impl Deref for PinnedView<'_> {
+    type Target = View;
+
+    fn deref(&self) -> &View {
+        self.view
+    }
 }
 
 impl View {
@@ -111,17 +127,17 @@ impl View {
     /// # Errors
     ///
     /// As [`ReadRun::get`].
-    pub(crate) fn newest_in_runs(
+    pub(crate) fn newest_in_runs<'g>(
         &self,
         key: &[u8],
         mut above: Lsn,
         at: Lsn,
-        cache: &BlockCache,
-    ) -> Result<Option<Found>> {
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
         let mut newest = None;
         for run in self.runs().filter(|run| run.lsn <= at) {
             if run.lsn > above
-                && let Some(found) = run.get(key, &self.version.drained, cache)?
+                && let Some(found) = run.get(key, &self.version.drained, blocks)?
             {
                 above = run.lsn;
                 newest = Some(found);

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::compaction::{Situation, Work, pick};
 use crate::extent::tests::{Entry, forward};
-use crate::extent::{Found, ReadAhead, ValueMeta};
+use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
 use crate::levels::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
-use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
+use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark, pin};
 use crate::options::{Compression, TableOptions};
 use crate::os::sim::{SimFiles, Survive};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
@@ -170,10 +170,11 @@ impl Fixture {
 
     pub(in crate::compaction) fn get(&self, key: &[u8], lsn: Lsn) -> Option<Vec<u8>> {
         let version = self.set.version(self.table).unwrap();
-        let found = version.get(key, lsn, &self.cache).unwrap();
+        let guard = pin();
+        let found = version.get(key, lsn, Blocks::new(&self.cache, &guard)).unwrap();
         let extents = version.levels.iter().filter_map(|level| level.find(key));
         let over = extents.map(|e| e.tombstones().unwrap().newest_over(key, lsn)).max();
-        let shown = |f: &Found| f.kind == Kind::Put && over.is_none_or(|over| over <= f.seq);
+        let shown = |f: &Found<'_>| f.kind == Kind::Put && over.is_none_or(|over| over <= f.seq);
         found.filter(shown).map(|f| f.into_value().unwrap().to_vec())
     }
 }
@@ -488,7 +489,9 @@ fn readers_go_on_while_extents_are_replaced() {
             scope.spawn(move || {
                 for n in (0..400).cycle().skip(start).take(20_000) {
                     let version = fixture.set.version(fixture.table).unwrap();
-                    let found = version.get(&key(n), LSN_MAX, &fixture.cache).unwrap().unwrap();
+                    let guard = pin();
+                    let blocks = Blocks::new(&fixture.cache, &guard);
+                    let found = version.get(&key(n), LSN_MAX, blocks).unwrap().unwrap();
                     let seq = found.seq;
                     assert_eq!(found.into_value().unwrap(), longer(n, seq));
                 }

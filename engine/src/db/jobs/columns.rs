@@ -211,7 +211,7 @@ fn install_one(
             >= before.drained.get(&column.interval.start),
         "D never falls"
     );
-    done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
+    done.replaced.iter().for_each(|extent| extent.evict());
     if is_in_turn {
         go_on(&mut change.round, &column.interval, column.upto);
     }

@@ -230,7 +230,7 @@ impl Compact {
         install(table, &mut change, versions, horizon.newest());
         drop(change);
         ctx.metrics.count_reused(&done.carried_over);
-        done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
+        done.replaced.iter().for_each(|extent| extent.evict());
         Ok(Some(moved))
     }
 

@@ -88,7 +88,7 @@ pub(super) fn remove_extents(
     let versions = ctx.apply_freeing(Edit { ops: gone.iter().map(remove).collect() })?;
     install(table, &mut change, versions, pruned);
     drop(change);
-    gone.iter().for_each(|(_, extent)| extent.evict(&ctx.shared.cache));
+    gone.iter().for_each(|(_, extent)| extent.evict());
     Ok(())
 }
 

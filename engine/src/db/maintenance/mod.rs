@@ -19,6 +19,8 @@ pub(super) use backup::{
     Destination, back_up, check_written, create_of_extents, find_room, gather,
 };
 pub use salvage::SalvageReport;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+pub(super) use verify::broken_cache;
 pub(super) use verify::open_database;
 pub use verify::{VerifyReport, verify};
 

@@ -12,7 +12,7 @@ use crate::db::open::region_path;
 use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use crate::error::{Damage, Result};
 use crate::level0::verify_row;
-use crate::levels::{FoundEdits, JournalFloor, VersionSet};
+use crate::levels::{FoundEdits, JournalFloor, Version, VersionSet};
 use crate::mvcc::pin;
 use crate::options::Options;
 use crate::pm::Region;
@@ -113,6 +113,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         }
         Ok(())
     })?;
+    report.cache(engine);
     check_objects_reachable(&engine.set)?;
     report.checked += engine.set.verify(&mut report.damages);
     Ok(report)
@@ -124,6 +125,21 @@ fn check_objects_reachable(set: &VersionSet) -> Result<()> {
         Some(tier) => tier.check_reachable(),
         None => Ok(()),
     }
+}
+
+/// What is wrong between frames of the block cache and swips of extents, if something is.
+pub(in crate::db) fn broken_cache(engine: &Engine) -> Option<String> {
+    let (cache, set) = (&engine.shared.cache, &engine.set);
+    let broken_in = |version: &Version| {
+        let levels = version.extents().map(|(_, extent)| extent);
+        let runs = version.runs.iter().flat_map(|run| run.extents.extents().iter());
+        levels.chain(runs).find_map(|extent| {
+            let broken = extent.check_swips(cache)?;
+            Some(format!("extent {}: {broken}", extent.meta().id))
+        })
+    };
+    let versions = set.tables().into_iter().filter_map(|table| set.version(table.id));
+    cache.check().or_else(|| versions.into_iter().find_map(|version| broken_in(&version)))
 }
 
 impl VerifyReport {
@@ -139,6 +155,19 @@ impl VerifyReport {
                 None => Err(e),
             },
         }
+    }
+
+    /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
+    fn cache(&mut self, engine: &Engine) {
+        self.checked += 1;
+        self.damages.extend(broken_cache(engine).map(|got| Damage {
+            tier: "memory",
+            file: engine.path.clone(),
+            offset: 0,
+            what: "block cache".into(),
+            expected: "frames and swips that lead to each other".into(),
+            got,
+        }));
     }
 
     /// Row tables of level 0.

@@ -1,19 +1,20 @@
 //! The position in a block of either layout.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
 use super::restarts::RestartCursor;
 use super::tree::TreeCursor;
-use super::{Block, BlockLayout, BlockStep};
+use super::{Block, BlockLayout, BlockStep, SharedBlock};
 use crate::record::{EntryRef, Lsn};
 
-/// Walks the entries of a block in both directions. Of a step that fails the cursor is invalid.
+/// Walks the entries of a block in both directions. Of a step that fails the cursor is invalid. It
+/// holds the block as `B`.
 #[derive(Debug)]
-pub(in crate::extent) enum BlockCursor {
+pub(in crate::extent) enum BlockCursor<B = SharedBlock> {
     /// In the layout of versions 1 to 3.
-    Restarts(RestartCursor),
+    Restarts(RestartCursor<B>),
     /// In a tree.
-    Tree(TreeCursor),
+    Tree(TreeCursor<B>),
 }
 
 /// Calls a method of the cursor that there is.
@@ -26,9 +27,9 @@ macro_rules! of_either {
     };
 }
 
-impl BlockCursor {
+impl<B: Deref<Target = Block>> BlockCursor<B> {
     /// An invalid cursor.
-    pub(in crate::extent) fn new(block: Arc<Block>) -> BlockCursor {
+    pub(in crate::extent) fn new(block: B) -> BlockCursor<B> {
         match block.layout() {
             BlockLayout::Tree => BlockCursor::Tree(TreeCursor::new(block)),
             BlockLayout::Restarts => BlockCursor::Restarts(RestartCursor::new(block)),
@@ -36,7 +37,7 @@ impl BlockCursor {
     }
 
     /// An invalid cursor in another block, with the same buffers if they fit.
-    pub(in crate::extent) fn in_other(self, block: Arc<Block>) -> BlockCursor {
+    pub(in crate::extent) fn in_other(self, block: B) -> BlockCursor<B> {
         match (self, block.layout()) {
             (BlockCursor::Tree(cursor), BlockLayout::Tree) => {
                 BlockCursor::Tree(cursor.in_other(block))
@@ -49,7 +50,7 @@ impl BlockCursor {
     }
 
     #[cfg(any(test, feature = "testing"))]
-    pub(in crate::extent) fn block(&self) -> &Arc<Block> {
+    pub(in crate::extent) fn block(&self) -> &Block {
         of_either!(self, within => &within.block)
     }
 

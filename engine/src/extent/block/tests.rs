@@ -27,12 +27,12 @@ fn layouts() -> impl Strategy<Value = BlockLayout> {
     prop::sample::select(&BOTH[..])
 }
 
-fn cursor(bytes: &[u8]) -> BlockCursor {
+fn cursor(bytes: &[u8]) -> BlockCursor<Arc<Block>> {
     let block = Block::decode(9, 0, Bytes::copy_from_slice(bytes)).unwrap();
     BlockCursor::new(Arc::new(block))
 }
 
-fn forward(cursor: &mut BlockCursor) -> Vec<Entry> {
+fn forward(cursor: &mut BlockCursor<Arc<Block>>) -> Vec<Entry> {
     std::iter::from_fn(|| {
         let entry = cursor.entry().map(Entry::from);
         cursor.next().unwrap();
@@ -41,7 +41,7 @@ fn forward(cursor: &mut BlockCursor) -> Vec<Entry> {
     .collect()
 }
 
-fn backward(cursor: &mut BlockCursor) -> Vec<Entry> {
+fn backward(cursor: &mut BlockCursor<Arc<Block>>) -> Vec<Entry> {
     let mut found: Vec<_> = std::iter::from_fn(|| {
         let entry = cursor.entry().map(Entry::from);
         cursor.prev().unwrap();

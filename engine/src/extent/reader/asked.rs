@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::parts::Tail;
-use super::{Extent, LSN_MAX, filter};
+use super::{Block, Extent, LSN_MAX, Lent, filter};
 use crate::error::Result;
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, Blocks};
 use crate::record::Lsn;
 use crate::tier::Reading;
 
@@ -50,7 +50,7 @@ impl Extent {
         self: &Arc<Self>,
         key: &[u8],
         at: Lsn,
-        cache: &BlockCache,
+        blocks: Blocks<'_>,
     ) -> Result<LookUpStep> {
         if !self.meta.covers(key) {
             return Ok(LookUpStep::Passes);
@@ -65,21 +65,21 @@ impl Extent {
             Ok(LookUpStep::Asks(part))
         };
         let is_object = self.meta.location.is_object();
-        let parts = match self.parts.get() {
-            Some(parts) => parts,
+        let parts = match self.parts.get(blocks.pinned) {
+            Some(parts) => Lent::Here(parts),
             None if is_object => return asks(None),
-            None => self.parts()?,
+            None => self.lent_parts(blocks.pinned)?,
         };
         let Some(n) = parts.index.find(key, at) else { return Ok(LookUpStep::Passes) };
         if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(LookUpStep::Passes);
         }
         let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
-        let is_below = || cache.below().is_some_and(|below| below.get(id, offset).is_some());
-        let block = match cache.peek(id, offset) {
-            Some(block) => block,
+        let is_below = || blocks.cache.below().is_some_and(|below| below.get(id, offset).is_some());
+        let block = match self.swips(&parts.index).peek(n) {
+            Some(block) => Lent::Own(block),
             None if is_object && !is_below() => return asks(Some(n)),
-            None => self.block(&parts, n, cache)?,
+            None => self.block(&parts, n, blocks)?,
         };
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
         Ok(if found.is_some() { LookUpStep::Ends } else { LookUpStep::Passes })
@@ -130,8 +130,9 @@ impl ComingPart {
             below.keep(extent.meta.id, offset, &bytes);
         }
         let parts = extent.parts()?;
+        let room = cache.reserve(Block::weight_of(bytes.len()));
         let block = extent.block_of(&parts.index.entries()[n], Bytes::from(bytes))?;
-        cache.insert(extent.meta.id, offset, Arc::new(block));
+        drop(cache.admit(room, (extent.swips(&parts.index), n), block));
         Ok(())
     }
 }

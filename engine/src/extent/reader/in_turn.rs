@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Extent, Loaded, Parts};
+use super::{Extent, Parts};
 use crate::error::Result;
 use crate::extent::BlockCache;
 use crate::extent::ahead::{Prefetcher, ReadAhead};
-use crate::extent::block::Block;
+use crate::extent::block::{Block, SharedBlock};
 use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
 use crate::memory::Holding;
@@ -22,15 +22,16 @@ impl Extent {
         n: usize,
         cache: &BlockCache,
         ahead: &ReadAhead,
-    ) -> Result<Arc<Block>> {
+    ) -> Result<SharedBlock> {
         let entry = &parts.index.entries()[n];
-        let (id, offset) = (self.meta.id, entry.offset);
+        let (id, swips) = (self.meta.id, self.swips(&parts.index));
         if ahead.is_job() {
             // This counts as no use, and what is read is not kept.
-            if let Some(block) = cache.peek(id, offset) {
-                return Ok(block);
+            if let Some(block) = swips.peek(n) {
+                return Ok(block.into());
             }
-            return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
+            let block = self.load_in_turn(&parts.index, n, Some(cache), ahead)?;
+            return Ok(SharedBlock::apart(block));
         }
         self.read_frequency.read(self.store.read_clock());
         let mut prefetchers = ahead.prefetchers(0, self.store.reads_behind());
@@ -40,27 +41,26 @@ impl Extent {
         let of = (id, self.meta.location.is_object());
         let prefetcher = prefetchers.come_to_in(of, n, entry.len);
         let is_kept = prefetcher.is_short();
-        let cached = if is_kept { cache.get(id, offset) } else { cache.peek(id, offset) };
+        let cached = if is_kept { cache.get_pinned(swips, n) } else { swips.peek(n) };
         let block = match cached {
-            Some(block) => block,
+            Some(block) => block.into(),
             None => {
+                let weight = Block::weight_of(entry.len as usize);
+                let room = is_kept.then(|| cache.reserve(weight)).flatten();
                 let read = self.read_in_turn(&parts.index, n, Some(cache), (prefetcher, false));
                 if read.is_some() && (!is_kept || prefetcher.is_eager()) {
                     let hold = |bytes| self.hold_ahead(bytes, cache);
                     self.begin_next_piece(&parts.index, Some(cache), prefetcher, hold);
                 }
-                let block = Arc::new(match read {
+                let block = match read {
                     // In the cache it would hold all bytes that were read with it.
                     Some(bytes) if is_kept => {
                         self.block_of(entry, Bytes::copy_from_slice(&bytes))?
                     }
                     Some(bytes) => self.block_of(entry, bytes)?,
                     None => self.load_for_user(&parts.index, n, cache)?,
-                });
-                if is_kept {
-                    cache.insert(id, offset, Arc::clone(&block));
-                }
-                block
+                };
+                cache.admit(room, (swips, n), block).into()
             }
         };
         prefetcher.remember(n, &block);
@@ -155,7 +155,7 @@ impl Extent {
     }
 
     /// The parts, if they are here without a request to an object store.
-    fn parts_at_hand(&self) -> Option<Loaded> {
+    fn parts_at_hand(&self) -> Option<Arc<Parts>> {
         let known = self.parts.peek();
         if known.is_some() || !self.store.keeps_end_of(&self.meta.location) {
             return known;
@@ -172,7 +172,7 @@ impl Extent {
         hold: impl Fn(u64) -> Option<Holding>,
     ) -> bool {
         let (id, at) = (self.meta.id, &self.meta.location);
-        let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
+        let is_cached = |offset| cache.is_some() && self.has_block_at(index, offset);
         let (offset, len) = prefetcher.next_piece(index, n, is_cached);
         if let Some(held) = hold(u64::from(len))
             && let Some(reading) = self.store.begin_read(at, offset, len)
@@ -211,7 +211,7 @@ impl Extent {
             }
         }
         let (id, at) = (self.meta.id, &self.meta.location);
-        let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
+        let is_cached = |offset| cache.is_some() && self.has_block_at(index, offset);
         let piece = |prefetcher: &Prefetcher| prefetcher.next_piece(index, n, is_cached);
         let ((offset, len), held) = match cache.filter(|_| !is_job) {
             None => {

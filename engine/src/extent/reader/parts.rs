@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Extent, Loaded};
+use super::Extent;
+use crate::cache::Lent;
 use crate::error::Result;
 use crate::extent::BlockLayout;
 use crate::extent::filter::Filter;
@@ -10,7 +11,7 @@ use crate::extent::footer::{FOOTER_LEN, Footer};
 use crate::extent::index::Index;
 use crate::extent::{ExtentMeta, Malformed, ranges};
 use crate::memory::{Gauge, Holding};
-use crate::mvcc::{KeyInterval, Tombstones};
+use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
 
 /// One part in this many of an extent is read at its end at once, within bounds. Of most extents
 /// that is all parts.
@@ -80,11 +81,27 @@ impl Parts {
 }
 
 impl Extent {
-    /// All but the blocks, loaded where they are not there.
-    pub(in crate::extent) fn parts(&self) -> Result<Loaded> {
-        if let Some(parts) = self.parts.get() {
-            return Ok(parts);
+    /// All but the blocks, loaded where they are not there, while an epoch is pinned.
+    #[inline]
+    pub(in crate::extent) fn lent_parts<'g>(
+        &self,
+        pinned: &'g EpochGuard,
+    ) -> Result<Lent<'g, Parts>> {
+        match self.parts.get(pinned) {
+            Some(parts) => Ok(Lent::Here(parts)),
+            None => self.read_parts().map(Lent::Own),
         }
+    }
+
+    /// All but the blocks, loaded where they are not there, to keep for long.
+    pub(in crate::extent) fn parts(&self) -> Result<Arc<Parts>> {
+        match self.parts.get_shared() {
+            Some(parts) => Ok(parts),
+            None => self.read_parts(),
+        }
+    }
+
+    fn read_parts(&self) -> Result<Arc<Parts>> {
         let parts = Arc::new(self.load_parts()?);
         Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }

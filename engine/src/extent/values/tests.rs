@@ -2,8 +2,9 @@ use std::cell::Cell;
 
 use super::*;
 use crate::extent::tests::{forward, sim_store};
-use crate::extent::{BlockCache, ExtentBuilder, Format, ReadAhead};
+use crate::extent::{BlockCache, Blocks, ExtentBuilder, Format, ReadAhead};
 use crate::memory::Gauge;
+use crate::mvcc::pin;
 use crate::options::Compression;
 use crate::record::{Cursor, EntryRef, FORMAT, Kind, LSN_MAX, reads_format};
 
@@ -102,7 +103,8 @@ fn check(extent: &Extent) -> Vec<Damage> {
 }
 
 fn read(extent: &Extent, n: u64) -> Result<Option<Bytes>> {
-    let found = extent.get(&key(n), LSN_MAX, &BlockCache::new(1 << 20))?;
+    let (cache, guard) = (BlockCache::new(1 << 20), pin());
+    let found = extent.get(&key(n), LSN_MAX, Blocks::new(&cache, &guard))?;
     found.map(|found| found.into_value()).transpose()
 }
 

@@ -1,7 +1,7 @@
 use super::*;
-use crate::extent::BlockCache;
 use crate::extent::tests::{Entry, write_extent};
-use crate::mvcc::KeyInterval;
+use crate::extent::{BlockCache, Blocks};
+use crate::mvcc::{KeyInterval, pin};
 use crate::os::sim::{SimFiles, Survive};
 use crate::record::LSN_MAX;
 
@@ -69,7 +69,15 @@ fn what_was_applied_is_found_again() {
     let version = again.version(table).unwrap();
     assert_eq!(version.drained.get(b"x"), 5);
     let cache = BlockCache::new(1 << 20);
-    assert_eq!(version.get(b"c", LSN_MAX, &cache).unwrap().unwrap().into_value().unwrap(), "c");
+    assert_eq!(
+        version
+            .get(b"c", LSN_MAX, Blocks::new(&cache, &pin()))
+            .unwrap()
+            .unwrap()
+            .into_value()
+            .unwrap(),
+        "c"
+    );
     let mut report = Vec::new();
     assert!(again.verify(&mut report) > 10);
     assert_eq!(report, []);
@@ -428,8 +436,19 @@ fn a_device_that_lies_about_extents_is_found_out() {
     assert_eq!(report.len(), 1);
     let version = again.version(table).unwrap();
     let cache = BlockCache::new(0);
-    assert_eq!(version.get(b"b", LSN_MAX, &cache).unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(version.get(b"a", LSN_MAX, &cache).unwrap().unwrap().into_value().unwrap(), "a");
+    assert_eq!(
+        version.get(b"b", LSN_MAX, Blocks::new(&cache, &pin())).unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
+    assert_eq!(
+        version
+            .get(b"a", LSN_MAX, Blocks::new(&cache, &pin()))
+            .unwrap()
+            .unwrap()
+            .into_value()
+            .unwrap(),
+        "a"
+    );
 }
 
 #[test]

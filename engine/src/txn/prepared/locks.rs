@@ -6,10 +6,11 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, ReadAhead};
+use crate::extent::{BlockCache, Blocks, ReadAhead};
 use crate::levels::{Level, LevelCursor};
 use crate::locks::{Keys, Locker, Mode, Patience};
 use crate::memtable::{Record, record_len};
+use crate::mvcc::pin;
 use crate::read::KeyRange;
 use crate::record::{Cursor, Kind, LSN_MAX, TableId};
 use crate::table::{NewRun, Pinned, Shared, TableBatch};
@@ -54,7 +55,7 @@ pub(super) fn encode(
 fn is_in_run(runs: &[NewRun], target: &Pinned, key: &[u8], cache: &BlockCache) -> Result<bool> {
     let run = runs.iter().find(|run| run.core.id() == target.core.id());
     let Some(extent) = run.and_then(|run| run.extents.find(key)) else { return Ok(false) };
-    Ok(extent.get(key, LSN_MAX, cache)?.is_some())
+    Ok(extent.get(key, LSN_MAX, Blocks::new(cache, &pin()))?.is_some())
 }
 
 /// Bytes that they take in a zone.

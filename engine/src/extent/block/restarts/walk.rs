@@ -10,8 +10,7 @@
 //! 3. `behind` is empty, or has all entries from `restart` up to the current one.
 
 use std::cmp::Ordering;
-use std::ops::Range;
-use std::sync::Arc;
+use std::ops::{Deref, Range};
 
 use super::{RestartEntries, RestartEntry};
 use crate::extent::block::{BadEntry, Block, BlockStep};
@@ -20,8 +19,8 @@ use crate::record::{EntryRef, Lsn};
 
 /// Walks the entries of a block in both directions.
 #[derive(Debug)]
-pub(in crate::extent) struct RestartCursor {
-    pub(in crate::extent::block) block: Arc<Block>,
+pub(in crate::extent) struct RestartCursor<B> {
+    pub(in crate::extent::block) block: B,
     at: usize,
     restart: usize,
     key: Vec<u8>,
@@ -45,9 +44,9 @@ fn compare(a: (&[u8], Lsn), b: (&[u8], Lsn)) -> Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))
 }
 
-impl RestartCursor {
+impl<B: Deref<Target = Block>> RestartCursor<B> {
     /// An invalid cursor.
-    pub(in crate::extent::block) fn new(block: Arc<Block>) -> RestartCursor {
+    pub(in crate::extent::block) fn new(block: B) -> RestartCursor<B> {
         let (key, behind_keys) = (Vec::new(), Vec::new());
         RestartCursor {
             block,
@@ -61,7 +60,7 @@ impl RestartCursor {
     }
 
     /// An invalid cursor in another block, with the same buffers.
-    pub(in crate::extent::block) fn in_other(self, block: Arc<Block>) -> RestartCursor {
+    pub(in crate::extent::block) fn in_other(self, block: B) -> RestartCursor<B> {
         RestartCursor { block, entry: None, ..self }
     }
 

@@ -8,7 +8,7 @@
 //! 3. What entries of an interval share with its first key never grows: so the bytes that the next
 //!    entry shares are those at the beginning of `key`.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
 use super::{EntryTree, First, MOST_ENTRIES, RawEntry};
 use crate::extent::block::{BadEntry, Block, BlockStep};
@@ -17,8 +17,8 @@ use crate::record::{EntryRef, LSN_MAX, Lsn};
 
 /// Walks the entries of a tree in both directions.
 #[derive(Debug)]
-pub(in crate::extent) struct TreeCursor {
-    pub(in crate::extent::block) block: Arc<Block>,
+pub(in crate::extent) struct TreeCursor<B> {
+    pub(in crate::extent::block) block: B,
     key: Vec<u8>,
     interval: usize,
     nth: usize,
@@ -37,9 +37,9 @@ macro_rules! tree {
     };
 }
 
-impl TreeCursor {
+impl<B: Deref<Target = Block>> TreeCursor<B> {
     /// An invalid cursor.
-    pub(in crate::extent::block) fn new(block: Arc<Block>) -> TreeCursor {
+    pub(in crate::extent::block) fn new(block: B) -> TreeCursor<B> {
         TreeCursor {
             block,
             key: Vec::new(),
@@ -54,7 +54,7 @@ impl TreeCursor {
     }
 
     /// An invalid cursor in another block, with the same buffers.
-    pub(in crate::extent::block) fn in_other(self, block: Arc<Block>) -> TreeCursor {
+    pub(in crate::extent::block) fn in_other(self, block: B) -> TreeCursor<B> {
         TreeCursor { block, entry: None, first: None, known: 0, has_prefix: false, ..self }
     }
 
