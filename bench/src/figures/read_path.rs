@@ -50,7 +50,7 @@ fn steps() -> Vec<Step> {
     let first = Step {
         name: "restarts, hashes, heap".to_string(),
         restarts: true,
-        search: best.clone(),
+        search: best,
         hashes,
         huge_pages: false,
         lent: false,

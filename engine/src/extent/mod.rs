@@ -51,6 +51,8 @@ pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;
 pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
+#[cfg(feature = "bench")]
+pub(crate) use reader::set_hashed;
 pub(crate) use reader::{CachedBlocks, ComingPart, Extent, Found, LookUpStep, MissingPart};
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;

@@ -445,12 +445,12 @@ fn what_cannot_be_done_is_refused() {
     batch.get(&sharded, "k").at(&other_db.snapshot().unwrap());
     invalid(batch.run().unwrap_err(), "another database");
 
-    let of_others = foreign.clone();
+    let of_others = foreign;
     let task = cores.submit_to(0, move |shard| shard.read(&of_others, |_| ()));
     invalid(task.unwrap().wait().unwrap_err(), "another database");
 
     // A write in a read could wait for the read.
-    let within = table.clone();
+    let within = table;
     let task = cores.submit_to(0, move |shard| shard.read(&within, |_| within.put("k", "w"))?);
     invalid(task.unwrap().wait().unwrap_err(), "is lent");
 
@@ -489,7 +489,7 @@ fn a_closure_reads_what_other_shards_own() {
     }
     let cores = db.per_core(2).unwrap();
     let sharded = cores.table(&table).unwrap();
-    let (own, handle, rows) = (cores.clone(), sharded.clone(), table.clone());
+    let (own, handle, rows) = (cores.clone(), sharded, table);
     let task = cores.submit_to(1, move |shard| {
         let mut batch = own.batch();
         for n in 0..100u64 {

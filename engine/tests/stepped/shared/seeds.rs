@@ -118,10 +118,6 @@ impl World {
     /// One of the things that happen.
     fn act(&mut self) -> Result<(), String> {
         let what = self.chance.below(20);
-        if std::env::var_os("TERRACE_TRACE").is_some() {
-            let commits: Vec<u64> = self.readers.iter().map(|it| it.watermark).collect();
-            eprintln!("{what}: {} {commits:?}", visible(&self.db));
-        }
         match what {
             0..8 => self.work(),
             8..11 => drop(self.db.step()),
