@@ -107,7 +107,7 @@ impl<E: Described> Level<E> {
 
     /// The extent whose keys surround `key`, if there is one.
     pub(crate) fn find(&self, key: &[u8]) -> Option<&E> {
-        // Most sublevels of level 1 are empty most of the time.
+        // Sublevels of level 1 that hold nothing are passed without a search.
         if self.extents.is_empty() {
             return None;
         }
