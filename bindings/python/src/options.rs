@@ -9,7 +9,7 @@ use terrace::{Durability, Existing, Options, TableOptions, TxnOptions};
 use crate::errors;
 
 /// Options whose numbers are seconds.
-const TIMES: &[&str] = &["ttl", "lock_wait"];
+const TIMES: &[&str] = &["ttl", "lock_wait", "share_retention"];
 
 /// The options of a database.
 pub(crate) fn database(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {

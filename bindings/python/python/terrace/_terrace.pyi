@@ -39,6 +39,8 @@ class _DatabaseOptions(TypedDict, total=False):
     object_store: str | None
     object_cache: _Size
     share: _Switch
+    share_retention: _Time | str
+    follower_name: str
     group_batches: int
     group_bytes: _Size
     own_streams: int
