@@ -169,6 +169,7 @@ def test_tables_by_name(db: terrace.Database) -> None:
         "large_values": 4096,
         "cold": "ssd",
         "merge_operator": None,
+        "compression": "database",
         "level0": "matrix",
     }
     handle = db["a"]
