@@ -15,7 +15,7 @@ use crate::isolated;
 use crate::keys::{Values, key};
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Kind, Memory, Store, System};
+use crate::stores::{Kind, Memory, Store, System, load};
 
 const FIGURE: &str = "instructions";
 
@@ -105,9 +105,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let store = cell.system.open(&home, MEMORY, report)?;
     let values = Values::new(100);
     let mut random = Random::new(1);
-    for n in 0..RECORDS {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(&*store, RECORDS, &values, &mut random)?;
     counted_operations(&*store, &values, &cell)
 }
 

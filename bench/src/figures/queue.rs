@@ -18,7 +18,7 @@ use crate::keys::Values;
 use crate::latency::{Latency, let_work};
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Kind, Memory, Store, System};
+use crate::stores::{Kind, Memory, Store, System, load};
 
 const FIGURE: &str = "queue";
 
@@ -109,9 +109,7 @@ fn key(n: u64) -> [u8; 8] {
 fn drive(store: &dyn Store, cell: &Cell) -> Result<Vec<Latency>> {
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
-    for n in 0..WAITING {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(store, WAITING, &values, &mut random)?;
     let (began, mut sent) = (Instant::now(), 0u64);
     let mut windows: Vec<Latency> = Vec::new();
     let end = Duration::from_millis(cell.millis);

@@ -11,10 +11,10 @@ use crate::Settings;
 use crate::drive::Drive;
 use crate::isolated;
 use crate::kernel::peak_memory;
-use crate::keys::{Values, key};
+use crate::keys::Values;
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Kind, Memory, System};
+use crate::stores::{Kind, Memory, System, load};
 
 const FIGURE: &str = "scan";
 
@@ -89,9 +89,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let store = cell.system.open(&home, cell.memory, report)?;
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
-    for n in 0..cell.records {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(&*store, cell.records, &values, &mut random)?;
     store.rest()?;
     let all = store.scan(&[0], usize::MAX)?;
     ensure!(all as u64 == cell.records, "{all} of {} rows were found", cell.records);

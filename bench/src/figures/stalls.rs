@@ -15,7 +15,7 @@ use crate::kernel::peak_memory;
 use crate::keys::{Values, key};
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Kind, Memory, System};
+use crate::stores::{Kind, Memory, System, load};
 use crate::{isolated, probe};
 
 const FIGURE: &str = "stalls";
@@ -87,9 +87,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let store = cell.system.open(&home, cell.memory, report)?;
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
-    for n in 0..cell.records {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(&*store, cell.records, &values, &mut random)?;
     let until = Until::Later(Duration::from_millis(cell.millis), cell.writes);
     let drive = Drive { threads: cell.threads, until, rate: None };
     let (seen, probed) = probe::beside(dir, || {

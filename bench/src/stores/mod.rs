@@ -19,6 +19,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::keys::{Values, key};
+use crate::random::Random;
+
 pub(crate) use self::system::{Home, System};
 pub(crate) use self::versions::version;
 
@@ -90,6 +93,16 @@ pub(crate) trait Store: Send + Sync {
     fn rest(&self) -> Result<()> {
         self.catch_up()
     }
+}
+
+/// Puts rows 0 to `records` in order, none of them synced.
+pub(crate) fn load(
+    store: &dyn Store,
+    records: u64,
+    values: &Values,
+    random: &mut Random,
+) -> Result<()> {
+    (0..records).try_for_each(|n| store.put(&key(n), values.draw(random), false))
 }
 
 /// What a store asked an object store for since it was opened, and the bytes that lie where.

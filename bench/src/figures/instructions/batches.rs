@@ -118,7 +118,7 @@ impl Loaded {
     }
 }
 
-/// Puts other keys until eight sublevels lie over the table's rows.
+/// Puts other keys. In the end eight sublevels cover the table's rows.
 fn cover(db: &Database, table: &Table) -> Result<()> {
     let covered = || {
         let stats = db.stats().tables.into_iter().find(|one| one.name == table.name());

@@ -21,7 +21,7 @@ use crate::keys::{Values, key};
 use crate::latency::{Latency, let_work};
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Kind, Memory, ObjectUse, Store, System};
+use crate::stores::{Kind, Memory, ObjectUse, Store, System, load};
 use cost::{DAILY, Footprint, Prices};
 
 const FIGURE: &str = "object";
@@ -140,9 +140,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let store = cell.system.open(&home, cell.memory, report)?;
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
-    for n in 0..cell.records {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(&*store, cell.records, &values, &mut random)?;
     store.rest()?;
     inserts(&cell, &*store, report)?;
     drop(store);

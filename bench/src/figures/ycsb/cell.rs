@@ -11,10 +11,10 @@ use super::workload::{Client, Workload};
 use crate::drive::{Drive, Until};
 use crate::isolated;
 use crate::kernel::{Device, peak_memory};
-use crate::keys::{Distribution, Records, Values, key};
+use crate::keys::{Distribution, Records, Values};
 use crate::random::Random;
 use crate::report::Report;
-use crate::stores::{Memory, Store, System};
+use crate::stores::{Memory, Store, System, load};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -59,9 +59,7 @@ pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()>
     let mut store = loader.open(&home, cell.memory, report)?;
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
-    for n in 0..cell.records {
-        store.put(&key(n), values.draw(&mut random), false)?;
-    }
+    load(&*store, cell.records, &values, &mut random)?;
     store.rest()?;
     if loader != cell.system {
         drop(store);
