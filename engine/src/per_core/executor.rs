@@ -46,7 +46,7 @@ impl Executor {
         }
         let pinned = pin();
         shared.check_open()?;
-        let maps = ShardMaps::draw(slots, shards);
+        let maps = ShardMaps::draw(slots, shards, &pinned);
         drop(pinned);
         let state = Arc::new(ExecutorState {
             shared: Arc::clone(shared),

@@ -43,8 +43,7 @@ impl<'a> ShardScope<'a> {
     }
 
     /// What `f` makes of `table` as it is at one moment. The epoch is pinned, and the table's view
-    /// loaded, once for all look-ups in `f`: each costs about 250 instructions less than a
-    /// [`Table::get_with`].
+    /// loaded, once for all look-ups in `f`.
     ///
     /// While `f` runs, memory that readers may see is not given back: it should take milliseconds
     /// at most. A write inside of it fails with `Invalid`, since it could wait for this read.

@@ -13,7 +13,7 @@ use super::request::{ShardRequest, ended};
 use super::shard_gets::ShardGets;
 use super::stats::{ShardCount, ShardCounts};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mvcc::{Registered, pin};
+use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;
 use crate::table::{Shared, TableSlot};
 
@@ -133,7 +133,7 @@ impl ShardServer {
         // One epoch for all: the pins inside of it are nested, and only count.
         let pinned = pin();
         while let Some(table) = tables.next().and_then(|n| gets.table(n)) {
-            match self.look_up_table(gets, table, snapshot) {
+            match self.look_up_table(gets, table, snapshot, &pinned) {
                 Err(error) if error.is_table_gone() && snapshot.is_none() => truncated.push(table),
                 done => done?,
             }
@@ -150,12 +150,13 @@ impl ShardServer {
         Ok(())
     }
 
-    /// Looks up the keys of one table. The caller holds an epoch guard.
+    /// Looks up the keys of one table.
     fn look_up_table(
         &mut self,
         gets: &mut ShardGets,
         table: usize,
         snapshot: Option<&Registered>,
+        pinned: &EpochGuard,
     ) -> Result<()> {
         if self.slots.len() <= table {
             let all = self.state.slots.read();
@@ -163,10 +164,10 @@ impl ShardServer {
         }
         let (slot, shared) = (&self.slots[table], &self.state.shared);
         // The table of this moment first: emptied after that, it fails by itself.
-        let core = slot.load();
+        let core = slot.lent_core(pinned);
         if let Some(snapshot) = snapshot {
             slot.check_not_emptied_since(snapshot.lsn())?;
         }
-        shared.read(&core, snapshot, |view, at| gets.look_up(table, view, at))
+        shared.read(core, snapshot, |view, at| gets.look_up(table, view, at))
     }
 }

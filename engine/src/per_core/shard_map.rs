@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::extent::{Described, OwnedHeads};
 use crate::levels::Version;
+use crate::mvcc::EpochGuard;
 use crate::table::TableSlot;
 use crate::view::View;
 
@@ -71,15 +72,15 @@ pub(super) struct ShardMaps {
 }
 
 impl ShardMaps {
-    /// Maps for so many shards, by what the tables have now. The caller holds an epoch guard.
-    pub(super) fn draw(slots: &[Arc<TableSlot>], shards: usize) -> ShardMaps {
+    /// Maps for so many shards, by what the tables have now.
+    pub(super) fn draw(slots: &[Arc<TableSlot>], shards: usize, pinned: &EpochGuard) -> ShardMaps {
         debug_assert!(shards > 0, "an executor has a shard");
         let later = Arc::new(match shards {
             1 => ShardMap::Whole(0),
             _ => ShardMap::Hashed { shards },
         });
         let mut sizes: Vec<(u64, &Arc<TableSlot>)> =
-            slots.iter().map(|slot| (bytes_of(&slot.load().view()), slot)).collect();
+            slots.iter().map(|slot| (bytes_of(&slot.lent_core(pinned).view()), slot)).collect();
         sizes.sort_by_key(|(bytes, slot)| (std::cmp::Reverse(*bytes), slot.lock_space()));
         let all: u64 = sizes.iter().map(|(bytes, _)| bytes).sum();
         let mut taken = vec![0; shards];
@@ -87,7 +88,7 @@ impl ShardMaps {
             // Two such tables are no more than the part of one shard.
             let is_small = bytes > 0 && bytes.saturating_mul(2 * shards as u64) <= all;
             if !is_small && shards > 1 {
-                let cut = ShardMap::of_extents(&slot.load().view().version, shards);
+                let cut = ShardMap::of_extents(&slot.lent_core(pinned).view().version, shards);
                 return cut.map_or_else(|| Arc::clone(&later), Arc::new);
             }
             let emptiest = (0..shards).min_by_key(|shard| taken[*shard]).unwrap_or_default();

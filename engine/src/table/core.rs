@@ -340,12 +340,6 @@ impl TableSlot {
         self.lent.get(pinned)
     }
 
-    /// The table, for the length of a call. Unlike [`TableSlot::core`] it writes to no memory that
-    /// other threads use.
-    pub(crate) fn load(&self) -> Guard<Arc<TableCore>> {
-        self.core.load()
-    }
-
     /// The number under which its rows are locked. No other slot of the process has it.
     pub(crate) fn lock_space(&self) -> u64 {
         self.lock_space

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::content::Content;
 use crate::common::{Chance, rounds, tiny};
@@ -413,11 +414,15 @@ fn a_database_closes_with_its_executor_on_whichever_thread() {
             assert_eq!(sharded.table().get("k").unwrap().unwrap(), "v");
             drop(sharded);
         }
-        let again = (0..1000).find_map(|_| {
-            thread::sleep(std::time::Duration::from_millis(5 * u64::from(on_a_shard)));
-            tiny().open(&path).ok()
-        });
-        again.unwrap().close().unwrap();
+        // A shard that holds the last handle closes the database later than this.
+        let end = Instant::now() + Duration::from_secs(30);
+        let again = loop {
+            match tiny().open(&path) {
+                Err(_) if Instant::now() < end => thread::yield_now(),
+                opened => break opened.unwrap(),
+            }
+        };
+        again.close().unwrap();
     }
 }
 
