@@ -4,7 +4,7 @@
 //!
 //! Thread safety: a thread looks at its own state alone.
 //!
-//! Invariant: a thread that has let go of the lock touches no object of Python until it has the
+//! Invariant: a thread that has released the lock touches no object of Python until it holds the
 //! lock again, at the end of [`keeping`]. Only the engine runs meanwhile.
 
 use std::cell::Cell;
@@ -22,14 +22,14 @@ thread_local! {
     static SAVED: Cell<*mut ffi::PyThreadState> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Lets go of the lock. The engine calls it before a read waits.
+/// Releases the lock. The engine calls it before a read waits.
 fn let_go() {
     debug_assert!(SAVED.get().is_null(), "the engine tells once");
     // SAFETY: this thread holds the lock: it is inside of `keeping`, which was called with it.
     SAVED.set(unsafe { ffi::PyEval_SaveThread() });
 }
 
-/// Takes the lock again when it is dropped, if this thread has let go of it.
+/// When dropped, takes the lock again if this thread has released it.
 struct TakeAgain;
 
 impl Drop for TakeAgain {

@@ -36,7 +36,7 @@ thread_local! {
     static SEEN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether this thread completes a lot, of whatever it is that it counts so.
+/// Counts one for this thread; whether that completes a lot.
 #[inline]
 pub(crate) fn completes_a_lot() -> bool {
     let seen = SEEN.get().wrapping_add(1);

@@ -41,7 +41,7 @@ impl Warmth {
     }
 }
 
-/// A value in memory. The pool counts its bytes until the last holder has let go of it.
+/// A value in memory. The pool counts its bytes until the last holder drops it.
 pub(crate) struct BufferFrame<V> {
     value: V,
     /// Uses since the hand of the pool last came by, up to [`WARMEST`]. Readers load and store it:

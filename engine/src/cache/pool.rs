@@ -89,7 +89,7 @@ pub(crate) struct FramePool<V: Send + Sync + 'static> {
     below: Option<Arc<dyn Below>>,
 }
 
-/// What left, to be let go of without the lock.
+/// What has left the pool. The pool drops it after it has released its lock.
 struct Gone<V: Send + Sync + 'static> {
     frames: Vec<Retired<BufferFrame<V>>>,
     entries: Vec<Entry<V>>,
