@@ -2,6 +2,7 @@
 //! divided by module.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -27,6 +28,10 @@ const LONGEST: &[&str] = &[
 /// The binaries whose tests are divided among processes. Databases at work in one process hold up
 /// each other, so each process has one thread.
 const DIVIDED: &[&str] = &["stepped", "suite", "terrace"];
+
+/// How long a process may take, and one of the long suite. The longest take five minutes.
+const LIMIT: Duration = Duration::from_mins(20);
+const LONG_LIMIT: Duration = Duration::from_hours(8);
 
 /// The binary whose tests plant a bug each. It is a stage of its own.
 const CONTROLS: &str = "controls";
@@ -101,7 +106,8 @@ fn job(setting: &Setting, program: &Program, name: String, tests: &[String]) -> 
 }
 
 fn run(setting: &mut Setting, to_run: Vec<Job>, workers: usize) -> Result<()> {
-    let ended = jobs::run(to_run, workers)?;
+    let limit = if setting.long { LONG_LIMIT } else { LIMIT };
+    let ended = jobs::run(to_run, workers, limit)?;
     let (tally, outcome) = judge(&ended);
     setting.tally += tally;
     outcome
@@ -113,6 +119,11 @@ fn judge(ended: &[Ended]) -> (Tally, Result<()>) {
     for job in ended {
         let summaries = tally.add(&job.output);
         failed.extend(job.output.lines().filter_map(failed_test));
+        if job.killed {
+            let at = job.output.lines().rfind(|line| !line.is_empty()).unwrap_or("its beginning");
+            failed.push(format!("{}, which hangs at {at:?}", job.name));
+            continue;
+        }
         // A binary that crashed, or code that did not compile, has no summary.
         if !job.success && summaries == 0 {
             failed.push(format!("{}, which ended without a summary", job.name));
@@ -144,6 +155,7 @@ mod tests {
             name: "n".into(),
             output: output.into(),
             success,
+            killed: false,
         };
         let ended: Vec<Ended> = jobs.iter().map(job).collect();
         let (tally, outcome) = judge(&ended);
@@ -167,6 +179,14 @@ mod tests {
         assert!(error.unwrap().contains("without a summary"));
         let (_, error) = said(&[(GOOD, false)]);
         assert!(error.unwrap().contains("did not end well"));
+    }
+
+    #[test]
+    fn a_job_that_was_killed_names_the_test_at_which_it_hangs() {
+        let output = format!("{GOOD}test d ... ");
+        let ended = Ended { name: "n".into(), output, success: false, killed: true };
+        let error = judge(&[ended]).1.unwrap_err().to_string();
+        assert_eq!(error, "n, which hangs at \"test d ... \"");
     }
 
     #[test]
