@@ -13,7 +13,7 @@ pub mod lives;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use terrace::{Index, Mode, Options};
@@ -30,6 +30,16 @@ pub fn alone() -> RwLockWriteGuard<'static, ()> {
 /// Others may run meanwhile, but for those that run [`alone`].
 pub fn together() -> RwLockReadGuard<'static, ()> {
     TURN.read()
+}
+
+/// Waits for what another thread does. A thread that fails before it has done that ends the wait
+/// with `what`: without an end the test would hang and hide the failure.
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_mins(2);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what} within two minutes");
+        std::thread::yield_now();
+    }
 }
 
 /// Whether the long variants run.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::common::cuts::{Kind, PATH, options};
-use crate::common::{Chance, alone, indexed, rounds, tiny, together};
+use crate::common::{Chance, alone, indexed, rounds, tiny, together, wait_until};
 use terrace::testing::{Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Level0Container, TableOptions, WriteBatch};
 
@@ -71,11 +71,14 @@ impl World {
     }
 
     fn make_room(&self) {
-        while self.db.stats().pm.zones - self.db.stats().pm.zones_used < 6 {
-            if !self.db.step().unwrap() {
-                std::thread::yield_now();
+        wait_until("six zones are free", || {
+            let pm = self.db.stats().pm;
+            let has_room = pm.zones - pm.zones_used >= 6;
+            if !has_room {
+                self.db.step().unwrap();
             }
-        }
+            has_room
+        });
     }
 
     fn rest(&self) {

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Chance, alone, rounds, tiny, together};
+use crate::common::{Chance, alone, rounds, tiny, together, wait_until};
 use terrace::testing::{Machine, Survive};
 use terrace::{
     BackgroundTuning, Compression, Database, Durability, ErrorKind, Options, Table, TableOptions,
@@ -189,10 +189,10 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     let mut batch = WriteBatch::new();
     batch.put(&table, "batch", [7; 20_000]);
     assert_eq!(db.try_write(batch.clone(), soon()).unwrap_err().kind(), ErrorKind::Timeout);
-    while db.stats().pm.zones_used * 2 > db.stats().pm.zones {
+    wait_until("half of the zones are free", || {
         run_until_idle(&db);
-        std::thread::yield_now();
-    }
+        db.stats().pm.zones_used * 2 <= db.stats().pm.zones
+    });
     let late = Instant::now() + Duration::from_secs(60);
     db.try_write(batch, late).unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 1);

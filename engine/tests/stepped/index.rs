@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::common::cuts::{End, Kind, PATH, Rig, options, reopen};
-use crate::common::{alone, long, tiny, together};
+use crate::common::{alone, long, tiny, together, wait_until};
 use terrace::Durability::Durable;
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{Database, ErrorKind, Index, Mode, Options};
@@ -121,10 +121,10 @@ fn a_table_is_dropped_while_the_index_is_counted() {
     db.drop_table("a").unwrap();
     db.truncate_table("b").unwrap();
     assert!(!db.stats().pm.index_counting);
-    while db.stats().pm.live_records > 0 {
+    wait_until("no record is left", || {
         db.step().unwrap();
-        std::thread::yield_now();
-    }
+        db.stats().pm.live_records == 0
+    });
     // Nodes are used again.
     let table = db.table("c").unwrap();
     let mut taken = Vec::new();

@@ -6,7 +6,7 @@
 use std::thread;
 
 use crate::common::cuts::{ALL_KINDS, PATH, Rig, options};
-use crate::common::{rounds, tiny, together};
+use crate::common::{rounds, tiny, together, wait_until};
 use terrace::testing::Survive;
 use terrace::{
     Database, Durability, Error, ErrorKind, Isolation, LockWait, Table, TxnOptions, WriteBatch,
@@ -431,9 +431,7 @@ fn a_commit_that_nobody_waits_for_is_made_all_the_same() {
     let mut batch = WriteBatch::new();
     batch.put(&table, "row", "1");
     drop(db.enqueue(batch, Durability::Durable).unwrap());
-    while table.get("row").unwrap().is_none() {
-        thread::yield_now();
-    }
+    wait_until("the row is there", || table.get("row").unwrap().is_some());
     let txn = db.begin().unwrap();
     txn.put(&table, "row", "2").unwrap();
     drop(txn.enqueue().unwrap());

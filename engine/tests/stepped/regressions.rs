@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
-use crate::common::alone;
 use crate::common::content::{Effect, read_all};
 use crate::common::cuts::{End, KINDS, Kind, PATH, Rig, copy, options, reopen};
 use crate::common::workload::Action;
+use crate::common::{alone, wait_until};
 use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
 use terrace::testing::{Call, CallSite, Failpoint, Fault, Faulty, FileKind, Machine, Survive};
@@ -212,11 +212,11 @@ fn dropped(kind: Kind) -> Rig {
 
 /// Readers of other tests may hold the release up for a while.
 fn until_zones_are_released(rig: &mut Rig, mut before_each: impl FnMut(&Rig)) {
-    while rig.db.stats().background.zones_released == 0 {
+    wait_until("a zone is released", || {
         before_each(rig);
         rig.steps(1);
-        std::thread::yield_now();
-    }
+        rig.db.stats().background.zones_released > 0
+    });
 }
 
 /// Bug: zones of a dropped table were released before the floor on the media had passed them; a

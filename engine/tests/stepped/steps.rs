@@ -8,7 +8,7 @@
 use crate::common::content::{Content, Effect, Rows, read_all};
 use crate::common::cuts::{ALL_KINDS, End, Kind, PATH, Rig, options, reopen};
 use crate::common::workload::{Action, Taste};
-use crate::common::{long, rounds, together};
+use crate::common::{long, rounds, together, wait_until};
 use terrace::Durability::{Durable, Relaxed};
 use terrace::testing::Survive;
 use terrace_sim::scenario::{again, journal, long_journal};
@@ -191,10 +191,10 @@ fn drains_compactions_and_the_release_of_zones() {
             rig.put("b", "row 2", 100_000, Durable);
             rig.steps(60);
             // Readers in other tests may hold the release up for a while.
-            while rig.db.stats().background.zones_released == 0 {
+            wait_until("a zone is released", || {
                 rig.steps(1);
-                std::thread::yield_now();
-            }
+                rig.db.stats().background.zones_released > 0
+            });
             assert!(rig.db.stats().background.drains > 0);
         });
         assert!(steps > 10, "{steps}");

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::tiny;
+use crate::common::{tiny, wait_until};
 use terrace::{Database, Durability, ErrorKind, LockWait, Table, TxnOptions};
 
 fn open() -> (tempfile::TempDir, Database, Table) {
@@ -33,9 +33,7 @@ fn waits_for_locks_end_when_the_database_is_closed() {
         let plain = scope.spawn(|| table.put("k", "plain"));
         let waits =
             |id: &u64| db.transactions().iter().any(|t| t.id == *id && t.waits_for.is_some());
-        while !waiting.iter().all(waits) {
-            thread::yield_now();
-        }
+        wait_until("both wait for a lock", || waiting.iter().all(waits));
         db.clone().close().unwrap();
         for waiter in [row, range, plain] {
             let error = waiter.join().unwrap().unwrap_err();

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::content::{Content, read_all};
 use crate::common::cuts::{self, KINDS, PATH, table_options};
-use crate::common::{Chance, indexed, long, rounds, tiny, without_links};
+use crate::common::{Chance, indexed, long, rounds, tiny, wait_until, without_links};
 use terrace::{Database, Durability, ErrorKind, Level0Container, Options, Table, WriteBatch};
 
 const PAGE: u64 = 4096;
@@ -43,11 +43,14 @@ impl Sample {
         // Stepped: a search for a structure finds it, however busy the machine is.
         let db = options().stepped().open(dir.path().join("db")).unwrap();
         let make_room = || {
-            while db.stats().pm.zones - db.stats().pm.zones_used < 6 {
-                if !db.step().unwrap() {
-                    std::thread::yield_now();
+            wait_until("six zones are free", || {
+                let pm = db.stats().pm;
+                let has_room = pm.zones - pm.zones_used >= 6;
+                if !has_room {
+                    db.step().unwrap();
                 }
-            }
+                has_room
+            });
         };
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
         let v = db.create_table("v", table_options(true)).unwrap();

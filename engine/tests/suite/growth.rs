@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::cuts::{KINDS, PATH, options};
-use crate::common::tiny;
+use crate::common::{tiny, wait_until};
 use terrace::testing::{Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Mode, Options, WriteBatch};
 
@@ -177,9 +177,7 @@ fn threads_write_while_the_region_grows() {
                 });
             }
             for (n, size) in (1..).zip([4, 8, 16]) {
-                while written.load(Ordering::Relaxed) < n * 400 {
-                    std::thread::yield_now();
-                }
+                wait_until("threads write", || written.load(Ordering::Relaxed) >= n * 400);
                 let before = db.stats().pm;
                 assert_eq!(db.grow_pm(size * MIB).unwrap(), db.stats().pm.capacity);
                 assert!(db.stats().pm.zones > before.zones, "{before:?}");
@@ -248,15 +246,6 @@ fn a_mapped_region_grows_too() {
     check(&options().open(dir.path().join("db")).unwrap(), 50);
 }
 
-/// Waits for the background.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn a_new_database_is_small_and_grows_by_itself() {
     let dir = tempfile::tempdir().unwrap();
@@ -269,7 +258,7 @@ fn a_new_database_is_small_and_grows_by_itself() {
     for n in 0..12_000u32 {
         table.put_with(n.to_be_bytes(), row(n), Durability::Relaxed).unwrap();
     }
-    until("it grows to its size", || db.stats().pm.capacity > 64 * MIB);
+    wait_until("it grows to its size", || db.stats().pm.capacity > 64 * MIB);
     drop(table);
     db.close().unwrap();
     let db = options().open(dir.path().join("db")).unwrap();

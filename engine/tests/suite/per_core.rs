@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::content::Content;
-use crate::common::{Chance, rounds, tiny};
+use crate::common::{Chance, rounds, tiny, wait_until};
 use terrace::{
     Database, Durability, Error, ErrorKind, FoundValues, GetBatch, PerCore, ShardedTable, Snapshot,
     Table,
@@ -375,9 +375,7 @@ fn queued_work_ends_with_closed_when_the_executor_is_closed() {
         thread::scope(|scope| {
             let closing = scope.spawn(|| cores.close());
             // It waits for the closure that runs.
-            while other.batch().run().is_ok() {
-                thread::yield_now();
-            }
+            wait_until("the executor closes", || other.batch().run().is_err());
             go_on();
             closing.join().unwrap().unwrap();
         });

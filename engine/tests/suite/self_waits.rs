@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::mpsc;
 use std::thread;
 
-use crate::common::tiny;
+use crate::common::{tiny, wait_until};
 use terrace::{Database, ErrorKind, Isolation, LockWait, Table, TxnOptions};
 
 fn open() -> (tempfile::TempDir, Database, Table) {
@@ -14,6 +14,11 @@ fn open() -> (tempfile::TempDir, Database, Table) {
     let db = tiny().open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
     (dir, db, table)
+}
+
+fn until_one_waits(db: &Database) {
+    let waits = || db.transactions().iter().any(|t| t.waits_for.is_some());
+    wait_until("a transaction waits for a lock", waits);
 }
 
 fn endless() -> TxnOptions {
@@ -88,9 +93,7 @@ fn waits_for_other_threads_are_no_errors() {
         db.run(|txn| {
             txn.put(table, "k", "first")?;
             locked.send(()).unwrap();
-            while db.transactions().iter().all(|t| t.waits_for.is_none()) {
-                thread::yield_now();
-            }
+            until_one_waits(db);
             Ok(())
         })
         .unwrap();
@@ -103,9 +106,7 @@ fn waits_for_other_threads_are_no_errors() {
     thread::scope(|scope| {
         let db = &db;
         scope.spawn(move || {
-            while db.transactions().iter().all(|t| t.waits_for.is_none()) {
-                thread::yield_now();
-            }
+            until_one_waits(db);
             given.commit().unwrap();
         });
         // The thread that began it waits for the one that commits it.
@@ -141,8 +142,8 @@ fn a_deadlock_through_a_thread_is_found() {
                 txn.put(table, "a", "own")?;
                 if runs.get() == 1 {
                     go.send(()).unwrap();
-                    while plain_is_last && db.transactions().iter().all(|t| t.waits_for.is_none()) {
-                        thread::yield_now();
+                    if plain_is_last {
+                        until_one_waits(db);
                     }
                 }
                 table.put("b", "own").inspect_err(|error| {

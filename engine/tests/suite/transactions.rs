@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{Chance, rounds, tiny};
+use crate::common::{Chance, rounds, tiny, wait_until};
 use terrace::{
     Database, Durability, Error, ErrorKind, Isolation, LockWait, Table, Transaction, TxnOptions,
     WriteBatch,
@@ -30,9 +30,8 @@ fn no_wait(db: &Database) -> Transaction {
 
 /// Returns once the transaction waits for a lock.
 fn until_waiting(db: &Database, id: u64) {
-    while db.transactions().iter().all(|t| t.id != id || t.waits_for.is_none()) {
-        thread::yield_now();
-    }
+    let waits = || db.transactions().iter().any(|t| t.id == id && t.waits_for.is_some());
+    wait_until("the transaction waits for a lock", waits);
 }
 
 /// Own writes over committed rows, read from both ends while the transaction writes, against a
@@ -201,9 +200,7 @@ fn plain_writes_wait_for_locked_rows_and_for_no_others() {
             db.write(batch).unwrap();
             done.store(true, Ordering::SeqCst);
         });
-        while db.locks_held().0 < 2 {
-            thread::yield_now();
-        }
+        wait_until("two rows are locked", || db.locks_held().0 >= 2);
         assert_eq!(table.get("free").unwrap().unwrap(), "1", "the whole batch waits");
         assert!(!done.load(Ordering::SeqCst));
         txn.put(&table, "k", "1").unwrap();

@@ -131,7 +131,11 @@ impl RegionUsage {
     /// The usage of this moment. `clock` is the time since the database was opened.
     pub(super) fn gather(ctx: &JobContext, clock: Duration) -> RegionUsage {
         let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
-        let (total, visible) = (zones.room(), committer.visible());
+        // The region may grow on another thread: what is free is of an earlier moment than the
+        // whole, so there is never more of it.
+        let free = zones.free();
+        let (geometry, total) = (zones.geometry(), zones.room());
+        let visible = committer.visible();
         let shape = ctx.shape();
         let mut index = ctx.tables.index();
         let (sums, level1) = (index.sums(), index.fullness(&shape));
@@ -143,17 +147,17 @@ impl RegionUsage {
         drop(index);
         debug_assert!(bytes_due <= sums.undrained, "a round moves what is not drained");
         debug_assert!(low <= visible && bound <= visible, "what is drained is visible");
-        debug_assert!(zones.free() <= total, "no more units are free than there are");
+        debug_assert!(free <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
         debug_assert!(sums.level0 <= sums.undrained, "level 0 has what is not drained");
         let usage = RegionUsage {
-            used: u64::from(zones.geometry().units.saturating_sub(zones.free())),
+            used: u64::from(geometry.units.saturating_sub(free)),
             total: u64::from(total),
-            in_rows: ctx.shared.pages.used() * PAGE / zones.geometry().unit,
+            in_rows: ctx.shared.pages.used() * PAGE / geometry.unit,
             indexed: indexed(ctx, u64::from(total)),
-            unit: zones.geometry().unit,
+            unit: geometry.unit,
             released: zones.released(),
-            usual: u64::from(zones.geometry().usual_units()),
+            usual: u64::from(geometry.usual_units()),
             is_asked_for: zones.lacks_wanted(),
             appended: committer.counts().appended.load(Ordering::Relaxed),
             undrained: sums.undrained,
