@@ -32,28 +32,39 @@ int ha_terrace::begin_write()
   return trx()->before_write();
 }
 
-int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
+int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
 {
   Failure failure;
   Trx *of_connection = trx();
   terrace_transaction *handle = of_connection->handle();
-  terrace_value found;
   terrace_status status;
   {
     May_wait may_wait(of_connection);
     auto read = lock == LOCK_EXCLUSIVE ? terrace_transaction_get_for_update
                 : lock == LOCK_SHARE   ? terrace_transaction_get_for_share
                                        : terrace_transaction_get;
-    status = read(handle, open_table->table, key.data(), key.size(), &found, failure.out());
+    status = read(handle, open_table->table, key.data(), key.size(), found->out(), failure.out());
   }
   if (status == TERRACE_NOT_FOUND)
     return HA_ERR_KEY_NOT_FOUND;
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  if (value)
-    value->assign(found.data, found.len);
-  terrace_value_release(&found);
   return lock == LOCK_NONE ? 0 : of_connection->count_lock(open_table->table);
+}
+
+int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
+{
+  Found_value found;
+  int error = get(key, &found, lock);
+  if (!error)
+    value->assign(found.data(), found.length());
+  return error;
+}
+
+int ha_terrace::lock_key(const Bytes &key, Row_lock lock) const
+{
+  Found_value found;
+  return get(key, &found, lock);
 }
 
 int ha_terrace::put(const Bytes &key, const Bytes &value) const
@@ -149,25 +160,29 @@ int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
   return 0;
 }
 
-int ha_terrace::unpack(uchar *record, const uchar *value, size_t length, const Bytes &key)
+int ha_terrace::unpack(uchar *record, const char *value, size_t length, const Bytes &key)
 {
-  if (length >= CHUNKED_HEADER && *value == ROW_CHUNKED)
-  {
-    row_buffer.assign(reinterpret_cast<const char *>(value), length);
+  const bool is_chunked = length >= CHUNKED_HEADER && uchar(*value) == ROW_CHUNKED;
+  // BLOBs of the record point into it.
+  if (is_chunked || table_share->blob_fields)
+    row_buffer.assign(value, length);
+  if (is_chunked)
     if (int error = whole_row(key, &row_buffer))
       return error;
+  if (is_chunked || table_share->blob_fields)
+  {
+    value = row_buffer.data();
+    length = row_buffer.size();
   }
-  else if (table_share->blob_fields)
-    row_buffer.assign(reinterpret_cast<const char *>(value), length);
-  else
-    return unpack_row(table, record, layout.get(), value, length) ? 0 : HA_ERR_CRASHED;
-  const uchar *from = reinterpret_cast<const uchar *>(row_buffer.data());
-  return unpack_row(table, record, layout.get(), from, row_buffer.size()) ? 0 : HA_ERR_CRASHED;
+  row = key;
+  is_from_entry = false;
+  const uchar *bytes = reinterpret_cast<const uchar *>(value);
+  return unpack_row(table, record, layout.get(), bytes, length) ? 0 : HA_ERR_CRASHED;
 }
 
 int ha_terrace::fail_if_taken(uint index, const Bytes &key)
 {
-  int error = get(key, nullptr, LOCK_EXCLUSIVE);
+  int error = lock_key(key, LOCK_EXCLUSIVE);
   if (error == HA_ERR_KEY_NOT_FOUND)
     return 0;
   if (error)
@@ -189,7 +204,7 @@ int ha_terrace::put_entry(uint index, const uchar *record, const Bytes &of_row)
     // The server looks for the value after this write. A second writer of the hash waits here.
     Bytes hash;
     codec(index).from_record(&hash, record);
-    int error = get(hash, nullptr, LOCK_EXCLUSIVE);
+    int error = lock_key(hash, LOCK_EXCLUSIVE);
     if (error && error != HA_ERR_KEY_NOT_FOUND)
       return error;
   }
