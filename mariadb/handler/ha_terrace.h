@@ -219,6 +219,11 @@ private:
 
   Open_table *open_table = nullptr;
   std::vector<Key_codec> codecs;
+  /*
+    Indexes but that of the primary key, in the order in which they were made. The first one that has
+    a duplicate is told, and ON DUPLICATE KEY UPDATE changes that row.
+  */
+  std::vector<uint> secondary;
   /* Indexes that an ALTER TABLE builds, as of builds_seen of the table. */
   Build_ref build;
   std::vector<Key_codec> codecs_of_build;

@@ -4,6 +4,8 @@
 #include "engine.h"
 #include "ha_terrace.h"
 
+#include <algorithm>
+
 handler::Table_flags ha_terrace::table_flags() const
 {
   Table_flags flags = HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER |
@@ -73,6 +75,7 @@ int ha_terrace::open(const char *name, int, uint)
     if (int error = sweep_layout(*layout))
       return error;
   codecs.clear();
+  secondary.clear();
   built_at.clear();
   builds_seen = 0;
   for (uint i = 0; i < table->s->keys; i++)
@@ -88,7 +91,11 @@ int ha_terrace::open(const char *name, int, uint)
     }
     codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
     built_at.push_back(primary ? 0 : open_table->built_at(number));
+    if (!primary)
+      secondary.push_back(i);
   }
+  std::sort(secondary.begin(), secondary.end(),
+            [this](uint a, uint b) { return codec(a).prefix < codec(b).prefix; });
   // A scan of the table is one of its primary key: an UPDATE that changes it must not meet its own
   // rows again.
   key_used_on_scan = table->s->primary_key;

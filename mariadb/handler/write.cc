@@ -253,14 +253,12 @@ int ha_terrace::write_row(const uchar *record)
     mi_int8store(bytes + 1, id);
     key.assign(reinterpret_cast<char *>(bytes), sizeof(bytes));
   }
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = check_unique(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = check_unique(secondary[at], record, key);
   if (!error)
     error = put_row(key, record);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = put_entry(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = put_entry(secondary[at], record, key);
   if (!error)
     error = change_built_entries(nullptr, record, Bytes(), key);
   if (error)
@@ -292,22 +290,21 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
   if (old_key != new_key)
     error = fail_if_taken(table_share->primary_key, new_key);
-  for (uint i = 0; i < table_share->keys && !error; i++)
+  for (size_t at = 0; at < secondary.size() && !error; at++)
   {
     Bytes old_entry, new_entry;
-    if (i == table_share->primary_key || !entry_key(i, new_record, new_key, &new_entry))
+    if (!entry_key(secondary[at], new_record, new_key, &new_entry))
       continue;
-    entry_key(i, old_record, old_key, &old_entry);
+    entry_key(secondary[at], old_record, old_key, &old_entry);
     if (old_entry != new_entry)
-      error = fail_if_taken(i, new_entry);
+      error = fail_if_taken(secondary[at], new_entry);
   }
   if (!error && (old_key != new_key || table_share->blob_fields))
     error = remove_row(old_key);
   if (!error)
     error = put_row(new_key, new_record);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = change_entry(i, old_record, new_record, old_key, new_key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = change_entry(secondary[at], old_record, new_record, old_key, new_key);
   if (!error)
     error = change_built_entries(old_record, new_record, old_key, new_key);
   if (error)
@@ -326,9 +323,8 @@ int ha_terrace::delete_row(const uchar *record)
     return error;
   const Bytes key = row_key(record);
   error = remove_row(key);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = remove_entry(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = remove_entry(secondary[at], record, key);
   return error ? error : change_built_entries(record, nullptr, key, Bytes());
 }
 

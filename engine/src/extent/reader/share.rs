@@ -28,8 +28,8 @@ impl ExtentShare {
 }
 
 impl Extent {
-    /// About how much of it lies in `interval`. Blocks inside count by the bytes that they take, and
-    /// of those across the ends the records are counted, if few blocks lie between them. It reads
+    /// About how much of it lies in `interval`. Blocks inside count by the bytes that they take.
+    /// Of those across the ends the records are counted, if few blocks lie between them. It reads
     /// nothing for an interval that covers the extent.
     ///
     /// # Errors
