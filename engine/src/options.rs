@@ -255,6 +255,8 @@ pub enum Failpoint {
     ReuseOfName,
     /// A writer takes any entry of the log that it finds for its own.
     IgnoreClaims,
+    /// A search of the log's end trusts each hole that it meets, also one that a collector made.
+    TrustSearches,
     /// Entries of the log are deleted up to the newest checkpoint, and some beyond.
     DeleteSegmentsEarly,
     /// A reader of the log carries table events out before the rows that were committed earlier.
