@@ -2,7 +2,8 @@
 //! has acknowledged (`docs/internals/shared-store.md`).
 //!
 //! A commit hands its encoded parts over before its slot in the ring is finished. So once an LSN is
-//! durable, its group is in the feed. The queue takes no lock of its senders, and has a bound: a
+//! durable, its group is in the feed. The queue takes no lock of its senders, but for the one that
+//! completes a segment, and has a bound: a
 //! group beyond it is forgotten, and the feed says so. Then a checkpoint takes the place of what is
 //! missing. No commit waits for the shipper, but for those that ask for `Durability::Remote`.
 //!
@@ -120,7 +121,7 @@ impl Feed {
         // The receiver lives as long as the feed does.
         self.sender.send(fed).unwrap_or(());
         if queued >= FULL_SEGMENT && queued - bytes < FULL_SEGMENT {
-            self.full.notify_one();
+            self.wake();
         }
     }
 
@@ -251,7 +252,8 @@ impl Feed {
         }
     }
 
-    /// Wakes the shipper.
+    /// Wakes the shipper. The lock is taken first: a shipper that has just looked and is about to
+    /// wait is not missed.
     pub(crate) fn wake(&self) {
         drop(self.remote.lock());
         self.full.notify_all();
@@ -261,5 +263,34 @@ impl Feed {
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Feed").field("queued", &self.queued()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    /// The commit that completes a segment told the shipper without its lock. A shipper between
+    /// its look and its wait missed that, and slept for the whole interval.
+    #[test]
+    fn a_whole_segment_wakes_a_shipper_that_is_about_to_wait() {
+        let interval = Duration::from_secs(5);
+        for round in 0..20_000 {
+            let (feed, start) = (Feed::default(), Barrier::new(2));
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut group = Group::event(b"key", b"value", None);
+                    feed.queued.store(FULL_SEGMENT - 1, Ordering::Relaxed);
+                    start.wait();
+                    (0..round % 50).for_each(|_| std::hint::spin_loop());
+                    feed.hand_over(1, &mut group);
+                });
+                start.wait();
+                let began = Instant::now();
+                feed.wait_for_groups(interval);
+                assert!(began.elapsed() < interval, "it slept in round {round}");
+            });
+        }
     }
 }

@@ -12,14 +12,16 @@ mod log;
 mod prepares;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
+mod under_way;
 mod writer;
 
 pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, SharedTable};
 pub(crate) use groups::{GroupKind, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
-pub(crate) use log::{LogEnd, SharedLog, data_name, data_number, entry_name};
+pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
+pub(crate) use under_way::{DataSends, EntryReads};
 pub(crate) use writer::{Expects, LogWriter};
 
 #[cfg(test)]

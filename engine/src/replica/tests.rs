@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::entry::LogClaim;
 use super::*;
@@ -9,7 +10,7 @@ use crate::os::Files;
 use crate::os::sim::SimFiles;
 use crate::record::Kind;
 use crate::tier::object_testing::{ObjectServer, StoreFault};
-use crate::tier::open_client;
+use crate::tier::{Distance, open_client};
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -128,10 +129,26 @@ impl Machine {
     }
 
     fn on(server: &ObjectServer, files: &Arc<SimFiles>) -> Machine {
+        Machine::with(server, files, None, false)
+    }
+
+    fn with(
+        server: &ObjectServer,
+        files: &Arc<SimFiles>,
+        distance: Option<Distance>,
+        trusts_searches: bool,
+    ) -> Machine {
         let files = Arc::clone(files) as Arc<dyn Files>;
-        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (client, nonce) = open_client((server.url(), true), &files, 0, distance).unwrap();
         let identity = Identity::new(&files, std::path::Path::new("/db"));
-        Machine { log: Arc::new(SharedLog::new(client)), nonce, identity }
+        let log = Arc::new(SharedLog::new(client, trusts_searches));
+        Machine { log, nonce, identity }
+    }
+
+    /// A machine with a store that is so far away.
+    fn far(server: &ObjectServer, latency: Duration) -> Machine {
+        let distance = Distance { latency, bytes_per_second: 1 << 30 };
+        Machine::with(server, &SimFiles::new(), Some(distance), false)
     }
 
     fn claim(&self, expects: Expects) -> crate::error::Result<LogWriter> {
@@ -275,47 +292,60 @@ fn registered_followers_are_listed_until_they_are_forgotten() {
     }
 }
 
-/// The takeover of one machine is paused before each of its requests. Meanwhile the writer goes on,
-/// makes checkpoints, and deletes all that it may.
+/// The takeover of one machine is paused before request `at`. Meanwhile the writer goes on, makes
+/// checkpoints, and deletes all that it may. What is wrong with the claim.
+fn claim_with_a_pause(at: u64, trusts_searches: bool) -> Result<(), String> {
+    let server = ObjectServer::new();
+    let (first, writer) = begun(&server);
+    let (log, writer) = (Arc::clone(&first.log), Arc::new(parking_lot::Mutex::new(writer)));
+    let (own, came) = (Arc::clone(&writer), std::sync::atomic::AtomicU64::new(0));
+    server.watch(Some(Box::new(move |_, after| {
+        let came = came.fetch_add(u64::from(!after), std::sync::atomic::Ordering::Relaxed);
+        let Some(mut writer) = own.try_lock() else { return };
+        if after || came + 1 != at {
+            return;
+        }
+        for _ in 0..6 {
+            let lsn = writer.last() + 1;
+            if writer.append(segment(lsn, lsn), (lsn, lsn)).is_err() {
+                return;
+            }
+        }
+        let last = writer.last();
+        let Ok(number) = writer.append(checkpoint(), (0, last)) else {
+            return;
+        };
+        assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());
+        let below: Vec<String> = (2..number).map(entry_name).collect();
+        log.delete(&below).unwrap();
+    })));
+    let second = Machine::with(&server, &SimFiles::new(), None, trusts_searches);
+    let claimed = second.claim(Expects::Any);
+    server.watch(None);
+    let mut new = claimed.map_err(|error| error.to_string())?;
+    let end = first.log.end().unwrap();
+    if (end.claim, end.next) != (new.number(), new.number() + 1) {
+        return Err(format!("the claim is entry {}, and the end {end:?}", new.number()));
+    }
+    let last = new.last();
+    new.append(segment(last + 1, last + 1), (last + 1, last + 1)).unwrap();
+    let mut old = writer.lock();
+    if old.last() != last {
+        return Err(format!("the claim knows {last}, and the writer has {}", old.last()));
+    }
+    // Where it was paused behind the claim, it has met that already.
+    let appended = match old.is_undecided() {
+        true => old.settle(),
+        false => old.append(segment(last + 1, last + 1), (last + 1, last + 1)).map(drop),
+    };
+    let error = appended.unwrap_err();
+    if error.kind() == ErrorKind::Fenced { Ok(()) } else { Err(error.to_string()) }
+}
+
 #[test]
 fn a_claim_in_a_hole_of_the_collector_counts_for_nothing() {
     for at in 1..16 {
-        let server = ObjectServer::new();
-        let (first, writer) = begun(&server);
-        let (log, writer) = (Arc::clone(&first.log), Arc::new(parking_lot::Mutex::new(writer)));
-        let (own, came) = (Arc::clone(&writer), std::sync::atomic::AtomicU64::new(0));
-        server.watch(Some(Box::new(move |_, after| {
-            let came = came.fetch_add(u64::from(!after), std::sync::atomic::Ordering::Relaxed);
-            let Some(mut writer) = own.try_lock() else { return };
-            if after || came + 1 != at {
-                return;
-            }
-            for _ in 0..6 {
-                let lsn = writer.last() + 1;
-                if writer.append(segment(lsn, lsn), (lsn, lsn)).is_err() {
-                    return;
-                }
-            }
-            let last = writer.last();
-            let Ok(number) = writer.append(checkpoint(), (0, last)) else {
-                return;
-            };
-            assert!(log.raise_head(LogHead { oldest: number, checkpoint: number }).unwrap());
-            let below: Vec<String> = (2..number).map(entry_name).collect();
-            log.delete(&below).unwrap();
-        })));
-        let second = Machine::new(&server);
-        let claimed = second.claim(Expects::Any);
-        server.watch(None);
-        let mut new = claimed.unwrap();
-        let end = second.log.end().unwrap();
-        assert_eq!((end.claim, end.next), (new.number(), new.number() + 1), "paused at {at}");
-        let last = new.last();
-        new.append(segment(last + 1, last + 1), (last + 1, last + 1)).unwrap();
-        let mut old = writer.lock();
-        assert_eq!(old.last(), last, "the claim knows all that was appended");
-        let error = old.append(segment(last + 1, last + 1), (last + 1, last + 1)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Fenced, "paused at {at}");
+        assert_eq!(claim_with_a_pause(at, false), Ok(()), "paused at {at}");
     }
 }
 
@@ -328,4 +358,140 @@ fn claims_of_a_directory_survive_and_torn_ones_are_damage() {
     assert!(identity.load().unwrap().has([3; 16]));
     files.corrupt(std::path::Path::new("/db/shared"), 20, 1);
     assert_eq!(identity.load().unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+/// The planted bug `TrustSearches`: a takeover that is paused behind its look at the head takes a
+/// hole for the end of the log, and finds no checkpoint before it.
+#[test]
+fn a_search_that_trusts_a_hole_is_found() {
+    let wrong = (1..16).find_map(|at| claim_with_a_pause(at, true).err());
+    let wrong = wrong.expect("the planted bug was not found");
+    assert!(wrong.contains("no shared database"), "{wrong}");
+}
+
+/// Pieces of data of one length each, with names, as a checkpoint has them.
+fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
+    let piece = |n: u32| (data_name(1, n), n.to_le_bytes().repeat(100 + n as usize));
+    (0..count).map(piece).collect()
+}
+
+fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Result<()>, Vec<u32>) {
+    let mut sends = DataSends::new(log);
+    let mut all = (0..).zip(pieces);
+    let sent = all.try_for_each(|(n, (name, bytes))| sends.send(n, name.clone(), bytes.clone()));
+    let sent = sent.and_then(|()| sends.finish());
+    (sent, sends.into_unsent().collect())
+}
+
+fn fetch_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> crate::error::Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    let wanted = pieces.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
+    log.fetch_data(wanted, |bytes| {
+        found.push(bytes);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// 64 requests of 20 ms each, one after the other, take 1.3 seconds.
+#[test]
+fn data_of_a_far_store_moves_side_by_side() {
+    let (server, latency) = (ObjectServer::new(), Duration::from_millis(20));
+    let (log, all) = (Machine::far(&server, latency).log, pieces(64));
+    let began = Instant::now();
+    let (sent, unsent) = send_all(&log, &all);
+    sent.unwrap();
+    let sent_in = began.elapsed();
+    assert_eq!(unsent, [0; 0]);
+    let began = Instant::now();
+    let found = fetch_all(&log, &all).unwrap();
+    let fetched_in = began.elapsed();
+    assert!(found.iter().eq(all.iter().map(|(_, bytes)| bytes)), "in their order");
+    for took in [sent_in, fetched_in] {
+        assert!(took >= latency && took < latency * 40, "{took:?}");
+    }
+}
+
+#[test]
+fn data_moves_whatever_becomes_of_a_request() {
+    let all = pieces(20);
+    for at in 1..=20 {
+        for fault in [
+            StoreFault::LoseRequest,
+            StoreFault::LoseAnswer,
+            StoreFault::Delay(3),
+            StoreFault::Repeat(2),
+            StoreFault::Throttle,
+        ] {
+            let server = ObjectServer::new();
+            let log = Machine::new(&server).log;
+            server.plan(at, fault);
+            let (sent, unsent) = send_all(&log, &all);
+            sent.unwrap();
+            assert_eq!(unsent, [0; 0]);
+            server.deliver();
+            server.plan(server.requests() + at, fault);
+            let found = fetch_all(&log, &all).unwrap();
+            assert!(found.iter().eq(all.iter().map(|(_, bytes)| bytes)), "{fault:?} at {at}");
+        }
+    }
+}
+
+/// A failure names its object, and counts every piece as unsent that the store may lack.
+#[test]
+fn a_failure_names_its_object_and_what_is_not_sent() {
+    let all = pieces(20);
+    for at in 1..=20 {
+        let server = ObjectServer::new();
+        let log = Machine::new(&server).log;
+        server.plan(at, StoreFault::Refuse);
+        let (sent, unsent) = send_all(&log, &all);
+        let (error, failed) = (sent.unwrap_err(), (at - 1) as u32);
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains(&all[failed as usize].0), "{error}");
+        assert!(unsent.contains(&failed), "{unsent:?}");
+        let there = server.names();
+        let is_known = |n: u32| there.contains(&all[n as usize].0) || unsent.contains(&n);
+        let begun = (unsent.iter().max().unwrap() + 1).max(failed + 1);
+        assert!((0..begun).all(is_known), "{unsent:?} {there:?}");
+
+        let server = ObjectServer::new();
+        let log = Machine::new(&server).log;
+        send_all(&log, &all).0.unwrap();
+        server.lose(&all[failed as usize].0);
+        let error = fetch_all(&log, &all).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains(&all[failed as usize].0), "{error}");
+        let mut longer = all.clone();
+        longer[3].1.push(0);
+        server.place(&all[failed as usize].0);
+        let error = fetch_all(&log, &longer).unwrap_err();
+        assert!(error.to_string().contains(&all[failed.min(3) as usize].0), "{error}");
+    }
+}
+
+/// A takeover reads the entries before its claim ahead, in their order, and sees what was deleted.
+#[test]
+fn entries_that_are_read_ahead_come_in_their_order() {
+    let (server, latency) = (ObjectServer::new(), Duration::from_millis(20));
+    let (first, mut writer) = begun(&server);
+    for lsn in 4..44 {
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    let log = Machine::far(&server, latency).log;
+    let (mut reads, began) = (EntryReads::new(&log, 3, writer.next()), Instant::now());
+    for number in 3..writer.next() {
+        let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
+        assert_eq!((entry.number, entry.first), (number, number + 1));
+    }
+    assert!(matches!(reads.next(writer.next()).unwrap(), NextEntry::Absent), "the end");
+    assert!(began.elapsed() < latency * 30, "{:?}", began.elapsed());
+    assert!(first.log.raise_head(LogHead { oldest: 20, checkpoint: 20 }).unwrap());
+    first.log.delete(&(10..20).map(entry_name).collect::<Vec<_>>()).unwrap();
+    let mut reads = EntryReads::new(&first.log, 9, writer.next());
+    assert!(matches!(reads.next(9).unwrap(), NextEntry::There(_)));
+    assert!(matches!(reads.next(10).unwrap(), NextEntry::Deleted));
+    server.lose(&entry_name(30));
+    let mut reads = EntryReads::new(&first.log, 30, writer.next());
+    assert!(matches!(reads.next(30).unwrap(), NextEntry::Absent), "lost, and not deleted");
 }

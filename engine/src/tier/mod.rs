@@ -15,7 +15,7 @@ pub(crate) use object::probe as object_probe;
 pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
     Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, LAST_EPOCH,
-    ObjectId, ObjectNames, ObjectTier, ObjectWrite, Planted, PutWhen, RequestCounts,
+    ObjectId, ObjectNames, ObjectRead, ObjectTier, ObjectWrite, Planted, PutWhen, RequestCounts,
     Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag, open_client, open_reader,
     owner,
 };

@@ -6,6 +6,7 @@ mod nodes;
 mod prepared;
 mod readers;
 mod seeds;
+mod transfer;
 
 use std::collections::BTreeMap;
 

@@ -17,7 +17,7 @@ use crate::levels::{Level, LevelCursor, Manifest};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
-use crate::replica::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
+use crate::replica::{DataPiece, DataSends, LogCheckpoint, SharedLog, SharedPrepare, data_name};
 use crate::tier::{ExtentStore, Location};
 use crate::txn::{KeptPrepares, OpenPrepare};
 
@@ -95,6 +95,21 @@ impl SentData {
         }
         sent
     }
+
+    /// Forgets what these pieces of a claim have, and extents with values in them.
+    fn forget(&mut self, claim: u64, pieces: &BTreeSet<u32>) {
+        let lacks =
+            |place: &Location| place.offset == claim * SPACING && pieces.contains(&place.file);
+        for known in self.extents.values_mut() {
+            known.retain(|own| {
+                !lacks(&own.location) && !own.values.iter().any(|one| lacks(&one.of.location))
+            });
+        }
+        self.values.values_mut().for_each(|known| known.retain(|own| !lacks(&own.location)));
+        self.prepares.retain(|_, known| {
+            !known.iter().any(|piece| piece.claim == claim && pieces.contains(&piece.number))
+        });
+    }
 }
 
 /// Gives pieces of data their names.
@@ -123,9 +138,10 @@ impl DataPieces {
 /// A checkpoint on its way to the store.
 struct Uploading<'a> {
     engine: &'a Engine,
-    log: &'a SharedLog,
     pieces: &'a mut DataPieces,
     sent: &'a mut SentData,
+    /// Pieces on their way, by their number.
+    sends: DataSends<'a, u32>,
     /// Bytes that were sent for it.
     bytes: u64,
     /// Until it has its LSN.
@@ -146,32 +162,52 @@ pub(super) fn send(
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
-    let mut uploading = Uploading { engine, log, pieces, sent, bytes: 0, kept, open: Vec::new() };
-    let gathered = gather(engine, &mut uploading)?;
-    let open = std::mem::take(&mut uploading.open);
-    let prepares = open.into_iter().map(|prepare| uploading.send_prepare(prepare));
-    let prepares = prepares.collect::<Result<_>>()?;
-    let manifest = Manifest {
-        database_id: engine.set.database_id(),
-        number,
-        lsn: gathered.lsn,
-        created: gathered.created,
-        added: uploading.bytes,
-        blob: gathered.blob.clone(),
-        edit: gathered.edit.clone(),
-    };
-    gathered.finish();
-    Ok(SentCheckpoint { manifest, prepares })
+    let sends = DataSends::new(log);
+    let (bytes, open) = (0, Vec::new());
+    let mut uploading = Uploading { engine, pieces, sent, sends, bytes, kept, open };
+    let sent = uploading.send_all(number);
+    uploading.forget_unsent();
+    sent
 }
 
 impl Uploading<'_> {
-    fn send(&mut self, bytes: &[u8]) -> Result<Location> {
+    fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
+        let engine = self.engine;
+        let gathered = gather(engine, self)?;
+        let open = std::mem::take(&mut self.open);
+        let prepares = open.into_iter().map(|prepare| self.send_prepare(prepare));
+        let prepares = prepares.collect::<Result<_>>()?;
+        // Before an entry names them.
+        self.sends.finish()?;
+        let manifest = Manifest {
+            database_id: engine.set.database_id(),
+            number,
+            lsn: gathered.lsn,
+            created: gathered.created,
+            added: self.bytes,
+            blob: gathered.blob.clone(),
+            edit: gathered.edit.clone(),
+        };
+        gathered.finish();
+        Ok(SentCheckpoint { manifest, prepares })
+    }
+
+    /// Forgets what the store may lack after a failure: the next checkpoint sends it again, with
+    /// what refers to it.
+    fn forget_unsent(self) {
+        let unsent: BTreeSet<u32> = self.sends.into_unsent().collect();
+        if !unsent.is_empty() {
+            self.sent.forget(self.pieces.claim, &unsent);
+        }
+    }
+
+    fn send(&mut self, bytes: Vec<u8>) -> Result<Location> {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let place = self.pieces.take(len)?;
         if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {
             return Ok(place);
         }
-        self.log.send_data(&object_of(&place), bytes)?;
+        self.sends.send(place.file, object_of(&place), bytes)?;
         self.bytes += u64::from(len);
         Ok(place)
     }
@@ -183,7 +219,7 @@ impl Uploading<'_> {
             Ok(crate::extent::ValueUse { of: self.send_values(values)?, ..*one })
         });
         let values = values.collect::<Result<Arc<[_]>>>()?;
-        let location = self.send(&extent.read_whole()?)?;
+        let location = self.send(extent.read_whole()?)?;
         let own = Arc::new(ExtentMeta { location, values, ..meta.clone() });
         self.sent.extents.entry(meta.id).or_default().push(Arc::clone(&own));
         Ok(own)
@@ -196,7 +232,7 @@ impl Uploading<'_> {
         if let Some(own) = known {
             return Ok(*own);
         }
-        let own = ValueMeta { location: self.send(&values.read_whole()?)?, ..*meta };
+        let own = ValueMeta { location: self.send(values.read_whole()?)?, ..*meta };
         self.sent.values.entry(meta.id).or_default().push(own);
         Ok(own)
     }
@@ -234,16 +270,16 @@ impl Uploading<'_> {
             }
             cursor.next()?;
             if bytes.len() >= PIECE_BYTES {
-                pieces.push(self.send_piece(&std::mem::take(&mut bytes))?);
+                pieces.push(self.send_piece(std::mem::take(&mut bytes))?);
             }
         }
         if !bytes.is_empty() {
-            pieces.push(self.send_piece(&bytes)?);
+            pieces.push(self.send_piece(bytes)?);
         }
         Ok(())
     }
 
-    fn send_piece(&mut self, bytes: &[u8]) -> Result<DataPiece> {
+    fn send_piece(&mut self, bytes: Vec<u8>) -> Result<DataPiece> {
         let Location { file, offset, len } = self.send(bytes)?;
         Ok(DataPiece { claim: offset / SPACING, number: file, len })
     }

@@ -65,7 +65,8 @@ fn open_log(
         #[cfg(any(test, feature = "testing", feature = "bench"))]
         distance,
     )?;
-    Ok((Arc::new(SharedLog::new(client)), nonce))
+    let log = SharedLog::new(client, options.has(Failpoint::TrustSearches));
+    Ok((Arc::new(log), nonce))
 }
 
 /// Becomes the writer of the shared store with the commits of a directory, and gets the shipper.

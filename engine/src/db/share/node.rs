@@ -18,13 +18,14 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::apply::{Applier, EntryApplied};
 use super::places::Places;
-use super::{open_log, restore, takeover};
+use super::takeover::{self, RestApplied};
+use super::{open_log, restore};
 use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::os::{DirectoryLock, create_directory};
-use crate::replica::{EntryBody, SharedLog};
+use crate::replica::{NextEntry, SharedLog};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -224,20 +225,22 @@ impl Node {
             return Ok(true);
         };
         let number = reader.next()?;
-        let Some(entry) = self.log.entry(number)? else {
-            let misses = self.misses.fetch_add(1, Ordering::Relaxed);
-            let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
-            if !looks || !self.log.is_past(number)? {
+        let misses = self.misses.load(Ordering::Relaxed);
+        let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
+        let entry = match self.log.next_entry(number, looks)? {
+            NextEntry::There(entry) => entry,
+            NextEntry::Absent => {
+                self.misses.fetch_add(1, Ordering::Relaxed);
                 return Ok(false);
             }
-            self.restart(applier)?;
-            self.progress.lock().missed += 1;
-            return Ok(true);
+            NextEntry::Deleted => {
+                self.restart(applier)?;
+                self.progress.lock().missed += 1;
+                return Ok(true);
+            }
         };
         self.misses.store(0, Ordering::Relaxed);
-        // A claim in a hole that a collector made is none.
-        let is_void = matches!(entry.body, EntryBody::Claim(_)) && self.log.is_past(number)?;
-        if is_void || reader.apply(&entry, &self.log)? == EntryApplied::Leaps {
+        if reader.apply(&entry, &self.log)? == EntryApplied::Leaps {
             self.restart(applier)?;
         }
         Ok(true)
@@ -355,13 +358,10 @@ impl Node {
         let claimed = takeover::claim(&self.url, &self.options)?;
         let mut guard = self.applier.lock();
         let applier = guard.as_mut().ok_or_else(Error::closed)?;
-        if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
+        if takeover::apply_rest(&claimed, applier)? == RestApplied::Restart {
             self.restart(&mut guard)?;
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
-            if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
-                let expected = "the newest checkpoint in the last entry".to_string();
-                return Err(self.log.damage("shared/log", expected));
-            }
+            takeover::apply_all(&claimed, applier)?;
         }
         let applier = guard.take().ok_or_else(Error::closed)?;
         let current = self.current.write().take().ok_or_else(Error::closed)?;

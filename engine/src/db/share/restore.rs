@@ -1,7 +1,7 @@
 //! A database of a checkpoint: all data is fetched, checked, and written to extents of a new
 //! directory. Its region is empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,55 +55,59 @@ pub(super) fn restore(
 ) -> Result<()> {
     create_of_extents(to, options, |files| {
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let mut fetching = Fetching { log, store: &store, values: BTreeMap::new() };
-        let ops = manifest.edit.ops.iter().map(|op| fetching.fetch_op(op));
-        let edit = Edit { ops: ops.collect::<Result<Vec<_>>>()? };
+        let edit = fetch(log, &store, manifest)?;
         store.sync()?;
         check_written(&edit, files, to)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
 }
 
-/// Brings data from the store to a directory.
-struct Fetching<'a> {
-    log: &'a SharedLog,
-    store: &'a Arc<ExtentStore>,
-    values: BTreeMap<Location, ValueMeta>,
-}
-
-impl Fetching<'_> {
-    fn fetch_op(&mut self, op: &Op<Arc<ExtentMeta>>) -> Result<Op<Arc<ExtentMeta>>> {
+/// Brings the data of a checkpoint to a directory, several pieces at a time; its edit with the
+/// places that they have now.
+fn fetch(
+    log: &SharedLog,
+    store: &Arc<ExtentStore>,
+    manifest: &Manifest,
+) -> Result<Edit<Arc<ExtentMeta>>> {
+    // Extents share value extents, and nothing else.
+    let mut values: BTreeMap<Location, Location> = BTreeMap::new();
+    let mut wanted: Vec<Location> = Vec::new();
+    for extent in manifest.extents() {
+        for one in extent.values.iter().map(|one| one.of.location) {
+            if values.insert(one, one).is_none() {
+                wanted.push(one);
+            }
+        }
+        wanted.push(extent.location);
+    }
+    let mut places = VecDeque::with_capacity(wanted.len());
+    log.fetch_data(wanted.iter().map(|from| (object_of(from), from.len)), |bytes| {
+        let reserved = store.reserve(bytes.len() as u32)?;
+        store.write(&reserved.location(), &bytes)?;
+        places.push_back(reserved.keep());
+        Ok(())
+    })?;
+    debug_assert_eq!(places.len(), wanted.len(), "each piece has its place");
+    let mut extents = VecDeque::new();
+    for (from, to) in wanted.into_iter().zip(places) {
+        match values.get_mut(&from) {
+            Some(place) => *place = to,
+            None => extents.push_back(to),
+        }
+    }
+    let mut moved = |op: &Op<Arc<ExtentMeta>>| {
         let mut op = op.clone();
-        if let Op::AddExtent { extent, .. } = &mut op {
-            let values = extent
-                .values
-                .iter()
-                .map(|one| Ok(ValueUse { of: self.fetch_values(&one.of)?, ..*one }));
-            let values = values.collect::<Result<Arc<[_]>>>()?;
-            let location = self.fetch(&extent.location)?;
+        if let Op::AddExtent { extent, .. } = &mut op
+            && let Some(location) = extents.pop_front()
+        {
+            let values = extent.values.iter().map(|one| {
+                let location = values.get(&one.of.location).copied().unwrap_or(one.of.location);
+                ValueUse { of: ValueMeta { location, ..one.of }, ..*one }
+            });
+            let values = values.collect();
             *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
         }
-        Ok(op)
-    }
-
-    fn fetch_values(&mut self, meta: &ValueMeta) -> Result<ValueMeta> {
-        if let Some(there) = self.values.get(&meta.location) {
-            return Ok(*there);
-        }
-        let there = ValueMeta { location: self.fetch(&meta.location)?, ..*meta };
-        self.values.insert(meta.location, there);
-        Ok(there)
-    }
-
-    /// Fetches a piece of data: where it is now.
-    fn fetch(&self, from: &Location) -> Result<Location> {
-        let name = object_of(from);
-        let bytes = self.log.data(&name)?;
-        if bytes.len() != from.len as usize {
-            return Err(self.log.damage(&name, format!("{} bytes", from.len)));
-        }
-        let reserved = self.store.reserve(from.len)?;
-        self.store.write(&reserved.location(), &bytes)?;
-        Ok(reserved.keep())
-    }
+        op
+    };
+    Ok(Edit { ops: manifest.edit.ops.iter().map(&mut moved).collect() })
 }

@@ -11,7 +11,7 @@ use crate::db::open::files_of;
 use crate::db::{Database, OpenHow};
 use crate::error::Result;
 use crate::options::{Failpoint, Options};
-use crate::replica::{Expects, Identity, LogEnd, LogWriter, SharedLog};
+use crate::replica::{EntryReads, Expects, Identity, LogEnd, LogWriter, NextEntry, SharedLog};
 
 /// A log that was claimed, and is not written to yet.
 pub(super) struct Claimed {
@@ -19,6 +19,14 @@ pub(super) struct Claimed {
     writer: LogWriter,
     end: LogEnd,
     nonce: [u8; 16],
+}
+
+/// What became of the entries before a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RestApplied {
+    All,
+    /// The reader cannot go on from where it is: it starts from the newest checkpoint.
+    Restart,
 }
 
 /// Claims a log, whichever opening writes to it. From now on that one appends nothing.
@@ -48,26 +56,49 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
     restore::restore(&claimed.log, &found.manifest, to, &options)?;
     let db = Database::open_with(to, &options, OpenHow::Existing)?;
     let mut applier = Applier::restored(db, &found, &claimed.log)?;
-    if apply_rest(&claimed, &mut applier)? == EntryApplied::Leaps {
-        let expected = "the newest checkpoint in the last entry".to_string();
-        return Err(claimed.log.damage("shared/log", expected));
-    }
+    apply_all(&claimed, &mut applier)?;
     finish(claimed, applier, to, &options)
 }
 
-/// Applies what the log has before the claim. A leap is left to the caller: it starts from the
-/// newest checkpoint, behind which there is none.
-pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<EntryApplied> {
+/// Applies what the log has before the claim. The caller starts from the newest checkpoint where a
+/// checkpoint leaps, or where the reader was away for so long that the next entry is deleted.
+///
+/// # Errors
+///
+/// As [`Applier::apply`]; those of the store.
+pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<RestApplied> {
     let Claimed { log, writer, .. } = claimed;
+    let mut entries = EntryReads::new(log, applier.next()?, writer.number());
     loop {
         let number = applier.next()?;
         if number >= writer.number() {
-            return Ok(EntryApplied::Done);
+            return Ok(RestApplied::All);
         }
-        let entry = log.entry(number)?;
-        let entry = entry.ok_or_else(|| log.damage("shared/log", format!("entry {number}")))?;
+        let entry = match entries.next(number)? {
+            NextEntry::There(entry) => entry,
+            NextEntry::Absent => {
+                return Err(log.damage("shared/log", format!("entry {number}")));
+            }
+            NextEntry::Deleted => return Ok(RestApplied::Restart),
+        };
         if applier.apply(&entry, log)? == EntryApplied::Leaps {
-            return Ok(EntryApplied::Leaps);
+            return Ok(RestApplied::Restart);
+        }
+    }
+}
+
+/// Applies what the log has behind its newest checkpoint before the claim. Nothing leaps there, and
+/// no collector deletes there.
+///
+/// # Errors
+///
+/// As [`apply_rest`]; `Corrupt` if there is a leap.
+pub(super) fn apply_all(claimed: &Claimed, applier: &mut Applier) -> Result<()> {
+    match apply_rest(claimed, applier)? {
+        RestApplied::All => Ok(()),
+        RestApplied::Restart => {
+            let expected = "the newest checkpoint in the last entry".to_string();
+            Err(claimed.log.damage("shared/log", expected))
         }
     }
 }

@@ -458,10 +458,12 @@ impl MemoryClient {
         serve: impl FnOnce(&mut Server, Option<Effect>) -> Answered<T>,
     ) -> Answered<T> {
         let fault = self.server.before(call, name);
+        self.server.tell(false);
         let mut server = self.server.0.lock();
         let requested = server.request(self.id, kind, name, fault);
         let found = requested.and_then(|effect| serve(&mut server, effect));
         drop(server);
+        self.server.tell(true);
         self.server.after();
         found
     }

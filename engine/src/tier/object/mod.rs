@@ -26,7 +26,7 @@ pub(crate) mod testing;
 mod tier;
 mod uploads;
 
-pub(crate) use client::{Client, ObjectWrite, RequestCounts};
+pub(crate) use client::{Client, ObjectRead, ObjectWrite, RequestCounts};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames};
 pub(crate) use open::{Settings, open_client, open_reader, owner};
 #[cfg(any(test, feature = "testing", feature = "bench"))]

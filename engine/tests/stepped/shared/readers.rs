@@ -254,3 +254,45 @@ fn a_promoted_database_is_not_removed() {
     let files = machine.list(&directory);
     assert!(files.iter().any(|(name, _)| name == "shared"), "{files:?}");
 }
+
+/// A standby is promoted after it was away for too long. Its next entries were deleted, and the
+/// promotion took that for damage, after it had claimed the store. It has to start from the newest
+/// checkpoint, as it does where a checkpoint leaps.
+#[test]
+fn a_standby_that_was_away_for_too_long_is_promoted() {
+    let _turn = alone();
+    for case in ["deleted", "leaps", "deleted without a leap", "prepared", "with a handle"] {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let kept = if case == "leaps" { Duration::from_secs(3600) } else { Duration::ZERO };
+        let db = begun(shared(&server).share_retention(kept));
+        let standby = of_machine(&machine, None).standby(server.url(), PLACE).unwrap();
+        let held = (case == "with a handle").then(|| standby.database().unwrap());
+        if case == "prepared" {
+            super::prepare(&db, "before", 1, Durability::Durable).unwrap();
+        }
+        match case {
+            "deleted without a leap" => quiet_checkpoints(&db, 4),
+            _ => checkpoints(&db, 4),
+        }
+        if case == "prepared" {
+            super::prepare(&db, "after", 2, Durability::Remote).unwrap();
+        }
+        let table = db.existing_table("t").unwrap();
+        table.put_with("last", "row", Durability::Remote).unwrap();
+        let (first, before) = (standby.status().directory, server.asked("").gets);
+        let promoted = standby.promote().unwrap_or_else(|error| panic!("{case}: {error}"));
+        assert!(server.asked("").gets > before);
+        assert_eq!(content(&promoted).unwrap(), content(&db).unwrap(), "{case}");
+        let old = table.put_with("void", "void", Durability::Remote).unwrap_err();
+        assert_eq!(old.kind(), terrace::ErrorKind::Fenced, "{case}");
+        let table = promoted.existing_table("t").unwrap();
+        table.put_with("own", "row", Durability::Remote).unwrap();
+        let expected = content(&promoted).unwrap();
+        drop((held, promoted));
+        assert_eq!(content(&taken_over(&server)).unwrap(), expected, "{case}");
+        let again = of_machine(&machine, None).standby(server.url(), PLACE).unwrap();
+        catch_up(|| again.step()).unwrap();
+        assert_ne!(again.status().directory, first, "{case}");
+        assert_eq!(content(&again.database().unwrap()).unwrap(), expected, "{case}");
+    }
+}
