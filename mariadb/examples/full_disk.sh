@@ -15,9 +15,10 @@ fi
 SMALL=$WORK/small
 mkdir -p "$SMALL"
 umount "$SMALL" 2>/dev/null || true
-mount -t tmpfs -o size=96m terrace-small "$SMALL"
+mount -t tmpfs -o size=48m terrace-small "$SMALL"
 trap 'stop_all; umount "$SMALL"' EXIT
-OPTIONS=(--terrace-data-dir="$SMALL/db" --terrace-pm-size=16MiB --skip-networking)
+OPTIONS=(--terrace-data-dir="$SMALL/db" --terrace-pm-size=8MiB --terrace-compression=none
+  --skip-networking)
 
 # Inserts until an error; says how many transactions were acknowledged, and the error.
 fill() {

@@ -17,6 +17,9 @@ handler::Table_flags ha_terrace::table_flags() const
   // A hidden id is that of the row that was read last.
   if (table_share && has_primary_key())
     flags |= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
+  // A REPLACE may update the row of the last index alone if that is looked into last.
+  if (!std::is_sorted(secondary.begin(), secondary.end()))
+    flags |= HA_DUPLICATE_KEY_NOT_IN_ORDER;
   // Only where reads lock ranges, a statement does the same on a replica.
   THD *thd = current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
