@@ -28,7 +28,7 @@ pub(super) fn read_apart(
     take: impl FnMut(usize, Bytes),
 ) -> Result<()> {
     values.sort_unstable_by_key(|(_, value)| (value.at.extent, value.at.offset));
-    let mut under_way = UnderWay { asked: VecDeque::new(), bytes: 0, take };
+    let mut under_way = ValuesUnderWay { asked: VecDeque::new(), bytes: 0, take };
     for of_one in values.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
         let places: Vec<Reference> = of_one.iter().map(|(_, value)| value.at).collect();
         let mut from = 0;
@@ -51,13 +51,13 @@ struct AskedValues {
 }
 
 /// What was asked for and is not here, the oldest first.
-struct UnderWay<F> {
+struct ValuesUnderWay<F> {
     asked: VecDeque<AskedValues>,
     bytes: u64,
     take: F,
 }
 
-impl<F: FnMut(usize, Bytes)> UnderWay<F> {
+impl<F: FnMut(usize, Bytes)> ValuesUnderWay<F> {
     fn add(&mut self, values: &[(usize, SeparatedValue)], coming: ComingValues) -> Result<()> {
         let numbers = values.iter().map(|(number, _)| *number).collect();
         let bytes = values.iter().map(|(_, value)| u64::from(value.at.len)).sum();
