@@ -41,16 +41,21 @@ impl Table {
             self.bring(keys)?;
             return self.values_of(self.read(|view, at| read::find_many(view, keys, at))?);
         }
-        // All of them are as of one moment.
-        let (now, mut values) = (self.shared.snapshots.register(), Vec::with_capacity(keys.len()));
-        for some in self.side_by_side(keys) {
-            self.bring(some)?;
-            let found = self.shared.with_table(&self.slot, |core| {
-                self.shared.read(core, Some(&now), |view, at| read::find_many(view, some, at))
-            })?;
-            values.extend(self.values_of(found)?);
+        loop {
+            // All of them are as of one moment, with no truncation after it.
+            let now = self.shared.snapshots.register();
+            let mut values = Vec::with_capacity(keys.len());
+            for some in self.side_by_side(keys) {
+                self.bring(some)?;
+                let found = self.shared.with_table(&self.slot, |core| {
+                    self.shared.read(core, Some(&now), |view, at| read::find_many(view, some, at))
+                })?;
+                values.extend(self.values_of(found)?);
+            }
+            if self.slot.check_not_emptied_since(now.lsn()).is_ok() {
+                return Ok(values);
+            }
         }
-        Ok(values)
     }
 
     /// The values of look-ups, of which those that are far are read now.

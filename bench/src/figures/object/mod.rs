@@ -66,7 +66,7 @@ impl Cell {
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let ([write, cache], times) =
-        settings.pick(([56 << 20, 8 << 20], 3), ([16 << 20; 2], 20), ([32 << 20; 2], 20));
+        settings.pick(([24 << 20, 40 << 20], 3), ([16 << 20; 2], 20), ([32 << 20; 2], 20));
     let memory = load.memory(Memory { write, cache });
     let (inserts, reads) = settings.pick((15, 3), (60, 5), (600, 10));
     let value = load.value.unwrap_or(400);
