@@ -3,10 +3,6 @@
 
   How many values an index has is counted by jumps: from one value to the first key behind it. After
   so many jumps the part of the index that they came through says how many there are in all.
-
-  The library's estimate of a range on disk counts half of each extent that lies across an end of the
-  range: thousands of keys for a range of three. So the first keys of a range are counted, and a range
-  that has few of them has exactly as many.
 */
 #include "engine.h"
 #include "ha_terrace.h"
@@ -14,9 +10,6 @@
 /* Jumps for one number of parts, as a table is opened, and in ANALYZE TABLE. */
 static const uint JUMPS = 50;
 static const uint JUMPS_OF_ANALYZE = 2000;
-/* Keys of a range that are counted, and the estimate from which on they are. */
-static const size_t COUNTED = 256;
-static const uint64_t ESTIMATE_TO_COUNT = 64;
 
 /* About how many keys lie in a range; 0 where that cannot be said. */
 static ulonglong keys_in(terrace_table *table, const terrace_range &range)
@@ -24,24 +17,6 @@ static ulonglong keys_in(terrace_table *table, const terrace_range &range)
   Failure failure;
   uint64_t keys = 0;
   return terrace_table_approximate_len(table, &range, &keys, failure.out()) == TERRACE_OK ? keys : 0;
-}
-
-/* The number of keys of a range, if it has few; otherwise COUNTED, and also after an error. */
-static uint64_t count_keys(terrace_table *table, const terrace_range &range)
-{
-  Failure failure;
-  terrace_cursor *keys = terrace_table_cursor(table, &range, failure.out());
-  if (!keys)
-    return COUNTED;
-  uint64_t counted = 0;
-  terrace_row lent;
-  terrace_status status = TERRACE_OK;
-  if (terrace_cursor_set_limit(keys, COUNTED, failure.out()) == TERRACE_OK &&
-      terrace_cursor_set_keys_only(keys, true, failure.out()) == TERRACE_OK)
-    while ((status = terrace_cursor_next(keys, &lent, failure.out())) == TERRACE_OK)
-      counted++;
-  terrace_cursor_free(keys);
-  return status == TERRACE_NOT_FOUND ? counted : COUNTED;
 }
 
 /* About how many values the first parts of an index have; 0 where that cannot be said. */
@@ -181,15 +156,6 @@ ha_rows ha_terrace::records_in_range(uint index, const key_range *min, const key
     return 1;
   terrace_range range = {{lower.data(), lower.size(), TERRACE_INCLUDED},
                          {upper.data(), upper.size(), TERRACE_EXCLUDED}};
-  Failure failure;
-  uint64_t rows = 0;
-  if (terrace_table_approximate_len(open_table->table, &range, &rows, failure.out()) != TERRACE_OK)
-    return HA_POS_ERROR;
-  if (rows > ESTIMATE_TO_COUNT)
-  {
-    const uint64_t counted = count_keys(open_table->table, range);
-    rows = counted < COUNTED ? counted : std::max<uint64_t>(rows, COUNTED);
-  }
   // Zero would say that there is no row for certain.
-  return std::max<ha_rows>(rows, 1);
+  return std::max<ha_rows>(keys_in(open_table->table, range), 1);
 }

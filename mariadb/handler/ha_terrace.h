@@ -138,7 +138,10 @@ private:
 
   /* Writes of one row. */
   int begin_write();
+  int get(const Bytes &key, Found_value *found, Row_lock lock) const;
   int get(const Bytes &key, Bytes *value, Row_lock lock) const;
+  /* Locks a key. An error if it is not there. */
+  int lock_key(const Bytes &key, Row_lock lock) const;
   int put(const Bytes &key, const Bytes &value) const;
   int remove(const Bytes &key) const;
   int put_row(const Bytes &key, const uchar *record);
@@ -192,7 +195,7 @@ private:
   int read_row(uchar *record, const Bytes &key, bool *is_there);
   int read_unique(uchar *record, const Bytes &entry);
   bool is_still_there(uchar *record, int *error);
-  int unpack(uchar *record, const uchar *value, size_t length, const Bytes &key);
+  int unpack(uchar *record, const char *value, size_t length, const Bytes &key);
   void close_cursor();
 
   /* Reads of many ranges. */
@@ -216,6 +219,11 @@ private:
 
   Open_table *open_table = nullptr;
   std::vector<Key_codec> codecs;
+  /*
+    Indexes but that of the primary key, in the order in which they were made. The first one that has
+    a duplicate is told, and ON DUPLICATE KEY UPDATE changes that row.
+  */
+  std::vector<uint> secondary;
   /* Indexes that an ALTER TABLE builds, as of builds_seen of the table. */
   Build_ref build;
   std::vector<Key_codec> codecs_of_build;

@@ -4,6 +4,8 @@
 #include "engine.h"
 #include "ha_terrace.h"
 
+#include <algorithm>
+
 handler::Table_flags ha_terrace::table_flags() const
 {
   Table_flags flags = HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_SQL_HANDLER |
@@ -15,6 +17,9 @@ handler::Table_flags ha_terrace::table_flags() const
   // A hidden id is that of the row that was read last.
   if (table_share && has_primary_key())
     flags |= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
+  // A REPLACE may update the row of the last index alone if that is looked into last.
+  if (!std::is_sorted(secondary.begin(), secondary.end()))
+    flags |= HA_DUPLICATE_KEY_NOT_IN_ORDER;
   // Only where reads lock ranges, a statement does the same on a replica.
   THD *thd = current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
@@ -73,6 +78,7 @@ int ha_terrace::open(const char *name, int, uint)
     if (int error = sweep_layout(*layout))
       return error;
   codecs.clear();
+  secondary.clear();
   built_at.clear();
   builds_seen = 0;
   for (uint i = 0; i < table->s->keys; i++)
@@ -88,7 +94,11 @@ int ha_terrace::open(const char *name, int, uint)
     }
     codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
     built_at.push_back(primary ? 0 : open_table->built_at(number));
+    if (!primary)
+      secondary.push_back(i);
   }
+  std::sort(secondary.begin(), secondary.end(),
+            [this](uint a, uint b) { return codec(a).prefix < codec(b).prefix; });
   // A scan of the table is one of its primary key: an UPDATE that changes it must not meet its own
   // rows again.
   key_used_on_scan = table->s->primary_key;

@@ -60,6 +60,11 @@ bool Layout::has_number(uint number) const
 
 uint Layout::free_number() const
 {
+  uint behind = 0;
+  for (const auto &index : indexes)
+    behind = std::max(behind, index.second + 1);
+  if (behind < MAX_NUMBERS)
+    return behind;
   for (uint number = 0; number < MAX_NUMBERS; number++)
     if (!has_number(number))
       return number;

@@ -52,7 +52,10 @@ public:
   Bytes record() const;
 
   uint number_of(const Bytes &index) const;
-  /* The least number that no index has; NO_NUMBER if there is none. */
+  /*
+    A number that no index has; NO_NUMBER if there is none. It is behind all others while there are
+    such, so that numbers say which index was made first.
+  */
   uint free_number() const;
   bool has_number(uint number) const;
   /* Whether rows say how many columns they have. */

@@ -95,10 +95,7 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
           (mrr_funcs.skip_record && mrr_funcs.skip_record(mrr_iter, one.range, nullptr)))
         continue;
       current = one.entry;
-      row = one.row;
-      is_from_entry = false;
-      if (int error = unpack(table->record[0], reinterpret_cast<const uchar *>(one.value.data()),
-                             one.value.size(), row))
+      if (int error = unpack(table->record[0], one.value.data(), one.value.size(), one.row))
         return error;
       // A join checks what it has pushed down to the index, with all columns here.
       if (mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, one.range))

@@ -96,6 +96,14 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
     if (error == HA_ERR_KEY_NOT_FOUND)
       return error;
   }
+  else if (row_lock == LOCK_NONE && !trx()->is_serializable())
+  {
+    Found_value value;
+    error = get(entry, &value, LOCK_NONE);
+    const terrace_row one = {entry.data(), entry.size(), value.data(), value.length()};
+    if (!error)
+      error = take_row(record, one, &is_there);
+  }
   else
   {
     // The entry itself is read, not locked, unless the level locks what it reads.

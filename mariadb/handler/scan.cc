@@ -181,14 +181,12 @@ int ha_terrace::row_of_entry(const Bytes &entry, const Bytes &value, Bytes *of_r
 int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
 {
   current.assign(lent.key, lent.key_len);
-  is_from_entry = false;
   if (scanned == PREFIX_ROWS)
   {
     // A cursor that locks has read the newest row with the lock.
     if (row_lock != LOCK_NONE && (skip_locked || cursor_kind == TERRACE_READ_NEWEST))
       return read_row(record, current, is_there);
-    row = current;
-    return unpack(record, reinterpret_cast<const uchar *>(lent.value), lent.value_len, row);
+    return unpack(record, lent.value, lent.value_len, current);
   }
   Bytes of_row;
   if (int error = row_of_entry(current, Bytes(lent.value, lent.value_len), &of_row))
@@ -224,7 +222,7 @@ bool ha_terrace::is_still_there(uchar *record, int *error)
   if (codec(active_index).has_virtual && record != table->record[0])
   {
     // The server computes virtual columns in its first record only. These reads lock.
-    *error = get(current, nullptr, LOCK_SHARE);
+    *error = lock_key(current, LOCK_SHARE);
     const bool is_there = *error != HA_ERR_KEY_NOT_FOUND;
     *error = is_there ? *error : 0;
     return is_there;
@@ -238,17 +236,11 @@ bool ha_terrace::is_still_there(uchar *record, int *error)
 
 int ha_terrace::read_row(uchar *record, const Bytes &key, bool *is_there)
 {
-  Bytes value;
-  int error = get(key, &value, row_lock);
+  Found_value found;
+  int error = get(key, &found, row_lock);
   is_from_entry = false;
-  *is_there = true;
+  *is_there = !error;
   if (error == HA_ERR_KEY_NOT_FOUND || (error == HA_ERR_LOCK_WAIT_TIMEOUT && skip_locked))
-  {
-    *is_there = false;
     return 0;
-  }
-  if (error)
-    return error;
-  row = key;
-  return unpack(record, reinterpret_cast<const uchar *>(value.data()), value.size(), row);
+  return error ? error : unpack(record, found.data(), found.length(), key);
 }

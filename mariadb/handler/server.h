@@ -29,4 +29,22 @@
 /* A key or a row in bytes. */
 typedef std::string Bytes;
 
+/* A value that a read has found, without a copy, until it goes out of scope. */
+class Found_value
+{
+public:
+  Found_value() : found() {}
+  ~Found_value() { terrace_value_release(&found); }
+  Found_value(const Found_value &) = delete;
+  Found_value &operator=(const Found_value &) = delete;
+
+  /* Where a read puts it; once. */
+  terrace_value *out() { return &found; }
+  const char *data() const { return found.data; }
+  size_t length() const { return found.len; }
+
+private:
+  terrace_value found;
+};
+
 #endif

@@ -1,4 +1,5 @@
 #include "trx.h"
+#include "checkpoints.h"
 #include "engine.h"
 #include "key_codec.h"
 
@@ -53,7 +54,7 @@ void Trx::forget()
   terrace_pending_free(pending);
   pending = nullptr;
   prepared.clear();
-  has_view = statement_began = statement_savepoint = wrote = false;
+  has_view = statement_began = statement_savepoint = wrote = is_owed = false;
   next_savepoint = 1;
   rows_locked = ranges_locked = 0;
   whole.clear();
@@ -234,10 +235,14 @@ int Trx::commit(bool all)
   if (pending)
     error = terrace_pending_wait(pending, failure.out()) == TERRACE_OK ? 0 : fail(failure);
   else if (!prepared.empty())
+  {
     error = terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
                                              failure.out()) == TERRACE_OK
               ? 0
               : fail(failure);
+    if (is_owed)
+      owed_commit_ended(prepared, !error);
+  }
   else if (transaction)
     error = terrace_transaction_commit(transaction, failure.out()) == TERRACE_OK ? 0
                                                                                  : fail(failure);
@@ -294,13 +299,17 @@ void Trx::commit_ordered(bool all)
   if (!is_end_of_all(all) || prepared.empty())
     return;
   Failure failure;
-  pending = terrace_database_enqueue_prepared(
-    terrace_db, prepared.data(), prepared.size(), nullptr, 0,
-    session_is_relaxed(thd) ? TERRACE_RELAXED : TERRACE_DURABLE, failure.out());
+  const bool needs_no_sync = binary_log_is_durable() || session_is_relaxed(thd);
+  pending = terrace_database_enqueue_prepared(terrace_db, prepared.data(), prepared.size(), nullptr,
+                                              0, needs_no_sync ? TERRACE_RELAXED : TERRACE_DURABLE,
+                                              failure.out());
+  if (pending)
+    return;
   // It is still prepared then, and commit() tries again.
-  if (!pending)
-    sql_print_warning("Terrace: a commit in the order of the binary log failed: %s",
-                      failure.message());
+  sql_print_warning("Terrace: a commit in the order of the binary log failed: %s",
+                    failure.message());
+  is_owed = true;
+  commit_is_owed(prepared);
 }
 
 int Trx::set_savepoint(ulonglong *number)

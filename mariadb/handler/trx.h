@@ -98,6 +98,8 @@ private:
   terrace_pending *pending = nullptr;
   /* The id that it is prepared under; empty if it is not. */
   Bytes prepared;
+  /* The binary log has its commit, which could not be enqueued. */
+  bool is_owed = false;
   /* The options of the last transaction, and what they say. */
   terrace_transaction_options *options = nullptr;
   Settings settings = {false, false, 0, 0};

@@ -1,6 +1,7 @@
 /*
   The handlerton's functions of transactions: commits, savepoints, two phases and XA.
 */
+#include "checkpoints.h"
 #include "engine.h"
 #include "trx.h"
 
@@ -141,6 +142,7 @@ void set_transaction_functions(handlerton *hton)
   hton->rollback = rollback;
   hton->prepare = prepare;
   hton->commit_ordered = commit_ordered;
+  hton->commit_checkpoint_request = checkpoint_requested;
   hton->recover = recover;
   hton->commit_by_xid = commit_by_xid;
   hton->rollback_by_xid = rollback_by_xid;

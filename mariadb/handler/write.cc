@@ -32,28 +32,39 @@ int ha_terrace::begin_write()
   return trx()->before_write();
 }
 
-int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
+int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
 {
   Failure failure;
   Trx *of_connection = trx();
   terrace_transaction *handle = of_connection->handle();
-  terrace_value found;
   terrace_status status;
   {
     May_wait may_wait(of_connection);
     auto read = lock == LOCK_EXCLUSIVE ? terrace_transaction_get_for_update
                 : lock == LOCK_SHARE   ? terrace_transaction_get_for_share
                                        : terrace_transaction_get;
-    status = read(handle, open_table->table, key.data(), key.size(), &found, failure.out());
+    status = read(handle, open_table->table, key.data(), key.size(), found->out(), failure.out());
   }
   if (status == TERRACE_NOT_FOUND)
     return HA_ERR_KEY_NOT_FOUND;
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  if (value)
-    value->assign(found.data, found.len);
-  terrace_value_release(&found);
   return lock == LOCK_NONE ? 0 : of_connection->count_lock(open_table->table);
+}
+
+int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
+{
+  Found_value found;
+  int error = get(key, &found, lock);
+  if (!error)
+    value->assign(found.data(), found.length());
+  return error;
+}
+
+int ha_terrace::lock_key(const Bytes &key, Row_lock lock) const
+{
+  Found_value found;
+  return get(key, &found, lock);
 }
 
 int ha_terrace::put(const Bytes &key, const Bytes &value) const
@@ -149,25 +160,29 @@ int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
   return 0;
 }
 
-int ha_terrace::unpack(uchar *record, const uchar *value, size_t length, const Bytes &key)
+int ha_terrace::unpack(uchar *record, const char *value, size_t length, const Bytes &key)
 {
-  if (length >= CHUNKED_HEADER && *value == ROW_CHUNKED)
-  {
-    row_buffer.assign(reinterpret_cast<const char *>(value), length);
+  const bool is_chunked = length >= CHUNKED_HEADER && uchar(*value) == ROW_CHUNKED;
+  // BLOBs of the record point into it.
+  if (is_chunked || table_share->blob_fields)
+    row_buffer.assign(value, length);
+  if (is_chunked)
     if (int error = whole_row(key, &row_buffer))
       return error;
+  if (is_chunked || table_share->blob_fields)
+  {
+    value = row_buffer.data();
+    length = row_buffer.size();
   }
-  else if (table_share->blob_fields)
-    row_buffer.assign(reinterpret_cast<const char *>(value), length);
-  else
-    return unpack_row(table, record, layout.get(), value, length) ? 0 : HA_ERR_CRASHED;
-  const uchar *from = reinterpret_cast<const uchar *>(row_buffer.data());
-  return unpack_row(table, record, layout.get(), from, row_buffer.size()) ? 0 : HA_ERR_CRASHED;
+  row = key;
+  is_from_entry = false;
+  const uchar *bytes = reinterpret_cast<const uchar *>(value);
+  return unpack_row(table, record, layout.get(), bytes, length) ? 0 : HA_ERR_CRASHED;
 }
 
 int ha_terrace::fail_if_taken(uint index, const Bytes &key)
 {
-  int error = get(key, nullptr, LOCK_EXCLUSIVE);
+  int error = lock_key(key, LOCK_EXCLUSIVE);
   if (error == HA_ERR_KEY_NOT_FOUND)
     return 0;
   if (error)
@@ -189,7 +204,7 @@ int ha_terrace::put_entry(uint index, const uchar *record, const Bytes &of_row)
     // The server looks for the value after this write. A second writer of the hash waits here.
     Bytes hash;
     codec(index).from_record(&hash, record);
-    int error = get(hash, nullptr, LOCK_EXCLUSIVE);
+    int error = lock_key(hash, LOCK_EXCLUSIVE);
     if (error && error != HA_ERR_KEY_NOT_FOUND)
       return error;
   }
@@ -238,14 +253,12 @@ int ha_terrace::write_row(const uchar *record)
     mi_int8store(bytes + 1, id);
     key.assign(reinterpret_cast<char *>(bytes), sizeof(bytes));
   }
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = check_unique(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = check_unique(secondary[at], record, key);
   if (!error)
     error = put_row(key, record);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = put_entry(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = put_entry(secondary[at], record, key);
   if (!error)
     error = change_built_entries(nullptr, record, Bytes(), key);
   if (error)
@@ -277,22 +290,21 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
   if (old_key != new_key)
     error = fail_if_taken(table_share->primary_key, new_key);
-  for (uint i = 0; i < table_share->keys && !error; i++)
+  for (size_t at = 0; at < secondary.size() && !error; at++)
   {
     Bytes old_entry, new_entry;
-    if (i == table_share->primary_key || !entry_key(i, new_record, new_key, &new_entry))
+    if (!entry_key(secondary[at], new_record, new_key, &new_entry))
       continue;
-    entry_key(i, old_record, old_key, &old_entry);
+    entry_key(secondary[at], old_record, old_key, &old_entry);
     if (old_entry != new_entry)
-      error = fail_if_taken(i, new_entry);
+      error = fail_if_taken(secondary[at], new_entry);
   }
   if (!error && (old_key != new_key || table_share->blob_fields))
     error = remove_row(old_key);
   if (!error)
     error = put_row(new_key, new_record);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = change_entry(i, old_record, new_record, old_key, new_key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = change_entry(secondary[at], old_record, new_record, old_key, new_key);
   if (!error)
     error = change_built_entries(old_record, new_record, old_key, new_key);
   if (error)
@@ -311,9 +323,8 @@ int ha_terrace::delete_row(const uchar *record)
     return error;
   const Bytes key = row_key(record);
   error = remove_row(key);
-  for (uint i = 0; i < table_share->keys && !error; i++)
-    if (i != table_share->primary_key)
-      error = remove_entry(i, record, key);
+  for (size_t at = 0; at < secondary.size() && !error; at++)
+    error = remove_entry(secondary[at], record, key);
   return error ? error : change_built_entries(record, nullptr, key, Bytes());
 }
 

@@ -169,6 +169,7 @@ impl Rig {
     pub fn perform(&mut self, action: &Action) {
         match action {
             Action::Steps(n) => self.steps(*n),
+            Action::Sync => self.sync(),
             Action::Write(effects, durability) => {
                 let Some(batch) = self.batch(effects) else { return };
                 if !self.make_room(batch.stored_bytes() as u64) {
@@ -458,13 +459,6 @@ impl Rig {
             self.backups.not_deleted(&self.machine);
         }
         self.mark();
-    }
-
-    /// Makes the region longer.
-    pub fn grow(&mut self, by: u64) {
-        let capacity = self.db.stats().pm.capacity;
-        let grown = self.db.grow_pm(capacity + by);
-        self.tolerate("grow the region", grown);
     }
 
     fn forget_history(&mut self) {

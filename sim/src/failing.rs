@@ -182,7 +182,8 @@ impl Failing<'_> {
     /// Whatever else a database does.
     fn work_on(&mut self, rig: &mut Rig) {
         let value = *self.chance.pick(&[300, 6000, 25_000]);
-        let taste = Taste { relaxed: 50, tables: 8, steps: 30, value, keys: 120, ranges: 2 };
+        let taste =
+            Taste { relaxed: 50, tables: 8, steps: 30, value, keys: 120, ranges: 2, syncs: 0 };
         let mends_at = self.chance.below(30);
         rig.open_again();
         if std::mem::take(&mut self.wants_backups) {

@@ -314,7 +314,7 @@ fn prepare_and_resolve(rig: &mut Rig) {
 
 fn any_work(rig: &mut Rig) -> Taste {
     let value = *rig.chance.pick(&[300, 6000, 25_000]);
-    Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2 }
+    Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2, syncs: 0 }
 }
 
 fn work(rig: &mut Rig, acts: u64) {

@@ -14,6 +14,8 @@ pub enum Action {
     Table(Effect),
     /// Up to so many background jobs.
     Steps(u64),
+    /// Makes relaxed commits durable.
+    Sync,
 }
 
 /// How a workload leans.
@@ -31,11 +33,13 @@ pub struct Taste {
     pub keys: u64,
     /// Percentage of writes that delete a range.
     pub ranges: u64,
+    /// Percentage of actions that make relaxed commits durable.
+    pub syncs: u64,
 }
 
 impl Default for Taste {
     fn default() -> Taste {
-        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200, ranges: 2 }
+        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200, ranges: 2, syncs: 0 }
     }
 }
 
@@ -49,6 +53,9 @@ pub fn next(chance: &mut Chance, taste: &Taste, content: &Content) -> Action {
     }
     if dice < taste.tables + taste.steps {
         return Action::Steps(1 + chance.below(6));
+    }
+    if taste.syncs > 0 && chance.percent(taste.syncs) {
+        return Action::Sync;
     }
     // As many as fit in the largest zone.
     let most = (250_000 / taste.value.max(1)).max(1);

@@ -375,7 +375,7 @@ impl Drop for Guest {
 }
 
 /// A file system in a file.
-struct Disk {
+pub(crate) struct Disk {
     system: &'static str,
     /// The first argument of a guest on it.
     guest_mode: &'static str,
@@ -388,8 +388,18 @@ struct Disk {
 impl Disk {
     fn make(home: &Path, system: &'static str) -> Result<Disk> {
         let (image, mount) = (home.join(format!("{system}.img")), home.join(system));
+        Disk::make_at(image, mount, system, 400 << 20)
+    }
+
+    /// A file system of `len` bytes in the file `image`, mounted at `mount`.
+    pub(crate) fn make_at(
+        image: PathBuf,
+        mount: PathBuf,
+        system: &'static str,
+        len: u64,
+    ) -> Result<Disk> {
         fs::create_dir_all(&mount)?;
-        fs::File::create(&image)?.set_len(400 << 20)?;
+        fs::File::create(&image)?.set_len(len)?;
         let device = output(Command::new("losetup").args(["-f", "--show"]).arg(&image))?;
         let device = device.trim().to_string();
         // A request of one page is written whole or refused. Of a longer one that its file has only
@@ -407,7 +417,8 @@ impl Disk {
         passes(Command::new("mount").arg(&self.device).arg(&self.mount))
     }
 
-    fn shut_down(&self) -> Result<()> {
+    /// Shuts it down, as a power cut does: what was not synced is gone.
+    pub(crate) fn shut_down(&self) -> Result<()> {
         passes(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&self.mount))?;
         self.is_down.set(true);
         Ok(())
@@ -418,7 +429,7 @@ impl Disk {
     }
 
     /// Mounts it again after a shutdown.
-    fn again(&self) -> Result<()> {
+    pub(crate) fn again(&self) -> Result<()> {
         passes(Command::new("umount").arg(&self.mount))?;
         self.is_down.set(false);
         self.mount()

@@ -1197,10 +1197,11 @@ enum terrace_status terrace_table_delete_range(const struct terrace_table *table
                                                struct terrace_error **error);
 
 /**
- * About how many keys lie in a range. It costs no I/O. Versions, deletes and expired records that
- * were not compacted yet count.
+ * About how many keys lie in a range. Versions, deletes and expired records that were not
+ * compacted yet count. It reads the block indexes at the ends of the range, and of a small range
+ * the blocks there. All keys cost no I/O.
  *
- * Errors: TERRACE_INVALID when the table was dropped; TERRACE_CLOSED.
+ * Errors: TERRACE_INVALID when the table was dropped; otherwise as terrace_table_get.
  */
 enum terrace_status terrace_table_approximate_len(const struct terrace_table *table,
                                                   const struct terrace_range *range,
@@ -1477,6 +1478,17 @@ struct terrace_pending *terrace_database_enqueue(const struct terrace_database *
                                                  struct terrace_batch *batch,
                                                  uint32_t durability,
                                                  struct terrace_error **error);
+
+/**
+ * Makes durable all that was acknowledged or enqueued before the call: relaxed commits survive a
+ * power cut from then on. It costs one sync for any number of them, and nothing where all is
+ * durable already.
+ *
+ * Errors: TERRACE_UNAVAILABLE when the device failed; TERRACE_INVALID for a database that is open
+ * read-only; TERRACE_CLOSED.
+ */
+enum terrace_status terrace_database_sync(const struct terrace_database *database,
+                                          struct terrace_error **error);
 
 /**
  * The number of a commit; one that was enqueued later has a greater number. 0 for NULL.

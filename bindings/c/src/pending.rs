@@ -41,6 +41,20 @@ pub extern "C" fn terrace_database_enqueue(
     })
 }
 
+/// Makes durable all that was acknowledged or enqueued before the call: relaxed commits survive a
+/// power cut from then on. It costs one sync for any number of them, and nothing where all is
+/// durable already.
+///
+/// Errors: TERRACE_UNAVAILABLE when the device failed; TERRACE_INVALID for a database that is open
+/// read-only; TERRACE_CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_sync(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || Ok(need(database, "database")?.0.sync()?))
+}
+
 /// The number of a commit; one that was enqueued later has a greater number. 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {

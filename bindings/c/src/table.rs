@@ -217,10 +217,11 @@ pub extern "C" fn terrace_table_delete_range(
     guard::done(error, || Ok(need(table, "table")?.table.delete_range(bounds(range)?)?))
 }
 
-/// About how many keys lie in a range. It costs no I/O. Versions, deletes and expired records that
-/// were not compacted yet count.
+/// About how many keys lie in a range. Versions, deletes and expired records that were not
+/// compacted yet count. It reads the block indexes at the ends of the range, and of a small range
+/// the blocks there. All keys cost no I/O.
 ///
-/// Errors: TERRACE_INVALID when the table was dropped; TERRACE_CLOSED.
+/// Errors: TERRACE_INVALID when the table was dropped; otherwise as terrace_table_get.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_approximate_len(
     table: Option<&Table>,

@@ -156,6 +156,12 @@ impl Database {
         released(py, || self.db.enqueue(batch, durability)).map(PendingCommit::new)
     }
 
+    /// Makes durable all that was acknowledged or enqueued before: relaxed commits survive a power
+    /// cut from then on. It costs one sync for any number of them.
+    fn sync(&self, py: Python<'_>) -> PyResult<()> {
+        released(py, || self.db.sync())
+    }
+
     /// All tables as they are now, until it is closed or its block ends.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         released(py, || self.db.snapshot()).map(Snapshot::new)

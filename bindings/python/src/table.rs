@@ -385,7 +385,8 @@ impl Table {
         released(py, || self.db.truncate_table(&self.table.name()))
     }
 
-    /// About how many keys a range has. It costs no I/O, and counts what compaction will drop.
+    /// About how many keys a range has. It reads no more than the ends of the range, and counts
+    /// what compaction will drop.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
     fn approximate_len(
         &self,

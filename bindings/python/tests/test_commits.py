@@ -86,6 +86,20 @@ def test_commits_can_be_enqueued_and_waited_for(db: terrace.Database) -> None:
     assert len(list(table)) == 5
 
 
+def test_a_sync_makes_relaxed_commits_durable(db: terrace.Database) -> None:
+    table = db["t"]
+    for n in range(5):
+        table.put(bytes([n]), b"", durability="relaxed")
+    before = db.stats()["persistence"]["syncs"]
+    db.sync()
+    assert db.stats()["persistence"]["syncs"] == before + 1
+    db.sync()
+    assert db.stats()["persistence"]["syncs"] == before + 1, "all is durable already"
+    db.close()
+    with pytest.raises(terrace.ClosedError):
+        db.sync()
+
+
 def test_a_snapshot_stays_as_it_was(db: terrace.Database) -> None:
     table = db["t"]
     table.update({b"a": b"1", b"b": b"2"})

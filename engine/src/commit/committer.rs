@@ -298,6 +298,16 @@ impl Committer {
         self.wait_before_ticket(since - 1, Goal::Visible)
     }
 
+    /// Makes durable every group that has its ticket.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the database was poisoned meanwhile.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let last = self.at_boundary(|last| last);
+        self.wait_before_ticket(last, Goal::Durable)
+    }
+
     /// Waits for the commit of another thread, before the caller has a ticket.
     pub(super) fn wait_before_ticket(&self, lsn: Lsn, goal: Goal) -> Result<()> {
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unavailable())

@@ -91,6 +91,42 @@ impl Database {
         shared.enqueue_write(keep, &batch.check(shared)?, durability)
     }
 
+    /// Makes durable all that was acknowledged or enqueued before the call: relaxed commits survive
+    /// a power cut from then on. One call serves any number of them, so it is for a program that
+    /// commits relaxed and has points from which it must go on, such as its own log.
+    ///
+    /// It costs one sync of the region, and nothing where all is durable already. Commits go on
+    /// meanwhile. It does not wait for a shared store.
+    ///
+    /// # Errors
+    ///
+    /// - `Unavailable`: the device failed, now or before. Durable commits are there, and of the
+    ///   relaxed ones the next opening has the first so many;
+    /// - `Invalid`: the database is open read-only, or follows a shared store;
+    /// - `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::Durability;
+    ///
+    /// let events = db.table("events")?;
+    /// for n in 0..1000_u32 {
+    ///     events.put_with(n.to_be_bytes(), "seen", Durability::Relaxed)?;
+    /// }
+    /// db.sync()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sync(&self) -> Result<()> {
+        let shared = self.inner.shared();
+        shared.check_writable()?;
+        shared.committer.sync()
+    }
+
     /// The blob of the last visible commit that had one ([`WriteBatch::set_blob`]), however long
     /// ago that was. `None` once the database is closed.
     pub fn last_blob(&self) -> Option<Bytes> {

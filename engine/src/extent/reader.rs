@@ -15,6 +15,7 @@ mod asked;
 mod hashed;
 mod in_turn;
 mod parts;
+mod share;
 mod slot;
 
 use std::ops::{Deref, Range};

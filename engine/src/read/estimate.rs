@@ -1,10 +1,11 @@
-//! How much lies in a range, without reading it.
+//! About how much lies in a range.
 
+use crate::error::Result;
 use crate::level0::Size;
 use crate::memtable::Memtable;
 use crate::read::{AsOf, KeyRange};
 use crate::record::{Cursor, LSN_MAX};
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// Records walked one by one in memory before the rest is guessed.
 const WALK: u64 = 4096;
@@ -23,12 +24,18 @@ impl Estimate {
     }
 }
 
-/// Estimates what `range` holds. Extents inside it count whole, extents across its ends by half;
-/// in memory up to a few thousand records are counted, beyond that half of all
-/// (all of them, for the range of all keys). Extents that a range delete in memory hides, and those
-/// of which all has expired, do not count. Versions and deletes count as records. Cost: no I/O. The
-/// caller holds an epoch guard.
-pub(crate) fn estimate(view: &View, range: &KeyRange, as_of: AsOf) -> Estimate {
+/// Estimates what `range` holds. Extents inside it count whole, and those across its ends by their
+/// blocks. In memory up to a few thousand records are counted, beyond that half of all (all of
+/// them, for the range of all keys). Extents that a range delete in memory hides, and those of
+/// which all has expired, do not count. Versions and deletes count as records.
+///
+/// It reads the block index of each extent across an end, and the block there if the range has few
+/// in that extent.
+///
+/// # Errors
+///
+/// `Corrupt` if what has to be read does not check out; or on an I/O error.
+pub(crate) fn estimate(view: PinnedView<'_>, range: &KeyRange, as_of: AsOf) -> Result<Estimate> {
     let mut sum = Estimate::default();
     for memtable in view.frozen.iter().map(|f| &f.memtable).chain([&view.active]) {
         sum.add(in_memtable(memtable, range));
@@ -36,7 +43,7 @@ pub(crate) fn estimate(view: &View, range: &KeyRange, as_of: AsOf) -> Estimate {
     let Size { records, bytes } = view.level0.size();
     let mut cursor = view.level0.cursor(&view.version.drained);
     sum.add(walk(&mut *cursor, range, Estimate { records, bytes }));
-    let Some(interval) = range.interval() else { return sum };
+    let Some(interval) = range.interval() else { return Ok(sum) };
     let ranges = view.range_tombstones();
     let on_disk = view.version.levels.iter().flat_map(|level| level.overlapping(&interval));
     let in_levels = on_disk.map(|extent| (extent, extent.meta().greatest_seq));
@@ -49,11 +56,10 @@ pub(crate) fn estimate(view: &View, range: &KeyRange, as_of: AsOf) -> Estimate {
         if is_hidden || newest <= as_of.expired {
             continue;
         }
-        let inside = range.above_lower(&meta.smallest_key) && range.below_upper(&meta.greatest_key);
-        let share = if inside { 1 } else { 2 };
-        sum.add(Estimate { records: meta.records / share, bytes: meta.raw_bytes / share });
+        let share = extent.share_in(&interval, view.blocks)?;
+        sum.add(Estimate { records: share.records, bytes: share.bytes });
     }
-    sum
+    Ok(sum)
 }
 
 fn in_memtable(memtable: &Memtable, range: &KeyRange) -> Estimate {

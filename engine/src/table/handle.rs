@@ -257,12 +257,16 @@ impl Table {
         Range::of_now(self, range)
     }
 
-    /// About how many keys lie in `range`. Costs no I/O; versions, deletes and expired records that
-    /// were not compacted yet count, extents at the ends of the range count by half.
+    /// About how many keys lie in `range`. Versions, deletes and expired records that were not
+    /// compacted yet count. On disk whole blocks count as blocks do on average. Of a few blocks
+    /// those at the ends are counted key by key, so that a small range has as many as it has.
+    ///
+    /// It reads the block indexes of the extents at the ends, two for each sorted run, and of a
+    /// small range the blocks there. All keys (`..`) cost no I/O.
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped; `Closed`.
+    /// `Invalid` when the table was dropped; otherwise as [`Table::get`].
     pub fn approximate_len(&self, range: impl KeyBounds) -> Result<u64> {
         Ok(self.estimate(&KeyRange::from_bounds(&range))?.records)
     }
@@ -272,13 +276,13 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped; `Closed`.
+    /// As [`Table::approximate_len`].
     pub fn approximate_size(&self, range: impl KeyBounds) -> Result<u64> {
         Ok(self.estimate(&KeyRange::from_bounds(&range))?.bytes)
     }
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
-        self.read(|view, at| Ok(read::estimate(&view, range, at)))
+        self.read(|view, at| read::estimate(view, range, at))
     }
 
     pub(super) fn read<T>(&self, f: impl Fn(PinnedView<'_>, AsOf) -> Result<T>) -> Result<T> {

@@ -13,6 +13,7 @@ mod containers;
 mod costs;
 mod deleted;
 mod disk;
+mod estimates;
 mod every_container;
 mod index;
 mod large_values;

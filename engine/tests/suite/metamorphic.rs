@@ -18,7 +18,8 @@ use terrace::{CommitTuning, Compression, Index, Level0Container, Mode, Options};
 /// A hundred actions or so, each possible after those before.
 fn script(seed: u64) -> (Vec<Action>, Content) {
     let mut rig = Rig::new(Kind::Files, seed, None);
-    let taste = Taste { relaxed: 50, tables: 4, steps: 25, value: 9000, keys: 150, ranges: 2 };
+    let taste =
+        Taste { relaxed: 50, tables: 4, steps: 25, value: 9000, keys: 150, ranges: 2, syncs: 0 };
     let (mut chance, mut actions) = (Chance::new(seed), Vec::new());
     for _ in 0..250 {
         let action = next(&mut chance, &taste, &rig.content);

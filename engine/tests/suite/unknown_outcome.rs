@@ -158,6 +158,26 @@ fn a_failed_sync_is_an_unknown_outcome_and_the_commit_whole_or_not_there() {
     }
 }
 
+#[test]
+fn a_sync_of_relaxed_commits_that_fails_is_told_and_stops_the_database() {
+    let machine = Kind::Files.machine();
+    let db = options(&machine, None).open(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("durable", "1").unwrap();
+    table.put_with("relaxed", "1", terrace::Durability::Relaxed).unwrap();
+    machine.fail_sync_after(0);
+    for _ in 0..2 {
+        let told = db.sync().unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unavailable);
+        assert!(told.to_string().contains("simulated I/O error"), "{told}");
+    }
+    assert!(table.get("durable").unwrap().is_some());
+    assert_eq!(table.get("relaxed").unwrap(), None, "nothing unsynced is served");
+    let cut = machine.crash(Survive::Nothing);
+    let found = options(&cut, None).open(PATH).unwrap();
+    assert!(found.existing_table("t").unwrap().get("durable").unwrap().is_some());
+}
+
 /// Bug: after a commit with an unknown outcome the cursors of the transaction said that it was
 /// rolled back. Cause: each error of a commit ended the transaction as rolled back. Fix: an unknown
 /// outcome is an end of its own.

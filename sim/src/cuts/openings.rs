@@ -1,4 +1,4 @@
-//! A rig closes its database, and opens it again.
+//! A rig syncs its database, makes its region longer, closes it, and opens it again.
 
 use terrace::Options;
 
@@ -22,6 +22,22 @@ impl Rig {
             self.durable = self.commits.len();
         } else {
             self.disturbed.iter_mut().for_each(Disturbed::end);
+        }
+        self.mark();
+    }
+
+    /// Makes the region longer.
+    pub fn grow(&mut self, by: u64) {
+        let capacity = self.db.stats().pm.capacity;
+        let grown = self.db.grow_pm(capacity + by);
+        self.tolerate("grow the region", grown);
+    }
+
+    /// Makes durable what was acknowledged.
+    pub(super) fn sync(&mut self) {
+        let synced = self.db.sync();
+        if self.tolerate("sync", synced).is_some() {
+            self.durable = self.acknowledged;
         }
         self.mark();
     }

@@ -2,19 +2,25 @@
 //!
 //! Clients insert rows and note each acknowledged one, and one changes the shape of a table. After
 //! a kill and a restart every noted row is there, a transaction is there with all of its rows or
-//! none, and a replay of the binary log on an empty table gives the same rows. All tables pass
+//! none, and a replay of the binary log in another database gives the same rows. All tables pass
 //! their check, and the server and the library have the same ones.
+//!
+//! A kill leaves what was written and not synced. `--cuts` loses it: the data lie on a file system
+//! that is shut down. So it shows that the log makes those commits durable that the library has not
+//! synced.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::FOLDER;
+use super::replay::Replay;
 use super::server::{Server, Start};
 use super::sessions::Session;
+use crate::media::Disk;
 
 /// Clients that write.
 const CLIENTS: usize = 4;
@@ -49,25 +55,72 @@ const CHANGES: &[&str] = &[
     "ALTER TABLE shape DROP COLUMN IF EXISTS b",
 ];
 
+/// How a round ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The server is killed.
+    Kill,
+    /// Its file system is shut down, and what was not synced is gone.
+    Cut,
+}
+
 /// Kills a server `rounds` times.
-pub(super) fn run(root: &Path, plugin: &Path, rounds: usize) -> Result<()> {
-    let mut server = Server::start(root, plugin, &Start::fresh("kills").with(OPTIONS))?;
+pub(super) fn run(root: &Path, plugin: &Path, rounds: usize, end: End) -> Result<()> {
+    let name = if end == End::Cut { "cuts" } else { "kills" };
+    let folder = root.join(FOLDER).join("servers");
+    let disk = match end {
+        End::Kill => None,
+        End::Cut => {
+            Some(Disk::make_at(folder.join("cuts.img"), folder.join(name), "xfs", 4 << 30)?)
+        }
+    };
+    // A new file system is empty.
+    let start = if disk.is_some() { Start::kept(name) } else { Start::fresh(name) };
+    let mut server = Server::start(root, plugin, &start.with(OPTIONS))?;
     server.sql(&format!("RESET MASTER; {TABLES}"), "test")?;
+    let mut replay = Replay::begin(&server)?;
     let mut acknowledged = [0_usize; CLIENTS];
     for round in 0..rounds {
         // Commits of all stages are cut: the moment moves from round to round.
         let moment = Duration::from_millis(200 + (round as u64 * 137) % 700);
-        write_until_killed(server, &mut acknowledged, moment)?;
-        server = Server::start(root, plugin, &Start::kept("kills").with(OPTIONS))?;
-        let rows = verify(&server, &mut acknowledged).with_context(|| format!("round {round}"))?;
-        println!("kill {}: {rows} rows, none lost, the binary log agrees", round + 1);
+        let from = acknowledged.iter().min().copied().unwrap_or(0);
+        write_until_killed(server, disk.as_ref(), &mut acknowledged, moment)?;
+        server = Server::start(root, plugin, &Start::kept(name).with(OPTIONS))?;
+        let verified = verify(&server, &mut acknowledged)
+            .and_then(|rows| replay.follow(&server, from).map(|()| rows));
+        let rows = verified.with_context(|| format!("round {round}"))?;
+        println!("{end:?} {}: {rows} rows, none lost, the binary log agrees", round + 1);
     }
+    syncs(&server)?;
     server.stop()
+}
+
+/// Fails where a commit with the binary log on takes more than one sync of the library.
+fn syncs(server: &Server) -> Result<()> {
+    const COMMITS: u64 = 200;
+    let count = |name: &str| -> Result<u64> {
+        let said = server.sql(&format!("SHOW GLOBAL STATUS LIKE '{name}'"), "mysql")?;
+        said.split_whitespace().nth(1).context("a variable has a value")?.parse().context("a count")
+    };
+    server.sql("CREATE TABLE counted (n INT PRIMARY KEY) ENGINE=Terrace", "test")?;
+    let (ours, of_log) = (count("Terrace_commit_syncs")?, count("Binlog_group_commits")?);
+    let inserts: Vec<String> =
+        (0..COMMITS).map(|n| format!("INSERT INTO counted VALUES ({n})")).collect();
+    server.sql(&inserts.join(";"), "test")?;
+    let (ours, of_log) =
+        (count("Terrace_commit_syncs")? - ours, count("Binlog_group_commits")? - of_log);
+    println!("{COMMITS} commits: {ours} syncs of the library, {of_log} of the binary log");
+    // The background has some of its own.
+    if ours > COMMITS + COMMITS / 10 {
+        bail!("{COMMITS} commits took {ours} syncs of the library");
+    }
+    server.sql("DROP TABLE counted", "test").map(drop)
 }
 
 /// Writes with all clients, and kills the server meanwhile.
 fn write_until_killed(
     server: Server,
+    disk: Option<&Disk>,
     acknowledged: &mut [usize; CLIENTS],
     moment: Duration,
 ) -> Result<()> {
@@ -87,15 +140,19 @@ fn write_until_killed(
                 scope.spawn(move || write(session, client, count, is_over))
             })
             .collect();
-        let changer = scope.spawn(|| change(&mut changing));
+        let changer = scope.spawn(|| change(&mut changing, &is_over));
         thread::sleep(moment);
-        let killed = server.kill();
+        if disk.is_some() {
+            // From here on clients may get any error.
+            is_over.store(true, Ordering::Release);
+        }
+        let killed = disk.map_or(Ok(()), Disk::shut_down).and_then(|()| server.kill());
         is_over.store(true, Ordering::Release);
         for writer in writers {
             writer.join().map_err(|_| anyhow!("a writer panicked"))??;
         }
         changer.join().map_err(|_| anyhow!("the changer panicked"))??;
-        killed
+        killed.and_then(|()| disk.map_or(Ok(()), Disk::again))
     })
 }
 
@@ -121,6 +178,7 @@ fn write(
             Ok(said) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
                 return Ok(());
             }
+            Ok(_) if is_over.load(Ordering::Acquire) => return Ok(()),
             Ok(said) => bail!("client {client}: {said}"),
             // The client ends with its server.
             Err(_) if is_over.load(Ordering::Acquire) => return Ok(()),
@@ -130,7 +188,7 @@ fn write(
 }
 
 /// Alters tables until the server is gone.
-fn change(session: &mut Session) -> Result<()> {
+fn change(session: &mut Session, is_over: &AtomicBool) -> Result<()> {
     loop {
         for statement in CHANGES {
             // The client ends with its server.
@@ -142,6 +200,7 @@ fn change(session: &mut Session) -> Result<()> {
                 Some(_) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
                     return Ok(());
                 }
+                Some(_) if is_over.load(Ordering::Acquire) => return Ok(()),
                 Some(_) => bail!("{statement}: {said}"),
             }
         }
@@ -201,66 +260,5 @@ fn verify(server: &Server, acknowledged: &mut [usize; CLIENTS]) -> Result<usize>
     if count.trim() != all.to_string() {
         bail!("the index has {} of {all} rows", count.trim());
     }
-    replay(server)?;
     Ok(all)
-}
-
-/// Replays the binary log into another database, and compares.
-fn replay(server: &Server) -> Result<()> {
-    server.sql(
-        "SET sql_log_bin=0; DROP DATABASE IF EXISTS replayed; CREATE DATABASE replayed",
-        "mysql",
-    )?;
-    let mut logs: Vec<_> = std::fs::read_dir(server.data())?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            path.extension().is_some_and(|number| number != "index" && number != "state")
-        })
-        .filter(|path| path.file_stem().is_some_and(|stem| stem == "binlog"))
-        .collect();
-    logs.sort();
-    let mut binlog = Command::new("mariadb-binlog");
-    binlog.args(["--no-defaults", "--disable-log-bin", "--rewrite-db=test->replayed"]);
-    binlog.args(&logs);
-    let output = binlog.output().context("starting mariadb-binlog")?;
-    if !output.status.success() {
-        bail!("mariadb-binlog: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    let text = String::from_utf8(output.stdout).context("reading the binary log")?;
-    let said = server.script(&text, "replayed")?;
-    if let Some(error) = said.lines().find(|line| line.starts_with("ERROR ")) {
-        bail!("replaying the binary log: {error}");
-    }
-    let differing = server.sql(
-        "SELECT COUNT(*) FROM (SELECT * FROM test.ledger EXCEPT SELECT * FROM replayed.ledger \
-         UNION ALL (SELECT * FROM replayed.ledger EXCEPT SELECT * FROM test.ledger)) d",
-        "mysql",
-    )?;
-    if differing.trim() != "0" {
-        bail!("{} rows differ from the binary log", differing.trim());
-    }
-    let tables = |database: &str| {
-        server.sql(
-            &format!(
-                "SELECT table_name FROM information_schema.tables \
-                 WHERE table_schema = '{database}' ORDER BY 1"
-            ),
-            "mysql",
-        )
-    };
-    let (of_server, of_log) = (tables("test")?, tables("replayed")?);
-    if of_server != of_log {
-        bail!("the server has the tables\n{of_server}and the binary log\n{of_log}");
-    }
-    // For the server a TRUNCATE and its event are not one.
-    for table in of_server.lines().filter(|&table| table != "gone") {
-        let sum = |database: &str| {
-            let said = server.sql(&format!("CHECKSUM TABLE {database}.{table}"), "mysql")?;
-            Ok::<_, anyhow::Error>(said.split_whitespace().nth(1).unwrap_or_default().to_owned())
-        };
-        if sum("test")? != sum("replayed")? {
-            bail!("table {table} differs from the binary log");
-        }
-    }
-    Ok(())
 }

@@ -8,6 +8,7 @@ mod install;
 mod kills;
 mod online;
 mod random;
+mod replay;
 mod scripts;
 mod server;
 mod sessions;
@@ -45,6 +46,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --online SECONDS
                                         indexes that are added while clients write
        cargo xtask mariadb --kills N    N kills of the server
+       cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
                                         the scripts of mariadb/examples, or one of them
        cargo xtask mariadb --sanitized  scripts and sessions, with the sanitizer of addresses
@@ -76,7 +78,12 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             online::run(&server, Duration::from_secs(seconds.parse()?))?;
             server.stop().map(|()| true)
         }
-        ["--kills", count] => kills::run(root, &plugin, count.parse()?).map(|()| true),
+        ["--kills", count] => {
+            kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
+        }
+        ["--cuts", count] => {
+            kills::run(root, &plugin, count.parse()?, kills::End::Cut).map(|()| true)
+        }
         ["--examples"] => examples::run(root, &plugin, None).map(|()| true),
         ["--examples", name] => examples::run(root, &plugin, Some(*name)).map(|()| true),
         ["--sanitized"] => sanitized(root, &found).map(|()| true),
@@ -133,7 +140,7 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
-    kills::run(root, plugin, if long { KILLS_LONG } else { KILLS })?;
+    kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;
     if long {
         examples::run(root, plugin, None)?;
         if !suites::run(root, plugin)? {

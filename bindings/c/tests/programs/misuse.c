@@ -294,6 +294,7 @@ static void closed(terrace_database *database) {
     NO_HANDLE(TERRACE_CLOSED, terrace_database_begin(database, NULL, &error));
     NO_HANDLE(TERRACE_CLOSED, terrace_table_cursor(table, NULL, &error));
     NO_HANDLE(TERRACE_CLOSED, terrace_database_verify(database, &error));
+    FAILS(TERRACE_CLOSED, terrace_database_sync(database, &error));
     OK(terrace_close(database, &error));
     terrace_database_free(database);
     terrace_cursor_free(cursor);

@@ -326,6 +326,12 @@ static void enqueued(void) {
     OK(terrace_pending_wait(second, &error));
     CHECK(has(table, "e1", "1") && has(table, "e2", "2"));
     OK(terrace_pending_wait(second, &error));
+    batch = terrace_batch_new();
+    OK(terrace_batch_put(batch, table, TEXT("e3"), TEXT("3"), &error));
+    OK(terrace_database_write(database, batch, TERRACE_RELAXED, &error));
+    terrace_batch_free(batch);
+    OK(terrace_database_sync(database, &error));
+    FAILS(TERRACE_INVALID, terrace_database_sync(NULL, &error));
     terrace_pending_free(second);
     terrace_pending_free(first);
     put(table, "e1", "free again");

@@ -393,6 +393,25 @@ fn a_relaxed_commit_does_not_wait_for_a_neighbours_sync() {
 }
 
 #[test]
+fn a_sync_makes_all_relaxed_commits_durable_at_once() {
+    for dax in [false, true] {
+        let fixture = Fixture::new(dax);
+        let batch = fixture.batch(&[("k", "1")]);
+        for _ in 0..50 {
+            fixture.committer.commit(&mut &batch, Relaxed).unwrap();
+        }
+        // No thread waits for it.
+        let pending = fixture.committer.enqueue(&mut &batch, Relaxed).unwrap();
+        assert_eq!(fixture.committer.durable(), if dax { 50 } else { 0 });
+        let syncs = fixture.syncs();
+        fixture.committer.sync().unwrap();
+        assert_eq!(fixture.committer.durable(), pending.lsn());
+        fixture.committer.sync().unwrap();
+        assert_eq!(fixture.syncs() - syncs, u64::from(!dax), "dax: {dax}");
+    }
+}
+
+#[test]
 fn the_floor_is_stored_only_after_what_made_it_true() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);

@@ -1,0 +1,74 @@
+#include "checkpoints.h"
+#include "engine.h"
+#include "errors.h"
+#include "mysqld.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+static std::mutex lock;
+/* Ids of commits that the log has and the library has not; whether no connection is at them. */
+static std::map<Bytes, bool> owed;
+/* Checkpoints that were asked for and not answered. */
+static std::vector<void *> asked;
+
+bool binary_log_is_durable() { return opt_bin_log && sync_binlog_period == 1; }
+
+/* Commits what connections have given up. Whether nothing is owed any more. */
+static bool pay()
+{
+  for (auto at = owed.begin(); at != owed.end();)
+  {
+    Failure failure;
+    const Bytes &id = at->first;
+    const bool is_left = at->second;
+    if (is_left && terrace_database_commit_prepared(terrace_db, id.data(), id.size(),
+                                                    failure.out()) == TERRACE_OK)
+      at = owed.erase(at);
+    else
+      at++;
+  }
+  return owed.empty();
+}
+
+/* Answers what was asked. A failure leaves it: the server keeps its logs, and asks again. */
+static void answer()
+{
+  if (asked.empty() || !pay())
+    return;
+  Failure failure;
+  if (terrace_database_sync(terrace_db, failure.out()) != TERRACE_OK)
+  {
+    sql_print_error("Terrace: no checkpoint of the binary log: %s", failure.message());
+    return;
+  }
+  for (void *cookie : asked)
+    commit_checkpoint_notify_ha(cookie);
+  asked.clear();
+}
+
+void checkpoint_requested(void *cookie)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  asked.push_back(cookie);
+  answer();
+}
+
+void commit_is_owed(const Bytes &id)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  owed[id] = false;
+}
+
+void owed_commit_ended(const Bytes &id, bool is_done)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  if (!is_done)
+  {
+    owed[id] = true;
+    return;
+  }
+  owed.erase(id);
+  answer();
+}
