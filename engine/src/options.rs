@@ -261,6 +261,8 @@ pub enum Failpoint {
     DeleteSegmentsEarly,
     /// A reader of the log carries table events out before the rows that were committed earlier.
     EventsFirst,
+    /// A reader of the log commits each part of a large commit by itself.
+    ApplyParts,
     /// Commits are shipped before they are durable on the writer.
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.
@@ -484,13 +486,13 @@ impl Options {
     /// Whether extents are read and written past the operating system's cache, where the file
     /// system can.
     ///
-    /// Under a limit on memory that the caller named, all reads and writes pass by it: a second copy
-    /// would be memory that the limit does not know of.
+    /// Under a limit on memory that the caller named, all reads and writes pass by it: a second
+    /// copy would be memory that the limit does not know of.
     ///
     /// Where the limit follows the machine, all go through it, as long as extents are smaller than
-    /// what the process may use. The system then keeps blocks, compressed, in memory that no program
-    /// uses, and gives that back by itself. Beyond that size drains and compactions pass by it, so
-    /// that they push out nothing that is read. Single blocks are still read through it.
+    /// what the process may use. The system then keeps blocks, compressed, in memory that no
+    /// program uses, and gives that back by itself. Beyond that size drains and compactions pass by
+    /// it, so that they push out nothing that is read. Single blocks are still read through it.
     ///
     /// `true` has all reads and writes pass by it, `false` none. `stats().disk.direct_io` says
     /// whether writes do; on a file system that cannot, nothing changes.

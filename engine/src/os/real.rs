@@ -39,7 +39,7 @@ struct RealFile {
 
 /// How an access goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum AccessWay {
     PastCache,
     ThroughCache,
 }
@@ -47,15 +47,15 @@ enum Way {
 impl RealFile {
     /// Runs an access the way that the file goes. Another thread may turn that way round between
     /// the look at it and the access: the system then refuses the access, which goes the other way.
-    fn access<T>(&self, mut access: impl FnMut(Way) -> io::Result<T>) -> io::Result<T> {
+    fn access<T>(&self, mut access: impl FnMut(AccessWay) -> io::Result<T>) -> io::Result<T> {
         if self.is_direct() {
-            match access(Way::PastCache) {
+            match access(AccessWay::PastCache) {
                 Err(e) if direct::is_refusal(&e) => self.set_direct(false),
                 done => return done,
             };
         }
-        match access(Way::ThroughCache) {
-            Err(e) if direct::is_refusal(&e) && self.is_direct() => access(Way::PastCache),
+        match access(AccessWay::ThroughCache) {
+            Err(e) if direct::is_refusal(&e) && self.is_direct() => access(AccessWay::PastCache),
             done => done,
         }
     }
@@ -64,15 +64,15 @@ impl RealFile {
 impl RawFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.access(|way| match way {
-            Way::PastCache => direct::read_at(&self.file, buffer, offset),
-            Way::ThroughCache => calls::read_at(&self.file, buffer, offset),
+            AccessWay::PastCache => direct::read_at(&self.file, buffer, offset),
+            AccessWay::ThroughCache => calls::read_at(&self.file, buffer, offset),
         })
     }
 
     fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         self.access(|way| match way {
-            Way::PastCache => direct::read_vec(&self.file, offset, len),
-            Way::ThroughCache => {
+            AccessWay::PastCache => direct::read_vec(&self.file, offset, len),
+            AccessWay::ThroughCache => {
                 let mut bytes = vec![0; len];
                 calls::read_exact_at(&self.file, &mut bytes, offset).map(|()| bytes)
             }
@@ -81,15 +81,15 @@ impl RawFile for RealFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.access(|way| match way {
-            Way::PastCache => direct::write_all_at(&self.file, bytes, offset, true),
-            Way::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
+            AccessWay::PastCache => direct::write_all_at(&self.file, bytes, offset, true),
+            AccessWay::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
         })
     }
 
     fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.access(|way| match way {
-            Way::PastCache => direct::write_all_at(&self.file, bytes, offset, false),
-            Way::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
+            AccessWay::PastCache => direct::write_all_at(&self.file, bytes, offset, false),
+            AccessWay::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
         })
     }
 
@@ -263,11 +263,11 @@ mod tests {
             assert_eq!(Errno::from_io_error(&failed.unwrap_err()), Some(errno));
             ways
         };
-        assert_eq!(ways(Errno::IO), [Way::PastCache]);
+        assert_eq!(ways(Errno::IO), [AccessWay::PastCache]);
         assert!(file.is_direct(), "an I/O error is one, whatever the way");
-        assert_eq!(ways(Errno::INVAL), [Way::PastCache, Way::ThroughCache]);
+        assert_eq!(ways(Errno::INVAL), [AccessWay::PastCache, AccessWay::ThroughCache]);
         assert!(!file.is_direct());
-        assert_eq!(ways(Errno::IO), [Way::ThroughCache], "not even tried");
+        assert_eq!(ways(Errno::IO), [AccessWay::ThroughCache], "not even tried");
     }
 
     /// The store turns direct access on while other threads read.
@@ -280,11 +280,11 @@ mod tests {
             ways.push(way);
             file.is_direct.store(true, Ordering::Relaxed);
             match way {
-                Way::ThroughCache => Err(io::Error::from(Errno::INVAL)),
-                Way::PastCache => Ok(7),
+                AccessWay::ThroughCache => Err(io::Error::from(Errno::INVAL)),
+                AccessWay::PastCache => Ok(7),
             }
         });
         assert_eq!(done.unwrap(), 7);
-        assert_eq!(ways, [Way::ThroughCache, Way::PastCache]);
+        assert_eq!(ways, [AccessWay::ThroughCache, AccessWay::PastCache]);
     }
 }
