@@ -261,6 +261,8 @@ pub enum Failpoint {
     DeleteSegmentsEarly,
     /// A reader of the log carries table events out before the rows that were committed earlier.
     EventsFirst,
+    /// A reader of the log commits each part of a large commit by itself.
+    ApplyParts,
     /// Commits are shipped before they are durable on the writer.
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.

@@ -2,8 +2,7 @@
 //! has acknowledged (`docs/internals/shared-store.md`).
 //!
 //! A commit hands its encoded parts over before its slot in the ring is finished. So once an LSN is
-//! durable, its group is in the feed. The queue takes no lock of its senders, but for the one that
-//! completes a segment, and has a bound: a
+//! durable, its group is in the feed (`fed.rs`). The feed has a bound: a
 //! group beyond it is forgotten, and the feed says so. Then a checkpoint takes the place of what is
 //! missing. No commit waits for the shipper, but for those that ask for `Durability::Remote`.
 //!
@@ -14,16 +13,14 @@
 //! 1. `acknowledged` only rises, and every commit up to it is in the shared store.
 //! 2. After a failure nothing is acknowledged any more.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::fed::{FedGroups, FeedBuffers};
 use super::group::Group;
-use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::Lsn;
 
@@ -35,28 +32,6 @@ pub(crate) const FULL_SEGMENT: u64 = 4 << 20;
 
 /// Where steps come in their turn, a commit gives up after so many.
 const MOST_STEPS: u32 = 64;
-
-/// A commit group as it was encoded.
-#[derive(Debug)]
-pub(crate) struct FedGroup {
-    pub(crate) lsn: Lsn,
-    pub(crate) content: Content,
-    pub(crate) handed_at: Instant,
-    /// Each with room for a header before its records.
-    parts: Vec<(Vec<u8>, usize)>,
-}
-
-impl FedGroup {
-    /// The records of each part.
-    pub(crate) fn payloads(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.parts.iter().map(|(bytes, len)| &bytes[SUB_HEADER..SUB_HEADER + len])
-    }
-
-    /// Bytes that it holds.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.parts.iter().map(|(bytes, _)| bytes.len() as u64).sum()
-    }
-}
 
 /// What drives the shipper where it has no thread: one step.
 type Driver = Box<dyn Fn() + Send + Sync>;
@@ -70,8 +45,7 @@ struct Remote {
 
 /// The feed of one database.
 pub(crate) struct Feed {
-    sender: Sender<FedGroup>,
-    receiver: Mutex<Receiver<FedGroup>>,
+    buffers: FeedBuffers,
     queued: AtomicU64,
     has_lost: AtomicBool,
     /// Whether a table's options have changed.
@@ -86,10 +60,8 @@ pub(crate) struct Feed {
 
 impl Default for Feed {
     fn default() -> Feed {
-        let (sender, receiver) = channel();
         Feed {
-            sender,
-            receiver: Mutex::new(receiver),
+            buffers: FeedBuffers::default(),
             queued: AtomicU64::new(0),
             has_lost: AtomicBool::new(false),
             has_options: AtomicBool::new(false),
@@ -103,35 +75,27 @@ impl Default for Feed {
 
 impl Feed {
     /// Hands a group over that has its LSN, before its slot is finished.
-    pub(super) fn hand_over(&self, lsn: Lsn, group: &mut Group) {
+    pub(super) fn hand_over(&self, lsn: Lsn, group: &Group) {
         debug_assert!(lsn > 0, "a group that is handed over has its ticket");
         if self.has_lost.load(Ordering::SeqCst) {
             return;
         }
-        let content = group.content;
-        // A cleaner's copies are no news.
-        let parts = if content == Content::Moved { Vec::new() } else { group.take_parts() };
-        let fed = FedGroup { lsn, content, handed_at: Instant::now(), parts };
+        let fed = FeedBuffers::describe(lsn, group);
         let bytes = fed.bytes();
         let queued = self.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if queued > MOST_BYTES {
             self.has_lost.store(true, Ordering::SeqCst);
             return;
         }
-        // The receiver lives as long as the feed does.
-        self.sender.send(fed).unwrap_or(());
+        self.buffers.add(fed, group);
         if queued >= FULL_SEGMENT && queued - bytes < FULL_SEGMENT {
             self.wake();
         }
     }
 
     /// Takes all that is there into `into`.
-    pub(crate) fn take_into(&self, into: &mut BTreeMap<Lsn, FedGroup>) {
-        let receiver = self.receiver.lock();
-        while let Ok(group) = receiver.try_recv() {
-            let earlier = into.insert(group.lsn, group);
-            debug_assert!(earlier.is_none(), "each group is handed over once");
-        }
+    pub(crate) fn take_into(&self, into: &mut FedGroups) {
+        into.take_from(&self.buffers);
     }
 
     /// Groups of so many bytes have left for good.
@@ -153,7 +117,7 @@ impl Feed {
 
     /// Starts over after groups were forgotten. From now on every group with a new ticket is handed
     /// over. `waiting` is what the shipper holds.
-    pub(crate) fn start_over(&self, waiting: &mut BTreeMap<Lsn, FedGroup>) {
+    pub(crate) fn start_over(&self, waiting: &mut FedGroups) {
         self.take_into(waiting);
         waiting.clear();
         self.queued.store(0, Ordering::Relaxed);
@@ -270,6 +234,7 @@ impl std::fmt::Debug for Feed {
 mod tests {
     use super::*;
     use std::sync::Barrier;
+    use std::time::Instant;
 
     /// The commit that completes a segment told the shipper without its lock. A shipper between
     /// its look and its wait missed that, and slept for the whole interval.
@@ -280,11 +245,11 @@ mod tests {
             let (feed, start) = (Feed::default(), Barrier::new(2));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let mut group = Group::event(b"key", b"value", None);
+                    let group = Group::event(b"key", b"value", None);
                     feed.queued.store(FULL_SEGMENT - 1, Ordering::Relaxed);
                     start.wait();
                     (0..round % 50).for_each(|_| std::hint::spin_loop());
-                    feed.hand_over(1, &mut group);
+                    feed.hand_over(1, &group);
                 });
                 start.wait();
                 let began = Instant::now();

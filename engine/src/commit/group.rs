@@ -58,6 +58,8 @@ pub(crate) struct Group {
     pub(super) drops: Option<Arc<dyn CommitTable>>,
     /// Whether space comes free by it, so that it may take the region's reserve.
     pub(super) frees: bool,
+    /// Whether some of its rows lie in extents, as runs.
+    pub(super) has_runs: bool,
 }
 
 /// The stream that all tables share which have none of their own.
@@ -213,6 +215,7 @@ impl Group {
             self.table(table);
             keys.push(run.to_le_bytes());
         }
+        self.has_runs |= !keys.is_empty();
         part_of(&mut self.parts, SHARED_STREAM, keys.len() * record_len(8, 0));
         let at = self.parts.iter().position(|part| part.stream == SHARED_STREAM).unwrap_or(0);
         self.parts.swap(0, at);
@@ -250,13 +253,6 @@ impl Group {
     /// Bytes of the records of its first part.
     pub(crate) fn first_len(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.payload().len() as u64)
-    }
-
-    /// Takes the bytes of each part, with room for a header before the records, and the records'
-    /// length. The group is stored by then, and has no parts any more.
-    pub(super) fn take_parts(&mut self) -> Vec<(Vec<u8>, usize)> {
-        let parts = std::mem::take(&mut self.parts);
-        parts.into_iter().map(|part| (part.bytes, part.payload_len)).collect()
     }
 
     /// Writes the group's LSN into its records, but for moved ones.
@@ -309,6 +305,7 @@ impl Group {
         self.batches += next.batches;
         self.unlocked |= next.unlocked;
         self.frees &= next.frees;
+        self.has_runs |= next.has_runs;
     }
 
     /// The index of a table, which is added if it is new.
@@ -469,7 +466,16 @@ impl Part {
 impl Default for Group {
     fn default() -> Group {
         let (tables, parts, content) = (CommitTables::new(), Few::new(), Content::Commit);
-        Group { tables, parts, content, batches: 1, unlocked: false, drops: None, frees: false }
+        Group {
+            tables,
+            parts,
+            content,
+            batches: 1,
+            unlocked: false,
+            drops: None,
+            frees: false,
+            has_runs: false,
+        }
     }
 }
 

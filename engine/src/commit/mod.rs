@@ -5,6 +5,7 @@ mod batch;
 mod blobs;
 mod bucket;
 mod committer;
+mod fed;
 mod feed;
 mod floor;
 mod floor_writer;
@@ -30,7 +31,8 @@ mod write;
 
 pub(crate) use batch::{Batch, CommitTable, Target};
 pub(crate) use committer::{Committer, Pending, Start};
-pub(crate) use feed::{FULL_SEGMENT, FedGroup, Feed};
+pub(crate) use fed::{FedGroup, FedGroups};
+pub(crate) use feed::{FULL_SEGMENT, Feed};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;

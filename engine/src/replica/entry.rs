@@ -3,28 +3,24 @@
 use std::fmt;
 use std::io::Read;
 
+use super::encode::{EntryCompressor, NewHead};
 use super::groups::{ShippedGroup, decode_groups, encode_group};
+use super::parts::LargePart;
 use super::prepares::SharedPrepare;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::limits::MAX_TABLE_NAME_LEN;
 use crate::options::TableOptions;
 use crate::record::{
-    FORMAT, LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64, reads_format,
+    LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64, reads_format,
 };
 
-const MAGIC: &[u8; 8] = b"TERRSHAR";
+pub(super) const MAGIC: &[u8; 8] = b"TERRSHAR";
 
 /// Bytes before an entry's body.
 pub(crate) const HEADER_LEN: usize = 72;
 
 /// The longest body before compression: a segment is cut long before, a checkpoint lists extents.
-const MOST_BYTES: u32 = 1 << 30;
-
-/// Zstandard's level: the fastest that is worth it.
-const LEVEL: i32 = 1;
-
-/// Bodies below it are not compressed.
-const LEAST_TO_COMPRESS: usize = 256;
+pub(super) const MOST_BYTES: u32 = 1 << 30;
 
 /// What an entry says of itself, before its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +50,13 @@ pub(crate) enum EntryKind {
     Tables = 2,
     Segment = 3,
     Checkpoint = 4,
+    Part = 5,
 }
 
 impl EntryKind {
     fn from_u8(n: u8) -> Option<EntryKind> {
-        use EntryKind::{Checkpoint, Claim, Segment, Tables};
-        [Claim, Tables, Segment, Checkpoint].into_iter().find(|kind| *kind as u8 == n)
+        use EntryKind::{Checkpoint, Claim, Part, Segment, Tables};
+        [Claim, Tables, Segment, Checkpoint, Part].into_iter().find(|kind| *kind as u8 == n)
     }
 }
 
@@ -105,6 +102,8 @@ pub(crate) enum EntryBody {
     /// Commit groups; LSNs without one were no news.
     Segment(Vec<ShippedGroup>),
     Checkpoint(LogCheckpoint),
+    /// Rows of a large commit that a later entry makes count.
+    Part(LargePart),
 }
 
 /// One object of the log.
@@ -190,14 +189,21 @@ pub(crate) enum EntryRefused {
     Damaged(String),
 }
 
-impl Entry {
-    fn kind(&self) -> EntryKind {
-        match self.body {
+impl EntryBody {
+    pub(super) fn kind(&self) -> EntryKind {
+        match self {
             EntryBody::Claim(_) => EntryKind::Claim,
             EntryBody::Tables(_) => EntryKind::Tables,
             EntryBody::Segment(_) => EntryKind::Segment,
             EntryBody::Checkpoint(_) => EntryKind::Checkpoint,
+            EntryBody::Part(_) => EntryKind::Part,
         }
+    }
+}
+
+impl Entry {
+    fn kind(&self) -> EntryKind {
+        self.body.kind()
     }
 
     /// The bytes of the object.
@@ -206,33 +212,9 @@ impl Entry {
     ///
     /// `Full` if the body is too long.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
-        let body = encode_body(&self.body);
-        if body.len() > MOST_BYTES as usize {
-            let len = body.len();
-            let message = format!("an entry of the log takes {MOST_BYTES} bytes, not {len}");
-            return Err(Error::new(ErrorKind::Full, message));
-        }
-        let smaller = (body.len() >= LEAST_TO_COMPRESS)
-            .then(|| zstd::bulk::compress(&body, LEVEL).ok())
-            .flatten()
-            .filter(|smaller| smaller.len() < body.len());
-        let (compression, stored) = smaller.as_ref().map_or((0, &body), |bytes| (2, bytes));
-        let mut out = Vec::with_capacity(HEADER_LEN + stored.len());
-        out.extend_from_slice(MAGIC);
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
-        put_u32(&mut out, checksum(&[self.number], stored));
-        out.extend_from_slice(&[self.kind() as u8, compression, 0, 0]);
-        put_u32(&mut out, body.len() as u32);
-        put_u32(&mut out, stored.len() as u32);
-        for field in [self.number, self.claim, self.checkpoint, self.first, self.last] {
-            put_u64(&mut out, field);
-        }
-        debug_assert_eq!(out.len(), HEADER_LEN, "a header has a fixed length");
-        let sum = checksum(&[u64::from(FORMAT), self.number], &out[16..]);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
-        out.extend_from_slice(stored);
-        Ok(out)
+        let Entry { number, claim, checkpoint, first, last, ref body } = *self;
+        let head = NewHead { number, claim, checkpoint, first, last, kind: self.kind() };
+        head.encode(&encode_body(body), &mut EntryCompressor::default())
     }
 
     /// Reads the whole object of entry `number`.
@@ -269,7 +251,7 @@ fn decompress(stored: &[u8], len: u32) -> Option<Vec<u8>> {
     (body.len() == len as usize).then_some(body)
 }
 
-fn encode_body(body: &EntryBody) -> Vec<u8> {
+pub(super) fn encode_body(body: &EntryBody) -> Vec<u8> {
     let mut out = Vec::new();
     match body {
         EntryBody::Claim(claim) => {
@@ -298,6 +280,7 @@ fn encode_body(body: &EntryBody) -> Vec<u8> {
             put_bytes(&mut out, manifest);
             prepares.iter().for_each(|prepare| prepare.encode(&mut out));
         }
+        EntryBody::Part(part) => part.encode(&mut out),
     }
     out
 }
@@ -322,6 +305,7 @@ fn decode_body(header: &EntryHeader, bytes: &[u8]) -> Option<EntryBody> {
         EntryKind::Segment => {
             decode_groups(bytes, header.first, header.last).map(EntryBody::Segment)
         }
+        EntryKind::Part => LargePart::decode(bytes, header.last).map(EntryBody::Part),
         EntryKind::Checkpoint => {
             let (manifest, mut prepares) = (reader.bytes()?.to_vec(), Vec::new());
             let mut next = 1;

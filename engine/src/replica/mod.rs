@@ -1,25 +1,30 @@
 //! What nodes share that have nothing in common but an object store: a log of entries.
 //!
-//! [`entry`] knows the bytes, [`log`] the objects and how one is claimed, [`writer`] appends.
+//! [`entry`] and [`encode`] know the bytes, [`log`] the objects and how one is claimed, [`writer`]
+//! appends.
 //! `docs/internals/shared-store.md` has the design, and the argument for every order of pauses.
 
+mod encode;
 mod entry;
 mod followers;
 mod groups;
 mod head;
 mod identity;
 mod log;
+mod parts;
 mod prepares;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod under_way;
 mod writer;
 
+pub(crate) use encode::NewBody;
 pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, SharedTable};
-pub(crate) use groups::{GroupKind, ShippedGroup, records_of};
+pub(crate) use groups::{GroupKind, SegmentGroups, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
 pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
+pub(crate) use parts::LargePart;
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use under_way::{DataSends, EntryReads};
 pub(crate) use writer::{Expects, LogWriter};

@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use super::entry::{Entry, EntryBody, LogClaim};
+use super::encode::{EntryCompressor, NewBody, NewHead};
+use super::entry::{Entry, EntryBody, EntryKind, LogClaim};
 use super::identity::{Identity, Nonces};
 use super::log::{Appended, LogEnd, SharedLog};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,7 +38,8 @@ pub(crate) struct LogWriter {
     checkpoint: u64,
     last: Lsn,
     /// The entry whose put is not decided.
-    undecided: Option<(Entry, Vec<u8>)>,
+    undecided: Option<(NewHead, Vec<u8>)>,
+    compressor: EntryCompressor,
     /// Whether it looks which entry it finds: a planted bug if not.
     checks: bool,
 }
@@ -91,6 +93,7 @@ impl LogWriter {
                 checkpoint: end.checkpoint,
                 last: end.last,
                 undecided: None,
+                compressor: EntryCompressor::default(),
                 checks: true,
             };
             return Ok((writer, end));
@@ -132,15 +135,20 @@ impl LogWriter {
     /// # Errors
     ///
     /// As [`LogWriter::settle`].
-    pub(crate) fn append(&mut self, body: EntryBody, (first, last): (Lsn, Lsn)) -> Result<u64> {
+    pub(crate) fn append(
+        &mut self,
+        body: impl Into<NewBody>,
+        (first, last): (Lsn, Lsn),
+    ) -> Result<u64> {
         debug_assert!(self.undecided.is_none(), "one entry after the other (invariant 2)");
         debug_assert!(last >= self.last, "the log's LSN never falls");
         let number = self.next;
-        let is_checkpoint = matches!(body, EntryBody::Checkpoint(_));
-        let checkpoint = if is_checkpoint { number } else { self.checkpoint };
-        let entry = Entry { number, claim: self.claim, checkpoint, first, last, body };
-        let bytes = entry.encode()?;
-        self.undecided = Some((entry, bytes));
+        let body = body.into();
+        let kind = body.kind();
+        let checkpoint = if kind == EntryKind::Checkpoint { number } else { self.checkpoint };
+        let head = NewHead { number, claim: self.claim, checkpoint, first, last, kind };
+        let bytes = head.encode(&body.into_bytes(), &mut self.compressor)?;
+        self.undecided = Some((head, bytes));
         self.settle()?;
         Ok(number)
     }

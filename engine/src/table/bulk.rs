@@ -19,7 +19,7 @@ use crate::levels::{Level, LevelCursor};
 use crate::limits;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
-use crate::options::Durability;
+use crate::options::{Durability, TableOptions};
 use crate::read::KeyRange;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 use crate::spill::ExtentWriter;
@@ -88,6 +88,11 @@ pub struct BulkLoad {
     held: usize,
 }
 
+/// What a writer of extents for a table takes in memory.
+pub(super) fn memory_of(options: TableOptions) -> usize {
+    if options.large_values.is_some() { 2 * HELD } else { HELD }
+}
+
 enum State {
     Writing(Box<ExtentWriter>),
     /// All is written, and not committed yet.
@@ -105,7 +110,7 @@ impl BulkLoad {
         let own = options.compression.map(|(_, deeper)| deeper);
         let format = Format::of(options, own.unwrap_or(shared.load_compression));
         let writer = ExtentWriter::lasting(&shared.set, format);
-        let held = if options.large_values.is_some() { 2 * HELD } else { HELD };
+        let held = memory_of(options);
         shared.write_memory.changed(0, held);
         // The cache gives way.
         shared.wakeup.wake();

@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::core::{TableBatch, TableCore};
+use super::unshipped::UnshippedRun;
 use crate::commit::{CommitTable, JournalMark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
@@ -142,6 +143,15 @@ impl Shared {
         Ok(())
     }
 
+    /// Keeps runs of a commit without a ticket until the shared store has them.
+    pub(crate) fn keep_for_shipper(&self, joined: &[Joined], loaded: &[bool]) {
+        for (Joined { core, run }, loaded) in joined.iter().zip(loaded) {
+            let (rows, lsn) = (run.extents.clone(), Arc::clone(&run.lsn));
+            let run_of = UnshippedRun { table: core.id(), rows, loaded: *loaded, lsn };
+            self.unshipped.add(run.id, run_of);
+        }
+    }
+
     /// Makes extents durable that were written.
     ///
     /// # Errors
@@ -166,6 +176,7 @@ impl Shared {
     /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot
     /// be undone now is at the next opening.
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
+        self.unshipped.forget(joined.iter().map(|joined| joined.run.id));
         for Joined { core, run } in joined {
             debug_assert!(
                 run.lsn.get().is_none(),

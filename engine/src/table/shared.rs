@@ -11,6 +11,7 @@ use super::awaited::Awaited;
 use super::core::{TableCore, TableSlot};
 use super::gate::Gate;
 use super::pace::Pace;
+use super::unshipped::UnshippedRuns;
 use super::wakeup::Wakeup;
 use crate::alloc::{PagePool, ZonePool};
 use crate::commit::{Committer, Poison};
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) set: Arc<VersionSet>,
     /// Held shared by large commits, which go on in the journal after their ticket: closing waits.
     pub(crate) large: RwLock<()>,
+    /// Runs that the shared store may lack; none without one.
+    pub(crate) unshipped: UnshippedRuns,
     /// What transactions have written and hold in memory.
     pub(crate) write_memory: WriteMemory,
     /// The most memory that the row locks of transactions may take.

@@ -345,8 +345,12 @@ impl<'a> BatchRequest<'a> {
         shared.check_writable()?;
         let mut runs = self.given.as_mut().map(std::mem::take).unwrap_or_default();
         let rest = shared.make_fit(self.batch, &mut runs, 0)?;
+        let loaded: Vec<bool> = runs.iter().map(|run| run.loaded).collect();
         let mut joined = Vec::with_capacity(runs.len());
         let done = shared.join(runs, &mut joined);
+        if shared.committer.feed().is_some() {
+            shared.keep_for_shipper(&joined, &loaded);
+        }
         let reserved = done.and_then(|()| shared.reserve_conclusion(&joined));
         let (reservation, done) = match reserved {
             Ok(reservation) => (Some(reservation), Ok(())),

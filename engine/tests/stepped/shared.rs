@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod large;
 mod nodes;
 mod prepared;
 mod readers;
@@ -185,6 +186,12 @@ fn prepare(db: &Database, id: &str, n: u64, durability: Durability) -> Result<()
     txn.get_for_update(&table, row(91))?;
     txn.range_for_update(&table, row(95)..row(99))?;
     txn.prepare(id)
+}
+
+/// Has the next steps send a checkpoint that leaps: spilled rows of a prepare go in no segment.
+fn force_checkpoint(db: &Database) {
+    prepare(db, "forced", 9001, Durability::Durable).unwrap();
+    db.roll_back_prepared("forced").unwrap();
 }
 
 /// Does all of it once.

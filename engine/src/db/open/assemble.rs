@@ -23,7 +23,7 @@ use crate::os::ForkGuard;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
 use crate::spill::WriteMemory;
-use crate::table::{Awaited, Gate, Pace, Shared, Wakeup};
+use crate::table::{Awaited, Gate, Pace, Shared, UnshippedRuns, Wakeup};
 
 impl Opening<'_> {
     /// The engine, with nothing indexed yet.
@@ -52,6 +52,7 @@ impl Opening<'_> {
         let shared = Shared {
             set: Arc::clone(&set),
             large: RwLock::default(),
+            unshipped: UnshippedRuns::default(),
             region,
             zones,
             pages,

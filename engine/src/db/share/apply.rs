@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::apply_large::FollowedLarge;
 use super::position::{LogPosition, ROW, TABLE};
 use super::prepares::{FollowedPrepares, with_own_tables};
 use super::restore::FoundCheckpoint;
@@ -24,9 +25,10 @@ use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::record::{Kind, Lsn, TableId, decode_end};
 use crate::replica::{
-    Entry, EntryBody, GroupKind, LogCheckpoint, SharedLog, SharedTable, ShippedGroup, records_of,
+    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, SharedLog, SharedTable, ShippedGroup,
+    records_of,
 };
-use crate::table::{Applying, Table, WriteBatch};
+use crate::table::{Applying, NewRun, Table, WriteBatch};
 
 /// Groups are applied together up to so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -46,6 +48,8 @@ pub(super) struct Applier {
     table: Table,
     pub(super) position: LogPosition,
     prepares: FollowedPrepares,
+    /// Of which parts lie between the position and the next entry.
+    large: Option<FollowedLarge>,
     /// Whether a failure left what the database may not have (invariant 3).
     is_stale: bool,
 }
@@ -87,7 +91,7 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier { db, table, position, prepares, is_stale: false })
+        Ok(Applier { db, table, position, prepares, large: None, is_stale: false })
     }
 
     /// Goes on with a database where it was; `None` if it never followed.
@@ -110,7 +114,7 @@ impl Applier {
             db.roll_back_prepared(begun.id)?;
         }
         let prepares = prepares_of(&db, &table)?;
-        Ok(Some(Applier { db, table, position, prepares, is_stale: false }))
+        Ok(Some(Applier { db, table, position, prepares, large: None, is_stale: false }))
     }
 
     /// The number of the entry that comes next.
@@ -122,7 +126,19 @@ impl Applier {
         if self.is_stale {
             self.read_again()?;
         }
-        Ok(self.position.entry + 1)
+        Ok(self.expected())
+    }
+
+    fn expected(&self) -> u64 {
+        let parts = self.large.as_ref().map_or(0, |large| large.parts);
+        self.position.entry + 1 + u64::from(parts)
+    }
+
+    /// The log goes on behind `entry` with another writer: a commit whose end did not come never
+    /// was.
+    pub(super) fn end_at(&mut self, entry: u64) {
+        debug_assert_eq!(self.expected(), entry + 1, "all before it is applied");
+        (self.large, self.position.entry) = (None, entry);
     }
 
     /// Applies the entry that comes next.
@@ -149,14 +165,19 @@ impl Applier {
             )
         })?;
         self.prepares = prepares_of(&self.db, &self.table)?;
+        self.large = None;
         self.is_stale = false;
         Ok(())
     }
 
     fn apply_next(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
-        debug_assert_eq!(entry.number, self.position.entry + 1, "entries come in their order");
+        debug_assert_eq!(entry.number, self.expected(), "entries come in their order");
+        if let EntryBody::Part(part) = &entry.body {
+            return self.apply_part(entry, part, log).map(|()| EntryApplied::Done);
+        }
+        let large = self.large.take();
         match &entry.body {
-            EntryBody::Claim(_) => {}
+            EntryBody::Claim(_) | EntryBody::Part(_) => {}
             EntryBody::Tables(tables) => {
                 if entry.claim != self.position.claim {
                     self.adopt(
@@ -190,6 +211,12 @@ impl Applier {
                     );
                     return Err(log.damage("shared/log", expected));
                 }
+                if let Some(ShippedGroup { kind: GroupKind::Large(parts), .. }) = groups.first() {
+                    let large = large.unwrap_or_default().finish(groups[0].lsn, *parts)?;
+                    let expected = || format!("{parts} parts before entry {}", entry.number);
+                    let runs = large.ok_or_else(|| log.damage("shared/log", expected()))?;
+                    self.apply_large(entry.number, &groups[0], runs)?;
+                }
                 self.apply_groups(groups)?;
                 self.position.lsn = entry.last;
             }
@@ -197,6 +224,40 @@ impl Applier {
         self.position.entry = entry.number;
         self.commit(WriteBatch::new())?;
         Ok(EntryApplied::Done)
+    }
+
+    /// Takes in a part of a large commit: nothing of it shows.
+    fn apply_part(&mut self, entry: &Entry, part: &LargePart, log: &SharedLog) -> Result<()> {
+        let mut large = self.large.take().unwrap_or_default();
+        let goes_on = entry.claim == self.position.claim
+            && entry.last == self.position.lsn
+            && large.goes_on_with(part);
+        if !goes_on {
+            let expected = format!("another part of a commit in entry {}", entry.number);
+            return Err(log.damage("shared/log", expected));
+        }
+        let table = self.table_of(part.table)?;
+        large.add(part, &table)?;
+        self.large = Some(large);
+        if self.db.inner.options.has(Failpoint::ApplyParts) {
+            let mut batch = WriteBatch::new();
+            part.rows().try_for_each(|row| self.add(&mut batch, row))?;
+            self.commit(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a large commit with all of its parts, and the position behind it.
+    fn apply_large(&mut self, entry: u64, group: &ShippedGroup, runs: Vec<NewRun>) -> Result<()> {
+        let mut batch = WriteBatch::new();
+        group.records().try_for_each(|record| self.add(&mut batch, record))?;
+        (self.position.entry, self.position.lsn) = (entry, group.lsn);
+        self.complete(&mut batch);
+        let shared = self.db.inner.shared();
+        let lsn = shared.commit_runs(&batch.check(shared)?, runs)?;
+        shared.committer.wait_for(lsn, Durability::Durable)?;
+        self.prepares.tell(&self.db);
+        Ok(())
     }
 
     /// Takes over the table numbers of another writer, which has the same tables.
@@ -336,11 +397,15 @@ impl Applier {
 
     /// Commits a batch together with the position (invariant 2), and with what is prepared.
     fn commit(&mut self, mut batch: WriteBatch) -> Result<()> {
-        self.prepares.write(&mut batch, &self.table);
-        batch.put(&self.table, ROW, self.position.to_row());
+        self.complete(&mut batch);
         self.db.write_with(batch, Durability::Relaxed)?;
         self.prepares.tell(&self.db);
         Ok(())
+    }
+
+    fn complete(&mut self, batch: &mut WriteBatch) {
+        self.prepares.write(batch, &self.table);
+        batch.put(&self.table, ROW, self.position.to_row());
     }
 
     /// Ends following: the database is as every other one, and has what is prepared.

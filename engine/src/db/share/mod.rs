@@ -1,17 +1,20 @@
 //! A database that other machines can take over, follow, and stand by for, through an object store
 //! alone. `docs/internals/shared-store.md` has the design.
 //!
-//! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints (`checkpoint.rs`) to the
-//! log, `collect.rs` deletes what is not needed. A reader: `restore.rs` makes a database of a
-//! checkpoint, `apply.rs` applies entries to it, `node.rs` does so all the time, for `follower.rs`
-//! and `standby.rs`. `takeover.rs` makes a reader the writer.
+//! The writer: `shipper.rs` appends commits (`segment.rs`, `large.rs`) and checkpoints
+//! (`checkpoint.rs`) to the log, `collect.rs` deletes what is not needed. A reader: `restore.rs`
+//! makes a database of a checkpoint, `apply.rs` and `apply_large.rs` apply entries to it, `node.rs`
+//! does so all the time, for `follower.rs` and `standby.rs`. `takeover.rs` makes a reader the
+//! writer.
 
 mod api;
 mod apply;
+mod apply_large;
 mod checkpoint;
 mod collect;
 mod digest;
 mod follower;
+mod large;
 mod node;
 mod places;
 mod position;

@@ -12,7 +12,6 @@
 //! 3. A commit is acknowledged after the entry that has it.
 //! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,13 +20,16 @@ use parking_lot::Mutex;
 
 use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
 use super::collect::Kept;
+use super::large::{LargeCommit, PartsSent};
 use super::segment;
-use crate::commit::{FedGroup, Feed};
+use crate::commit::{FedGroups, Feed};
 use crate::db::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Durability, Failpoint};
 use crate::record::Lsn;
-use crate::replica::{EntryBody, LogEnd, LogWriter, SharedLog, SharedTable};
+use crate::replica::{
+    EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable,
+};
 
 /// Commits go out at least so often.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
@@ -36,6 +38,10 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 /// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
+
+/// Bytes of a part of a large commit, and as above.
+const PART_BYTES: usize = 4 << 20;
+const STEPPED_PART_BYTES: usize = 2 << 10;
 
 /// Ships the commits of one database.
 #[derive(Debug)]
@@ -65,6 +71,7 @@ pub(super) struct ShipCounts {
 #[derive(Debug)]
 enum After {
     Segment { last: Lsn },
+    Part(PartsSent),
     Tables,
     Checkpoint(Box<SentCheckpoint>),
 }
@@ -73,10 +80,12 @@ enum After {
 pub(super) struct State {
     writer: LogWriter,
     /// Groups that the log lacks.
-    waiting: BTreeMap<Lsn, FedGroup>,
+    waiting: FedGroups,
     /// The first LSN that the log lacks.
     next: Lsn,
     needs_checkpoint: bool,
+    /// The commit of which the next entries are parts, or the end.
+    large: Option<LargeCommit>,
     /// Groups were forgotten since the last checkpoint.
     has_forgotten: bool,
     /// The tables of the opening, for the first entry behind the claim, at the LSN of the log.
@@ -113,9 +122,10 @@ impl Shipper {
         let kept = Kept::new(writer.number(), end.checkpoint, keeping);
         let state = State {
             writer,
-            waiting: BTreeMap::new(),
+            waiting: FedGroups::default(),
             next: opened_at + 1,
             needs_checkpoint: !shipped || end.checkpoint == 0,
+            large: None,
             has_forgotten: false,
             first_tables: shipped.then(|| tables(engine)),
             needs_tables: false,
@@ -187,7 +197,7 @@ impl Shipper {
 
     /// Notes the age of the oldest commit that the log lacks.
     fn note_waiting(&self, state: &State) {
-        let oldest = state.waiting.values().next().map(|group| group.handed_at);
+        let oldest = state.waiting.since();
         let mut since = self.counts.waiting_since.lock();
         // Of forgotten groups the time is kept until a checkpoint has taken their place.
         let forgotten = since.filter(|_| state.has_forgotten);
@@ -250,9 +260,14 @@ impl State {
         }
         feed.take_into(&mut self.waiting);
         self.forget_shipped(feed);
+        engine.shared.unshipped.forget_below(self.next);
         shipper.note_waiting(self);
         if self.needs_checkpoint {
+            self.large = None;
             return self.send_checkpoint(engine, feed, shipper);
+        }
+        if self.large.is_some() {
+            return self.send_large(engine, feed, shipper);
         }
         if let Some(first) = self.first_tables.take() {
             return self.send_tables(first, feed, shipper);
@@ -273,14 +288,12 @@ impl State {
         shipper: &Shipper,
     ) -> Result<bool> {
         let last = self.writer.last().max(self.next - 1);
-        self.append(EntryBody::Tables(tables), (0, last), After::Tables, feed, shipper)
+        self.append(EntryBody::Tables(tables).into(), (0, last), After::Tables, feed, shipper)
     }
 
     /// Releases the groups that the log has.
     fn forget_shipped(&mut self, feed: &Feed) {
-        let waiting = self.waiting.split_off(&self.next);
-        let shipped = std::mem::replace(&mut self.waiting, waiting);
-        feed.release(shipped.values().map(FedGroup::bytes).sum());
+        feed.release(self.waiting.forget_below(self.next));
     }
 
     fn send_segment(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
@@ -300,9 +313,15 @@ impl State {
         // What is durable by now was handed over before it was.
         feed.take_into(&mut self.waiting);
         let cut = segment::cut(&self.waiting, (self.next, durable));
-        if cut.needs_checkpoint {
-            self.needs_checkpoint = true;
-            return self.send_checkpoint(engine, feed, shipper);
+        if let Some(lsn) = cut.large {
+            let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
+            let unshipped = &engine.shared.unshipped;
+            self.large = group.and_then(|(group, parts)| LargeCommit::of(group, parts, unshipped));
+            if self.large.is_none() {
+                self.needs_checkpoint = true;
+                return self.send_checkpoint(engine, feed, shipper);
+            }
+            return self.send_large(engine, feed, shipper);
         }
         let Some(last) = cut.last else {
             // Only a cleaner's copies: no reader lacks them.
@@ -318,8 +337,25 @@ impl State {
         self.since_checkpoint += cut.bytes;
         shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
-        let body = EntryBody::Segment(cut.groups);
+        let body = NewBody::Segment(cut.groups);
         self.append(body, (first, last), After::Segment { last }, feed, shipper)
+    }
+
+    /// Appends the next part of a large commit, or the segment behind the last one.
+    fn send_large(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        let Some(large) = &self.large else { return Ok(false) };
+        let most = if engine.options.stepped { STEPPED_PART_BYTES } else { PART_BYTES };
+        shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        let Some((part, sent)) = large.next_part(&engine.shared.cache, most)? else {
+            let (first, last) = (self.writer.last() + 1, large.lsn);
+            let body = NewBody::Segment(large.groups());
+            return self.append(body, (first, last), After::Segment { last }, feed, shipper);
+        };
+        let (bytes, last) = (part.records.len() as u64, self.writer.last());
+        self.since_checkpoint += bytes;
+        shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let body = EntryBody::Part(part).into();
+        self.append(body, (0, last), After::Part(sent), feed, shipper)
     }
 
     /// Brings the log to the last LSN, though there was no news, so that the next opening goes on.
@@ -329,7 +365,7 @@ impl State {
         if last < first || !is_ready || self.needs_checkpoint || feed.has_failed() {
             return Ok(());
         }
-        let body = EntryBody::Segment(Vec::new());
+        let body = NewBody::Segment(SegmentGroups::default());
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
@@ -342,12 +378,12 @@ impl State {
         shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
         let body = EntryBody::Checkpoint(sent.body());
-        self.append(body, (0, last), After::Checkpoint(Box::new(sent)), feed, shipper)
+        self.append(body.into(), (0, last), After::Checkpoint(Box::new(sent)), feed, shipper)
     }
 
     fn append(
         &mut self,
-        body: EntryBody,
+        body: NewBody,
         lsns: (Lsn, Lsn),
         after: After,
         feed: &Feed,
@@ -368,8 +404,14 @@ impl State {
         let last = self.writer.last();
         match after {
             After::Tables => self.next = self.next.max(last + 1),
+            After::Part(sent) => {
+                if let Some(large) = &mut self.large {
+                    large.sent = sent;
+                }
+            }
             After::Segment { last } => {
                 self.next = self.next.max(last + 1);
+                self.large = None;
                 self.needs_checkpoint = self.since_checkpoint >= self.checkpoint_bytes;
             }
             After::Checkpoint(sent) => {

@@ -72,6 +72,7 @@ pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<Res
     loop {
         let number = applier.next()?;
         if number >= writer.number() {
+            applier.end_at(writer.number() - 1);
             return Ok(RestApplied::All);
         }
         let entry = match entries.next(number)? {

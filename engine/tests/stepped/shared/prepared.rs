@@ -8,25 +8,16 @@ use parking_lot::Mutex;
 
 use super::nodes::{again, catch_up};
 use super::{
-    Content, content, key, make_tables, of_machine, prepare, settle, taken_over, value, work,
-    writer, writer_options,
+    Content, content, force_checkpoint, key, make_tables, of_machine, prepare, settle, taken_over,
+    value, work, writer, writer_options,
 };
 use crate::common::cuts::PATH;
 use crate::common::{alone, rounds};
 use terrace::testing::{Failpoint, Machine, Survive};
-use terrace::{
-    Database, Durability, ErrorKind, Existing, LockWait, ObjectServer, StoreFault, TxnOptions,
-};
+use terrace::{Database, Durability, ErrorKind, LockWait, ObjectServer, StoreFault, TxnOptions};
 
 fn names(db: &Database) -> Vec<String> {
     db.list_prepared().into_iter().map(|p| String::from_utf8(p.id).unwrap()).collect()
-}
-
-/// Has the next step send a checkpoint.
-fn load(db: &Database) {
-    let mut load = db.existing_table("loaded").unwrap().bulk_load_with(Existing::Replace).unwrap();
-    load.put(key(1), "row").unwrap();
-    load.finish().unwrap();
 }
 
 /// Whether a row of the prepared ones is locked.
@@ -68,7 +59,7 @@ fn what_is_prepared_outlives_the_machine() {
         }
         db.commit_prepared("name 3").unwrap();
         if case & 1 != 0 {
-            load(&db);
+            force_checkpoint(&db);
         }
         settle(|| db.step());
         drop(table);
@@ -79,7 +70,7 @@ fn what_is_prepared_outlives_the_machine() {
             assert_eq!(names(&db), counts);
         }
         if case & 4 != 0 {
-            load(&db);
+            force_checkpoint(&db);
             settle(|| db.step());
         }
         db.existing_table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
@@ -263,8 +254,10 @@ fn cut_course(bug: Option<Failpoint>) -> Result<(), String> {
             again(|| standby.step()).unwrap();
         }
         if round % 2 == 1 {
-            load(&db);
+            // No earlier state has this row.
+            db.existing_table("loaded").unwrap().put(key(round), "row").unwrap();
             note();
+            force_checkpoint(&db);
         }
         settle(|| db.step());
         db.commit_prepared("2").unwrap();

@@ -5,11 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::nodes::catch_up;
-use super::{content, key, make_tables, of_machine, settle, taken_over, value, writer_options};
+use super::{
+    content, force_checkpoint, key, make_tables, of_machine, settle, taken_over, writer_options,
+};
 use crate::common::cuts::PATH;
 use crate::common::{alone, tiny};
 use terrace::testing::{Machine, Survive};
-use terrace::{Database, Durability, Existing, Follower, ObjectServer, Options};
+use terrace::{Database, Durability, Follower, ObjectServer, Options};
 
 const PLACE: &str = "/follower";
 
@@ -28,14 +30,11 @@ fn begun(options: Options) -> Database {
     db
 }
 
-/// Has the writer send checkpoints, each with commits in segments before it.
+/// Has the writer send checkpoints that leap, each with commits in segments before it.
 fn checkpoints(db: &Database, count: u64) {
     for n in 0..count {
         db.existing_table("t").unwrap().put_with(key(n), "row", Durability::Remote).unwrap();
-        let table = db.existing_table("loaded").unwrap();
-        let mut load = table.bulk_load_with(Existing::Replace).unwrap();
-        load.put(key(1), value(n, 1)).unwrap();
-        load.finish().unwrap();
+        force_checkpoint(db);
         settle(|| db.step());
     }
 }
@@ -124,6 +123,34 @@ fn a_follower_that_was_away_goes_on_where_enough_was_kept() {
         let now = of_machine(&Machine::with_files(), None).shared_status(server.url()).unwrap();
         assert!(now.oldest > status.oldest + 20, "nothing is kept for it: {now:?}");
     }
+}
+
+/// Entries stay for the time of the retention and no longer: the log has a bound.
+#[test]
+fn entries_go_once_the_retention_has_passed() {
+    let _turn = alone();
+    let kept = |retention: Duration, is_enough: &dyn Fn(u64, u64) -> bool| {
+        let server = ObjectServer::new();
+        let db = begun(shared(&server).share_retention(retention));
+        let status = || of_machine(&Machine::with_files(), None).shared_status(server.url());
+        let first = status().unwrap().oldest;
+        let began = std::time::Instant::now();
+        for made in 1.. {
+            checkpoints(&db, 1);
+            let oldest = status().unwrap().oldest;
+            if is_enough(made, oldest - first) {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nothing goes: {oldest}");
+        }
+        let oldest = status().unwrap().oldest;
+        let entries = server.names().into_iter().filter(|name| name.starts_with("shared/log/"));
+        let below = entries.filter(|name| *name < format!("shared/log/{oldest:016x}"));
+        (oldest - first, below.count())
+    };
+    assert_eq!(kept(Duration::from_secs(3600), &|made, _| made == 20).0, 0, "all are younger");
+    let (gone, below) = kept(Duration::from_millis(20), &|_, gone| gone > 40);
+    assert!(gone > 40 && below == 1, "the claim alone is below the head: {below}");
 }
 
 /// Commits alone, without bulk loads: the follower applies what was kept, and starts from no
