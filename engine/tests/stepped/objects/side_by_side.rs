@@ -288,10 +288,10 @@ fn a_transaction_reads_what_it_wrote_without_the_store() {
     drop(table);
     let db = options(&server).open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
-    server.always(Some(StoreFault::LoseRequest));
-    let before = server.requests();
     let txn = db.begin().unwrap();
     txn.put(&table, key(7), "own").unwrap();
+    server.always(Some(StoreFault::LoseRequest));
+    let before = server.requests();
     assert_eq!(txn.get(&table, key(7)).unwrap().unwrap(), "own");
     assert_eq!(txn.get_for_update(&table, key(7)).unwrap().unwrap(), "own");
     txn.commit().unwrap();
