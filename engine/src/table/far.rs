@@ -26,6 +26,11 @@ impl Table {
         self.shared.bring(&self.slot, keys)
     }
 
+    /// Whether a look-up of a key may need something of an object store.
+    pub(crate) fn is_far(&self) -> Result<bool> {
+        self.read(|view, _| Ok(read::near(view, 1, || Ok(()))?.is_none()))
+    }
+
     /// As [`Table::get`], of a table that is far.
     pub(super) fn get_far(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.bring(&[key])?;

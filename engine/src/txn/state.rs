@@ -387,6 +387,11 @@ impl Running {
             .read(&used.pinned.core, Some(view), |of_table, at| read::get(of_table, key, at))
     }
 
+    /// Whether it wrote a key.
+    pub(super) fn has_written(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<bool> {
+        Ok(self.writes.get(table, key, &inner.shared.cache)?.is_some())
+    }
+
     /// As [`Running::get`], but a value that lies apart is not read.
     pub(super) fn find(
         &mut self,

@@ -78,7 +78,7 @@ impl Transaction {
     /// of [`Transaction::get_for_update`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        table.bring(&[key])?;
+        self.bring(table, key)?;
         self.on(table, |running, at| running.get(&self.inner, at, key))
     }
 
@@ -92,7 +92,7 @@ impl Transaction {
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        table.bring(&[key])?;
+        self.bring(table, key)?;
         self.on(table, |running, at| {
             running.own(&self.inner, at, key)?;
             running.read(&self.inner, at, key)
@@ -361,6 +361,15 @@ impl Transaction {
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
         &self.inner
+    }
+
+    /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
+    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<()> {
+        if !table.is_far()? {
+            return Ok(());
+        }
+        let has_written = |running: &mut Running, at| running.has_written(&self.inner, at, key);
+        if self.on(table, has_written)? { Ok(()) } else { table.bring(&[key]) }
     }
 
     pub(super) fn on<T>(

@@ -277,6 +277,30 @@ fn a_range_has_several_requests_under_way_with_a_small_cache_too() {
     db.close().unwrap();
 }
 
+/// Bug: with the store away a transaction waited for it to read what it had written itself.
+/// Cause: what the table has of the key was brought first. Fix: it is not, of keys that it wrote.
+#[test]
+fn a_transaction_reads_what_it_wrote_without_the_store() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, _) = made(dir.path(), &server);
+    db.close().unwrap();
+    drop(table);
+    let db = options(&server).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let txn = db.begin().unwrap();
+    txn.put(&table, key(7), "own").unwrap();
+    server.always(Some(StoreFault::LoseRequest));
+    let before = server.requests();
+    assert_eq!(txn.get(&table, key(7)).unwrap().unwrap(), "own");
+    assert_eq!(txn.get_for_update(&table, key(7)).unwrap().unwrap(), "own");
+    txn.commit().unwrap();
+    assert_eq!(table.get(key(7)).unwrap().unwrap(), "own");
+    assert_eq!(server.requests(), before);
+    server.always(None);
+    db.close().unwrap();
+}
+
 /// Bug: with a store of 200 KB/s a put waited for ten seconds.
 /// Cause: a compaction with objects claimed its keys in all levels. Drains of these keys used up
 /// the sublevels above it, and the region filled.
