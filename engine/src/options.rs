@@ -486,11 +486,13 @@ impl Options {
     /// Whether extents are read and written past the operating system's cache, where the file
     /// system can.
     ///
-    /// By default drains and compactions read and write past it, so that they push out nothing that
-    /// other programs have there. Single blocks are read past it as well under a limit that the
-    /// caller named, where a second copy would be memory that the limit does not know of. Where the
-    /// limit follows the machine, single blocks are read through it: the system keeps them,
-    /// compressed, in memory that no program uses, and gives that back by itself.
+    /// Under a limit on memory that the caller named, all reads and writes pass by it: a second copy
+    /// would be memory that the limit does not know of.
+    ///
+    /// Where the limit follows the machine, all go through it, as long as extents are smaller than
+    /// what the process may use. The system then keeps blocks, compressed, in memory that no program
+    /// uses, and gives that back by itself. Beyond that size drains and compactions pass by it, so
+    /// that they push out nothing that is read. Single blocks are still read through it.
     ///
     /// `true` has all reads and writes pass by it, `false` none. `stats().disk.direct_io` says
     /// whether writes do; on a file system that cannot, nothing changes.

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::json;
 use terrace_sim::coverage::{CALL_SITES, Coverage, OPERATIONS};
+use terrace_sim::cuts::Kind;
 use terrace_sim::run::{Limits, Prepared, Run};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
@@ -56,6 +57,9 @@ struct Arguments {
     /// Have calls of files fail, and go on with what is left
     #[arg(long)]
     faults: bool,
+    /// Give every machine an object store in reach, where the cold levels of all tables lie
+    #[arg(long)]
+    objects: bool,
     /// Only this image of the seed, as a violation names it
     #[arg(long)]
     replay: Option<String>,
@@ -137,6 +141,9 @@ fn alone(arguments: &Arguments, begin: Instant) -> Coverage {
         let seed = arguments.seed + n * step;
         let of = if arguments.faults { Run::failing } else { Run::of };
         let mut run = of(seed, limits);
+        if arguments.objects {
+            run.kind = Kind::Objects;
+        }
         run.replay.clone_from(&arguments.replay);
         let known = coverage.violations.len();
         run.run(&mut prepared, &mut coverage);
@@ -170,6 +177,9 @@ fn shared(arguments: &Arguments, jobs: u64) -> Result<Coverage> {
         command.args(["--most", &limits.most.to_string()]);
         if arguments.faults {
             command.arg("--faults");
+        }
+        if arguments.objects {
+            command.arg("--objects");
         }
         if let Some(images) = arguments.images {
             // Few are the same in two parts: a tenth more makes up for them.

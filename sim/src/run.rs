@@ -235,10 +235,15 @@ impl Run {
                 coverage.explored(&explored, trace, self.kind.is_files());
                 Ok(())
             }
-            Err(violation) => Err(format!(
-                "{violation}\n  or: cargo run --release -p terrace-sim -- --seed {} --replay {:?}",
-                self.seed, violation.replay,
-            )),
+            Err(violation) => {
+                let is_usual = Run::of(self.seed, self.limits).kind == self.kind;
+                let objects = if is_usual { "" } else { " --objects" };
+                Err(format!(
+                    "{violation}\n  or: cargo run --release -p terrace-sim -- --seed {}{objects} \
+                     --replay {:?}",
+                    self.seed, violation.replay,
+                ))
+            }
         }
     }
 

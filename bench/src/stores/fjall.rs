@@ -8,7 +8,7 @@ use fjall::config::{
 };
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{Kind, Memory, Store};
+use super::{Kind, Memory, Store, read_value};
 
 struct Fjall {
     db: Database,
@@ -87,7 +87,7 @@ impl Store for Fjall {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        Ok(self.keyspace.get(key)?.map(|value| value.len()))
+        Ok(self.keyspace.get(key)?.map(|value| read_value(&value)))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
@@ -106,7 +106,7 @@ impl Store for Fjall {
 fn count(rows: impl Iterator<Item = fjall::Guard>) -> Result<usize> {
     let (mut bytes, mut n) = (0, 0);
     for row in rows {
-        bytes += row.into_inner()?.1.len();
+        bytes += read_value(&row.into_inner()?.1);
         n += 1;
     }
     std::hint::black_box(bytes);

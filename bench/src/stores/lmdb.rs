@@ -7,7 +7,7 @@ use anyhow::Result;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 
-use super::{Kind, Store};
+use super::{Kind, Store, read_value};
 
 const MAP: usize = 32 << 30;
 
@@ -44,7 +44,7 @@ impl Store for Lmdb {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         let transaction = self.env.read_txn()?;
-        Ok(self.db.get(&transaction, key)?.map(<[u8]>::len))
+        Ok(self.db.get(&transaction, key)?.map(read_value))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
@@ -71,7 +71,7 @@ impl Store for Lmdb {
 fn count<'a>(rows: impl Iterator<Item = heed::Result<(&'a [u8], &'a [u8])>>) -> Result<usize> {
     let (mut bytes, mut n) = (0, 0);
     for row in rows {
-        bytes += row?.1.len();
+        bytes += read_value(row?.1);
         n += 1;
     }
     std::hint::black_box(bytes);

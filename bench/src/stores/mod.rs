@@ -25,6 +25,14 @@ use crate::random::Random;
 pub(crate) use self::system::{Home, System};
 pub(crate) use self::versions::version;
 
+/// What each caller does with a value: it reads a byte of every cache line. A store that lends its
+/// pages lends them unread, and would do less than one that copies.
+pub(crate) fn read_value(value: &[u8]) -> usize {
+    let sum = value.iter().step_by(64).fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+    std::hint::black_box(sum);
+    value.len()
+}
+
 /// A store under test. One map from keys to values is all that is asked.
 pub(crate) trait Store: Send + Sync {
     /// Sets a key. With `durable`, it survives a power cut when this returns; without, it is to
@@ -51,13 +59,13 @@ pub(crate) trait Store: Send + Sync {
         bail!("no figure deletes from this store")
     }
 
-    /// Looks a key up; the length of its value.
+    /// Looks a key up and reads its value, by [`read_value`]; its length.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
 
-    /// Reads up to `rows` keys and values from `from` on; how many there were.
+    /// Reads up to `rows` keys and values, by [`read_value`], from `from` on; how many there were.
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize>;
 
-    /// Reads up to `rows` keys and values from `from` back; how many there were.
+    /// As [`Store::scan`], from `from` back.
     fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize>;
 
     /// What it is set to, as it was told.

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use redb::{Database, Durability, ReadableDatabase, TableDefinition};
 
-use super::{Memory, Store};
+use super::{Memory, Store, read_value};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("t");
 
@@ -36,7 +36,7 @@ impl Store for Redb {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         let table = self.db.begin_read()?.open_table(TABLE)?;
-        Ok(table.get(key)?.map(|value| value.value().len()))
+        Ok(table.get(key)?.map(|value| read_value(value.value())))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
@@ -59,7 +59,7 @@ type Row = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static
 fn count(rows: impl Iterator<Item = Result<Row, redb::StorageError>>) -> Result<usize> {
     let (mut bytes, mut n) = (0, 0);
     for row in rows {
-        bytes += row?.1.value().len();
+        bytes += read_value(row?.1.value());
         n += 1;
     }
     std::hint::black_box(bytes);

@@ -8,7 +8,7 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, Options, WriteOptions,
 };
 
-use super::{Jobs, Kind, Memory, Store};
+use super::{Jobs, Kind, Memory, Store, read_value};
 
 /// What is set; the rest is as RocksDB has it.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +177,7 @@ impl Store for Rocks {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        Ok(self.db.get_pinned(key)?.map(|value| value.len()))
+        Ok(self.db.get_pinned(key)?.map(|value| read_value(&value)))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
@@ -282,7 +282,7 @@ fn count<'a>(
 ) -> Result<usize> {
     let (mut bytes, mut n) = (0, 0);
     while n < rows && iterator.valid() {
-        bytes += iterator.value().map_or(0, <[u8]>::len);
+        bytes += iterator.value().map_or(0, read_value);
         n += 1;
         if n < rows {
             step(&mut iterator);

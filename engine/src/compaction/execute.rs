@@ -90,7 +90,7 @@ fn merge(
         store: set.store(),
         cache,
         replaces,
-        fills: false,
+        fills: shape.fills,
         values: values_of(replaces),
         collects: &|id| collects.contains(&id),
         horizon,

@@ -7,9 +7,12 @@
 //! Where the store has read-ahead threads, pieces are at most half as long. With each piece of a
 //! job, or of a user's long walk, the next one is begun, also that of the next extent.
 //!
-//! Of objects pieces are longer, since a request takes longer than a read of a file: 512 KiB first,
-//! then 2 MiB. As soon as a walk has begun, four of them are on their way, also of the next extent.
-//! So the requests fill the bandwidth of several connections.
+//! Of objects a range reads 128 KiB with its first block, since a request takes longer than the
+//! bytes. So a short range takes one request of a level. Behind half of that four pieces are on
+//! their way, also of the next extent. So the requests fill the bandwidth of several connections.
+//! Each is twice as long as those before, up to 2 MiB, or as long as leaves room for all of them.
+//! If the range says how many rows it still wants, pieces for so many are begun with the first
+//! block, and none for more.
 //!
 //! What is read ahead stays with the reader. It does not enter the cache and takes no other block's
 //! place. Of a user's walk the cache gets the first 512 KiB, since short ranges may be read again.
@@ -31,14 +34,15 @@
 //!    with the current one. The same holds for a user's. Of objects there are up to four.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::Extent;
 use super::block::SharedBlock;
 use super::index::{Index, IndexEntry};
+use super::{Extent, ExtentMeta};
 use crate::memory::Holding;
 use crate::tier::Reading;
 
@@ -49,8 +53,11 @@ const FIRST: u32 = 64 * 1024;
 const MOST: u32 = 1024 * 1024;
 
 /// The same of objects.
-const FIRST_OF_OBJECT: u32 = 512 * 1024;
+const FIRST_OF_OBJECT: u32 = 128 * 1024;
 const MOST_OF_OBJECT: u32 = 2 * 1024 * 1024;
+
+/// Behind so much of the first one a walk goes on.
+const HALF_OF_FIRST: u64 = FIRST_OF_OBJECT as u64 / 2;
 
 /// So many pieces of objects are on their way. Of a job they are fewer where its share of memory is
 /// small.
@@ -119,6 +126,8 @@ pub(super) struct Prefetcher {
     coming: VecDeque<Coming>,
     /// How many may be on their way.
     depth: usize,
+    /// Bytes that the reader still wants, as far as it says so.
+    wanted: u64,
     /// The extents that the walk may enter from this one.
     beside: Beside,
     remembered: VecDeque<(u64, usize, SharedBlock)>,
@@ -129,18 +138,30 @@ pub(super) struct Prefetcher {
 pub(crate) struct ReadAhead {
     /// How many levels a job walks in; `None` for a user.
     of_job: Option<usize>,
+    /// Rows that a user still wants, as far as the user says so.
+    wanted: AtomicUsize,
     prefetchers: Mutex<Vec<Prefetcher>>,
 }
 
 impl ReadAhead {
     /// For a range that a user reads.
     pub(crate) fn for_user() -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { of_job: None, prefetchers: Mutex::default() })
+        ReadAhead::new(None)
     }
 
     /// The read-ahead of a job that goes through whole extents of several levels at the same time.
     pub(crate) fn for_job(levels: usize) -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { of_job: Some(levels.max(1)), prefetchers: Mutex::default() })
+        ReadAhead::new(Some(levels.max(1)))
+    }
+
+    fn new(of_job: Option<usize>) -> Arc<ReadAhead> {
+        let wanted = AtomicUsize::new(usize::MAX);
+        Arc::new(ReadAhead { of_job, wanted, prefetchers: Mutex::default() })
+    }
+
+    /// The reader wants so many rows from here on.
+    pub(crate) fn wants(&self, rows: usize) {
+        self.wanted.store(rows, Ordering::Relaxed);
     }
 
     /// Whether a job reads.
@@ -165,6 +186,11 @@ impl ReadAhead {
         prefetchers.push(prefetcher);
     }
 
+    /// Whether the reader is in an extent.
+    pub(super) fn has(&self, extent: u64) -> bool {
+        self.prefetchers(0, true).has(extent)
+    }
+
     /// The reader is in an extent of some level, and moves to a neighbour.
     pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
         let mut prefetchers = self.prefetchers(0, true);
@@ -183,20 +209,29 @@ impl ReadAhead {
         }
     }
 
-    /// Where the reader is. A job holds at most about `job_ahead` bytes of read-ahead: in each
+    /// Where the reader is. A job holds at most about `ahead` bytes of read-ahead: in each
     /// prefetcher one piece. A piece has at least one block, and may be half as long again where
     /// that is the rest of its extent. Where the next piece is read meanwhile, there are two of
-    /// half the length.
-    pub(super) fn prefetchers(&self, job_ahead: u64, may_come: bool) -> Prefetchers<'_> {
+    /// half the length. Of a user `ahead` is what may be held of objects.
+    pub(super) fn prefetchers(&self, ahead: u64, may_come: bool) -> Prefetchers<'_> {
         let parts = if may_come { 2 } else { 1 };
-        let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
+        let each = |levels: usize| (ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
         // Beside the piece that the job has.
-        let coming = |window: u32| job_ahead / most as u64 / u64::from(window.max(1));
+        let coming = |window: u32| ahead / most as u64 / u64::from(window.max(1));
         let deep = window.map_or(DEPTH_OF_OBJECT as u64, |window| coming(window).saturating_sub(1));
         let depth_of_object = deep.clamp(1, DEPTH_OF_OBJECT as u64) as usize;
-        let (longest, prefetchers) = (MOST / parts, self.prefetchers.lock());
-        Prefetchers { window, longest, most, depth_of_object, prefetchers }
+        let piece = ahead / (DEPTH_OF_OBJECT as u64 + 1);
+        let piece = piece.clamp(u64::from(FIRST_OF_OBJECT), u64::from(MOST_OF_OBJECT)) as u32;
+        Prefetchers {
+            window,
+            longest: MOST / parts,
+            longest_of_object: piece,
+            most,
+            depth_of_object,
+            wanted: self.wanted.load(Ordering::Relaxed),
+            prefetchers: self.prefetchers.lock(),
+        }
     }
 }
 
@@ -206,9 +241,12 @@ pub(super) struct Prefetchers<'a> {
     window: Option<u32>,
     /// The greatest length of a user's.
     longest: u32,
+    longest_of_object: u32,
     most: usize,
     /// How many pieces of an object may be on their way.
     depth_of_object: usize,
+    /// Rows that the user still wants.
+    wanted: usize,
     prefetchers: MutexGuard<'a, Vec<Prefetcher>>,
 }
 
@@ -224,7 +262,7 @@ impl Prefetchers<'_> {
         let (window, longest) = (self.window, self.longest);
         let prefetcher = self.of_extent(extent, Some(n));
         prefetcher.step_to(n, len);
-        (prefetcher.most, prefetcher.depth) = (longest, 1);
+        (prefetcher.most, prefetcher.depth, prefetcher.wanted) = (longest, 1, u64::MAX);
         if let Some(window) = window {
             prefetcher.window = window.max(1);
             prefetcher.most = prefetcher.window;
@@ -232,22 +270,36 @@ impl Prefetchers<'_> {
         prefetcher
     }
 
-    /// The same of an extent that is an object, or is none.
+    /// The same of an extent, which may be an object.
     pub(super) fn come_to_in(
         &mut self,
-        (extent, is_object): (u64, bool),
+        extent: &ExtentMeta,
         n: usize,
         len: u32,
     ) -> &mut Prefetcher {
         let (is_job, depth) = (self.window.is_some(), self.depth_of_object);
-        let prefetcher = self.come_to(extent, n, len);
-        if is_object && prefetcher.is_walk() {
-            prefetcher.depth = depth;
-            if !is_job {
-                prefetcher.window = prefetcher.window.max(FIRST_OF_OBJECT);
-                prefetcher.most = MOST_OF_OBJECT;
-            }
+        let (longest, rows) = (self.longest_of_object, self.wanted);
+        let prefetcher = self.come_to(extent.id, n, len);
+        if !extent.location.is_object() {
+            return prefetcher;
         }
+        if is_job {
+            prefetcher.depth = if prefetcher.is_walk() { depth } else { 1 };
+            return prefetcher;
+        }
+        prefetcher.most = longest;
+        let is_first = prefetcher.window == 0;
+        if rows < usize::MAX {
+            let row = u64::from(extent.location.len) / extent.records.max(1);
+            // Rows begin somewhere in the first block, and end somewhere in the last.
+            let wanted = (rows as u64).saturating_mul(row.max(1));
+            prefetcher.wanted = wanted.saturating_add(2 * u64::from(len));
+            let piece = (prefetcher.wanted / (depth as u64 + 1)).min(u64::from(longest)) as u32;
+            prefetcher.window = if is_first { piece } else { prefetcher.window };
+        }
+        prefetcher.window = prefetcher.window.clamp(FIRST_OF_OBJECT, longest);
+        let is_long = prefetcher.wanted < u64::MAX || prefetcher.come >= HALF_OF_FIRST;
+        prefetcher.depth = if is_long { depth } else { 1 };
         prefetcher
     }
 
@@ -286,6 +338,7 @@ impl Prefetcher {
             piece: None,
             coming: VecDeque::new(),
             depth: 1,
+            wanted: u64::MAX,
             beside: Beside::default(),
             remembered: VecDeque::with_capacity(REMEMBERED),
         }
@@ -309,6 +362,11 @@ impl Prefetcher {
         self.come += u64::from(len);
     }
 
+    /// A walk begins at the block that was asked for.
+    pub(super) fn begins(&mut self, is_backward: bool) {
+        self.is_backward = is_backward;
+    }
+
     /// Whether the next pieces are begun before the walk is a long one.
     pub(super) fn is_eager(&self) -> bool {
         self.depth > 1
@@ -316,7 +374,11 @@ impl Prefetcher {
 
     /// Whether another piece may be on its way.
     pub(super) fn may_begin(&self) -> bool {
-        self.piece.is_some() && self.coming.len() < self.depth
+        let coming = self.coming.iter().map(|coming| u64::from(coming.reading.range().1));
+        let here = self.piece.as_ref().map_or(0, |piece| piece.bytes.len() as u64);
+        (self.piece.is_some() || !self.coming.is_empty())
+            && self.coming.len() < self.depth
+            && here + coming.sum::<u64>() < self.wanted
     }
 
     /// Whether the current block is likely to be read again soon.

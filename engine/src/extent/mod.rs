@@ -53,7 +53,9 @@ pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
 #[cfg(feature = "bench")]
 pub(crate) use reader::set_hashed;
-pub(crate) use reader::{CachedBlocks, ComingPart, Extent, Found, LookUpStep, MissingPart};
+pub(crate) use reader::{
+    CachedBlocks, ComingPart, Extent, Found, FoundPlace, LookUpStep, MissingPart,
+};
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;
 pub(crate) use values::{

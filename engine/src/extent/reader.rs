@@ -66,7 +66,22 @@ enum FoundValue<'g> {
     Separated(SeparatedValue),
 }
 
+/// Where a value is.
+#[derive(Debug)]
+pub(crate) enum FoundPlace {
+    Here(Bytes),
+    Apart(SeparatedValue),
+}
+
 impl Found<'_> {
+    /// The value, unless it lies apart. It is copied, unless it is a large part of its block.
+    pub(crate) fn into_place(self) -> FoundPlace {
+        match self.value {
+            FoundValue::Here(block, value) => FoundPlace::Here(block.owned_value(value)),
+            FoundValue::Separated(apart) => FoundPlace::Apart(apart),
+        }
+    }
+
     /// The value. It is copied, unless it is a large part of its block.
     ///
     /// # Errors

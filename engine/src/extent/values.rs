@@ -1,9 +1,9 @@
 //! Value extents: values that lie apart from their records, one behind the other, each sealed for
 //! its place as a block is. Extents of records refer to them; nothing else does.
 //!
-//! A value is read with one access of exactly its bytes, those of a chunk of a range that lie near
-//! each other with one of all of them. They do not enter the block cache: each would take the place
-//! of many blocks.
+//! A value is read with one access of exactly its bytes. Of values that are read together, those
+//! that lie near each other are read with one access of all of them, and of objects all accesses go
+//! out side by side. Values do not enter the block cache: each would take the place of many blocks.
 //!
 //! Thread safety: every method may be called from any thread.
 //!
@@ -16,6 +16,7 @@
 
 mod footer;
 mod meta;
+mod pieces;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ use bytes::Bytes;
 use super::frame::{self, HEADER_LEN};
 use super::{Extent, Malformed};
 use crate::error::{Damage, Error, Result};
-use crate::record::{ReadValue, Reference};
+use crate::record::{ComingValues, ReadValue, Reference};
 use crate::tier::ExtentStore;
 
 pub(crate) use meta::{ValueMeta, ValueUse};
@@ -35,6 +36,7 @@ pub(super) use meta::{are_sound, decode, encode};
 pub(crate) use writer::{Layout, ValueWriter};
 
 use footer::Footer;
+use pieces::ValuePieces;
 
 /// Values that are not further apart than this are read at once,
 const GAP: u64 = 16 * 1024;
@@ -129,19 +131,15 @@ impl ValueExtent {
         Ok(value)
     }
 
-    /// The values at places that lie near each other, in one read.
-    fn read_piece(&self, places: &[Reference], values: &mut Vec<Bytes>) -> Result<()> {
-        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(()) };
-        self.check_inside(first).and_then(|()| self.check_inside(last))?;
-        let (start, end) = (first.offset, last.offset + last.len);
-        let piece = Bytes::from(self.store.read(&self.meta.location, start, end - start)?);
-        for at in places {
+    /// The values at places in a piece of it that begins at `start`.
+    fn open_all(&self, places: &[Reference], start: u32, piece: &Bytes) -> Result<Vec<Bytes>> {
+        let open = |at: &Reference| {
             let from = (at.offset - start) as usize;
             let bytes = piece.slice(from..from + at.len as usize);
             self.check_is(at, &bytes)?;
-            values.push(self.open(at, bytes)?);
-        }
-        Ok(())
+            self.open(at, bytes)
+        };
+        places.iter().map(open).collect()
     }
 
     /// Checks that what begins at a place is what the reference says, by its header alone.
@@ -160,9 +158,16 @@ impl ValueExtent {
         Err(self.corrupt(at.offset, Malformed::new(expected, format!("{lens:?}"))))
     }
 
-    /// The bytes that a reference leads to, their seal checked, still compressed.
-    fn sealed(&self, at: &Reference) -> Result<Bytes> {
-        let bytes = self.load(at, at.len)?;
+    /// The bytes that a reference leads to, their seal checked, still compressed. Those of an
+    /// object are read with others.
+    fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
+        let bytes = if self.meta.location.is_object() {
+            let bytes = pieces.bytes(self, at)?;
+            self.check_is(at, &bytes)?;
+            bytes
+        } else {
+            self.load(at, at.len)?
+        };
         frame::check_seal(self.meta.id, at.offset, &bytes)
             .map_err(|malformed| self.corrupt(at.offset, malformed))?;
         Ok(bytes)
@@ -300,20 +305,32 @@ fn open_at(
 }
 
 impl ReadValue for ValueExtent {
+    fn is_far(&self) -> bool {
+        self.meta.location.is_object()
+    }
+
     fn read_value(&self, at: &Reference) -> Result<Bytes> {
         let bytes = self.load(at, at.len)?;
         self.open(at, bytes)
     }
 
-    fn read_values(&self, places: &[Reference]) -> Result<Vec<Bytes>> {
-        let mut values = Vec::with_capacity(places.len());
-        let mut rest = places;
-        while !rest.is_empty() {
-            let (near, others) = rest.split_at(near_each_other(rest));
-            self.read_piece(near, &mut values)?;
-            rest = others;
-        }
-        Ok(values)
+    fn ask_values(self: Arc<Self>, places: &[Reference]) -> Result<(usize, ComingValues)> {
+        let near = places[..near_each_other(places)].to_vec();
+        let (Some(first), Some(last)) = (near.first(), near.last()) else {
+            return Ok((0, Box::new(|| Ok(Vec::new()))));
+        };
+        self.check_inside(first).and_then(|()| self.check_inside(last))?;
+        let (start, len) = (first.offset, last.offset + last.len - first.offset);
+        let reading = self.is_far().then(|| self.store.ask(&self.meta.location, start, len));
+        let (count, reading) = (near.len(), reading.transpose()?);
+        let wait = move || {
+            let bytes = match reading {
+                Some(reading) => self.store.end_read(reading)?,
+                None => self.store.read(&self.meta.location, start, len)?,
+            };
+            self.open_all(&near, start, &Bytes::from(bytes))
+        };
+        Ok((count, Box::new(wait)))
     }
 }
 
@@ -322,6 +339,9 @@ fn near_each_other(places: &[Reference]) -> usize {
     let Some(first) = places.first() else { return 0 };
     let end = |at: &Reference| u64::from(at.offset) + u64::from(at.len);
     let is_near = |pair: &[Reference]| {
+        if pair[0] == pair[1] {
+            return true;
+        }
         let gap = u64::from(pair[1].offset).checked_sub(end(&pair[0]));
         gap.is_some_and(|gap| gap <= GAP) && end(&pair[1]) - u64::from(first.offset) <= PIECE
     };

@@ -319,6 +319,35 @@ impl Version {
         Ok(LookUpStep::Passes)
     }
 
+    /// A range is about to seek a key, or what lies before it: asks for what it needs of objects
+    /// then, of all levels side by side.
+    pub(crate) fn begin_range(
+        &self,
+        (key, is_backward): (Option<&[u8]>, bool),
+        cache: &BlockCache,
+        ahead: &ReadAhead,
+    ) {
+        if !self.has_objects() {
+            return;
+        }
+        for extents in self.levels.iter().map(Level::extents) {
+            let n = match (key, is_backward) {
+                (Some(key), false) => {
+                    Some(extents.partition_point(|e| e.meta().greatest_key.as_slice() < key))
+                }
+                (Some(key), true) => {
+                    let before = |e: &Arc<Extent>| e.meta().smallest_key.as_slice() < key;
+                    extents.partition_point(before).checked_sub(1)
+                }
+                (None, false) => Some(0),
+                (None, true) => extents.len().checked_sub(1),
+            };
+            if let Some(n) = n {
+                Extent::begin_at((extents, n), (key, is_backward), cache, ahead);
+            }
+        }
+    }
+
     /// A cursor for each level that is not empty, the upper ones first.
     pub(crate) fn cursors(
         &self,

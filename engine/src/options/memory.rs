@@ -77,7 +77,19 @@ impl Options {
         }
     }
 
-    /// Whether single blocks are read through the operating system's cache, and all else past it.
+    /// The bytes of extent files beyond which jobs pass by the operating system's cache; `None`
+    /// if they never do. What fits into the memory of the process is left to that cache, where it
+    /// caches blocks as well.
+    pub(crate) fn direct_io_beyond(&self) -> Option<u64> {
+        match self.direct_io {
+            Some(true) => Some(0),
+            Some(false) => None,
+            None if self.caches_blocks_twice() => Some(usable()),
+            None => Some(0),
+        }
+    }
+
+    /// Whether single blocks are read through the operating system's cache, whatever jobs do.
     pub(crate) fn caches_blocks_twice(&self) -> bool {
         self.direct_io.is_none() && matches!(self.memory_plan(), MemoryPlan::Automatic(_))
     }
@@ -106,5 +118,9 @@ mod tests {
         assert!(Options::new().caches_blocks_twice());
         assert!(!Options::new().memory(1 << 30).caches_blocks_twice());
         assert!(!Options::new().direct_io(true).caches_blocks_twice());
+        assert_eq!(Options::new().direct_io_beyond(), Some(usable()));
+        assert_eq!(Options::new().memory(1 << 30).direct_io_beyond(), Some(0));
+        assert_eq!(Options::new().direct_io(true).direct_io_beyond(), Some(0));
+        assert_eq!(Options::new().direct_io(false).direct_io_beyond(), None);
     }
 }

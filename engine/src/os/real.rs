@@ -37,45 +37,60 @@ struct RealFile {
     is_direct: AtomicBool,
 }
 
+/// How an access goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    PastCache,
+    ThroughCache,
+}
+
 impl RealFile {
-    /// Runs a direct access, if they are; `None` if the caller has to go through the cache.
-    fn directly<T>(&self, access: impl FnOnce() -> io::Result<T>) -> Option<io::Result<T>> {
-        if !self.is_direct() {
-            return None;
+    /// Runs an access the way that the file goes. Another thread may turn that way round between
+    /// the look at it and the access: the system then refuses the access, which goes the other way.
+    fn access<T>(&self, mut access: impl FnMut(Way) -> io::Result<T>) -> io::Result<T> {
+        if self.is_direct() {
+            match access(Way::PastCache) {
+                Err(e) if direct::is_refusal(&e) => self.set_direct(false),
+                done => return done,
+            };
         }
-        match access() {
-            Err(e) if direct::is_refusal(&e) => {
-                self.set_direct(false);
-                None
-            }
-            done => Some(done),
+        match access(Way::ThroughCache) {
+            Err(e) if direct::is_refusal(&e) && self.is_direct() => access(Way::PastCache),
+            done => done,
         }
     }
 }
 
 impl RawFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let done = self.directly(|| direct::read_at(&self.file, buffer, offset));
-        done.unwrap_or_else(|| calls::read_at(&self.file, buffer, offset))
+        self.access(|way| match way {
+            Way::PastCache => direct::read_at(&self.file, buffer, offset),
+            Way::ThroughCache => calls::read_at(&self.file, buffer, offset),
+        })
     }
 
     fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let through_cache = || {
-            let mut bytes = vec![0; len];
-            calls::read_exact_at(&self.file, &mut bytes, offset).map(|()| bytes)
-        };
-        let done = self.directly(|| direct::read_vec(&self.file, offset, len));
-        done.unwrap_or_else(through_cache)
+        self.access(|way| match way {
+            Way::PastCache => direct::read_vec(&self.file, offset, len),
+            Way::ThroughCache => {
+                let mut bytes = vec![0; len];
+                calls::read_exact_at(&self.file, &mut bytes, offset).map(|()| bytes)
+            }
+        })
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, true));
-        done.unwrap_or_else(|| calls::write_all_at(&self.file, bytes, offset))
+        self.access(|way| match way {
+            Way::PastCache => direct::write_all_at(&self.file, bytes, offset, true),
+            Way::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
+        })
     }
 
     fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, false));
-        done.unwrap_or_else(|| calls::write_all_at(&self.file, bytes, offset))
+        self.access(|way| match way {
+            Way::PastCache => direct::write_all_at(&self.file, bytes, offset, false),
+            Way::ThroughCache => calls::write_all_at(&self.file, bytes, offset),
+        })
     }
 
     fn set_direct(&self, on: bool) -> bool {
@@ -239,11 +254,37 @@ mod tests {
     fn a_refused_access_goes_through_the_cache_from_then_on() {
         let file = tempfile::tempfile().unwrap();
         let file = RealFile { file, is_direct: AtomicBool::new(true) };
-        let failing = |errno: Errno| move || Err::<(), _>(io::Error::from(errno));
-        let failed = file.directly(failing(Errno::IO)).unwrap();
-        assert_eq!(Errno::from_io_error(&failed.unwrap_err()), Some(Errno::IO));
+        let ways = |errno: Errno| {
+            let mut ways = Vec::new();
+            let failed = file.access(|way| {
+                ways.push(way);
+                Err::<(), _>(io::Error::from(errno))
+            });
+            assert_eq!(Errno::from_io_error(&failed.unwrap_err()), Some(errno));
+            ways
+        };
+        assert_eq!(ways(Errno::IO), [Way::PastCache]);
         assert!(file.is_direct(), "an I/O error is one, whatever the way");
-        assert!(file.directly(failing(Errno::INVAL)).is_none() && !file.is_direct());
-        assert!(file.directly(failing(Errno::IO)).is_none(), "not even tried");
+        assert_eq!(ways(Errno::INVAL), [Way::PastCache, Way::ThroughCache]);
+        assert!(!file.is_direct());
+        assert_eq!(ways(Errno::IO), [Way::ThroughCache], "not even tried");
+    }
+
+    /// The store turns direct access on while other threads read.
+    #[test]
+    fn an_access_that_meets_the_turn_goes_the_other_way() {
+        let file = tempfile::tempfile().unwrap();
+        let file = RealFile { file, is_direct: AtomicBool::new(false) };
+        let mut ways = Vec::new();
+        let done = file.access(|way| {
+            ways.push(way);
+            file.is_direct.store(true, Ordering::Relaxed);
+            match way {
+                Way::ThroughCache => Err(io::Error::from(Errno::INVAL)),
+                Way::PastCache => Ok(7),
+            }
+        });
+        assert_eq!(done.unwrap(), 7);
+        assert_eq!(ways, [Way::ThroughCache, Way::PastCache]);
     }
 }

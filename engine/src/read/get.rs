@@ -3,10 +3,11 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::extent::Found;
+use crate::extent::{Found, FoundPlace};
 use crate::memtable::Record;
+use crate::operator::TableOperator;
 use crate::read::AsOf;
-use crate::record::{Kind, Lsn, is_open_chain};
+use crate::record::{Kind, Lsn, SeparatedValue, is_open_chain};
 use crate::view::{PinnedView, View};
 
 /// The value of `key` at a moment.
@@ -20,8 +21,59 @@ pub(crate) fn get(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Optio
     }
 }
 
+/// What a look-up found, before a value that lies apart in an object is read.
+#[derive(Debug)]
+pub(crate) enum Lookup {
+    Here(Bytes),
+    /// It holds the space of the value.
+    Apart(SeparatedValue),
+    /// PendingMerge go on with a value that lies apart.
+    Over(SeparatedValue, PendingMerge),
+}
+
+/// PendingMerge of a key, to be merged into a value.
+#[derive(Debug)]
+pub(crate) struct PendingMerge {
+    operator: TableOperator,
+    key: Vec<u8>,
+    /// Their records, the newest first.
+    versions: Vec<Bytes>,
+}
+
+impl PendingMerge {
+    /// The value that they make of the one below them.
+    ///
+    /// # Errors
+    ///
+    /// As [`TableOperator::resolve`].
+    pub(super) fn over(&self, below: Option<&[u8]>) -> Result<Bytes> {
+        self.operator.resolve(&self.key, &self.versions, below).map(Bytes::from)
+    }
+}
+
+/// As [`get`], but a value that lies apart in an object is not read.
+pub(crate) fn find(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Lookup>> {
+    let found = match shown(view, key, (as_of, as_of.lsn))? {
+        None => return Ok(None),
+        Some(version) if version.kind() != Kind::Merge => version.into_place()?,
+        Some(newest) => {
+            let (versions, below) = versions(view, (key, as_of), newest)?;
+            let operands =
+                PendingMerge { operator: view.operator.clone(), key: key.to_vec(), versions };
+            match below.map(Located::into_place).transpose()? {
+                None => Lookup::Here(operands.over(None)?),
+                Some(Lookup::Here(value)) => Lookup::Here(operands.over(Some(&value))?),
+                Some(Lookup::Apart(value) | Lookup::Over(value, _)) => {
+                    Lookup::Over(value, operands)
+                }
+            }
+        }
+    };
+    Ok(Some(found))
+}
+
 /// What `f` makes of the value of `key` at a moment. It runs once at most, while the epoch is
-/// pinned, and is lent the bytes where they lie. Operands are merged into a value of
+/// pinned, and is lent the bytes where they lie. PendingMerge are merged into a value of
 /// their own first.
 pub(crate) fn lend<T>(
     view: PinnedView<'_>,
@@ -71,25 +123,45 @@ impl Located<'_> {
             Located::Disk(found) => found.into_value(),
         }
     }
+
+    fn into_place(self) -> Result<Lookup> {
+        Ok(match self {
+            Located::Memory(record) => Lookup::Here(Bytes::copy_from_slice(record.value)),
+            Located::Disk(found) => match found.into_place() {
+                FoundPlace::Here(value) => Lookup::Here(value),
+                FoundPlace::Apart(value) if value.from.is_far() => Lookup::Apart(value),
+                FoundPlace::Apart(value) => Lookup::Here(value.read()?),
+            },
+        })
+    }
 }
 
-/// The value that operands of a key make with what they go on with: each older version is looked up
-/// in its turn, up to one that is a value or shows nothing.
+/// The value that operands of a key make with what they go on with.
 fn merged(view: PinnedView<'_>, (key, as_of): (&[u8], AsOf), newest: Located<'_>) -> Result<Bytes> {
-    let (mut versions, mut below) = (Vec::new(), None);
-    let mut next = Some(newest);
+    let (versions, below) = versions(view, (key, as_of), newest)?;
+    let below = below.map(Located::into_value).transpose()?;
+    view.operator.resolve(key, &versions, below.as_deref()).map(Bytes::from)
+}
+
+/// Records of operands of a key, the newest first, and what they go on with: each older version is
+/// looked up in its turn, up to one that is a value or shows nothing.
+fn versions<'a>(
+    view: PinnedView<'a>,
+    (key, as_of): (&[u8], AsOf),
+    newest: Located<'a>,
+) -> Result<(Vec<Bytes>, Option<Located<'a>>)> {
+    let (mut versions, mut next) = (Vec::new(), Some(newest));
     while let Some(version) = next {
         let (kind, seq) = (version.kind(), version.seq());
-        let value = version.into_value()?;
         if kind != Kind::Merge {
-            below = Some(value);
-            break;
+            return Ok((versions, Some(version)));
         }
+        let value = version.into_value()?;
         let goes_on = is_open_chain(&value) && seq > 0;
         versions.push(value);
         next = if goes_on { shown(view, key, (as_of, seq - 1))? } else { None };
     }
-    view.operator.resolve(key, &versions, below.as_deref()).map(Bytes::from)
+    Ok((versions, None))
 }
 
 /// The newest version of `key` at or below `at`, unless it is a delete or hidden from a reader.

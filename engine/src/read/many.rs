@@ -1,14 +1,13 @@
 //! Several keys at once. What they need of objects is asked for side by side, so that all of them
 //! wait about as long as one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
-
-use super::{AsOf, get};
+use super::{AsOf, Lookups, find};
 use crate::error::Result;
 use crate::extent::{BlockCache, ComingPart, LookUpStep, MissingPart};
 use crate::levels::MAX_LEVELS;
+use crate::options::Tier;
 use crate::record::Lsn;
 use crate::view::PinnedView;
 
@@ -25,20 +24,33 @@ const BLOCK: u64 = 32 * 1024;
 /// A look-up asks for an end and a block in a level, seldom in more than one level.
 const ROUNDS: usize = 2 * MAX_LEVELS as usize;
 
-/// The values of several keys at a moment, in the order of the keys.
-pub(crate) fn get_many<K: AsRef<[u8]>>(
+/// What look-ups of several keys at a moment find, in the order of the keys.
+pub(crate) fn find_many<K: AsRef<[u8]>>(
     view: PinnedView<'_>,
     keys: &[K],
     as_of: AsOf,
-) -> Result<Vec<Option<Bytes>>> {
-    let mut values = Vec::with_capacity(keys.len());
-    for some in side_by_side(keys, view.blocks.cache()) {
-        fetch(view, some, as_of.lsn)?;
-        for key in some {
-            values.push(get(view, key.as_ref(), as_of)?);
-        }
-    }
-    Ok(values)
+) -> Result<Lookups> {
+    let mut found = Lookups::with_capacity(keys.len());
+    keys.iter().try_for_each(|key| {
+        found.add(find(view, key.as_ref(), as_of)?);
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// What `read` makes of so many keys of a view; `None` if it may need something of objects.
+pub(crate) fn near<T>(
+    view: PinnedView<'_>,
+    keys: usize,
+    read: impl FnOnce() -> Result<T>,
+) -> Result<Option<T>> {
+    if is_far(view, keys) { Ok(None) } else { read().map(Some) }
+}
+
+/// Whether look-ups of so many keys may need something of objects. A look at all levels is too much
+/// for one key: of a table that comes back from objects it may wait for the store.
+fn is_far(view: PinnedView<'_>, keys: usize) -> bool {
+    view.version.options.cold == Tier::Object || keys > 1 && view.version.has_objects()
 }
 
 /// As many keys at a time as may ask side by side.
@@ -50,29 +62,56 @@ pub(crate) fn side_by_side<'a, K>(
     keys.chunks(most.clamp(1, MOST))
 }
 
-/// Brings to this machine what look-ups of these keys need of objects.
-pub(crate) fn fetch<K: AsRef<[u8]>>(view: PinnedView<'_>, keys: &[K], at: Lsn) -> Result<()> {
-    if keys.len() < 2 || !view.version.has_objects() {
-        return Ok(());
-    }
-    let mut rest: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+/// What look-ups lack on this machine, each part once.
+#[derive(Debug, Default)]
+pub(crate) struct MissingParts(BTreeMap<(u64, Option<usize>), MissingPart>);
+
+/// Brings what look-ups lack, in rounds, as `missing` says it. What found no room in the cache is
+/// not asked for again: its look-up reads it by itself.
+///
+/// # Errors
+///
+/// Those of `missing`; `Corrupt` if an object is lost or damaged; `Unavailable` if the store does
+/// not answer.
+pub(crate) fn bring(cache: &BlockCache, missing: impl Fn() -> Result<MissingParts>) -> Result<()> {
+    let mut asked = BTreeSet::new();
     for _ in 0..ROUNDS {
-        let mut missing: BTreeMap<(u64, Option<usize>), MissingPart> = BTreeMap::new();
-        let mut asking = Vec::new();
-        for key in rest {
-            if let LookUpStep::Asks(part) = step(view, key, at)? {
-                missing.insert(part.place(), part);
-                asking.push(key);
-            }
-        }
-        if missing.is_empty() {
+        let mut missing = missing()?;
+        missing.0.retain(|place, _| asked.insert(*place));
+        if missing.0.is_empty() {
             break;
         }
-        let coming = missing.into_values().map(MissingPart::ask).collect::<Result<Vec<_>>>()?;
-        coming.into_iter().try_for_each(|part: ComingPart| part.keep(view.blocks.cache()))?;
-        rest = asking;
+        let parts = missing.0.into_values();
+        let coming = parts.map(MissingPart::ask).collect::<Result<Vec<_>>>()?;
+        coming.into_iter().try_for_each(|part: ComingPart| part.keep(cache))?;
     }
     Ok(())
+}
+
+/// What look-ups of these keys ask for next.
+pub(crate) fn missing<K: AsRef<[u8]>>(
+    view: PinnedView<'_>,
+    keys: &[K],
+    at: Lsn,
+) -> Result<MissingParts> {
+    let mut missing = MissingParts::default();
+    if !is_far(view, keys.len()) {
+        return Ok(missing);
+    }
+    for key in keys {
+        if let LookUpStep::Asks(part) = step(view, key.as_ref(), at)? {
+            missing.0.insert(part.place(), part);
+        }
+    }
+    Ok(missing)
+}
+
+/// Brings to this machine what look-ups of these keys need of objects.
+pub(crate) fn fetch<K: AsRef<[u8]>>(view: PinnedView<'_>, keys: &[K], at: Lsn) -> Result<()> {
+    if keys.len() < 2 {
+        return Ok(());
+    }
+    bring(view.blocks.cache(), || missing(view, keys, at))
 }
 
 /// The step that a look-up takes next.

@@ -1,5 +1,6 @@
 //! Lookup and range, on a view.
 
+mod apart;
 mod estimate;
 mod get;
 mod key_bounds;
@@ -12,11 +13,12 @@ mod scan;
 
 use crate::record::Lsn;
 
+pub(crate) use apart::Lookups;
 pub(crate) use estimate::{Estimate, estimate};
-pub(crate) use get::{contains, get, lend};
+pub(crate) use get::{Lookup, contains, find, get, lend};
 pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;
-pub(crate) use many::{fetch, get_many, side_by_side};
+pub(crate) use many::{bring, fetch, find_many, missing, near, side_by_side};
 pub(crate) use newest::{changed, newest};
 pub(crate) use rows::{Chunk, FrozenRows, Rows};
 pub(crate) use scan::{backward, forward};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::apart::read_apart;
 use crate::error::Result;
 use crate::memory::{Gauge, Holding};
 use crate::record::SeparatedValue;
@@ -99,17 +100,12 @@ impl Rows {
         self.separated.push((key_end, separated));
     }
 
-    /// Reads the values that lie apart. Those that are near each other are read at once.
+    /// Reads the values that lie apart.
     pub(super) fn fetch(mut self) -> Result<Rows> {
-        let mut separated = std::mem::take(&mut self.separated);
-        separated.sort_unstable_by_key(|(_, separated)| (separated.at.extent, separated.at.offset));
-        for of_one in separated.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
-            let places: Vec<_> = of_one.iter().map(|(_, separated)| separated.at).collect();
-            let values = of_one[0].1.from.read_values(&places)?;
-            for ((start, _), value) in of_one.iter().zip(values) {
-                self.bytes[*start..start + value.len()].copy_from_slice(&value);
-            }
-        }
+        let separated = std::mem::take(&mut self.separated);
+        read_apart(separated, |start, value| {
+            self.bytes[start..start + value.len()].copy_from_slice(&value);
+        })?;
         Ok(self)
     }
 

@@ -1,6 +1,7 @@
 //! Ranges, a chunk at a time. Each chunk is read from the view of its moment, at the same LSN, into
 //! its own buffer. Nothing is held between chunks.
 
+use std::borrow::Cow;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -30,6 +31,7 @@ pub(crate) fn forward(
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok(false),
     };
+    view.version.begin_range((Some(range.start()), false), cache, ahead);
     let mut cursor = view.cursor(cache, ahead);
     walk_up(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
 }
@@ -105,6 +107,7 @@ pub(crate) fn backward(
         let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
         Ok(over > newest || newest <= expired)
     };
+    view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
     let mut cursor = view.cursor(cache, ahead);
     walk_down(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
 }
@@ -116,7 +119,7 @@ fn walk_down(
     (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
 ) -> Result<Rows> {
-    place_last(cursor, range)?;
+    cursor.seek_before(end_of(range).as_deref())?;
     let (mut rows, mut passed) = (Rows::default(), Passed::default());
     // The walk's key: how many rows came before it, its newest version so far, and whether that
     // version has operands. `operands` holds them.
@@ -232,15 +235,16 @@ impl Passed {
     }
 }
 
-fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {
+/// What all keys of a range lie before; `None` if it has no end.
+fn end_of(range: &KeyRange) -> Option<Cow<'_, [u8]>> {
     match &range.upper {
-        Bound::Unbounded => cursor.seek_before(None),
-        Bound::Excluded(upper) => cursor.seek_before(Some(upper)),
+        Bound::Unbounded => None,
+        Bound::Excluded(upper) => Some(Cow::Borrowed(upper)),
         Bound::Included(upper) => {
             // The least key greater than `upper`.
             let mut after = upper.clone();
             after.push(0);
-            cursor.seek_before(Some(&after))
+            Some(Cow::Owned(after))
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
 pub(crate) use key::{common, slice};
-pub(crate) use reference::{ReadValue, Reference, SeparatedValue};
+pub(crate) use reference::{ComingValues, ReadValue, Reference, SeparatedValue};
 pub(crate) use row_table::RowTable;
 pub(crate) use version::{FORMAT, reads_format};
 

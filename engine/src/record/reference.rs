@@ -54,6 +54,9 @@ impl Reference {
 
 /// Where values are read from.
 pub(crate) trait ReadValue: Debug + Send + Sync {
+    /// Whether it takes a request to an object store.
+    fn is_far(&self) -> bool;
+
     /// The value at a place.
     ///
     /// # Errors
@@ -61,13 +64,17 @@ pub(crate) trait ReadValue: Debug + Send + Sync {
     /// `Corrupt` if it does not check out; or on an I/O error.
     fn read_value(&self, at: &Reference) -> Result<Bytes>;
 
-    /// The values at places that ascend, in as few reads as they lie near each other.
+    /// Begins to read the first values at places that ascend: as many as lie near each other. How
+    /// many these are, and what waits for them.
     ///
     /// # Errors
     ///
     /// As [`ReadValue::read_value`].
-    fn read_values(&self, places: &[Reference]) -> Result<Vec<Bytes>>;
+    fn ask_values(self: Arc<Self>, places: &[Reference]) -> Result<(usize, ComingValues)>;
 }
+
+/// Waits for values that are on their way. Those in files are read then.
+pub(crate) type ComingValues = Box<dyn FnOnce() -> Result<Vec<Bytes>>>;
 
 /// A value that lies apart, still to be read. It holds the space that the value is in.
 #[derive(Clone, Debug)]

@@ -215,7 +215,9 @@ impl Table {
     /// - `Invalid`: the table was dropped;
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.read(|view, at| read::get(view, key.as_ref(), at))
+        let key = key.as_ref();
+        let near = self.read(|view, at| read::near(view, 1, || read::get(view, key, at)))?;
+        near.map_or_else(|| self.get_far(key), Ok)
     }
 
     /// The values of several keys, all as of one moment, in the order of the keys. What they need
@@ -229,7 +231,9 @@ impl Table {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        self.read(|view, at| read::get_many(view, &keys, at))
+        let near = self
+            .read(|view, at| read::near(view, keys.len(), || read::find_many(view, &keys, at)))?;
+        near.map_or_else(|| self.multi_get_far(&keys), |found| self.values_of(found))
     }
 
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those

@@ -41,7 +41,10 @@ impl Table {
     ) -> Result<Option<T>> {
         // The table may turn out to be emptied, and is looked into again then. `f` has not run.
         let f = Cell::new(Some(f));
-        self.read(|view, at| lend(view, (key.as_ref(), at), &f))
+        let key = key.as_ref();
+        let lend = |view: PinnedView<'_>, at| lend(view, (key, at), &f);
+        let near = self.read(|view, at| read::near(view, 1, || lend(view, at)))?;
+        near.map_or_else(|| self.bring(&[key]).and_then(|()| self.read(lend)), Ok)
     }
 
     /// Copies the value of `key` into `into`, in place of what is there; whether there is one.
@@ -84,7 +87,9 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        self.read(table, |view, at| read::lend(view, (key.as_ref(), at), f))
+        let key = key.as_ref();
+        self.bring(table, &[key])?;
+        self.read(table, |view, at| read::lend(view, (key, at), f))
     }
 
     /// Copies the value that `key` of `table` had at the snapshot into `into`. See

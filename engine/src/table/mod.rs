@@ -8,6 +8,7 @@ mod bulk;
 mod changed;
 mod columns;
 mod core;
+mod far;
 mod gate;
 mod handle;
 mod lent;

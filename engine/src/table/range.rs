@@ -239,6 +239,7 @@ impl Range {
 
     fn chunk(&mut self) -> Chunk {
         let rows = self.next_rows.min(self.left);
+        self.ahead.iter().for_each(|ahead| ahead.wants(self.left));
         self.next_rows = (self.next_rows * 2).min(MOST_ROWS);
         let is_short = self.shared.set.store().memory().has_many_rows();
         let bytes = if is_short { SHORT_CHUNK_BYTES } else { CHUNK_BYTES };

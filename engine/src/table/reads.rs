@@ -6,6 +6,7 @@ use super::{Range, Snapshot, Table};
 use crate::error::Result;
 use crate::options::TableOptions;
 use crate::read::{self, KeyBounds};
+use crate::view::PinnedView;
 
 /// What can be read of tables, whatever they are read through: a database as it is now, a snapshot,
 /// a transaction. For code that works with any of them; each has these calls itself, too.
@@ -100,7 +101,10 @@ impl Table {
     ///
     /// As [`Table::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(|view, at| read::contains(view, key.as_ref(), at))
+        let key = key.as_ref();
+        let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
+        let near = self.read(|view, at| read::near(view, 1, || contains(view, at)))?;
+        near.map_or_else(|| self.bring(&[key]).and_then(|()| self.read(contains)), Ok)
     }
 
     /// As many keys at a time as are asked for side by side.
@@ -109,11 +113,6 @@ impl Table {
         keys: &'a [K],
     ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
         read::side_by_side(keys, &self.shared.cache)
-    }
-
-    /// Brings to this machine what look-ups of several keys need of an object store.
-    pub(crate) fn fetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
-        self.read(|view, at| read::fetch(view, keys, at.lsn))
     }
 
     /// The row with the least key.
@@ -149,7 +148,9 @@ impl Snapshot {
     ///
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(table, |view, at| read::contains(view, key.as_ref(), at))
+        let key = key.as_ref();
+        self.bring(table, &[key])?;
+        self.read(table, |view, at| read::contains(view, key, at))
     }
 
     /// The values that several keys of `table` had at the snapshot, in the order of the keys.
@@ -163,7 +164,7 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let values = self.read(table, |view, at| read::get_many(view, &keys, at))?;
+        let values = self.multi_get_far(table, &keys)?;
         debug_assert_eq!(values.len(), keys.len(), "each key has an answer");
         Ok(values)
     }

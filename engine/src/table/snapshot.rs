@@ -50,7 +50,9 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.read(table, |view, at| read::get(view, key.as_ref(), at))
+        let key = key.as_ref();
+        let near = self.read(table, |view, at| read::near(view, 1, || read::get(view, key, at)))?;
+        near.map_or_else(|| self.get_far(table, key), Ok)
     }
 
     pub(super) fn read<T>(

@@ -94,6 +94,8 @@ pub(crate) struct ExtentStore {
     held: Held,
     /// Files are to be read and written past the operating system's cache.
     wants_direct: AtomicBool,
+    /// From more bytes of files on, they are.
+    direct_beyond: AtomicU64,
     /// Single blocks are to be read through that cache.
     caches_blocks: AtomicBool,
     /// What jobs are about to come to is read meanwhile.
@@ -178,6 +180,7 @@ impl ExtentStore {
             reads: AtomicU64::new(0),
             held: Held::default(),
             wants_direct: AtomicBool::new(false),
+            direct_beyond: AtomicU64::new(u64::MAX),
             caches_blocks: AtomicBool::new(false),
             reads_behind: AtomicBool::new(false),
             behind: Behind::default(),
@@ -200,10 +203,22 @@ impl ExtentStore {
         Ok(())
     }
 
-    /// Has files be read and written past the operating system's cache, those that are still to be
-    /// made too, as far as the file system can.
-    pub(crate) fn use_direct_io(&self) {
-        self.wants_direct.store(true, Ordering::Relaxed);
+    /// Has files be read and written past the operating system's cache as soon as they are larger
+    /// than `bytes` together, and from then on; those that are still to be made too, as far as the
+    /// file system can. Smaller ones stay in that cache, so a block that a job has just written is
+    /// read without the device.
+    pub(crate) fn use_direct_io_beyond(&self, bytes: u64) {
+        self.direct_beyond.store(bytes, Ordering::Relaxed);
+        let held = self.allocation.lock().file_bytes();
+        self.choose_way(held);
+    }
+
+    /// Turns direct access on for good where files have so many bytes that it pays.
+    fn choose_way(&self, file_bytes: u64) {
+        let is_large = file_bytes > self.direct_beyond.load(Ordering::Relaxed);
+        if !is_large || self.wants_direct.swap(true, Ordering::Relaxed) {
+            return;
+        }
         for file in self.handles.read().values() {
             file.handle.set_direct(true);
         }
@@ -302,6 +317,7 @@ impl ExtentStore {
         if let Some(gap) = allocation.gap(units, added) {
             self.find_space(gap)?;
             allocation.fill(gap);
+            self.choose_way(allocation.file_bytes());
             return Ok(());
         }
         let last = allocation.files.last_key_value().map(|(n, file)| (*n, file.units));
@@ -321,6 +337,7 @@ impl ExtentStore {
         self.find_space(Gap { file: number, start: old, units: added })?;
         file.free.release(old, added);
         file.units = old + added;
+        self.choose_way(allocation.file_bytes());
         Ok(())
     }
 

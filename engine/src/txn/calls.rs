@@ -4,9 +4,10 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::error::Result;
-use crate::read::{KeyBounds, KeyRange};
+use crate::read::{KeyBounds, KeyRange, Lookups};
 use crate::table::{ReadTables, Table};
 
 impl Transaction {
@@ -33,10 +34,13 @@ impl Transaction {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut values = Vec::with_capacity(keys.len());
         for some in table.side_by_side(&keys) {
-            table.fetch(some)?;
+            table.bring(some)?;
+            let mut found = Lookups::with_capacity(some.len());
             for key in some {
-                values.push(self.get(table, key)?);
+                let find = |running: &mut Running, at| running.find(self.inner(), at, key.as_ref());
+                found.add(self.on(table, find)?);
             }
+            values.extend(table.values_of(found)?);
         }
         Ok(values)
     }

@@ -32,7 +32,7 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::read;
+use crate::read::{self, Lookup};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
 use crate::table::{
@@ -385,6 +385,25 @@ impl Running {
         inner
             .shared
             .read(&used.pinned.core, Some(view), |of_table, at| read::get(of_table, key, at))
+    }
+
+    /// As [`Running::get`], but a value that lies apart is not read.
+    pub(super) fn find(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+    ) -> Result<Option<Lookup>> {
+        if let Some(own) = self.writes.get(table, key, &inner.shared.cache)? {
+            return Ok(own.map(Lookup::Here));
+        }
+        self.about_to_read(inner, table, key)?;
+        let used = &self.tables[table];
+        if let Some(view) = &self.view {
+            used.slot.check_not_emptied_since(view.lsn())?;
+        }
+        let at = self.view.as_deref().or(self.snapshot.as_deref());
+        inner.shared.read(&used.pinned.core, at, |view, at| read::find(view, key, at))
     }
 
     /// As [`Running::get`], with all that it needs locked already.

@@ -77,7 +77,9 @@ impl Transaction {
     /// Those of [`Table::get`]; `Closed` once the transaction has ended; serializable also those
     /// of [`Transaction::get_for_update`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.on(table, |running, at| running.get(&self.inner, at, key.as_ref()))
+        let key = key.as_ref();
+        table.bring(&[key])?;
+        self.on(table, |running, at| running.get(&self.inner, at, key))
     }
 
     /// The value of `key`, which no other transaction changes until this one ends.
@@ -90,6 +92,7 @@ impl Transaction {
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
+        table.bring(&[key])?;
         self.on(table, |running, at| {
             running.own(&self.inner, at, key)?;
             running.read(&self.inner, at, key)

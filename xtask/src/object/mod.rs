@@ -11,7 +11,7 @@ mod server;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,11 @@ use crate::check::{Setting, passes};
 use proxy::Proxy;
 use server::{Kind, Running};
 
-/// A server is killed so often.
+/// A server is killed so often,
 const KILLED_EVERY: Duration = Duration::from_secs(2);
+
+/// and at least so many times: a course may be over before the first one.
+const KILLS: u32 = 5;
 
 /// The tests that use the server: what a binary is called, the folder of its crate, and which of
 /// its tests.
@@ -145,25 +148,31 @@ fn at_length(root: &Path, course: &mut dyn FnMut(u16) -> Result<()>) -> Result<(
     }
 }
 
-/// Runs something while a server is killed and started again.
+/// Runs something again and again while a server is killed and started again.
 fn under_kills(server: &Running, mut run: impl FnMut() -> Result<()>) -> Result<()> {
-    let is_over = AtomicBool::new(false);
+    let (is_over, kills) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
-        let killer = scope.spawn(|| -> Result<u32> {
-            let (mut kills, mut last) = (0, Instant::now());
+        let killer = scope.spawn(|| -> Result<()> {
+            let mut last = Instant::now();
             while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(50));
                 if last.elapsed() >= KILLED_EVERY {
                     server.kill_and_start()?;
-                    (kills, last) = (kills + 1, Instant::now());
+                    kills.fetch_add(1, Ordering::Relaxed);
+                    last = Instant::now();
                 }
             }
-            Ok(kills)
+            Ok(())
         });
-        let ran = run();
+        let (mut ran, mut times) = (Ok(()), 0);
+        while ran.is_ok() && kills.load(Ordering::Relaxed) < KILLS && !killer.is_finished() {
+            ran = run();
+            times += 1;
+        }
         is_over.store(true, Ordering::Relaxed);
-        let kills = killer.join().ok().context("the thread that kills servers panicked")??;
-        println!("object store: the server was killed {kills} times");
+        killer.join().ok().context("the thread that kills servers panicked")??;
+        let kills = kills.load(Ordering::Relaxed);
+        println!("object store: the server was killed {kills} times in {times} courses");
         ran
     })
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -191,15 +192,18 @@ impl Running {
         Ok(())
     }
 
-    /// The variables with which tests find a server at a port.
+    /// The variables with which tests find a server at a port, and a place there that no other run
+    /// has used.
     pub(super) fn surroundings(port: u16) -> [(&'static str, String); 6] {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
         [
             ("AWS_ENDPOINT", format!("http://127.0.0.1:{port}")),
             ("AWS_ALLOW_HTTP", "true".to_string()),
             ("AWS_ACCESS_KEY_ID", NAME.to_string()),
             ("AWS_SECRET_ACCESS_KEY", SECRET.to_string()),
             ("AWS_REGION", "us-east-1".to_string()),
-            ("TERRACE_S3", format!("s3://{BUCKET}/base")),
+            ("TERRACE_S3", format!("s3://{BUCKET}/base-{run}")),
         ]
     }
 }

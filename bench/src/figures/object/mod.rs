@@ -1,6 +1,7 @@
 //! `object`: cold levels in an object store that is 20 ms away and sends 100 MB/s on a connection,
 //! beside all levels on the SSD, and RocksDB there. Data are twenty times as large as each store's
-//! memory, the system's cache of its files included.
+//! memory, the system's cache of its files included. With `--quick` they are three times as large,
+//! since a region of a few MiB is busy with nothing but its drains.
 //!
 //! The store is a directory of this machine. The engine delays each request and its bytes by the
 //! distance (`Options::object_store_distance`), so no server and no network is measured.
@@ -64,16 +65,17 @@ impl Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let buffer = settings.pick(3 << 20, 16 << 20, 32 << 20);
-    let memory = load.memory(Memory { write: buffer, cache: buffer });
-    let (inserts, reads) = settings.pick((3, 1), (60, 5), (600, 10));
+    let ([write, cache], times) =
+        settings.pick(([56 << 20, 8 << 20], 3), ([16 << 20; 2], 20), ([32 << 20; 2], 20));
+    let memory = load.memory(Memory { write, cache });
+    let (inserts, reads) = settings.pick((15, 3), (60, 5), (600, 10));
     let value = load.value.unwrap_or(400);
     for _ in 0..settings.rounds_within(1).min(settings.pick(1, 1, u32::MAX)) {
         for system in System::there(&SYSTEMS, settings, report) {
             let cell = Cell {
                 system,
                 memory,
-                records: load.records.unwrap_or(20 * memory.all() / (8 + value as u64)),
+                records: load.records.unwrap_or(times * memory.all() / (8 + value as u64)),
                 value,
                 threads: load.threads.unwrap_or(2),
                 millis: [load.time(Duration::from_secs(inserts)).as_millis() as u64, reads * 1000],

@@ -63,8 +63,8 @@ impl Opening<'_> {
         if self.options.caches_blocks_twice() {
             set.store().cache_blocks_in_system();
         }
-        if self.options.direct_io.unwrap_or(true) {
-            set.store().use_direct_io();
+        if let Some(bytes) = self.options.direct_io_beyond() {
+            set.store().use_direct_io_beyond(bytes);
         }
         if !self.options.stepped {
             set.store().go_behind();

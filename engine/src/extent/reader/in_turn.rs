@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Extent, Parts};
 use crate::error::Result;
 use crate::extent::BlockCache;
-use crate::extent::ahead::{Prefetcher, ReadAhead};
+use crate::extent::ahead::{Prefetcher, Prefetchers, ReadAhead};
 use crate::extent::block::{Block, SharedBlock};
 use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
@@ -34,12 +34,11 @@ impl Extent {
             return Ok(SharedBlock::apart(block));
         }
         self.read_frequency.read(self.store.read_clock());
-        let mut prefetchers = ahead.prefetchers(0, self.store.reads_behind());
+        let mut prefetchers = self.prefetchers_of_user(cache, ahead);
         if let Some(block) = prefetchers.remembered(id, n) {
             return Ok(block);
         }
-        let of = (id, self.meta.location.is_object());
-        let prefetcher = prefetchers.come_to_in(of, n, entry.len);
+        let prefetcher = prefetchers.come_to_in(&self.meta, n, entry.len);
         let is_kept = prefetcher.is_short();
         let cached = if is_kept { cache.get_pinned(swips, n) } else { swips.peek(n) };
         let block = match cached {
@@ -88,8 +87,7 @@ impl Extent {
     ) -> Result<Bytes> {
         let (entry, store) = (&index.entries()[n], &self.store);
         let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), store.reads_behind());
-        let of = (self.meta.id, self.meta.location.is_object());
-        let prefetcher = prefetchers.come_to_in(of, n, entry.len);
+        let prefetcher = prefetchers.come_to_in(&self.meta, n, entry.len);
         match self.read_in_turn(index, n, cache, (&mut *prefetcher, true)) {
             Some(bytes) => {
                 let hold = |bytes| Some(store.memory().jobs.hold(bytes));
@@ -106,10 +104,55 @@ impl Extent {
         let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
         let Some(first) = parts.index.entries().first() else { return };
         let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), true);
-        let of = (self.meta.id, self.meta.location.is_object());
-        let prefetcher = prefetchers.come_to_in(of, 0, first.len);
+        let prefetcher = prefetchers.come_to_in(&self.meta, 0, first.len);
         let hold = |bytes| Some(store.memory().jobs.hold(bytes));
         self.begin_piece((&parts.index, 0), Some(cache), prefetcher, hold);
+    }
+
+    /// A range is about to come to a key of extent `number` of a level, or from behind to what lies
+    /// before it. If that is an object, asks for the first pieces, beside those of other levels.
+    pub(crate) fn begin_at(
+        (level, number): (&[Arc<Extent>], usize),
+        (key, is_backward): (Option<&[u8]>, bool),
+        cache: &BlockCache,
+        ahead: &ReadAhead,
+    ) {
+        let Some(extent) = level.get(number) else { return };
+        let may_ask = extent.meta.location.is_object() && extent.store.reads_behind();
+        let Some(parts) = extent.parts_at_hand().filter(|_| may_ask) else { return };
+        let (index, last) = (&parts.index, parts.index.entries().len().saturating_sub(1));
+        let n = match key {
+            Some(key) => index.find_key(key).unwrap_or(last),
+            None => {
+                if is_backward {
+                    last
+                } else {
+                    0
+                }
+            }
+        };
+        let Some(entry) = index.entries().get(n) else { return };
+        if ahead.has(extent.meta.id) || extent.swips(index).has(n) {
+            return;
+        }
+        let hold = |bytes| extent.hold_ahead(bytes, cache);
+        let mut prefetchers = extent.prefetchers_of_user(cache, ahead);
+        let prefetcher = prefetchers.come_to_in(&extent.meta, n, entry.len);
+        prefetcher.begins(is_backward);
+        let has_begun = extent.begin_piece((index, n), Some(cache), prefetcher, hold);
+        drop(prefetchers);
+        ahead.goes_on(level, number);
+        let mut prefetchers = extent.prefetchers_of_user(cache, ahead);
+        let prefetcher = prefetchers.come_to_in(&extent.meta, n, entry.len);
+        if has_begun && prefetcher.is_eager() {
+            extent.begin_next_piece(index, Some(cache), prefetcher, hold);
+        }
+    }
+
+    fn prefetchers_of_user<'a>(&self, cache: &BlockCache, ahead: &'a ReadAhead) -> Prefetchers<'a> {
+        let (memory, is_object) = (self.store.memory(), self.meta.location.is_object());
+        let most = if is_object { memory.most_ahead(cache.capacity(), true) } else { 0 };
+        ahead.prefetchers(most, self.store.reads_behind())
     }
 
     /// Begins to read the next pieces meanwhile, as many as may be held.
@@ -185,7 +228,8 @@ impl Extent {
 
     /// Counts what is read ahead for a user, if it may be.
     fn hold_ahead(&self, bytes: u64, cache: &BlockCache) -> Option<Holding> {
-        self.store.memory().hold_ahead(bytes, cache.capacity())
+        let is_object = self.meta.location.is_object();
+        self.store.memory().hold_ahead(bytes, (cache.capacity(), is_object))
     }
 
     /// The bytes of block `n`, from what was read ahead or from a piece that is read now. `None` if

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::footer::{FOOTER_LEN, Footer};
+use super::pieces::ValuePieces;
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::compress::Trial;
@@ -60,6 +61,8 @@ pub(crate) struct ValueWriter {
     sources: ValueExtents,
     open: Option<Values>,
     buffer: ValueBuffer,
+    /// What was read of those that are objects.
+    pieces: ValuePieces,
     /// What the extent under way refers to of what was written.
     fresh: ValueExtents,
 }
@@ -117,7 +120,7 @@ impl ValueWriter {
             if !how.collects(at.extent) {
                 return Ok(Some(at.encode()));
             }
-            let bytes = source.sealed(&at)?;
+            let bytes = source.sealed(&at, &mut self.pieces)?;
             let values = self.values(bytes.len(), how)?;
             let at = values.add(at.value_len, |id, _, out| frame::reseal(&bytes, id, out));
             return Ok(Some(at.encode()));

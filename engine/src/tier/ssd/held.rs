@@ -11,6 +11,9 @@ pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 /// What is read ahead for users may always take one byte for so many of the cache,
 const AHEAD_OF_CACHE: u64 = 16;
 
+/// with objects more, since a request to a store takes so long,
+const AHEAD_OF_CACHE_FOR_OBJECTS: u64 = 4;
+
 /// and under a memory limit up to one for so many of what cache and it have together.
 const AHEAD_OF_BOTH: u64 = 4;
 
@@ -61,11 +64,21 @@ impl Default for Held {
 }
 
 impl Held {
-    /// Counts `bytes` more that are read ahead for users, if they may, beside a cache of `cache`.
-    pub(crate) fn hold_ahead(&self, bytes: u64, cache: u64) -> Option<Holding> {
+    /// Counts `bytes` more that are read ahead for users, of an object or not, if they may, beside
+    /// a cache of `cache`.
+    pub(crate) fn hold_ahead(
+        &self,
+        bytes: u64,
+        (cache, is_object): (u64, bool),
+    ) -> Option<Holding> {
         self.ahead_wanted.fetch_max(self.ahead.bytes() + bytes, Ordering::Relaxed);
-        let share = self.ahead_share.load(Ordering::Relaxed);
-        self.ahead.hold_within(bytes, share.max(cache / AHEAD_OF_CACHE))
+        self.ahead.hold_within(bytes, self.most_ahead(cache, is_object))
+    }
+
+    /// The most that is read ahead for users, beside a cache of `cache`.
+    pub(crate) fn most_ahead(&self, cache: u64, is_object: bool) -> u64 {
+        let part = if is_object { AHEAD_OF_CACHE_FOR_OBJECTS } else { AHEAD_OF_CACHE };
+        self.ahead_share.load(Ordering::Relaxed).max(cache / part)
     }
 
     /// The share for reading ahead from now on, of the bytes `left` for it and for the cache. It
@@ -116,10 +129,10 @@ mod tests {
     fn what_is_read_ahead_gets_a_larger_share_while_somebody_reads() {
         const LEFT: u64 = 64 << 10;
         let held = Held::default();
-        let all: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, LEFT)).collect();
+        let all: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, (LEFT, false))).collect();
         assert_eq!(all.len(), 4, "a sixteenth of the cache");
         assert_eq!(held.share_ahead(LEFT), 10 << 10, "twice of what was asked for");
-        let more: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, LEFT)).collect();
+        let more: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, (LEFT, false))).collect();
         assert_eq!(more.len(), 6);
         assert_eq!(held.share_ahead(LEFT), LEFT / 4, "and no more than a quarter");
         let mut shares = (0..2000).map(|_| held.share_ahead(LEFT));

@@ -343,3 +343,34 @@ fn the_reserve_is_for_jobs_that_make_space() {
     drop((reservation, held));
     store.reserve_space(7 << 20, false).unwrap();
 }
+
+#[test]
+fn files_that_outgrow_the_cache_of_the_system_pass_by_it_from_then_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = Arc::new(RealFiles::default());
+    let store = ExtentStore::open(files, directory.path(), &[], false).unwrap();
+    let first = store.reserve(100_000).unwrap();
+    store.write(&first.location(), &[1; 100_000]).unwrap();
+    let bytes = store.allocation.lock().file_bytes();
+    let wants = || store.wants_direct.load(Ordering::Relaxed);
+    store.use_direct_io_beyond(bytes);
+    assert!(!wants() && !store.is_direct(), "they still fit");
+    let mut held = Vec::new();
+    while store.allocation.lock().file_bytes() == bytes {
+        held.push(store.reserve(1 << 20).unwrap());
+    }
+    assert!(wants(), "the file grew");
+    store.write(&held[0].location(), &[2; 1 << 20]).unwrap();
+    assert_eq!(store.read(&held[0].location(), 77, 9).unwrap(), [2; 9]);
+    assert_eq!(store.read(&first.location(), 77, 9).unwrap(), [1; 9], "what was written before");
+    let reopened = ExtentStore::open(
+        Arc::new(RealFiles::default()),
+        directory.path(),
+        &[first.location()],
+        false,
+    )
+    .unwrap();
+    reopened.use_direct_io_beyond(bytes);
+    assert!(reopened.wants_direct.load(Ordering::Relaxed), "an opening looks as well");
+    assert_eq!(reopened.read(&first.location(), 77, 9).unwrap(), [1; 9]);
+}

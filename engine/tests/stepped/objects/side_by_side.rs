@@ -7,8 +7,9 @@ use super::{
     COLD, Rows, extents, fill, key, made, objects, options, read_all, run_until_idle, stats, value,
     wait_until,
 };
-use crate::common::{alone, tiny};
-use terrace::{Database, Durability, ObjectServer, Options, Table};
+use crate::common::{Chance, alone, tiny};
+use bytes::Bytes;
+use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table, TableStats};
 
 const LATENCY: Duration = Duration::from_millis(200);
 const BANDWIDTH: u64 = 100_000_000;
@@ -72,6 +73,77 @@ fn many_look_ups_wait_about_as_long_as_one() {
         assert_eq!(server.requests(), before, "all of it is cached");
         db.close().unwrap();
     }
+}
+
+/// Rows of which every second value lies apart, in objects, each far from the next one asked for.
+fn made_apart(path: &std::path::Path, server: &ObjectServer) -> Rows {
+    let db = options(server).create(path).unwrap();
+    let table = db.create_table("t", COLD.large_values(1024)).unwrap();
+    let mut rows = Rows::new();
+    for n in 0..APART {
+        let len = if n % 2 == 0 { 12_000 } else { 200 };
+        let value = Chance::new(n).bytes(len);
+        table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+        rows.insert(key(n), value);
+        if n % 50 == 0 {
+            run_until_idle(&db);
+        }
+    }
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let TableStats { misplaced_bytes, value_bytes, .. } = stats(&db);
+    assert!(misplaced_bytes == 0 && value_bytes > APART * 5000, "{value_bytes}");
+    db.close().unwrap();
+    rows
+}
+
+const APART: u64 = 900;
+
+type MultiGet<'a> = &'a dyn Fn() -> terrace::Result<Vec<Option<Bytes>>>;
+
+/// Bug: 150 values that lie apart in objects took 150 times as long as one. Cause: `multi_get` read
+/// each value when it came to it, and a range those of one value extent after the other. Fix: all
+/// of them are asked for, and then waited for.
+#[test]
+fn many_values_apart_wait_about_as_long_as_one() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_apart(dir.path(), &server);
+    let open = || {
+        let far = roomy(options(&server)).object_store_distance(LATENCY, BANDWIDTH);
+        let db = far.open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        (db, table)
+    };
+    let keys: Vec<Vec<u8>> = (0..150).map(|n| key(n * 6)).collect();
+    let expected: Vec<_> = keys.iter().map(|key| Some(rows[key].clone().into())).collect();
+    let (db, table) = open();
+    let (snapshot, txn) = (db.snapshot().unwrap(), db.begin().unwrap());
+    let all: [(&str, MultiGet<'_>); 3] = [
+        ("a table", &|| table.multi_get(&keys)),
+        ("a snapshot", &|| snapshot.multi_get(&table, &keys)),
+        ("a transaction", &|| txn.multi_get(&table, &keys)),
+    ];
+    for (n, (what, multi_get)) in all.iter().enumerate() {
+        let (before, began) = (server.requests(), Instant::now());
+        assert!(multi_get().unwrap() == expected, "{what}");
+        let (asked, took) = (server.requests() - before, began.elapsed());
+        assert!(asked >= 50, "{what}: values are in no cache: {asked} requests");
+        // The first has to bring blocks too.
+        let most = if n == 0 { 10 } else { 5 };
+        assert!(took < most * LATENCY, "{what}: {took:?}, {asked} requests");
+    }
+    drop((snapshot, txn));
+    db.close().unwrap();
+    drop(table);
+
+    // A range asks for the values of a chunk together.
+    let (db, table) = open();
+    let began = Instant::now();
+    assert!(read_all(&table) == rows);
+    let chunks = (APART * 6100 / (256 << 10)) as u32;
+    assert!(began.elapsed() < (chunks + 15) * LATENCY, "{:?}", began.elapsed());
+    db.close().unwrap();
 }
 
 #[test]
@@ -147,6 +219,64 @@ fn a_range_asks_for_long_pieces_ahead() {
     db.close().unwrap();
 }
 
+/// A database whose store is far away, with what reads ahead.
+fn far(path: &std::path::Path, server: &ObjectServer, cache: u64) -> (Database, Table) {
+    let far = tiny().cache_size(cache).object_store(server.url());
+    let db = far.object_store_distance(LATENCY, BANDWIDTH).open(path).unwrap();
+    let table = db.table("t").unwrap();
+    (db, table)
+}
+
+/// Bug: a range of 50 rows waited twice, and had 8 MiB sent for it. Cause: the first block was read
+/// alone, and with the second one pieces of 2 MiB were begun. Fix: the first block brings 128 KiB.
+/// A range that says how many rows it wants has pieces for so many on their way at once.
+#[test]
+fn a_short_range_takes_one_request_and_a_long_one_has_many_under_way() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    made_with_many(dir.path(), &server);
+    let (db, table) = far(dir.path(), &server, 64 << 20);
+    let levels = stats(&db).levels.iter().filter(|level| level.extents > 0).count() as u64;
+    let read = |from: u64, rows: usize, backward: bool| {
+        let (before, began) = (objects(&db), Instant::now());
+        let found = match backward {
+            false => table.range(key(from)..).limit(rows).count(),
+            true => table.range(..key(from)).limit(rows).rev().count(),
+        };
+        assert_eq!(found, rows);
+        let after = objects(&db);
+        let sent = after.received_bytes - before.received_bytes;
+        (after.gets - before.gets, sent, began.elapsed())
+    };
+    for (from, backward) in [(1000, false), (2000, true)] {
+        let (asked, sent, took) = read(from, 50, backward);
+        assert!(asked <= 2 * levels, "{asked} requests from {from} on, {backward}");
+        assert!(sent <= 2 * levels * (192 << 10), "{sent} bytes");
+        assert!(took < 2 * LATENCY, "{took:?}, {asked} requests from {from} on, {backward}");
+    }
+    // About a MB, in pieces that go out together.
+    let (asked, sent, took) = read(3000, 2000, false);
+    assert!((3..=8 * levels).contains(&asked), "{asked} requests");
+    assert!(sent < levels * (2 << 20), "{sent} bytes");
+    assert!(took < 3 * LATENCY, "{took:?}, {asked} requests");
+    db.close().unwrap();
+}
+
+/// Bug: with a small cache a range had one request under way. Cause: one piece took all that may be
+/// held of what is read ahead. Fix: pieces are short enough for several of them.
+#[test]
+fn a_range_has_several_requests_under_way_with_a_small_cache_too() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_with_many(dir.path(), &server);
+    let (db, table) = far(dir.path(), &server, 4 << 20);
+    let began = Instant::now();
+    assert!(read_all(&table) == rows);
+    let took = began.elapsed();
+    assert!(took < 12 * LATENCY, "{took:?}, {} requests", objects(&db).gets);
+    db.close().unwrap();
+}
+
 /// Bug: with a store of 200 KB/s a put waited for ten seconds.
 /// Cause: a compaction with objects claimed its keys in all levels. Drains of these keys used up
 /// the sublevels above it, and the region filled.
@@ -154,9 +284,26 @@ fn a_range_asks_for_long_pieces_ahead() {
 #[test]
 fn level_0_stays_bounded_while_the_store_is_slow() {
     let _turn = alone();
-    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let slow = tiny().object_store(server.url());
-    let db = slow.object_store_distance(LATENCY, 200_000).create(dir.path()).unwrap();
+    let server = ObjectServer::new();
+    let slow = tiny().object_store(server.url()).object_store_distance(LATENCY, 200_000);
+    let puts = writes_beside(slow);
+    assert!(puts > 0, "objects are written meanwhile");
+}
+
+#[test]
+fn level_0_stays_bounded_while_the_store_says_slow_down() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    server.always(Some(StoreFault::Throttle));
+    writes_beside(tiny().object_store(server.url()));
+    assert_eq!(extents(&server), Vec::<String>::new());
+    assert!(server.requests() > 0);
+}
+
+/// Writes for four seconds to a table whose store keeps up with nothing; how many objects were put.
+fn writes_beside(options: Options) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let db = options.create(dir.path()).unwrap();
     let table = db.create_table("t", COLD).unwrap();
     let (mut rows, mut most, mut longest) = (Rows::new(), 0.0f64, Duration::ZERO);
     let (whole, mut n) = (Instant::now(), 0);
@@ -171,13 +318,49 @@ fn level_0_stays_bounded_while_the_store_is_slow() {
             most = most.max(region_taken(&db));
         }
     }
-    assert!(objects(&db).puts > 0, "objects are written meanwhile");
     assert!(most < 1.0, "the region was never full: {most}");
     assert!(longest < Duration::from_millis(750), "no writer waits for the store: {longest:?}");
     let taken = stats(&db);
     assert!(taken.level0_bytes < 2 << 20, "{} bytes in level 0", taken.level0_bytes);
     assert_eq!(read_all(&table), rows);
     wait_until(&db, |db| db.stats().background.drains > 0);
+    let puts = objects(&db).puts;
+    db.close().unwrap();
+    puts
+}
+
+/// Bug: a put waited for as long as a reader waited for the store. Cause: the reader kept its epoch
+/// pinned, and no zone is released before the epoch has passed. Fix: look-ups wait with no epoch
+/// pinned.
+#[test]
+fn no_writer_waits_for_a_reader_of_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, rows) = made(dir.path(), &server);
+    db.close().unwrap();
+    drop(table);
+    let slow = tiny().object_store(server.url());
+    let slow = slow.object_store_distance(Duration::from_secs(4), BANDWIDTH);
+    let db = slow.open(dir.path()).unwrap();
+    let (cold, table) = (db.table("t").unwrap(), db.table("here").unwrap());
+    let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| cold.get(key(7)).unwrap());
+        let many = scope.spawn(|| cold.multi_get(&keys).unwrap());
+        let (whole, mut longest, mut n) = (Instant::now(), Duration::ZERO, 0);
+        while whole.elapsed() < Duration::from_millis(3500) {
+            n += 1;
+            let began = Instant::now();
+            table.put_with(key(n % 3000), value(n, 1), Durability::Relaxed).unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        assert!(longest < Duration::from_millis(750), "{longest:?} of {n} puts");
+        assert!(!one.is_finished() && !many.is_finished(), "the readers wait all the time");
+        assert_eq!(one.join().unwrap().as_deref(), Some(rows[&key(7)].as_slice()));
+        let found = many.join().unwrap();
+        let all = keys.iter().zip(found);
+        all.for_each(|(key, value)| assert_eq!(value.as_deref(), Some(rows[key].as_slice())));
+    });
     db.close().unwrap();
 }
 

@@ -1,13 +1,15 @@
 //! Values that lie apart, in objects.
 
 use super::{COLD, extents, fill, key, objects, options, read_all, run_until_idle, stats};
-use terrace::{ObjectServer, Tier};
+use crate::common::alone;
+use terrace::{ObjectServer, TableStats, Tier};
 
 /// Values from here on lie apart.
 const LARGE: u32 = 550;
 
 #[test]
 fn values_that_lie_apart_follow_their_keys_both_ways() {
+    let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let db = options(&server).create(dir.path()).unwrap();
     let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();
@@ -52,8 +54,35 @@ fn values_that_lie_apart_follow_their_keys_both_ways() {
     assert_eq!(read_all(&db.table("t").unwrap()), rows);
 }
 
+/// Bug: values that came back from objects took a request each. Cause: a job that writes values
+/// again read each when it came to its record. Fix: it reads pieces of many values.
+#[test]
+fn a_job_reads_many_values_of_objects_with_one_request() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();
+    let rows = fill(&table, 0..1500, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let TableStats { value_extents, value_bytes, levels, .. } = stats(&db);
+    let extents: u64 = levels.iter().map(|level| level.extents).sum();
+    assert!(value_bytes > 100_000, "{value_bytes}");
+    db.set_cold_tier("t", Tier::Ssd).unwrap();
+    let before = objects(&db).gets;
+    run_until_idle(&db);
+    let (asked, back) = (objects(&db).gets - before, stats(&db));
+    assert_eq!((back.object_bytes, back.misplaced_bytes), (0, 0));
+    // Each extent comes back, and is written again with its values.
+    let most = value_extents + value_bytes / (1 << 20) + 6 * extents;
+    assert!(asked <= most, "{asked} requests for {value_bytes} bytes of values; {most} would do");
+    assert_eq!(read_all(&table), rows);
+    db.close().unwrap();
+}
+
 #[test]
 fn lost_values_are_named() {
+    let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let db = options(&server).create(dir.path()).unwrap();
     let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();

@@ -30,7 +30,7 @@ fn what_is_read_behind_is_what_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (store, at) = store(Arc::new(RealFiles::default()), directory.path());
         if direct {
-            store.use_direct_io();
+            store.use_direct_io_beyond(0);
         }
         assert!(store.begin_read(&at, 0, 10).is_none(), "the store does not read behind yet");
         store.go_behind();
