@@ -83,7 +83,13 @@ pub(super) struct State {
     waiting: FedGroups,
     /// The first LSN that the log lacks.
     next: Lsn,
+    /// Segments cannot go on: a checkpoint takes the place of what no segment can have.
     needs_checkpoint: bool,
+    /// There are segments enough for a checkpoint.
+    is_due: bool,
+    /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
+    /// so that it leaps over none.
+    ready: Option<Box<SentCheckpoint>>,
     /// The commit of which the next entries are parts, or the end.
     large: Option<LargeCommit>,
     /// Groups were forgotten since the last checkpoint.
@@ -125,6 +131,8 @@ impl Shipper {
             waiting: FedGroups::default(),
             next: opened_at + 1,
             needs_checkpoint: !shipped || end.checkpoint == 0,
+            is_due: false,
+            ready: None,
             large: None,
             has_forgotten: false,
             first_tables: shipped.then(|| tables(engine)),
@@ -263,11 +271,17 @@ impl State {
         engine.shared.unshipped.forget_below(self.next);
         shipper.note_waiting(self);
         if self.needs_checkpoint {
-            self.large = None;
-            return self.send_checkpoint(engine, feed, shipper);
+            return self.leap(engine, feed, shipper);
         }
         if self.large.is_some() {
             return self.send_large(engine, feed, shipper);
+        }
+        if self.is_due && self.ready.is_none() {
+            self.ready = Some(Box::new(self.send_data(engine, shipper)?));
+            return Ok(true);
+        }
+        if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
+            return self.append_checkpoint(ready, feed, shipper);
         }
         if let Some(first) = self.first_tables.take() {
             return self.send_tables(first, feed, shipper);
@@ -312,14 +326,15 @@ impl State {
         };
         // What is durable by now was handed over before it was.
         feed.take_into(&mut self.waiting);
-        let cut = segment::cut(&self.waiting, (self.next, durable));
+        let until = self.ready.as_ref().map_or(durable, |ready| durable.min(ready.manifest.lsn));
+        let cut = segment::cut(&self.waiting, (self.next, until));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
             let unshipped = &engine.shared.unshipped;
             self.large = group.and_then(|(group, parts)| LargeCommit::of(group, parts, unshipped));
             if self.large.is_none() {
                 self.needs_checkpoint = true;
-                return self.send_checkpoint(engine, feed, shipper);
+                return self.leap(engine, feed, shipper);
             }
             return self.send_large(engine, feed, shipper);
         }
@@ -328,7 +343,7 @@ impl State {
             self.next = cut.seen + 1;
             feed.acknowledge(cut.seen);
             self.forget_shipped(feed);
-            return Ok(false);
+            return Ok(self.ready.is_some());
         };
         let first = self.writer.last() + 1;
         if engine.options.has(Failpoint::AcknowledgeEarly) {
@@ -369,16 +384,50 @@ impl State {
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
-    fn send_checkpoint(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
-        let number = self.writer.next();
+    /// Sends what a checkpoint of this moment has.
+    fn send_data(&mut self, engine: &Engine, shipper: &Shipper) -> Result<SentCheckpoint> {
         let into = (&mut self.pieces, &mut self.sent);
-        let sent = checkpoint::send(engine, &shipper.log, number, into)?;
-        let last = sent.manifest.lsn;
-        debug_assert!(last + 1 >= self.next, "a checkpoint has all that was shipped");
+        let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;
+        debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
         shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
-        let body = EntryBody::Checkpoint(sent.body());
-        self.append(body.into(), (0, last), After::Checkpoint(Box::new(sent)), feed, shipper)
+        Ok(sent)
+    }
+
+    /// Sends a checkpoint, whatever segments lack.
+    fn leap(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        (self.large, self.ready) = (None, None);
+        let sent = self.send_data(engine, shipper)?;
+        self.append_entry_of(Box::new(sent), feed, shipper)
+    }
+
+    /// Appends a checkpoint behind segments with all of its commits. Where its last ones were no
+    /// news, an empty segment brings readers to its LSN first.
+    fn append_checkpoint(
+        &mut self,
+        ready: Box<SentCheckpoint>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        let (first, last) = (self.writer.last() + 1, ready.manifest.lsn);
+        if first > last {
+            return self.append_entry_of(ready, feed, shipper);
+        }
+        self.ready = Some(ready);
+        let body = NewBody::Segment(SegmentGroups::default());
+        self.append(body, (first, last), After::Segment { last }, feed, shipper)
+    }
+
+    fn append_entry_of(
+        &mut self,
+        mut sent: Box<SentCheckpoint>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        // Segments may have come between its data and its entry.
+        sent.manifest.number = self.writer.next();
+        let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
+        self.append(body.into(), (0, last), After::Checkpoint(sent), feed, shipper)
     }
 
     fn append(
@@ -412,11 +461,11 @@ impl State {
             After::Segment { last } => {
                 self.next = self.next.max(last + 1);
                 self.large = None;
-                self.needs_checkpoint = self.since_checkpoint >= self.checkpoint_bytes;
+                self.is_due = self.since_checkpoint >= self.checkpoint_bytes;
             }
             After::Checkpoint(sent) => {
                 self.next = self.next.max(sent.manifest.lsn + 1);
-                (self.needs_checkpoint, self.since_checkpoint) = (false, 0);
+                (self.needs_checkpoint, self.is_due, self.since_checkpoint) = (false, false, 0);
                 self.has_forgotten = false;
                 self.sent = SentData::of(&sent);
                 self.kept.add(sent.manifest.number, sent.objects(), self.pieces.next);

@@ -170,6 +170,32 @@ fn a_follower_that_was_away_applies_what_was_kept() {
     assert_eq!(content(&reader.database().unwrap()).unwrap(), content(&db).unwrap());
 }
 
+/// Checkpoints under load: while one is sent commits go on. Its entry came before segments with
+/// commits that it has, so each reader had to start from it, with a copy of all data.
+#[test]
+fn a_checkpoint_under_load_leaps_over_no_commit() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = begun(shared(&server));
+    let reader = follow(&Machine::with_files(), &server);
+    let (table, before) = (db.existing_table("t").unwrap(), db.stats().share.unwrap());
+    for n in 0..100 {
+        for m in 0..3 {
+            let row = vec![n as u8; 4000];
+            table.put_with(key((3 * n + m) % 90), row, Durability::Relaxed).unwrap();
+        }
+        db.step().unwrap();
+        reader.step().unwrap();
+    }
+    settle(|| db.step());
+    catch_up(|| reader.step()).unwrap();
+    let after = db.stats().share.unwrap();
+    assert!(after.checkpoints >= before.checkpoints + 3, "{after:?}");
+    assert_eq!((reader.status().restarts, reader.status().missed), (1, 0));
+    assert_eq!(content(&reader.database().unwrap()).unwrap(), content(&db).unwrap());
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+}
+
 /// A write of the follower's own database fails in the midst of an entry. What it noted of that
 /// entry in memory counted as applied: the next step left out groups that were not committed.
 #[test]
