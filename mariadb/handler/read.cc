@@ -91,10 +91,11 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
     error = get(entry, &value, row_lock);
     if (!error)
       error = row_of_entry(entry, value, &of_row);
+    // The server does not look at a condition again that it has pushed down.
     if (!error)
+      error = check_condition(entry, of_row, &is_there);
+    if (!error && is_there)
       error = read_row(record, of_row, &is_there);
-    if (error == HA_ERR_KEY_NOT_FOUND)
-      return error;
   }
   else if (row_lock == LOCK_NONE && !trx()->is_serializable())
   {
