@@ -244,17 +244,6 @@ impl FrameArena {
         self.space.lock().free.units() * GRANULE as u64
     }
 
-    /// Bytes that have memory and are in no use, and how many of them a value of about `bytes` will
-    /// take: none if each free range is shorter, or if values of `loading` bytes may come first.
-    pub(super) fn free_for(&self, bytes: u64, loading: u64) -> (u64, u64) {
-        let space = self.space.lock();
-        let free = space.free.units() * GRANULE as u64;
-        // A value weighs less than a granule beside the bytes that it places.
-        let longest = space.free.longest().map_or(0, |(_, len)| (len + 1) * GRANULE as u64);
-        let fits = longest > bytes && free >= bytes.saturating_add(loading);
-        (free, if fits { bytes } else { 0 })
-    }
-
     /// Gives memory back until at most `most` bytes are free, or only short ranges are; how many
     /// are free then.
     pub(super) fn trim(&self, most: u64) -> u64 {

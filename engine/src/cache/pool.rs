@@ -191,22 +191,19 @@ impl<V: Send + Sync + 'static> Core<V> {
     /// they are too many, or because readers still use what left.
     fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
         let capacity = self.capacity();
+        // What is free in short ranges cannot be given back until more around it is free.
+        let scattered = self.free_bytes().saturating_sub(leaving(capacity) / 2);
         let mut gone = Gone::new();
         {
             let mut state = self.state.lock();
             let taken = bytes.checked_add(self.rooms.bytes())?;
             let most = most_queued(capacity).checked_sub(taken)?;
-            // What is free in short ranges cannot be given back until more around it is free.
-            let (free, reused) = self.free_for(bytes);
-            let scattered = (free - reused).saturating_sub(leaving(capacity) / 2);
             state.make_room(most.saturating_sub(scattered), &mut gone);
         }
         gone.give_up();
         let hold = || {
-            let (_, reused) = self.free_for(bytes);
-            self.trim((capacity + reused).checked_sub(bytes)?);
-            let (free, reused) = self.free_for(bytes);
-            self.used.hold_within(bytes, capacity.checked_sub(free - reused)?)
+            let free = self.trim(capacity.checked_sub(bytes)?);
+            self.used.hold_within(bytes, capacity.checked_sub(free)?)
         };
         let held = hold().or_else(|| {
             pin().flush();
@@ -230,13 +227,6 @@ impl<V: Send + Sync + 'static> Core<V> {
     /// Bytes of memory that are in no use.
     fn free_bytes(&self) -> u64 {
         self.arena.as_ref().map_or(0, |arena| arena.free_bytes())
-    }
-
-    /// Bytes of memory that are in no use, and how many of them a value takes that weighs so much.
-    /// So a value that takes the place of one that left makes no other leave.
-    fn free_for(&self, bytes: u64) -> (u64, u64) {
-        let loading = self.rooms.bytes();
-        self.arena.as_ref().map_or((0, 0), |arena| arena.free_for(bytes, loading))
     }
 
     /// Gives memory back that is in no use, until no more than `most` bytes are taken with it, as
