@@ -90,7 +90,7 @@ fn merge(
         store: set.store(),
         cache,
         replaces,
-        fills: shape.fills,
+        fills: false,
         values: values_of(replaces),
         collects: &|id| collects.contains(&id),
         horizon,

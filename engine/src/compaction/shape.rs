@@ -33,7 +33,7 @@ pub(crate) struct Shape {
     pub(crate) compression: (Compression, Compression),
     /// Whether merges reuse extents and blocks.
     pub(crate) reuse: bool,
-    /// Whether what jobs write enters the cache while that has room.
+    /// Whether what drains write enters the cache while that has room.
     pub(crate) fills: bool,
     /// Whether the database has an object store.
     pub(crate) has_objects: bool,
