@@ -193,7 +193,7 @@ impl FedGroups {
         Some(self.buffers[(first.buffer - self.first_buffer) as usize].since)
     }
 
-    /// Lets go of groups below `lsn`; the bytes that they counted.
+    /// Drops groups below `lsn`, and returns the bytes that they counted.
     pub(crate) fn forget_below(&mut self, lsn: Lsn) -> u64 {
         let mut bytes = 0;
         while let Some(first) = self.groups.pop_front_if(|placed| placed.group.lsn < lsn) {
@@ -211,7 +211,7 @@ impl FedGroups {
         bytes
     }
 
-    /// Lets go of all.
+    /// Drops all groups.
     pub(super) fn clear(&mut self) {
         self.forget_below(Lsn::MAX);
         debug_assert!(self.buffers.is_empty(), "a buffer without groups goes");

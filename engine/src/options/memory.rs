@@ -89,7 +89,8 @@ impl Options {
         }
     }
 
-    /// Whether single blocks are read through the operating system's cache, whatever jobs do.
+    /// Whether the store reads single blocks through the operating system's cache. Jobs have a rule
+    /// of their own.
     pub(crate) fn caches_blocks_twice(&self) -> bool {
         self.direct_io.is_none() && matches!(self.memory_plan(), MemoryPlan::Automatic(_))
     }

@@ -17,8 +17,8 @@ const MOST: usize = 256;
 /// are beside those that it takes.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// Reads values, and hands over each with what the caller has beside it. The order is that of the
-/// places.
+/// Reads values in the order of their places, and gives each to `take` with the caller's number
+/// for it.
 ///
 /// # Errors
 ///

@@ -27,11 +27,11 @@ pub(crate) enum Lookup {
     Here(Bytes),
     /// It holds the space of the value.
     Apart(SeparatedValue),
-    /// PendingMerge go on with a value that lies apart.
+    /// Operands, and the value that lies apart below them.
     Over(SeparatedValue, PendingMerge),
 }
 
-/// PendingMerge of a key, to be merged into a value.
+/// Operands of a key, to be merged into a value that is still to be read.
 #[derive(Debug)]
 pub(crate) struct PendingMerge {
     operator: TableOperator,
@@ -73,7 +73,7 @@ pub(crate) fn find(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Opti
 }
 
 /// What `f` makes of the value of `key` at a moment. It runs once at most, while the epoch is
-/// pinned, and is lent the bytes where they lie. PendingMerge are merged into a value of
+/// pinned, and is lent the bytes where they lie. Operands are merged into a value of
 /// their own first.
 pub(crate) fn lend<T>(
     view: PinnedView<'_>,

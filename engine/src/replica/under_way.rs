@@ -11,7 +11,7 @@
 //!
 //! 1. At most `MOST` requests are under way, with at most `MOST_BYTES` in all; one alone may have
 //!    more.
-//! 2. A piece that is not `finish`ed counts as not sent, whatever becomes of its request.
+//! 2. A piece counts as sent only once [`DataSends::finish`] has its answer.
 
 use std::collections::VecDeque;
 

@@ -394,7 +394,7 @@ impl State {
         Ok(sent)
     }
 
-    /// Sends a checkpoint, whatever segments lack.
+    /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
     fn leap(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
         (self.large, self.ready) = (None, None);
         let sent = self.send_data(engine, shipper)?;

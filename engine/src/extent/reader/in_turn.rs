@@ -123,13 +123,8 @@ impl Extent {
         let (index, last) = (&parts.index, parts.index.entries().len().saturating_sub(1));
         let n = match key {
             Some(key) => index.find_key(key).unwrap_or(last),
-            None => {
-                if is_backward {
-                    last
-                } else {
-                    0
-                }
-            }
+            None if is_backward => last,
+            None => 0,
         };
         let Some(entry) = index.entries().get(n) else { return };
         if ahead.has(extent.meta.id) || extent.swips(index).has(n) {
