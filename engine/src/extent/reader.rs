@@ -46,6 +46,7 @@ pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
 #[cfg(feature = "bench")]
 pub(crate) use hashed::set_hashed;
 pub(super) use parts::Parts;
+pub(crate) use share::Estimate;
 
 const WRITTEN: u8 = 0;
 const INSTALLED: u8 = 1;

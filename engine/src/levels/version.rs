@@ -330,11 +330,10 @@ impl Version {
         if !self.has_objects() {
             return;
         }
-        for extents in self.levels.iter().map(Level::extents) {
+        for level in &self.levels {
+            let extents = level.extents();
             let n = match (key, is_backward) {
-                (Some(key), false) => {
-                    Some(extents.partition_point(|e| e.meta().greatest_key.as_slice() < key))
-                }
+                (Some(key), false) => Some(level.first_reaching(key)),
                 (Some(key), true) => {
                     let before = |e: &Arc<Extent>| e.meta().smallest_key.as_slice() < key;
                     extents.partition_point(before).checked_sub(1)

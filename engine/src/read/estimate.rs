@@ -1,6 +1,7 @@
 //! About how much lies in a range.
 
 use crate::error::Result;
+use crate::extent::Estimate;
 use crate::level0::Size;
 use crate::memtable::Memtable;
 use crate::read::{AsOf, KeyRange};
@@ -9,20 +10,6 @@ use crate::view::PinnedView;
 
 /// Records walked one by one in memory before the rest is guessed.
 const WALK: u64 = 4096;
-
-/// An estimate: records and bytes of keys and values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Estimate {
-    pub(crate) records: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Estimate {
-    fn add(&mut self, other: Estimate) {
-        self.records += other.records;
-        self.bytes += other.bytes;
-    }
-}
 
 /// Estimates what `range` holds. Extents inside it count whole, and those across its ends by their
 /// blocks. In memory up to a few thousand records are counted, beyond that half of all (all of
@@ -56,8 +43,7 @@ pub(crate) fn estimate(view: PinnedView<'_>, range: &KeyRange, as_of: AsOf) -> R
         if is_hidden || newest <= as_of.expired {
             continue;
         }
-        let share = extent.share_in(&interval, view.blocks)?;
-        sum.add(Estimate { records: share.records, bytes: share.bytes });
+        sum.add(extent.share_in(&interval, view.blocks)?);
     }
     Ok(sum)
 }

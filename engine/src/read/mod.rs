@@ -14,7 +14,7 @@ mod scan;
 use crate::record::Lsn;
 
 pub(crate) use apart::Lookups;
-pub(crate) use estimate::{Estimate, estimate};
+pub(crate) use estimate::estimate;
 pub(crate) use get::{Lookup, contains, find, get, lend};
 pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;

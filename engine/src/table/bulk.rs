@@ -88,9 +88,14 @@ pub struct BulkLoad {
     held: usize,
 }
 
-/// What a writer of extents for a table takes in memory.
-pub(super) fn memory_of(options: TableOptions) -> usize {
-    if options.large_values.is_some() { 2 * HELD } else { HELD }
+/// A writer of extents that stay, for a table with these options; and the bytes of memory that it
+/// takes, which are counted.
+pub(super) fn writer_of(shared: &Shared, options: TableOptions) -> (ExtentWriter, usize) {
+    let own = options.compression.map(|(_, deeper)| deeper);
+    let format = Format::of(options, own.unwrap_or(shared.load_compression));
+    let bytes = if options.large_values.is_some() { 2 * HELD } else { HELD };
+    shared.write_memory.changed(0, bytes);
+    (ExtentWriter::lasting(&shared.set, format), bytes)
 }
 
 enum State {
@@ -107,11 +112,7 @@ impl BulkLoad {
         let pinned = table.slot.pin();
         pinned.core.check()?;
         let options = pinned.core.view().version.options;
-        let own = options.compression.map(|(_, deeper)| deeper);
-        let format = Format::of(options, own.unwrap_or(shared.load_compression));
-        let writer = ExtentWriter::lasting(&shared.set, format);
-        let held = memory_of(options);
-        shared.write_memory.changed(0, held);
+        let (writer, held) = writer_of(shared, options);
         // The cache gives way.
         shared.wakeup.wake();
         let state = State::Writing(Box::new(writer));

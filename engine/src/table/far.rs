@@ -12,8 +12,17 @@ use crate::error::Result;
 use crate::read::{self, Lookups};
 
 impl Shared {
+    /// Whether the database has an object store. Without one nothing is far, and calls below cost a
+    /// load.
+    fn has_object_store(&self) -> bool {
+        self.set.store().objects().is_some()
+    }
+
     /// Brings to this machine what look-ups of keys of a table need of an object store.
     pub(super) fn bring<K: AsRef<[u8]>>(&self, slot: &TableSlot, keys: &[K]) -> Result<()> {
+        if !self.has_object_store() {
+            return Ok(());
+        }
         let missing =
             |core: &TableCore| self.read(core, None, |view, at| read::missing(view, keys, at.lsn));
         read::bring(&self.cache, || self.with_table(slot, missing))
@@ -28,6 +37,9 @@ impl Table {
 
     /// Whether a look-up of a key may need something of an object store.
     pub(crate) fn is_far(&self) -> Result<bool> {
+        if !self.shared.has_object_store() {
+            return Ok(false);
+        }
         self.read(|view, _| Ok(read::near(view, 1, || Ok(()))?.is_none()))
     }
 

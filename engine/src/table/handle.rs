@@ -7,8 +7,9 @@ use bytes::Bytes;
 
 use super::{BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableSlot, TableTarget};
 use crate::error::Result;
+use crate::extent::Estimate;
 use crate::options::Durability;
-use crate::read::{self, AsOf, Estimate, KeyBounds, KeyRange};
+use crate::read::{self, AsOf, KeyBounds, KeyRange};
 use crate::record::Kind;
 use crate::view::PinnedView;
 

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use super::bulk::memory_of;
+use super::bulk::writer_of;
 use super::runs::NewRun;
 use super::{Shared, Table, TableCore};
 use crate::error::Result;
-use crate::extent::Format;
 use crate::levels::Level;
 use crate::record::{EntryRef, Kind};
 use crate::spill::ExtentWriter;
@@ -36,12 +35,7 @@ impl RunWriter {
     /// Begins a run of a table.
     pub(crate) fn new(table: &Table, loaded: bool) -> RunWriter {
         let (shared, core) = (Arc::clone(&table.shared), table.slot.core());
-        let options = core.view().version.options;
-        let own = options.compression.map(|(_, deeper)| deeper);
-        let format = Format::of(options, own.unwrap_or(shared.load_compression));
-        let writer = ExtentWriter::lasting(&shared.set, format);
-        let bytes = memory_of(options);
-        shared.write_memory.changed(0, bytes);
+        let (writer, bytes) = writer_of(&shared, core.view().version.options);
         RunWriter { core, writer, loaded, _held: HeldMemory { shared, bytes } }
     }
 

@@ -32,12 +32,13 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::read::{self, Lookup};
+use crate::read::{self, AsOf, Lookup};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
 use crate::table::{
     Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
 };
+use crate::view::PinnedView;
 
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
@@ -379,12 +380,7 @@ impl Running {
             return Ok(own);
         }
         self.about_to_read(inner, table, key)?;
-        let Some(view) = &self.view else { return self.read(inner, table, key) };
-        let used = &self.tables[table];
-        used.slot.check_not_emptied_since(view.lsn())?;
-        inner
-            .shared
-            .read(&used.pinned.core, Some(view), |of_table, at| read::get(of_table, key, at))
+        self.look_up(inner, table, |view, at| read::get(view, key, at))
     }
 
     /// Whether it wrote a key.
@@ -403,12 +399,22 @@ impl Running {
             return Ok(own.map(Lookup::Here));
         }
         self.about_to_read(inner, table, key)?;
+        self.look_up(inner, table, |view, at| read::find(view, key, at))
+    }
+
+    /// Reads a table at the moment that the level gives to plain reads.
+    fn look_up<T>(
+        &self,
+        inner: &Inner,
+        table: usize,
+        read: impl Fn(PinnedView<'_>, AsOf) -> Result<T>,
+    ) -> Result<T> {
         let used = &self.tables[table];
         if let Some(view) = &self.view {
             used.slot.check_not_emptied_since(view.lsn())?;
         }
         let at = self.view.as_deref().or(self.snapshot.as_deref());
-        inner.shared.read(&used.pinned.core, at, |view, at| read::find(view, key, at))
+        inner.shared.read(&used.pinned.core, at, read)
     }
 
     /// As [`Running::get`], with all that it needs locked already.

@@ -4,10 +4,10 @@
 //! change them, and ask for them in ways that have one answer: queries are ordered by all columns,
 //! and changes with a limit have an order.
 //!
-//! Where a row has two duplicates, both engines name the one in the older index, and ON DUPLICATE KEY
-//! UPDATE changes its row. OPTIMIZE gives InnoDB's indexes the server's order, and leaves Terrace's.
-//! So the tester sends no such statement for a table with several unique indexes, and has both
-//! engines copy that table where a column goes.
+//! Where a row has two duplicates, both engines name the one in the older index, and ON DUPLICATE
+//! KEY UPDATE changes its row. OPTIMIZE gives InnoDB's indexes the server's order, and leaves
+//! Terrace's. So the tester sends no such statement for a table with several unique indexes, and
+//! has both engines copy that table where a column goes.
 
 use std::path::Path;
 

@@ -13,15 +13,15 @@ use crate::record::LSN_MAX;
 /// enough.
 const EXACT_BELOW: usize = 8;
 
-/// Records, and bytes of their keys and values.
+/// About how much there is: records, and bytes of their keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ExtentShare {
+pub(crate) struct Estimate {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
 
-impl ExtentShare {
-    fn add(&mut self, other: ExtentShare) {
+impl Estimate {
+    pub(crate) fn add(&mut self, other: Estimate) {
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -35,19 +35,15 @@ impl Extent {
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn share_in(
-        &self,
-        interval: &KeyInterval,
-        blocks: Blocks<'_>,
-    ) -> Result<ExtentShare> {
+    pub(crate) fn share_in(&self, interval: &KeyInterval, blocks: Blocks<'_>) -> Result<Estimate> {
         let meta = self.meta();
         if interval.covers(&meta.interval()) {
-            return Ok(ExtentShare { records: meta.records, bytes: meta.raw_bytes });
+            return Ok(Estimate { records: meta.records, bytes: meta.raw_bytes });
         }
         let parts = self.lent_parts(blocks.pinned)?;
         let entries = parts.index.entries();
         let Some(from) = parts.index.find_key(&interval.start) else {
-            return Ok(ExtentShare::default());
+            return Ok(Estimate::default());
         };
         let to = interval.end.as_deref().and_then(|end| parts.index.find_key(end));
         let to = to.unwrap_or(entries.len() - 1);
@@ -62,7 +58,7 @@ impl Extent {
         let (count, inside) = (whole.clone().count(), whole.map(|n| len(&n)).sum::<u64>());
         let all = u128::from(parts.index.blocks_end()).max(1);
         let share = |of: u64, part: u64| (u128::from(of) * u128::from(part) / all) as u64;
-        let of_bytes = |part: u64| ExtentShare {
+        let of_bytes = |part: u64| Estimate {
             records: share(meta.records, part),
             bytes: share(meta.raw_bytes, part),
         };
@@ -83,17 +79,17 @@ impl Extent {
         n: usize,
         interval: &KeyInterval,
         blocks: Blocks<'_>,
-    ) -> Result<ExtentShare> {
+    ) -> Result<Estimate> {
         let block = self.block(parts, n, blocks)?;
         let mut cursor = BlockCursor::new(&**block);
-        let mut sum = ExtentShare::default();
+        let mut sum = Estimate::default();
         let mut step = cursor.seek(&interval.start, LSN_MAX);
         loop {
             step.map_err(|_| self.bad_entry(parts, n))?;
             let Some(entry) = cursor.entry().filter(|entry| interval.ends_after(entry.key)) else {
                 return Ok(sum);
             };
-            sum.add(ExtentShare { records: 1, bytes: entry.raw_len() });
+            sum.add(Estimate { records: 1, bytes: entry.raw_len() });
             step = cursor.next();
         }
     }
