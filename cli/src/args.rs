@@ -91,7 +91,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Store(StoreCommand),
     /// Follow the shared database of the object store, to read it, until a signal comes
-    Follow(NodeArguments),
+    Follow(FollowArguments),
     /// Stand by for the shared database of the object store, until a signal comes
     Standby(NodeArguments),
     /// Make a standby, or an empty directory, the writer of the shared database
@@ -151,6 +151,16 @@ pub(crate) struct NodeArguments {
     /// Register it by this name: the writer keeps what it lacks, up to 16 checkpoints
     #[arg(long)]
     pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FollowArguments {
+    #[command(flatten)]
+    pub(crate) node: NodeArguments,
+    /// Read data in the store, and have no more than so many bytes of it here, such as 10GiB
+    /// [default: copy all data]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cache: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -356,7 +366,7 @@ pub(crate) struct TourArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
     /// Delete the directory of each process that was killed: the next one takes the shared database
-    /// over. A directory stands for the object store
+    /// over. A directory stands for the object store, or a new place in that of --object-store
     #[arg(long)]
     pub(crate) lost_machine: bool,
     /// How often to kill the process

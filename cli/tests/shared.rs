@@ -21,10 +21,18 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     let status = run(&["status", "--json"]).json();
     assert!(status["commit"].as_u64().unwrap() > 1 && status["checkpoint"].as_u64().unwrap() > 0);
     run(&["follow", &follower, "--once", "--name", "reports"]).good();
-    assert!(run(&["status"]).good().contains("reports: has entry"));
+    let status = run(&["status"]).good();
+    assert!(status.contains("reports: has entry") && status.contains(" behind"), "{status}");
+    let far = place("far");
+    run(&["follow", &far, "--once", "--name", "far", "--cache", "1MiB"]).good();
+    let status = run(&["status"]).good();
+    assert!(status.contains("far: has entry") && status.contains("reads checkpoint"), "{status}");
+    assert!(run(&["follow", &far, "--cache", "much"]).fails(2).contains("object_cache"));
     run(&["forget", "reports"]).good();
     assert!(!run(&["status"]).good().contains("reports"));
     run(&["standby", &standby, "--once"]).good();
+    let same = bench.run(["verify", "--against", &far, "--object-store", &url]).good();
+    assert!(same.contains("1 tables with 2 rows") && same.contains("all the same"), "{same}");
     for node in [&standby, &follower] {
         let same = bench.run(["verify", "--against", node]).good();
         assert!(same.contains("1 tables with 2 rows") && same.contains("all the same"), "{same}");

@@ -121,6 +121,8 @@ pub struct Options {
     pub(crate) follower_name: Option<String>,
     /// The opening gives no LSN up to this one: those of an earlier writer.
     pub(crate) lsn_after: crate::record::Lsn,
+    /// Pieces of the shared store are read from there, and not brought to this machine.
+    pub(crate) stays_far: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
@@ -318,6 +320,7 @@ impl Options {
             share_retention: Duration::ZERO,
             follower_name: None,
             lsn_after: 0,
+            stays_far: false,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,

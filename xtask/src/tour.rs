@@ -1,7 +1,7 @@
 //! The tours as a check: what they were told of was there, and they were told of enough. It runs
 //! the command as the tests were built, with the assertions of debug builds.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -35,6 +35,17 @@ fn take(setting: &mut Setting, arguments: &[&str], enough: u64) -> Result<()> {
     if setting.long {
         command.args(["--rounds", "20"]);
     }
+    judged(command, enough)
+}
+
+/// Twenty machines are lost whose shared store is on a server; `command` runs the command of
+/// Terrace with the variables of the server.
+pub(crate) fn lose_machines(mut command: Command, store: &str) -> Result<()> {
+    command.args(["tour", "--lost-machine", "--json", "--rounds", "20", "--object-store", store]);
+    judged(command, ENOUGH_REMOTE)
+}
+
+fn judged(mut command: Command, enough: u64) -> Result<()> {
     let output = command
         .stderr(Stdio::inherit())
         .output()

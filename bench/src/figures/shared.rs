@@ -23,6 +23,9 @@ const REGION: u64 = 64 << 20;
 const REQUEST: Duration = Duration::from_millis(20);
 const CONNECTION: u64 = 100 << 20;
 
+/// A takeover has all of its data by then.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Seconds of a month.
 const MONTH: f64 = 30.0 * 86_400.0;
 
@@ -183,8 +186,9 @@ fn lag(place: &Place<'_>, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// From the call on an empty machine to the first read. All data is fetched by then, so the reads
-/// after it are at full speed.
+/// From the call on an empty machine to the first read and the first write, and until all data is
+/// on it: from then on reads are at full speed. What random reads a second there are at first and in
+/// the end.
 fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let mib = place.settings.pick(16, 256, 10 << 10);
     let (db, table) = place.writer("takeover")?;
@@ -194,16 +198,40 @@ fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
     }
     table.put_with("last", "row", Durability::Remote)?;
     db.close()?;
+    std::fs::remove_dir_all(place.path("takeover"))?;
     let url = place.url("bucket takeover");
     let near = Options::new().pm_size(REGION);
     let far = near.clone().object_store_distance(REQUEST, CONNECTION);
     for (store, options) in [("", near), (" at 20 ms a request", far)] {
-        let began = Instant::now();
-        let db = options.open_shared(&url, place.path(&format!("taken over{store}")))?;
-        ensure!(db.table("t")?.get("last")?.is_some(), "the last row is not there");
         let case = format!("takeover of {mib} MiB{store}");
-        report.add(&case, "shared", "to the first read", began.elapsed().as_secs_f64(), "s");
+        let path = place.path(&format!("taken over{store}"));
+        let mut add = |what, value, unit| report.add(&case, "shared", what, value, unit);
+        let began = Instant::now();
+        let db = options.open_shared(&url, &path)?;
+        let table = db.table("t")?;
+        ensure!(table.get(key(mib * 500))?.is_some(), "a row is not there");
+        add("to the first read", began.elapsed().as_secs_f64(), "s");
+        table.put_with("own", "row", Durability::Remote)?;
+        add("to the first remote write", began.elapsed().as_secs_f64(), "s");
+        let mut random = Random::new(place.settings.seed);
+        let mut reads = |least: Duration| -> Result<f64> {
+            let (from, mut reads) = (Instant::now(), 0u32);
+            while from.elapsed() < least {
+                ensure!(table.get(key(random.next() % (mib * 1000)))?.is_some(), "a row is lost");
+                reads += 1;
+            }
+            Ok(f64::from(reads) / from.elapsed().as_secs_f64())
+        };
+        let second = Duration::from_secs(1);
+        add("reads at first", reads(second)?, "gets/s");
+        while db.stats().tables.iter().any(|table| table.misplaced_bytes > 0) {
+            let rate = reads(second / 10)?;
+            ensure!(rate > 0.0 && began.elapsed() < LONGEST, "its data does not come");
+        }
+        add("to all data", began.elapsed().as_secs_f64(), "s");
+        add("reads then", reads(second)?, "gets/s");
         db.close()?;
+        std::fs::remove_dir_all(&path)?;
     }
     Ok(())
 }

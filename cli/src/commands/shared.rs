@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use terrace::{Follower, NodeStatus, Options, Standby};
 
-use crate::args::{ForgetArguments, NodeArguments, PromoteArguments};
+use crate::args::{FollowArguments, ForgetArguments, NodeArguments, PromoteArguments};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::session::Session;
@@ -57,8 +57,13 @@ pub(crate) fn forget(
 }
 
 /// Follows until a signal comes.
-pub(crate) fn follow(session: &mut Session, node: &NodeArguments) -> Result<Outcome, Failure> {
-    let follower = options(session, node).follow(&session.store()?, &node.directory)?;
+pub(crate) fn follow(session: &mut Session, follow: &FollowArguments) -> Result<Outcome, Failure> {
+    let FollowArguments { node, cache } = follow;
+    let mut options = options(session, node);
+    if let Some(cache) = cache {
+        options.set("object_cache", cache)?;
+    }
+    let follower = options.follow(&session.store()?, &node.directory)?;
     watch(session, Node::Follower(follower), node.once)
 }
 
@@ -154,7 +159,14 @@ pub(crate) fn status(session: &mut Session) -> Result<Outcome, Failure> {
             status.writer
         ))?;
         for follower in &status.followers {
-            output.line(&format!("{}: has entry {}", follower.name, follower.entry))?;
+            let reads = follower.base.map(|base| format!(", reads checkpoint {base}"));
+            output.line(&format!(
+                "{}: has entry {}, {} behind{}",
+                follower.name,
+                follower.entry,
+                status.entry.saturating_sub(follower.entry),
+                reads.unwrap_or_default()
+            ))?;
         }
     }
     Ok(Outcome::Good)

@@ -1,5 +1,6 @@
 //! Where the database of a tour is: in one directory, or on a machine that will be lost, with a
-//! store that is shared by all machines. A machine is a directory here, and so is the store.
+//! store that is shared by all machines. A machine is a directory here. The store is a directory
+//! too, or a bucket that the caller names: a file has its URL, for the processes of the tour.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,9 @@ use std::path::{Path, PathBuf};
 use terrace::{Database, Durability, Options};
 
 use crate::failure::Failure;
+
+/// The file with the URL of the store.
+const URL: &str = "store-url";
 
 /// The place of the database between two kills.
 #[derive(Clone, Copy)]
@@ -38,8 +42,17 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Has all machines of the tour share a place of its own in a store.
+    pub(super) fn share(self, store: &str, seed: u64) -> Result<(), Failure> {
+        let path = self.dir.join(URL);
+        let url = format!("{}/tour-{seed:016x}", store.trim_end_matches('/'));
+        fs::write(&path, url)
+            .map_err(|error| Failure::io(format!("write {}", path.display()), &error))
+    }
+
     fn url(self) -> String {
-        format!("file://{}", self.dir.join("store").display())
+        let directory = || format!("file://{}", self.dir.join("store").display());
+        fs::read_to_string(self.dir.join(URL)).unwrap_or_else(|_| directory())
     }
 
     /// Opens the database. A machine that has none takes it over, but for the first one.

@@ -53,6 +53,9 @@ pub(crate) fn run(session: &mut Session, arguments: &TourArguments) -> Result<Ou
     let mut place = Place::prepare(arguments)?;
     let dir = place.dir.clone();
     let mut machine = Machine::new(&dir, arguments.lost_machine.then_some(0));
+    if let (true, Ok(store)) = (arguments.lost_machine, session.store()) {
+        machine.share(&store, seed)?;
+    }
     show::opening(session, machine, &dir, seed)?;
 
     let source = source::find(arguments.input.as_deref())?;

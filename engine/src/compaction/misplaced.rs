@@ -1,5 +1,6 @@
 //! Which extents change their tier: those of level 2 and deeper that do not lie where their table
-//! has its cold levels. A pure function of a version.
+//! has its cold levels, and those of level 1 that are pieces of a shared store, which a takeover
+//! has named. A pure function of a version.
 //!
 //! A table changes its tier at once, by its options; what it has follows, a few neighbours at a
 //! time, in the time that nothing else needs. They are written again in their level, with their
@@ -15,11 +16,12 @@
 //! after a restart, which forgets how often extents were read.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use super::choice::{Choice, Situation, is_free};
 use super::shape::Shape;
 use crate::extent::{Described, ValueUse};
-use crate::levels::{LEVEL_2, Level, MAX_LEVELS, Version};
+use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 
 /// As many bytes at a time go to objects of so many extents.
 const OBJECTS: usize = 2;
@@ -40,10 +42,14 @@ pub(super) fn pick_misplaced<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
+    if shape.stays_far {
+        return None;
+    }
     let options = version.options;
     let of_keys = match shape.local_room.is_some() && shape.puts_objects(LEVEL_2, options) {
-        true => pick_by_reads(version, shape, now),
-        false => pick_by_place(version, shape, now),
+        true => pick_by_place(version, shape, now, 1..=SUBLEVELS)
+            .or_else(|| pick_by_reads(version, shape, now)),
+        false => pick_by_place(version, shape, now, 1..=MAX_LEVELS),
     };
     of_keys.or_else(|| pick_values(version, shape, now))
 }
@@ -52,10 +58,11 @@ fn pick_by_place<E: Described>(
     version: &Version<E>,
     shape: &Shape,
     now: &Situation<'_>,
+    mut levels: RangeInclusive<u8>,
 ) -> Option<Choice<E>> {
     let options = version.options;
     let most = (OBJECTS * shape.extent_bytes_of(true)) as u64;
-    (LEVEL_2..=MAX_LEVELS).find_map(|level| {
+    levels.find_map(|level| {
         let wanted = shape.puts_objects(level, options);
         let is_misplaced = |e: &&E| e.meta().location.is_object() != wanted;
         let level_now = version.level(level).filter(|l| misplaced_in(l, wanted) > 0)?;
@@ -85,7 +92,7 @@ fn pick_values<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    (LEVEL_2..=MAX_LEVELS).find_map(|level| {
+    (1..=MAX_LEVELS).find_map(|level| {
         let wanted = shape.puts_objects(level, version.options);
         let level_now = version.level(level).filter(|l| misplaced_values_in(l, wanted) > 0)?;
         level_now.extents().iter().find_map(|extent| {
@@ -156,9 +163,12 @@ fn misplaced_values_in<E: Described>(level: &Level<E>, wanted: bool) -> u64 {
 
 /// Bytes of extents and of values that do not lie where they belong.
 pub(crate) fn misplaced<E: Described>(version: &Version<E>, shape: &Shape) -> u64 {
-    let cold = (LEVEL_2..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
+    if shape.stays_far {
+        return 0;
+    }
+    let all = (1..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
     let values =
-        cold.map(|(n, level)| misplaced_values_in(level, shape.puts_objects(n, version.options)));
+        all.map(|(n, level)| misplaced_values_in(level, shape.puts_objects(n, version.options)));
     values.sum::<u64>() + misplaced_extents(version, shape)
 }
 
@@ -167,7 +177,7 @@ fn misplaced_extents<E: Described>(version: &Version<E>, shape: &Shape) -> u64 {
         let excess = room.min(0).unsigned_abs();
         return excess.min(local_of(version));
     }
-    let levels = (LEVEL_2..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
+    let levels = (1..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
     levels.map(|(n, level)| misplaced_in(level, shape.puts_objects(n, version.options))).sum()
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Shape {
     pub(crate) fills: bool,
     /// Whether the database has an object store.
     pub(crate) has_objects: bool,
+    /// Whether pieces of a shared store stay there, and nothing else is written to it.
+    pub(crate) stays_far: bool,
     /// How many bytes more of what belongs into objects may lie on this machine; less than 0 if too
     /// many do. `None` if none may.
     pub(crate) local_room: Option<i64>,

@@ -66,6 +66,12 @@ impl Options {
     /// object store; none by default. What is read again and again comes back from the store while
     /// there is room, and what is read a fourth as often goes down for it. What is here is here
     /// after a restart too.
+    ///
+    /// Of a follower ([`Database::follow`](crate::Database::follow)): none means that it copies all
+    /// data. Otherwise it reads data in the store, and has no more than so many bytes of extents
+    /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]: the
+    /// writer keeps what it reads then, and it starts anew less often. Without a name a handle of
+    /// its database is good for one checkpoint more.
     #[must_use]
     pub fn object_cache(mut self, bytes: u64) -> Options {
         self.object_cache = bytes;

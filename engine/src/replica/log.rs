@@ -10,11 +10,11 @@ use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::record::{FORMAT, Lsn};
 use crate::tier::{
     FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
+    SHARED_DATA, shared_name,
 };
 
 const PREFIX: &str = "shared/log/";
 const HEAD: &str = "shared/head";
-const DATA: &str = "shared/extents/";
 
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
@@ -26,12 +26,12 @@ pub(crate) fn entry_name(number: u64) -> String {
 
 /// The name of a piece of data: which claim sent it, and which of its pieces it is.
 pub(crate) fn data_name(claim: u64, number: u32) -> String {
-    format!("{DATA}{claim:016x}-{number:08x}")
+    shared_name(claim, number)
 }
 
 /// The piece of data of a name.
 pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
-    let (claim, number) = name.strip_prefix(DATA)?.split_once('-')?;
+    let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
     let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
     (data_name(found.0, found.1) == name).then_some(found)
 }
@@ -330,7 +330,7 @@ impl SharedLog {
     ///
     /// As [`SharedLog::delete`].
     pub(crate) fn all_data(&self) -> Result<Vec<String>> {
-        self.names(DATA, &|_| false)
+        self.names(SHARED_DATA, &|_| false)
     }
 
     pub(super) fn names(

@@ -20,11 +20,12 @@ mod writer;
 
 pub(crate) use encode::NewBody;
 pub(crate) use entry::{Entry, EntryBody, EntryKind, LogCheckpoint, SharedTable};
+pub(crate) use followers::FollowerPlace;
 pub(crate) use groups::{GroupKind, SegmentGroups, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
 pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
-pub(crate) use parts::LargePart;
+pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use under_way::{DataSends, EntryReads};
 pub(crate) use writer::{Expects, LogWriter};

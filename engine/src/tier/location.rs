@@ -11,9 +11,10 @@ const OBJECT: u32 = 1 << 31;
 /// Where an extent lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
-    /// Number of the extent file; of an object, its epoch with the top bit set.
+    /// Number of the extent file; of an object, its epoch with the top bit set. Epochs with their
+    /// own top bit set are pieces of the shared store.
     pub(crate) file: u32,
-    /// Offset in it, a multiple of 16 KiB; of an object, its extent id.
+    /// Offset in it, a multiple of 16 KiB; of an object, its extent id, or the claim of a piece.
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) len: u32,
@@ -39,7 +40,9 @@ impl Location {
     /// Whether an extent with this id can lie there: an object has the id in its name.
     pub(crate) fn can_hold(&self, extent: u64) -> bool {
         let fits = |id: ObjectId| {
-            (1..=LAST_EPOCH).contains(&id.epoch) && id.extent == extent && self.len > 0
+            // A piece of the shared store has the name that its writer gave it.
+            let is_own = (1..=LAST_EPOCH).contains(&id.epoch) && id.extent == extent;
+            (is_own || id.shared().is_some()) && self.len > 0
         };
         self.object().is_none_or(fits)
     }

@@ -16,8 +16,8 @@ pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
     Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, LAST_EPOCH,
     ObjectId, ObjectNames, ObjectRead, ObjectTier, ObjectWrite, Planted, PutWhen, RequestCounts,
-    Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag, open_client, open_reader,
-    owner,
+    SHARED_DATA, SHARED_PIECES, Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag,
+    open_client, open_reader, owner, shared_name,
 };
 pub(crate) use space::FreeMap;
 pub(crate) use ssd::{

@@ -4,7 +4,8 @@
 //! The server is moto, from Python's package index. At length (`--long`) it is MinIO and versitygw
 //! too, built from Go's module proxy where they are not on the path. They are killed in the middle
 //! of the course again and again, and the course is run once more behind a proxy that is far away
-//! and cuts connections. What cannot be had is skipped, and said.
+//! and cuts connections. On each of them twenty machines are lost, with a writer that is killed and
+//! its directory deleted, and no commit. What cannot be had is skipped, and said.
 
 mod proxy;
 mod server;
@@ -52,6 +53,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         Ok((found.command(), tests))
     };
     let mut commands = TESTS.into_iter().map(find).collect::<Result<Vec<_>>>()?;
+    let terrace = binaries::find(built, "terrace")?.command();
     let server = Running::start(Kind::Moto, &program)?;
     for (command, tests) in &mut commands {
         run_at(command, tests, server.port)?;
@@ -62,7 +64,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         return Ok(());
     }
     let [_, (course, tests)] = &mut commands[..] else { return Ok(()) };
-    at_length(&setting.root, &mut |port| run_at(course, tests, port))
+    at_length(&setting.root, &mut |port| run_at(course, tests, port), &terrace)
 }
 
 /// Runs the suite; a missing server is an error, but for those of `long`.
@@ -75,16 +77,18 @@ pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
     }
     drop(server);
     if long && let [_, (course, tests)] = &mut commands[..] {
-        at_length(root, &mut |port| run_at(course, tests, port))?;
+        let mut terrace = cargo(root);
+        terrace.args(["run", "--quiet", "--package", "terrace-cli", "--"]);
+        at_length(root, &mut |port| run_at(course, tests, port), &terrace)?;
     }
     Ok(true)
 }
 
 /// The tests of [`TESTS`], built.
 fn built(root: &Path) -> Result<Vec<(Command, &'static str)>> {
-    let cargo = |arguments: &[&str]| {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(root).arg("test").args(arguments);
+    let test = |arguments: &[&str]| {
+        let mut command = cargo(root);
+        command.arg("test").args(arguments);
         command
     };
     let suite = ["--package", "terrace", "--lib", "--features", "object"];
@@ -92,17 +96,30 @@ fn built(root: &Path) -> Result<Vec<(Command, &'static str)>> {
     let course = ["--package", "terrace-cli", "--test", "object"];
     let mut commands = Vec::new();
     for (arguments, (_, _, tests)) in [&suite[..], &course[..]].into_iter().zip(TESTS) {
-        passes(cargo(arguments).arg("--no-run"))?;
-        let mut command = cargo(arguments);
+        passes(test(arguments).arg("--no-run"))?;
+        let mut command = test(arguments);
         command.arg("--");
         commands.push((command, tests));
     }
     Ok(commands)
 }
 
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
 fn run_at(command: &mut Command, tests: &str, port: u16) -> Result<()> {
+    let mut again = again(command);
+    again.args([tests, "--nocapture"]);
+    passes(again.envs(Running::surroundings(port)))
+}
+
+/// The same command, which was not run yet.
+fn again(command: &Command) -> Command {
     let mut again = Command::new(command.get_program());
-    again.args(command.get_args()).args([tests, "--nocapture"]);
+    again.args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
         again.current_dir(folder);
     }
@@ -112,11 +129,25 @@ fn run_at(command: &mut Command, tests: &str, port: u16) -> Result<()> {
             None => again.env_remove(name),
         };
     }
-    passes(again.envs(Running::surroundings(port)))
+    again
+}
+
+/// Twenty machines are lost on a server.
+fn lose_machines(server: &Running, kind: Kind, terrace: &Command) -> Result<()> {
+    println!("object store: twenty machines are lost, their shared store on {}", kind.name());
+    let (mut tour, surroundings) = (again(terrace), Running::surroundings(server.port));
+    let store = surroundings.iter().find(|(name, _)| *name == "TERRACE_S3");
+    let store = store.map(|(_, store)| format!("{store}/tour")).unwrap_or_default();
+    tour.envs(surroundings);
+    crate::tour::lose_machines(tour, &store)
 }
 
 /// Runs the course on other servers, which are killed meanwhile, and behind a proxy.
-fn at_length(root: &Path, course: &mut dyn FnMut(u16) -> Result<()>) -> Result<()> {
+fn at_length(
+    root: &Path,
+    course: &mut dyn FnMut(u16) -> Result<()>,
+    terrace: &Command,
+) -> Result<()> {
     let mut last = None;
     for kind in [Kind::Versitygw, Kind::Minio] {
         match kind.program(root) {
@@ -124,6 +155,7 @@ fn at_length(root: &Path, course: &mut dyn FnMut(u16) -> Result<()>) -> Result<(
                 println!("object store: the course on {}, killed again and again", kind.name());
                 let server = Running::start(kind, &program)?;
                 under_kills(&server, || course(server.port))?;
+                lose_machines(&server, kind, terrace)?;
                 last = Some((kind, program));
             }
             Err(missing) => {

@@ -24,6 +24,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     reuse: true,
     fills: true,
     has_objects: false,
+    stays_far: false,
     local_room: None,
     drops_tombstones: false,
     forgets_below: false,

@@ -152,6 +152,7 @@ fn usual() -> Shape {
         reuse: true,
         fills: true,
         has_objects: false,
+        stays_far: false,
         local_room: None,
         drops_tombstones: false,
         forgets_below: false,

@@ -199,7 +199,8 @@ impl JobContext {
             compression: self.options.compression,
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
-            has_objects: self.set.store().objects().is_some(),
+            has_objects: self.set.store().objects().is_some() && !self.options.stays_far,
+            stays_far: self.options.stays_far,
             local_room: self.local_room(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
             forgets_below: self.options.has(Failpoint::ForgetBelow),
@@ -212,7 +213,8 @@ impl JobContext {
     /// How many bytes more of what belongs into objects may lie on this machine.
     fn local_room(&self) -> Option<i64> {
         let most = self.options.object_cache;
-        if most == 0 || self.set.store().objects().is_none() {
+        let has_objects = self.set.store().objects().is_some() && !self.options.stays_far;
+        if most == 0 || !has_objects {
             return None;
         }
         let views = self.tables.all().into_iter().map(|table| table.view());

@@ -14,7 +14,9 @@ impl Database {
     /// prefix of the order of commits. What the other writer does from then on is void, and it
     /// stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced).
     ///
-    /// All data is fetched before it returns. Later openings of `path` need
+    /// Data is read in the store at first, and comes to `path` in the background:
+    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left. So
+    /// the first read and the first write wait for no copy. Later openings of `path` need
     /// [`Options::share`] and [`Options::object_store`].
     ///
     /// # Errors
@@ -49,7 +51,8 @@ impl Database {
     }
 
     /// Follows the shared database of a store, in a directory of the node's own: its data is copied
-    /// there. Costs two requests a second while nothing is committed.
+    /// there, or read in the store with [`Options::object_cache`]. Costs two requests a second while
+    /// nothing is committed.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use crate::memtable::encode_record;
 use crate::options::Failpoint;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::replica::{DataPiece, DataSends, LogCheckpoint, SharedLog, SharedPrepare, data_name};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, SHARED_PIECES};
 use crate::txn::{KeptPrepares, OpenPrepare};
 
 /// No extent is as long, so places of pieces do not touch.
@@ -26,7 +26,7 @@ const SPACING: u64 = 16 << 20;
 
 /// Claims and pieces beyond it have no place.
 const MOST_CLAIMS: u64 = 1 << 39;
-const MOST_PIECES: u32 = 1 << 31;
+const MOST_PIECES: u32 = SHARED_PIECES;
 
 /// Rows of a prepared transaction are sent in objects of about so many bytes.
 const PIECE_BYTES: usize = 4 << 20;
@@ -55,7 +55,19 @@ impl SentCheckpoint {
 
 /// The name of the object that a place in a manifest stands for.
 pub(super) fn object_of(place: &Location) -> String {
-    data_name(place.offset / SPACING, place.file)
+    let (claim, piece) = piece_of(place);
+    data_name(claim, piece)
+}
+
+/// The claim and the number of the piece that a place in a manifest stands for.
+pub(super) fn piece_of(place: &Location) -> (u64, u32) {
+    (place.offset / SPACING, place.file)
+}
+
+/// The place in a manifest of what lies in the shared store already: a takeover has named it.
+fn shared_place(at: &Location) -> Option<Location> {
+    let (claim, piece) = at.object()?.shared()?;
+    Some(Location { file: piece, offset: claim * SPACING, len: at.len })
 }
 
 /// The objects that a manifest names.
@@ -219,7 +231,10 @@ impl Uploading<'_> {
             Ok(crate::extent::ValueUse { of: self.send_values(values)?, ..*one })
         });
         let values = values.collect::<Result<Arc<[_]>>>()?;
-        let location = self.send(extent.read_whole()?)?;
+        let location = match shared_place(&meta.location) {
+            Some(there) => there,
+            None => self.send(extent.read_whole()?)?,
+        };
         let own = Arc::new(ExtentMeta { location, values, ..meta.clone() });
         self.sent.extents.entry(meta.id).or_default().push(Arc::clone(&own));
         Ok(own)
@@ -232,7 +247,11 @@ impl Uploading<'_> {
         if let Some(own) = known {
             return Ok(*own);
         }
-        let own = ValueMeta { location: self.send(values.read_whole()?)?, ..*meta };
+        let location = match shared_place(&meta.location) {
+            Some(there) => there,
+            None => self.send(values.read_whole()?)?,
+        };
+        let own = ValueMeta { location, ..*meta };
         self.sent.values.entry(meta.id).or_default().push(own);
         Ok(own)
     }

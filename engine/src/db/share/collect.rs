@@ -1,15 +1,17 @@
 //! What may go from the shared store: entries and data that neither of the last two checkpoints
 //! needs. Entries stay longer for the time of the retention, and for registered followers up to a
-//! bound; a reader that goes on needs no data of checkpoints.
+//! bound. So does the data of checkpoints from which a registered follower reads.
 //!
 //! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
-//! was taken over. Data of a later claim is another writer's.
+//! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
+//! store stays as long as it does so.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::replica::{EntryKind, LogHead, SharedLog, data_number};
+use crate::replica::{EntryKind, FollowerPlace, LogHead, SharedLog, data_number};
+use crate::tier::ExtentStore;
 
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
@@ -26,8 +28,11 @@ struct AgeMark {
 pub(super) struct Kept {
     /// This writer's claim.
     claim: u64,
-    /// Their entries, with the data that they name. The first one may be another opening's, of
-    /// which the data is not known: then nothing of other claims is deleted.
+    /// How many checkpoints this writer has made.
+    made: usize,
+    /// The last two, and older ones of which followers read data: their entries, with the data that
+    /// they name. The first one may be another opening's, of which the data is not known. Then no
+    /// data is deleted.
     checkpoints: VecDeque<(u64, Option<BTreeSet<String>>)>,
     /// One for each checkpoint from the oldest entry on.
     marks: VecDeque<AgeMark>,
@@ -51,6 +56,7 @@ impl Kept {
         let before = (before > 0).then_some((before, None));
         Kept {
             claim,
+            made: 0,
             checkpoints: before.into_iter().collect(),
             marks: VecDeque::new(),
             retention,
@@ -68,9 +74,7 @@ impl Kept {
         self.pending = pending;
         self.marks.push_back(AgeMark { number, at: Instant::now() });
         self.checkpoints.push_back((number, Some(data)));
-        if self.checkpoints.len() > 2 {
-            self.checkpoints.pop_front();
-        }
+        self.made += 1;
         self.is_due = true;
     }
 
@@ -79,31 +83,48 @@ impl Kept {
     /// # Errors
     ///
     /// The store does not answer: it is done later.
-    pub(super) fn collect(&mut self, log: &SharedLog) -> Result<()> {
+    pub(super) fn collect(&mut self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
         }
-        self.collect_now(log).inspect_err(|_| self.is_due = true)
+        self.collect_now(log, store).inspect_err(|_| self.is_due = true)
     }
 
-    fn collect_now(&mut self, log: &SharedLog) -> Result<()> {
-        let (Some((oldest, _)), Some((newest, _))) =
-            (self.checkpoints.front(), self.checkpoints.back())
-        else {
-            return Ok(());
-        };
-        let (older, newest) = (*oldest, *newest);
-        let oldest = self.first_needed(log, older)?;
+    fn collect_now(&mut self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
+        let Some((newest, _)) = self.checkpoints.back() else { return Ok(()) };
+        let older = self.checkpoints.len().saturating_sub(2);
+        let (older, newest) = (self.checkpoints[older].0, *newest);
+        let followers: Vec<FollowerPlace> =
+            log.registered()?.into_iter().map(|(_, place)| place).collect();
+        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0).min();
+        let knows_bases = self.forget_below(bases.unwrap_or(u64::MAX));
+        let oldest = self.first_needed(log, older, &followers)?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
             return Ok(());
         }
         let below = if self.early { newest + 1 } else { oldest };
         self.delete_entries(log, below)?;
-        self.delete_data(log)
+        if knows_bases { self.delete_data(log, store) } else { Ok(()) }
+    }
+
+    /// Forgets checkpoints before the last two, but for those from `base` on: a follower reads
+    /// their data. They are sixteen at most. Whether the data of all is known that are kept so.
+    fn forget_below(&mut self, base: u64) -> bool {
+        let checkpoints = &mut self.checkpoints;
+        while checkpoints.len() > 2 && (checkpoints[0].0 < base || checkpoints.len() > MOST_HELD) {
+            checkpoints.pop_front();
+        }
+        // An earlier opening made what a follower still reads.
+        base >= checkpoints[0].0 || self.made >= MOST_HELD
     }
 
     /// The first entry that is kept, where the older checkpoint is entry `older`.
-    fn first_needed(&mut self, log: &SharedLog, older: u64) -> Result<u64> {
+    fn first_needed(
+        &mut self,
+        log: &SharedLog,
+        older: u64,
+        followers: &[FollowerPlace],
+    ) -> Result<u64> {
         if !self.knows_oldest {
             // What an earlier writer has kept.
             let number = log.head()?.0.oldest;
@@ -114,8 +135,7 @@ impl Kept {
         let is_old = |mark: &&AgeMark| mark.at.elapsed() >= self.retention;
         let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
         let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
-        let followers = log.registered()?.into_iter();
-        let held = followers.map(|(_, entry)| (entry + 1).max(bound)).min();
+        let held = followers.iter().map(|place| (place.entry + 1).max(bound)).min();
         let needed = older.min(by_time).min(held.unwrap_or(u64::MAX)).max(first);
         // One mark at or below what is kept stays.
         while self.marks.get(1).is_some_and(|mark| mark.number <= needed) {
@@ -146,14 +166,17 @@ impl Kept {
         log.delete(&gone)
     }
 
-    fn delete_data(&self, log: &SharedLog) -> Result<()> {
+    fn delete_data(&self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
         let known: Option<Vec<&BTreeSet<String>>> =
             self.checkpoints.iter().map(|(_, data)| data.as_ref()).collect();
         // The data of the checkpoint before this writer is not known.
         let Some(known) = known else { return Ok(()) };
+        // What a takeover has named is read until the last reader of an older version has gone.
+        let live = store.objects().map_or_else(BTreeSet::new, |tier| tier.live_shared());
         let is_gone = |name: &String| {
             let is_old = data_number(name).is_some_and(|(claim, piece)| {
-                claim < self.claim || claim == self.claim && piece < self.pending
+                let is_before = claim < self.claim || claim == self.claim && piece < self.pending;
+                is_before && !live.contains(&(claim, piece))
             });
             is_old && !known.iter().any(|data| data.contains(name))
         };

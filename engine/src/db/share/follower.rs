@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::node::{NodeHandle, NodeStatus};
+use super::node::{NodeHandle, NodeKind, NodeStatus};
 use crate::db::Database;
 use crate::error::Result;
 use crate::options::Options;
@@ -14,7 +14,7 @@ pub struct Follower(NodeHandle);
 
 impl Follower {
     pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Follower> {
-        NodeHandle::start(url, path, options).map(Follower)
+        NodeHandle::start(url, path, (options, NodeKind::Follower)).map(Follower)
     }
 
     /// The database, to read. Its handles keep what they show, also where the follower had to start

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::apply::{Applier, EntryApplied};
 use super::places::Places;
+use super::restore::{DataPlace, FoundCheckpoint};
 use super::takeover::{self, RestApplied};
 use super::{open_log, restore};
 use crate::db::open::{files_of, lock};
@@ -25,7 +26,7 @@ use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::os::{DirectoryLock, create_directory};
-use crate::replica::{NextEntry, SharedLog};
+use crate::replica::{EntryBody, FollowerPlace, NextEntry, SharedLog};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -33,6 +34,10 @@ const IDLE: Duration = Duration::from_millis(600);
 
 /// Of so many answers that there is none, one has the node look whether it was deleted.
 const LOOKS: u32 = 8;
+
+/// A node that reads data in the store starts from a newer checkpoint after so many. The writer
+/// keeps data of twice as many for a registered one.
+const MOST_BEHIND: u32 = 8;
 
 /// A registered node says how far it is so often, if it has news.
 const REGISTERS: Duration = Duration::from_secs(10);
@@ -68,6 +73,14 @@ pub struct NodeStatus {
     pub note: Option<String>,
 }
 
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    Follower,
+    /// It has all data itself, and may become the writer.
+    Standby,
+}
+
 /// A node that ends when its owner lets it drop.
 pub(super) struct NodeHandle(Arc<Node>);
 
@@ -76,6 +89,8 @@ pub(super) struct Node {
     log: Arc<SharedLog>,
     url: String,
     options: Options,
+    /// Its data is read in the store, and this machine has a bounded part of it.
+    reads_store: bool,
     directory: PathBuf,
     places: Places,
     /// Databases that were replaced, as long as others have handles of them.
@@ -86,6 +101,8 @@ pub(super) struct Node {
     progress: Mutex<Progress>,
     /// Answers in a row that there is no next entry.
     misses: AtomicU32,
+    /// Checkpoints since the one that it started from.
+    behind: AtomicU32,
     stop: AtomicBool,
     woken: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -96,6 +113,8 @@ pub(super) struct Node {
 struct Current {
     db: Database,
     path: PathBuf,
+    /// As [`Applier::base`].
+    base: u64,
 }
 
 struct Progress {
@@ -104,15 +123,21 @@ struct Progress {
     restarts: u64,
     missed: u64,
     /// What the store was told, and when.
-    registered: Option<(u64, Instant)>,
+    registered: Option<(FollowerPlace, Instant)>,
     known_at: Option<Instant>,
     note: Option<String>,
 }
 
 impl Node {
     /// Opens what the directory has, or restores the newest checkpoint into it.
-    fn open(url: &str, directory: &Path, options: &Options) -> Result<Arc<Node>> {
-        let options = options.clone().object_store(url).share(false);
+    fn open(
+        url: &str,
+        directory: &Path,
+        (options, kind): (&Options, NodeKind),
+    ) -> Result<Arc<Node>> {
+        let mut options = options.clone().object_store(url).share(false);
+        let reads_store = kind == NodeKind::Follower && options.object_cache > 0;
+        options.stays_far = reads_store;
         options.check()?;
         let files = files_of(&options);
         let (log, _) = open_log(url, &options, &files, 0)?;
@@ -131,6 +156,7 @@ impl Node {
             log,
             url: url.to_string(),
             options,
+            reads_store,
             directory: directory.to_path_buf(),
             places: Places::new(&files, directory),
             replaced: Mutex::default(),
@@ -139,6 +165,8 @@ impl Node {
             current: RwLock::default(),
             progress: Mutex::new(progress),
             misses: AtomicU32::new(0),
+            // What an earlier opening has applied is not known.
+            behind: AtomicU32::new(MOST_BEHIND),
             stop: AtomicBool::new(false),
             woken: Condvar::new(),
             thread: Mutex::default(),
@@ -205,18 +233,47 @@ impl Node {
     /// Tells the store how far the node is, if it has a name and news that is due.
     fn register(&self) -> Result<()> {
         let Some(name) = &self.options.follower_name else { return Ok(()) };
-        let (entry, told) = {
+        let base = self.oldest_base();
+        let (place, told) = {
             let progress = self.progress.lock();
-            (progress.entry, progress.registered)
+            (FollowerPlace { entry: progress.entry, base }, progress.registered)
         };
-        let is_due = |(known, at): (u64, Instant)| {
-            known < entry && (self.options.stepped || at.elapsed() >= REGISTERS)
+        let is_due = |(known, at): (FollowerPlace, Instant)| {
+            let is_time = self.options.stepped || at.elapsed() >= REGISTERS;
+            known.base != place.base || known.entry < place.entry && is_time
         };
         if told.is_none_or(is_due) {
-            self.log.register(name, entry)?;
-            self.progress.lock().registered = Some((entry, Instant::now()));
+            self.tell(name, place)?;
         }
         Ok(())
+    }
+
+    fn tell(&self, name: &str, place: FollowerPlace) -> Result<()> {
+        self.log.register(name, place)?;
+        self.progress.lock().registered = Some((place, Instant::now()));
+        Ok(())
+    }
+
+    /// The oldest checkpoint of which one of its databases reads data in the store; 0 for none.
+    fn oldest_base(&self) -> u64 {
+        let replaced = self.replaced.lock();
+        let current = self.current.read();
+        let bases = replaced.iter().chain(current.as_ref()).map(|it| it.base);
+        bases.filter(|base| *base > 0).min().unwrap_or(0)
+    }
+
+    /// Whether a reader that has come to a checkpoint starts from that, since it has too much of
+    /// its own, or the writer is about to delete what it reads.
+    fn wants_newer(&self, reader: &Applier) -> bool {
+        if !self.reads_store {
+            return false;
+        }
+        // What no handle needs any more holds nothing back.
+        self.clean();
+        let behind = self.behind.fetch_add(1, Ordering::Relaxed) + 1;
+        let most = if self.options.follower_name.is_some() { MOST_BEHIND } else { 1 };
+        let own = reader.db.inner.set.store().space().taken_bytes;
+        behind >= most || own > self.options.object_cache
     }
 
     fn advance(&self, applier: &mut Option<Applier>) -> Result<bool> {
@@ -240,7 +297,15 @@ impl Node {
             }
         };
         self.misses.store(0, Ordering::Relaxed);
-        if reader.apply(&entry, &self.log)? == EntryApplied::Leaps {
+        let is_checkpoint = matches!(entry.body, EntryBody::Checkpoint(_));
+        let starts_anew = match reader.apply(&entry, &self.log) {
+            Ok(EntryApplied::Leaps) => true,
+            Ok(EntryApplied::Done) => is_checkpoint && self.wants_newer(reader),
+            // The writer has deleted what it reads.
+            Err(error) if self.reads_store && error.kind() == ErrorKind::Corrupt => true,
+            Err(error) => return Err(error),
+        };
+        if starts_anew {
             self.restart(applier)?;
         }
         Ok(true)
@@ -255,7 +320,9 @@ impl Node {
                 Err(error) if error.kind() == ErrorKind::Invalid => continue,
                 Err(error) => return Err(error),
             };
-            if let Some(applier) = Applier::resumed(db)? {
+            if let Some(applier) = Applier::resumed(db)?
+                && self.may_resume(&applier)?
+            {
                 self.show(&applier, path);
                 return Ok(Some(applier));
             }
@@ -263,14 +330,41 @@ impl Node {
         Ok(None)
     }
 
+    /// Whether the data is there that a database of an earlier opening reads in the store.
+    fn may_resume(&self, applier: &Applier) -> Result<bool> {
+        let is_kept = self.options.follower_name.is_some();
+        Ok(match (applier.base, self.reads_store) {
+            (0, _) => true,
+            (_, false) => false,
+            (base, true) => is_kept || self.log.end()?.checkpoint == base,
+        })
+    }
+
+    /// The newest checkpoint, of which the writer keeps the data if the node is registered.
+    fn newest(&self) -> Result<Option<FoundCheckpoint>> {
+        loop {
+            let number = self.log.end()?.checkpoint;
+            if number == 0 {
+                return Ok(None);
+            }
+            if let Some(name) = self.options.follower_name.as_ref().filter(|_| self.reads_store) {
+                let before = self.oldest_base();
+                let base = if before == 0 { number } else { before.min(number) };
+                let entry = self.progress.lock().entry;
+                let entry = if entry == 0 { number } else { entry };
+                self.tell(name, FollowerPlace { entry, base })?;
+                // A collector that has looked before that has found this checkpoint the newest.
+                if self.log.end()?.checkpoint != number {
+                    continue;
+                }
+            }
+            return restore::checkpoint(&self.log, number);
+        }
+    }
+
     /// Starts from the newest checkpoint of the log.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
-        let end = self.log.end()?;
-        let found = match end.checkpoint {
-            0 => None,
-            number => restore::checkpoint(&self.log, number)?,
-        };
-        let Some(found) = found else {
+        let Some(found) = self.newest()? else {
             return Err(Error::new(
                 ErrorKind::Unavailable,
                 format!(
@@ -280,12 +374,25 @@ impl Node {
                 ),
             ));
         };
+        let (found_at, shown) = (found.manifest.lsn, self.progress.lock().commit);
+        if found_at < shown {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the writer has deleted data that the follower reads in the store, and its \
+                     newest checkpoint, of commit {found_at}, is older than what the follower \
+                     shows, commit {shown}; register it by Options::follower_name"
+                ),
+            ));
+        }
         self.clean();
         let path = self.places.next()?;
-        restore::restore(&self.log, &found.manifest, &path, &self.options)?;
+        let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
+        restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
         let db = Database::open_with(&path, &self.options, OpenHow::Existing)?;
-        let reader = Applier::restored(db, &found, &self.log)?;
+        let reader = Applier::restored(db, (&found, place), &self.log)?;
         self.progress.lock().restarts += 1;
+        self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);
         *applier = Some(reader);
         self.replaced.lock().extend(before);
@@ -296,7 +403,7 @@ impl Node {
     /// Shows a database from now on, and lets no caller but the reader write to it.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
         applier.db.inner.shared().follows.store(true, Ordering::Release);
-        let current = Current { db: applier.db.clone(), path };
+        let current = Current { db: applier.db.clone(), path, base: applier.base };
         let mut progress = self.progress.lock();
         let position = &applier.position;
         (progress.commit, progress.entry) = (progress.commit.max(position.lsn), position.entry);
@@ -389,8 +496,12 @@ impl Node {
 
 impl NodeHandle {
     /// Opens a node, and starts its thread.
-    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<NodeHandle> {
-        let node = Node::open(url, path, options)?;
+    pub(super) fn start(
+        url: &str,
+        path: &Path,
+        (options, kind): (&Options, NodeKind),
+    ) -> Result<NodeHandle> {
+        let node = Node::open(url, path, (options, kind))?;
         node.start()?;
         Ok(NodeHandle(node))
     }

@@ -11,6 +11,9 @@ pub(super) const TABLE: &str = "terrace-replica";
 /// Its row.
 pub(super) const ROW: &[u8] = b"position";
 
+/// The row with the checkpoint of which a reader reads data in the store, if it does.
+pub(super) const BASE: &[u8] = b"base";
+
 /// How far a reader has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LogPosition {

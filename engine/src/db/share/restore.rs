@@ -1,11 +1,11 @@
-//! A database of a checkpoint: all data is fetched, checked, and written to extents of a new
-//! directory. Its region is empty.
+//! A database of a checkpoint, in a new directory. Its region is empty. Either all data is fetched,
+//! checked, and written to extents there, or its extents are named where they lie: in the store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::checkpoint::object_of;
+use super::checkpoint::{object_of, piece_of};
 use crate::db::maintenance::{check_written, create_of_extents};
 use crate::db::open::Content;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
 use crate::replica::{EntryBody, SharedLog, SharedPrepare};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, ObjectId};
 
 /// A checkpoint of the log.
 pub(super) struct FoundCheckpoint {
@@ -41,6 +41,15 @@ pub(super) fn checkpoint(log: &SharedLog, number: u64) -> Result<Option<FoundChe
     }
 }
 
+/// Where the data of a restored database lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DataPlace {
+    /// In its directory: nothing that becomes of the store's objects concerns it.
+    Here,
+    /// In the store, to be read from there.
+    Store,
+}
+
 /// Makes a database of a checkpoint in `to`, which is empty.
 ///
 /// # Errors
@@ -50,16 +59,54 @@ pub(super) fn checkpoint(log: &SharedLog, number: u64) -> Result<Option<FoundChe
 pub(super) fn restore(
     log: &SharedLog,
     manifest: &Manifest,
-    to: &Path,
+    (to, place): (&Path, DataPlace),
     options: &Options,
 ) -> Result<()> {
     create_of_extents(to, options, |files| {
+        if place == DataPlace::Store {
+            return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
+        }
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let edit = fetch(log, &store, manifest)?;
         store.sync()?;
         check_written(&edit, files, to)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
+}
+
+/// The edit of a checkpoint, with the pieces of the store as places.
+fn in_store(manifest: &Manifest) -> Edit<Arc<ExtentMeta>> {
+    let place = |of: Location| {
+        let (claim, piece) = piece_of(&of);
+        Location::of_object(ObjectId::of_shared(claim, piece), of.len)
+    };
+    moved(manifest, |extent| {
+        let values = |one: &ValueUse| place(one.of.location);
+        (place(extent.location), extent.values.iter().map(values).collect())
+    })
+}
+
+/// The edit of a checkpoint with other places: of each extent, and of the values that it lists.
+fn moved(
+    manifest: &Manifest,
+    mut places: impl FnMut(&ExtentMeta) -> (Location, Vec<Location>),
+) -> Edit<Arc<ExtentMeta>> {
+    let moved = |op: &Op<Arc<ExtentMeta>>| {
+        let mut op = op.clone();
+        if let Op::AddExtent { extent, .. } = &mut op {
+            let (location, values) = places(extent);
+            debug_assert_eq!(values.len(), extent.values.len(), "each has its place");
+            let values = extent
+                .values
+                .iter()
+                .zip(values)
+                .map(|(one, location)| ValueUse { of: ValueMeta { location, ..one.of }, ..*one });
+            let values = values.collect();
+            *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
+        }
+        op
+    };
+    Edit { ops: manifest.edit.ops.iter().map(moved).collect() }
 }
 
 /// Brings the data of a checkpoint to a directory, several pieces at a time; its edit with the
@@ -95,19 +142,9 @@ fn fetch(
             None => extents.push_back(to),
         }
     }
-    let mut moved = |op: &Op<Arc<ExtentMeta>>| {
-        let mut op = op.clone();
-        if let Op::AddExtent { extent, .. } = &mut op
-            && let Some(location) = extents.pop_front()
-        {
-            let values = extent.values.iter().map(|one| {
-                let location = values.get(&one.of.location).copied().unwrap_or(one.of.location);
-                ValueUse { of: ValueMeta { location, ..one.of }, ..*one }
-            });
-            let values = values.collect();
-            *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
-        }
-        op
-    };
-    Ok(Edit { ops: manifest.edit.ops.iter().map(&mut moved).collect() })
+    Ok(moved(manifest, |extent| {
+        let own = |one: &ValueUse| values.get(&one.of.location).copied().unwrap_or(one.of.location);
+        let listed = extent.values.iter().map(own).collect();
+        (extents.pop_front().unwrap_or(extent.location), listed)
+    }))
 }

@@ -30,6 +30,7 @@ use crate::record::Lsn;
 use crate::replica::{
     EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable,
 };
+use crate::tier::ExtentStore;
 
 /// Commits go out at least so often.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
@@ -47,6 +48,8 @@ const STEPPED_PART_BYTES: usize = 2 << 10;
 #[derive(Debug)]
 pub(in crate::db) struct Shipper {
     pub(super) log: Arc<SharedLog>,
+    /// Of this machine.
+    store: Arc<ExtentStore>,
     state: Mutex<State>,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
@@ -149,6 +152,7 @@ impl Shipper {
         };
         Shipper {
             log: Arc::clone(log),
+            store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
             stopped: AtomicBool::new(false),
             counts: ShipCounts::default(),
@@ -474,7 +478,7 @@ impl State {
         // Invariant 3.
         feed.acknowledge(self.next - 1);
         self.forget_shipped(feed);
-        self.kept.collect(&shipper.log)
+        self.kept.collect(&shipper.log, &shipper.store)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::node::{NodeHandle, NodeStatus};
+use super::node::{NodeHandle, NodeKind, NodeStatus};
 use crate::db::Database;
 use crate::error::Result;
 use crate::options::Options;
@@ -13,7 +13,7 @@ pub struct Standby(NodeHandle);
 
 impl Standby {
     pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Standby> {
-        NodeHandle::start(url, path, options).map(Standby)
+        NodeHandle::start(url, path, (options, NodeKind::Standby)).map(Standby)
     }
 
     /// As [`Follower::database`](crate::Follower::database).

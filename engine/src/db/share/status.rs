@@ -4,7 +4,7 @@ use super::open_log;
 use crate::db::open::files_of;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::replica::EntryBody;
+use crate::replica::{EntryBody, FollowerPlace};
 
 /// The shared database of a store.
 #[derive(Clone, Debug)]
@@ -36,6 +36,9 @@ pub struct RegisteredFollower {
     pub name: String,
     /// The last entry of the log that it is known to have.
     pub entry: u64,
+    /// The oldest checkpoint of which it reads data in the store, where it does
+    /// ([`Options::object_cache`]).
+    pub base: Option<u64>,
 }
 
 /// Forgets a registered follower.
@@ -61,7 +64,12 @@ pub(super) fn of(url: &str, options: &Options) -> Result<SharedStatus> {
         _ => "an opening of which the claim is lost".to_string(),
     };
     let followers = log.registered()?.into_iter();
-    let followers = followers.map(|(name, entry)| RegisteredFollower { name, entry }).collect();
+    let followers = followers.map(|(name, FollowerPlace { entry, base })| RegisteredFollower {
+        name,
+        entry,
+        base: (base > 0).then_some(base),
+    });
+    let followers = followers.collect();
     Ok(SharedStatus {
         followers,
         store: log.address(),

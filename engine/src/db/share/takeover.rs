@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apply::{Applier, EntryApplied};
+use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{begin, open_log, restore};
 use crate::db::maintenance::find_room;
@@ -53,9 +54,9 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
             .log
             .damage("shared/log", format!("a checkpoint as entry {checkpoint}")));
     };
-    restore::restore(&claimed.log, &found.manifest, to, &options)?;
+    restore::restore(&claimed.log, &found.manifest, (to, DataPlace::Store), &options)?;
     let db = Database::open_with(to, &options, OpenHow::Existing)?;
-    let mut applier = Applier::restored(db, &found, &claimed.log)?;
+    let mut applier = Applier::restored(db, (&found, DataPlace::Store), &claimed.log)?;
     apply_all(&claimed, &mut applier)?;
     finish(claimed, applier, to, &options)
 }

@@ -27,7 +27,7 @@ mod tier;
 mod uploads;
 
 pub(crate) use client::{Client, ObjectRead, ObjectWrite, RequestCounts};
-pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames};
+pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{Settings, open_client, open_reader, owner};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;

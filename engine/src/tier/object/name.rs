@@ -4,6 +4,7 @@
 //! <database id>/fence                       who writes
 //! <database id>/<epoch>/<extent id>         an extent
 //! backups/<epoch>/<extent id>               an extent of a backup set
+//! shared/extents/<claim>-<piece>            an extent of the shared store
 //! ```
 //!
 //! The database id has 32 hexadecimal digits, the epoch 8 and the extent id 16, so names are in
@@ -13,8 +14,17 @@
 
 use crate::error::{Error, Result};
 
-/// The greatest epoch. An extent's place in the journal has 31 bits for it.
-pub(crate) const LAST_EPOCH: u32 = (1 << 31) - 1;
+/// The greatest epoch. An extent's place in the journal has 31 bits for it, and one of them says
+/// that the rest is the number of a piece of the shared store.
+pub(crate) const LAST_EPOCH: u32 = SHARED - 1;
+
+const SHARED: u32 = 1 << 30;
+
+/// What names of pieces of the shared store begin with.
+pub(crate) const SHARED_DATA: &str = "shared/extents/";
+
+/// Pieces of a claim in the shared store have lower numbers.
+pub(crate) const SHARED_PIECES: u32 = SHARED;
 
 /// An extent that is an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,6 +33,24 @@ pub(crate) struct ObjectId {
     pub(crate) epoch: u32,
     /// The extent.
     pub(crate) extent: u64,
+}
+
+impl ObjectId {
+    /// A piece of the shared store: its writer's claim, and its number.
+    pub(crate) fn of_shared(claim: u64, piece: u32) -> ObjectId {
+        debug_assert!(claim > 0 && piece < SHARED_PIECES, "a writer gives no other names");
+        ObjectId { epoch: SHARED | piece, extent: claim }
+    }
+
+    /// The claim and the number, if it is a piece of the shared store.
+    pub(crate) fn shared(self) -> Option<(u64, u32)> {
+        (self.epoch & SHARED != 0 && self.extent > 0).then_some((self.extent, self.epoch & !SHARED))
+    }
+}
+
+/// The name of a piece of the shared store.
+pub(crate) fn shared_name(claim: u64, piece: u32) -> String {
+    format!("{SHARED_DATA}{claim:016x}-{piece:08x}")
 }
 
 /// Gives the objects of one database their names.
@@ -55,6 +83,9 @@ impl ObjectNames {
 
     /// An extent's name.
     pub(crate) fn extent(&self, id: ObjectId) -> String {
+        if let Some((claim, piece)) = id.shared() {
+            return shared_name(claim, piece);
+        }
         debug_assert!(id.epoch > 0 && id.epoch <= LAST_EPOCH, "epochs are counted from 1");
         format!("{}{:08x}/{:016x}", self.prefix, id.epoch, id.extent)
     }
@@ -109,10 +140,26 @@ mod tests {
             name.replace("00000007", "7"),
             name.replace("00000007", "00000000"),
             name.replace("00000007", "80000000"),
+            name.replace("00000007", "40000000"),
+            shared_name(7, 0x1234),
             ObjectNames::of([0xAC; 16]).extent(id),
         ];
         for other in others {
             assert_eq!(names.parse(&other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_piece_of_the_shared_store_has_the_name_that_its_writer_gave() {
+        let names = ObjectNames::of([0xAB; 16]);
+        for (claim, piece) in [(1, 0), (7, 0x12), (1 << 39, SHARED_PIECES - 1)] {
+            let id = ObjectId::of_shared(claim, piece);
+            assert_eq!(id.shared(), Some((claim, piece)));
+            assert_eq!(names.extent(id), shared_name(claim, piece));
+            check(&names.extent(id)).unwrap();
+        }
+        for epoch in [1, LAST_EPOCH] {
+            assert_eq!(ObjectId { epoch, extent: 9 }.shared(), None);
         }
     }
 

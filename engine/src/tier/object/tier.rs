@@ -23,6 +23,8 @@
 //! 2. An object is *live* while the journal may name it, a job writes it, or a reader has it. Only
 //!    an object that is not live is deleted, and it never becomes live again.
 //! 3. Nothing is deleted for a writer that has lost the fence when it looks.
+//! 4. Pieces of the shared store are read alone. Their writer deletes them, and leaves those that
+//!    are live here.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -132,7 +134,7 @@ impl ObjectTier {
         named: impl IntoIterator<Item = ObjectId>,
     ) -> ObjectTier {
         let live: BTreeSet<ObjectId> = named.into_iter().collect();
-        let has_fence = !live.is_empty();
+        let has_fence = live.iter().any(|id| id.shared().is_none());
         ObjectTier {
             client,
             names,
@@ -372,7 +374,9 @@ impl ObjectTier {
         let was_live = objects.live.remove(&id);
         objects.unacknowledged.remove(&id);
         debug_assert!(was_live || self.planted.same_epoch, "released once: {id:?}");
-        objects.released.insert(id);
+        if id.shared().is_none() {
+            objects.released.insert(id);
+        }
         drop(objects);
         self.uploads.forget(id);
         if let Some(tails) = &self.tails {
@@ -417,6 +421,11 @@ impl ObjectTier {
     /// Whether there is something to delete.
     pub(crate) fn has_released(&self) -> bool {
         !self.objects.lock().released.is_empty()
+    }
+
+    /// The pieces of the shared store that are live.
+    pub(crate) fn live_shared(&self) -> BTreeSet<(u64, u32)> {
+        self.objects.lock().live.iter().filter_map(|id| id.shared()).collect()
     }
 
     /// How many objects are live, and how many are to be deleted.

@@ -47,7 +47,7 @@ impl Reader {
 struct ReaderPlace {
     machine: Machine,
     reader: Reader,
-    stands_by: bool,
+    reads: ReadsAs,
     /// It only grows, but for power cuts.
     watermark: u64,
     /// After a cut it may have one table event more than its commit says, until it has the next.
@@ -74,13 +74,26 @@ fn any_survive(chance: &mut Chance) -> Survive {
     [Survive::Nothing, Survive::Everything][chance.below(2) as usize]
 }
 
-fn read(server: &ObjectServer, machine: &Machine, stands_by: bool) -> Result<Reader, String> {
+/// What a machine reads for.
+#[derive(Clone, Copy)]
+enum ReadsAs {
+    Follower,
+    /// One that has a bound, and reads data in the store.
+    Far,
+    Standby,
+}
+
+fn read(server: &ObjectServer, machine: &Machine, reads: ReadsAs) -> Result<Reader, String> {
     let url = server.url();
     again(|| {
         let options = of_machine(machine, None);
-        match stands_by {
-            true => options.standby(url, "/reader").map(Reader::Standby),
-            false => options.follow(url, "/reader").map(Reader::Follower),
+        match reads {
+            ReadsAs::Standby => options.standby(url, "/reader").map(Reader::Standby),
+            ReadsAs::Follower => options.follow(url, "/reader").map(Reader::Follower),
+            ReadsAs::Far => {
+                let options = options.object_cache(100 << 10).follower_name("far");
+                options.follow(url, "/reader").map(Reader::Follower)
+            }
         }
     })
 }
@@ -95,10 +108,10 @@ impl World {
         make_tables(&db, &note);
         catch_up(|| db.step())?;
         let mut readers = Vec::new();
-        for stands_by in [false, false, true] {
+        for reads in [ReadsAs::Follower, ReadsAs::Far, ReadsAs::Standby] {
             let machine = Machine::with_files();
-            let reader = read(&server, &machine, stands_by)?;
-            readers.push(ReaderPlace { machine, reader, stands_by, watermark: 0, cut_at: None });
+            let reader = read(&server, &machine, reads)?;
+            readers.push(ReaderPlace { machine, reader, reads, watermark: 0, cut_at: None });
         }
         Ok(World {
             server,
@@ -199,7 +212,7 @@ impl World {
         }
         let found = place.machine.found();
         place.machine = found.unwrap_or_else(|| place.machine.crash(survive));
-        place.reader = read(&self.server, &place.machine, place.stands_by)?;
+        place.reader = read(&self.server, &place.machine, place.reads)?;
         (place.watermark, place.cut_at) = (0, Some(0));
         Ok(())
     }
@@ -232,7 +245,7 @@ impl World {
                 self.paused.clear();
                 for place in &mut self.readers {
                     place.machine = place.machine.crash(Survive::Everything);
-                    place.reader = read(&self.server, &place.machine, place.stands_by)?;
+                    place.reader = read(&self.server, &place.machine, place.reads)?;
                 }
             }
         }
@@ -296,14 +309,9 @@ impl World {
             self.paused.push(std::mem::replace(&mut self.db, db));
             self.found_writer("a takeover of a promoted one", true)?;
             let machine = Machine::with_files();
-            let reader = read(&self.server, &machine, true)?;
-            self.readers.push(ReaderPlace {
-                machine,
-                reader,
-                stands_by: true,
-                watermark: 0,
-                cut_at: None,
-            });
+            let reads = ReadsAs::Standby;
+            let reader = read(&self.server, &machine, reads)?;
+            self.readers.push(ReaderPlace { machine, reader, reads, watermark: 0, cut_at: None });
         }
         Ok(())
     }
