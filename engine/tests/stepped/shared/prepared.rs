@@ -208,7 +208,7 @@ fn spilled_prepares_are_shipped_without_a_checkpoint() {
     };
     for n in [1, 3, 5] {
         prepare(&db, &format!("{n}"), n, Durability::Durable).unwrap();
-        assert!(agree(&db, &follower) > 3, "parts");
+        assert!(agree(&db, &follower) >= 3, "parts");
     }
     // A verdict before the prepare was shipped.
     prepare(&db, "7", 7, Durability::Durable).unwrap();
