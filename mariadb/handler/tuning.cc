@@ -142,3 +142,30 @@ void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
   }
   mysql_mutex_lock(&LOCK_global_system_variables);
 }
+
+/* Whether the server has tables of the engine, apart from temporary ones. */
+static bool has_tables()
+{
+  Failure failure;
+  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  bool found = false;
+  for (size_t i = 0; i < terrace_strings_len(names) && !found; i++)
+  {
+    const char *name = terrace_strings_at(names, i);
+    found = name[0] != '#' && !strstr(name, "/#sql");
+  }
+  terrace_strings_free(names);
+  return found;
+}
+
+bool refuse_foreign_backup(handlerton *)
+{
+  THD *thd = current_thd;
+  if (!thd || !terrace_db || thd->current_backup_stage == BACKUP_FINISHED || !has_tables())
+    return false;
+  my_printf_error(ER_ILLEGAL_HA,
+                  "mariadb-backup copies no tables of Terrace. Use SET GLOBAL terrace_backup = "
+                  "'DIRECTORY', or mariadb-dump --single-transaction",
+                  MYF(0));
+  return true;
+}
