@@ -1,6 +1,6 @@
-//! `memory-limit`: an hour of puts, deletes, look-ups and ranges over eight times as much data as the
-//! limit. The process's own memory each second, as the operating system counts it, beside the limit.
-//! What the region has in memory is in the limit; pages of files that the system caches are not.
+//! `memory-limit`: an hour of puts, deletes, look-ups and ranges over eight times as much data as
+//! the limit. The process's own memory each second, as the operating system counts it, beside the
+//! limit. What the region has in memory counts; pages of files that the system caches do not.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,8 +9,8 @@
 //!    at or before *r*. An input without such a record is invalid.
 //! 2. Of inputs that have the same record (key and sequence number), the first one is current.
 //! 3. The prefix of an input is that of the record that it stands on; `None` if it is invalid.
-//! 4. `second` is the input that would be current without the current one. So as long as the current
-//!    input stays before it, a step looks at no other input.
+//! 4. `second` is the input that would be current without the current one. So as long as the
+//!    current input stays before it, a step looks at no other input.
 
 use std::cmp::Ordering;
 
