@@ -67,27 +67,6 @@ start full "${OPTIONS[@]}"
 verify 0
 echo 'killed and started on the full disk: nothing is lost'
 
-# Small rows stay in memory until their commit.
-n=$full
-while sql full "BEGIN; INSERT INTO ledger (n, note) SELECT $n, '' FROM seq_1_to_200; COMMIT" test \
-  2>"$WORK/error"; do
-  n=$((n + 1))
-done
-echo "$n" >"$WORK/acknowledged"
-is_full
-verify 0
-# With the binary log it is the prepare that fails, before the log has the transaction.
-kill_server full
-start full "${OPTIONS[@]}" --log-bin=binlog --sync-binlog=1 --server-id=1
-before=$(sql full 'SHOW MASTER STATUS' test)
-fill "$n"
-is_full
-[ "$(cat "$WORK/acknowledged")" != "$n" ] || [ "$(sql full 'SHOW MASTER STATUS' test)" = "$before" ] ||
-  fail 'the binary log has a transaction that failed'
-verify 0
-full=$(cat "$WORK/acknowledged")
-echo 'commits in small pieces, and with the binary log: error 1114'
-
 half=$((full / 2))
 for ((n = 0; n < half; n++)); do
   # The reserve for deletes is small here: one may wait until the background has made room.
@@ -111,3 +90,31 @@ verify "$half"
 fill $((full + 1))
 verify "$half"
 echo "after deletes: $(($(cat "$WORK/acknowledged") - full)) more transactions"
+
+# Small rows stay in memory until their commit.
+n=$(cat "$WORK/acknowledged")
+while sql full "BEGIN; INSERT INTO ledger (n, note) SELECT $n, '' FROM seq_1_to_200; COMMIT" test \
+  2>"$WORK/error"; do
+  n=$((n + 1))
+done
+echo "$n" >"$WORK/acknowledged"
+is_full
+verify "$half"
+# With the binary log it is the prepare that fails, before the log has the transaction.
+kill_server full
+start full "${OPTIONS[@]}" --log-bin=binlog --sync-binlog=1 --server-id=1
+fill "$n"
+is_full
+last=$(cat "$WORK/acknowledged")
+before=$(sql full 'SHOW MASTER STATUS' test)
+fill "$last"
+is_full
+[ "$(cat "$WORK/acknowledged")" != "$last" ] ||
+  [ "$(sql full 'SHOW MASTER STATUS' test)" = "$before" ] ||
+  fail 'the binary log has a transaction that failed'
+verify "$half"
+sql full 'TRUNCATE ledger' test
+fill 0
+[ "$(cat "$WORK/acknowledged")" -gt 0 ] || fail 'TRUNCATE has freed nothing'
+verify 0
+echo 'commits in small pieces, and with the binary log: error 1114'

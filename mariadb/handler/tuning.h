@@ -20,9 +20,9 @@ void set_bytes_per_second(THD *, st_mysql_sys_var *, void *place, const void *sa
 /* Adds a backup to the set in a directory. */
 void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save);
 /*
-  The server flushes the logs of engines. Within a backup of the server this is mariadb-backup, which
-  leaves out engines that it does not know, and says that all is well. So it gets an error.
+  Refuses mariadb-backup, which leaves out engines that it does not know, and says that all is well.
+  It gets an error as it flushes the logs of engines.
 */
-bool refuse_foreign_backup(handlerton *);
+void set_backup_functions(handlerton *hton);
 
 #endif
