@@ -53,7 +53,11 @@ const CHANGES: &[&str] = &[
     "TRUNCATE TABLE gone",
     "DROP TABLE gone",
     "ALTER TABLE shape DROP COLUMN IF EXISTS b",
-    // The server does not write these and the binary log at once, so they are in no log.
+];
+
+/// What it sends in every other round before that. The server does not write these and the binary
+/// log at once, so they are in no log.
+const PARTITIONS: &[&str] = &[
     "SET sql_log_bin = 0",
     "CREATE DATABASE IF NOT EXISTS apart",
     "DROP TABLE IF EXISTS apart.parts, apart.single",
@@ -101,7 +105,8 @@ pub(super) fn run(root: &Path, plugin: &Path, rounds: usize, end: End) -> Result
         // Commits of all stages are cut: the moment moves from round to round.
         let moment = Duration::from_millis(200 + (round as u64 * 137) % 700);
         let from = acknowledged.iter().min().copied().unwrap_or(0);
-        write_until_killed(server, disk.as_ref(), &mut acknowledged, moment)?;
+        let changes = if round % 2 == 0 { [CHANGES, PARTITIONS] } else { [PARTITIONS, CHANGES] };
+        write_until_killed(server, disk.as_ref(), &mut acknowledged, (moment, changes))?;
         server = Server::start(root, plugin, &Start::kept(name).with(OPTIONS))?;
         let verified = verify(&server, &mut acknowledged)
             .and_then(|rows| replay.follow(&server, from).map(|()| rows));
@@ -139,7 +144,7 @@ fn write_until_killed(
     server: Server,
     disk: Option<&Disk>,
     acknowledged: &mut [usize; CLIENTS],
-    moment: Duration,
+    (moment, changes): (Duration, [&[&str]; 2]),
 ) -> Result<()> {
     let is_over = AtomicBool::new(false);
     let mut changing = Session::open(&server, "test")?;
@@ -157,7 +162,7 @@ fn write_until_killed(
                 scope.spawn(move || write(session, client, count, is_over))
             })
             .collect();
-        let changer = scope.spawn(|| change(&mut changing, &is_over));
+        let changer = scope.spawn(|| change(&mut changing, changes, &is_over));
         thread::sleep(moment);
         if disk.is_some() {
             // From here on clients may get any error.
@@ -205,9 +210,9 @@ fn write(
 }
 
 /// Alters tables until the server is gone.
-fn change(session: &mut Session, is_over: &AtomicBool) -> Result<()> {
+fn change(session: &mut Session, changes: [&[&str]; 2], is_over: &AtomicBool) -> Result<()> {
     loop {
-        for statement in CHANGES {
+        for statement in changes.into_iter().flatten() {
             // The client ends with its server.
             let Ok(said) = session.send(statement).and_then(|()| session.answer()) else {
                 return Ok(());
