@@ -1,4 +1,5 @@
-//! LOAD DATA of the rows of a table of sysbench into an empty one.
+//! LOAD DATA of the rows of a table of sysbench into an empty one, beside InnoDB. MyRocks has a bound
+//! of locked rows.
 
 use std::fs;
 use std::time::Instant;

@@ -43,7 +43,9 @@ pub(super) fn measure(
     server.sql("DROP DATABASE IF EXISTS bench; CREATE DATABASE bench", "mysql")?;
     sysbench(server, engine, size, "oltp_read_write", size.tables, &["prepare".into()])?;
     table.put("space of the rows, MB", Bar::SPACE, engine, disk::space(server, engine, size)?);
-    load::measure(server, engine, size, table)?;
+    if engine != Engine::MyRocks {
+        load::measure(server, engine, size, table)?;
+    }
     for workload in &WORKLOADS {
         for threads in size.threads {
             let tables = if workload.is_of_one_table { 1 } else { size.tables };
