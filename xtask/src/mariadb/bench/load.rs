@@ -1,5 +1,5 @@
-//! LOAD DATA of the rows of a table of sysbench into an empty one, beside InnoDB. MyRocks bounds how
-//! many rows a transaction locks.
+//! LOAD DATA of the rows of a table of sysbench into an empty one, beside InnoDB. MyRocks bounds
+//! how many rows a transaction locks.
 
 use std::fs;
 use std::time::Instant;
