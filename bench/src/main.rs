@@ -175,7 +175,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 26] = [
+const FIGURES: [(&str, page::Measure); 27] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
