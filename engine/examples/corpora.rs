@@ -107,6 +107,15 @@ fn shared(home: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
     table.delete_range("b".."c")?;
     db.set_table_options("people", table.options().filter_bits(0))?;
     rest(&db)?;
+    // Large commits: a bulk load, and a prepare with what it has spilled.
+    let mut load = table.bulk_load()?;
+    (0..60).try_for_each(|n| load.put(format!("loaded {n:02}"), format!("{n}").repeat(20)))?;
+    load.finish()?;
+    let txn = db.begin_with(TxnOptions::new().spill_at(1 << 10))?;
+    (0..40).try_for_each(|n| txn.put(&table, format!("spilled {n:02}"), "y".repeat(40)))?;
+    txn.prepare("transfer")?;
+    rest(&db)?;
+    db.roll_back_prepared("transfer")?;
     (0..40).try_for_each(|n| table.put(format!("{n}"), "x".repeat(30)))?;
     db.close()?;
     for entry in fs::read_dir(&bucket)? {

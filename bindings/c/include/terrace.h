@@ -2174,6 +2174,18 @@ enum terrace_status terrace_database_roll_back_prepared(const struct terrace_dat
                                                         struct terrace_error **error);
 
 /**
+ * As terrace_database_roll_back_prepared, and as durable as asked: TERRACE_REMOTE waits for the
+ * shared store, so that no takeover finds the transaction prepared.
+ *
+ * Errors: as terrace_database_commit_prepared.
+ */
+enum terrace_status terrace_database_roll_back_prepared_with(const struct terrace_database *database,
+                                                             const void *id,
+                                                             size_t id_len,
+                                                             uint32_t durability,
+                                                             struct terrace_error **error);
+
+/**
  * The transactions that have not ended, the oldest first. NULL after an error. Free the list with
  * terrace_transaction_list_free.
  *

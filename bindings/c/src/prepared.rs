@@ -129,6 +129,25 @@ pub extern "C" fn terrace_database_roll_back_prepared(
     })
 }
 
+/// As terrace_database_roll_back_prepared, and as durable as asked: TERRACE_REMOTE waits for the
+/// shared store, so that no takeover finds the transaction prepared.
+///
+/// Errors: as terrace_database_commit_prepared.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_roll_back_prepared_with(
+    database: Option<&Database>,
+    id: Data,
+    id_len: usize,
+    durability: u32,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (database, durability) = (need(database, "database")?, self::durability(durability)?);
+        let id = id.bytes(id_len, "id")?;
+        Ok(database.0.roll_back_prepared_with(id, durability)?)
+    })
+}
+
 /// A list of transactions that run, as of the call that made it.
 #[derive(Debug)]
 pub struct TransactionList(Vec<(terrace::TransactionInfo, Option<CString>)>);

@@ -243,8 +243,11 @@ impl Database {
     }
 
     /// Rolls a prepared transaction back. Raises `InvalidError` when there is none of that name.
-    fn roll_back_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
-        released(py, || self.db.roll_back_prepared(&id))
+    /// `durability="remote"` waits for the shared store.
+    #[pyo3(signature = (id, *, durability="durable"))]
+    fn roll_back_prepared(&self, py: Python<'_>, id: BytesLike, durability: &str) -> PyResult<()> {
+        let durability = options::durability(py, durability)?;
+        released(py, || self.db.roll_back_prepared_with(&id, durability))
     }
 
     /// The blob of the last commit that brought one, also from before the opening.

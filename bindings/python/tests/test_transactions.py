@@ -328,6 +328,8 @@ def test_a_prepared_transaction_survives(path: Path) -> None:
         assert db["t"][b"a"] == b"1"
         with pytest.raises(terrace.InvalidError):
             db.roll_back_prepared(b"transfer 1")
+        with pytest.raises(terrace.InvalidError, match="Options::share|share"):
+            db.roll_back_prepared(b"transfer 1", durability="remote")
 
 
 def test_a_transaction_can_be_watched_and_killed(db: terrace.Database) -> None:

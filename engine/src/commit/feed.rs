@@ -110,6 +110,12 @@ impl Feed {
         self.queued.load(Ordering::Relaxed)
     }
 
+    /// Forgets groups, as beyond the bound.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn forget(&self) {
+        self.has_lost.store(true, Ordering::SeqCst);
+    }
+
     /// Whether groups were forgotten.
     pub(crate) fn has_lost(&self) -> bool {
         self.has_lost.load(Ordering::SeqCst)

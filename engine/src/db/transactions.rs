@@ -172,13 +172,31 @@ impl Database {
         self.resolve(id.as_ref(), Kind::CommitPrepared, blob, durability)
     }
 
-    /// Rolls back the transaction that was prepared under this name, durably.
+    /// Rolls back the transaction that was prepared under this name, durably. It does not wait for
+    /// a shared store.
     ///
     /// # Errors
     ///
     /// As [`Database::commit_prepared`].
     pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.resolve(id.as_ref(), Kind::RollBackPrepared, None, Durability::Durable)?.wait()
+        self.roll_back_prepared_with(id, Durability::Durable)
+    }
+
+    /// As [`Database::roll_back_prepared`], and as durable as asked. With
+    /// [`Durability::Remote`] the shared store has the rollback once this returns: no takeover
+    /// finds the transaction prepared. Without it a takeover may.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::commit_prepared`]. Where the shared store does not acknowledge it, that is
+    /// `UnknownOutcome` or `Fenced`, and it is rolled back here.
+    pub fn roll_back_prepared_with(
+        &self,
+        id: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        let durability = durability.at_least_durable();
+        self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait()
     }
 
     fn resolve(

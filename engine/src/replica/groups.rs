@@ -12,6 +12,9 @@ pub(crate) enum GroupKind {
     Prepared,
     /// A large commit's, beside the rows that lie in so many parts: the entries before its own.
     Large(u32),
+    /// Those of a transaction that is prepared, beside the rows that it has spilled, as those of a
+    /// large commit.
+    PreparedLarge(u32),
 }
 
 impl GroupKind {
@@ -23,6 +26,10 @@ impl GroupKind {
                 out.push(3);
                 put_u32(out, parts);
             }
+            GroupKind::PreparedLarge(parts) => {
+                out.push(4);
+                put_u32(out, parts);
+            }
         }
     }
 
@@ -31,7 +38,20 @@ impl GroupKind {
             0 => Some(GroupKind::Commit),
             2 => Some(GroupKind::Prepared),
             3 => reader.u32().filter(|parts| *parts > 0).map(GroupKind::Large),
+            4 => reader.u32().filter(|parts| *parts > 0).map(GroupKind::PreparedLarge),
             _ => None,
+        }
+    }
+
+    fn is_prepare(self) -> bool {
+        matches!(self, GroupKind::Prepared | GroupKind::PreparedLarge(_))
+    }
+
+    /// How many entries before its own have its rows.
+    pub(crate) fn parts(self) -> Option<u32> {
+        match self {
+            GroupKind::Commit | GroupKind::Prepared => None,
+            GroupKind::Large(parts) | GroupKind::PreparedLarge(parts) => Some(parts),
         }
     }
 }
@@ -115,13 +135,9 @@ pub(super) fn decode_groups(bytes: &[u8], first: Lsn, last: Lsn) -> Option<Vec<S
         let is_in_order = (next..=last).contains(&lsn);
         // A run lies in extents of its writer. Parts before the entry have its rows.
         let is_whole = group.records().all(|record| record.kind != Kind::SpilledRun);
-        let has_its_place = groups.is_empty() || !matches!(kind, GroupKind::Large(_));
+        let has_its_place = groups.is_empty() || kind.parts().is_none();
         let is_prepare = group.records().next().is_some_and(|first| first.kind == Kind::Prepare);
-        if !is_in_order
-            || !is_whole
-            || !has_its_place
-            || is_prepare != (kind == GroupKind::Prepared)
-        {
+        if !is_in_order || !is_whole || !has_its_place || is_prepare != kind.is_prepare() {
             return None;
         }
         next = lsn + 1;

@@ -24,7 +24,7 @@ pub(crate) use groups::{GroupKind, SegmentGroups, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
 pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
-pub(crate) use parts::LargePart;
+pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use under_way::{DataSends, EntryReads};
 pub(crate) use writer::{Expects, LogWriter};

@@ -5,6 +5,25 @@ use super::groups::records_of;
 use crate::memtable::{Record, encode_record};
 use crate::record::{Kind, Lsn, Reader, TableId, put_u32, put_u64};
 
+/// What the rows of a part are. The numbers are in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum PartKind {
+    /// A commit's that fits in no zone.
+    Written = 0,
+    /// A bulk load's, which has laid them out.
+    Loaded = 1,
+    /// Those that a transaction has spilled which is prepared: they count for no reader.
+    Prepared = 2,
+}
+
+impl PartKind {
+    fn of(n: u32) -> Option<PartKind> {
+        use PartKind::{Loaded, Prepared, Written};
+        [Written, Loaded, Prepared].into_iter().find(|kind| *kind as u32 == n)
+    }
+}
+
 /// Rows of one run of a large commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LargePart {
@@ -16,8 +35,7 @@ pub(crate) struct LargePart {
     pub(crate) run: u32,
     /// By the writer's number.
     pub(crate) table: TableId,
-    /// Whether a bulk load has laid the run out.
-    pub(crate) loaded: bool,
+    pub(crate) kind: PartKind,
     /// Records of the table, by their keys. No key comes twice in a run.
     pub(crate) records: Vec<u8>,
 }
@@ -35,7 +53,7 @@ impl LargePart {
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.lsn);
-        for field in [self.index, self.run, self.table, u32::from(self.loaded)] {
+        for field in [self.index, self.run, self.table, self.kind as u32] {
             put_u32(out, field);
         }
         out.extend_from_slice(&self.records);
@@ -45,13 +63,9 @@ impl LargePart {
     pub(super) fn decode(bytes: &[u8], last: Lsn) -> Option<LargePart> {
         let mut reader = Reader::new(bytes);
         let (lsn, index, run, table) = (reader.u64()?, reader.u32()?, reader.u32()?, reader.u32()?);
-        let loaded = match reader.u32()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
+        let kind = PartKind::of(reader.u32()?)?;
         let records = bytes.get(24..)?.to_vec();
-        let part = LargePart { lsn, index, run, table, loaded, records };
+        let part = LargePart { lsn, index, run, table, kind, records };
         (lsn > last && run <= index && part.is_sound()).then_some(part)
     }
 

@@ -28,8 +28,6 @@ pub(crate) struct SharedPrepare {
 pub(crate) struct PrepareHead<'a> {
     /// The transaction's name.
     pub(crate) id: &'a [u8],
-    /// Keys and ranges that it has written, and one for each run.
-    pub(crate) writes: u32,
     /// Locks beyond those on what it has written.
     pub(crate) locks: u32,
 }
@@ -46,9 +44,10 @@ impl<'a> PrepareHead<'a> {
     pub(crate) fn of(records: &'a [u8]) -> Option<PrepareHead<'a>> {
         let first = records_of(records).next()?;
         let mut counts = Reader::new(first.value);
-        let (writes, locks) = (counts.u32()?, counts.u32()?);
+        // How many keys and ranges it has written, with one for each run, and then its locks.
+        let (_, locks) = (counts.u32()?, counts.u32()?);
         let is_sound = first.kind == Kind::Prepare && check_prepared_id(first.key).is_ok();
-        (is_sound && counts.is_empty()).then_some(PrepareHead { id: first.key, writes, locks })
+        (is_sound && counts.is_empty()).then_some(PrepareHead { id: first.key, locks })
     }
 }
 

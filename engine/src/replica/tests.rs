@@ -41,6 +41,19 @@ fn prepare(lsn: u64, spills: bool) -> SharedPrepare {
     SharedPrepare { lsn, records, pieces: pieces.into_iter().collect() }
 }
 
+fn part(kind: PartKind) -> LargePart {
+    let records = records(&[("a", &"x".repeat(300)), ("b", "y")]);
+    LargePart { lsn: 10, index: 4, run: 1, table: 3, kind, records }
+}
+
+fn large(kind: GroupKind, records: Vec<u8>) -> ShippedGroup {
+    ShippedGroup { lsn: 10, kind, parts: vec![records] }
+}
+
+fn large_prepare() -> ShippedGroup {
+    large(GroupKind::PreparedLarge(2), prepare(10, false).records)
+}
+
 fn bodies() -> Vec<(EntryBody, (u64, u64))> {
     let claim = LogClaim { nonce: [7; 16], incarnation: 3, owner: "process 1".into() };
     let options = TableOptions::new().filter_bits(0);
@@ -52,6 +65,10 @@ fn bodies() -> Vec<(EntryBody, (u64, u64))> {
         (EntryBody::Tables(tables), (0, 9)),
         (segment(10, 13), (10, 13)),
         (EntryBody::Segment(Vec::new()), (10, 13)),
+        (EntryBody::Part(part(PartKind::Written)), (0, 9)),
+        (EntryBody::Part(part(PartKind::Prepared)), (0, 9)),
+        (EntryBody::Segment(vec![large(GroupKind::Large(2), records(&[]))]), (10, 13)),
+        (EntryBody::Segment(vec![large_prepare()]), (10, 13)),
         (EntryBody::Checkpoint(LogCheckpoint { manifest, prepares }), (0, 14)),
     ]
 }
@@ -100,6 +117,33 @@ fn groups_out_of_order_and_runs_are_refused() {
     assert!(of_kind(GroupKind::Prepared, prepare(4, false)));
     assert!(!of_kind(GroupKind::Prepared, prepare(4, true)));
     assert!(!of_kind(GroupKind::Commit, prepare(4, false)));
+}
+
+#[test]
+fn parts_that_cannot_be_are_refused() {
+    let of = |part: LargePart, last| {
+        let bytes = entry(5, (EntryBody::Part(part), (0, last))).encode().unwrap();
+        Entry::decode(&bytes, 5).is_ok()
+    };
+    let good = || part(PartKind::Loaded);
+    assert!(of(good(), 9));
+    assert!(!of(good(), 10), "its commit comes later");
+    assert!(!of(LargePart { run: 5, ..good() }, 9), "each run has a part");
+    assert!(!of(LargePart { table: 4, ..good() }, 9), "its rows are of its table");
+    assert!(!of(LargePart { records: Vec::new(), ..good() }, 9));
+    assert!(!of(LargePart { records: records(&[("b", "x"), ("a", "y")]), ..good() }, 9));
+    assert!(!of(LargePart { records: records(&[("a", "x"), ("a", "y")]), ..good() }, 9));
+    let segment = |groups: Vec<ShippedGroup>| {
+        let bytes = entry(5, (EntryBody::Segment(groups), (10, 13))).encode().unwrap();
+        Entry::decode(&bytes, 5).is_ok()
+    };
+    let of_kind = |kind| large(kind, records(&[("a", "b")]));
+    assert!(segment(vec![of_kind(GroupKind::Large(1))]));
+    assert!(!segment(vec![of_kind(GroupKind::Large(0))]), "it has parts");
+    assert!(!segment(vec![of_kind(GroupKind::PreparedLarge(1))]), "it is no prepare");
+    let later = ShippedGroup { lsn: 11, ..of_kind(GroupKind::Large(1)) };
+    let first = ShippedGroup { kind: GroupKind::Commit, ..of_kind(GroupKind::Commit) };
+    assert!(!segment(vec![first, later]), "its parts are right before its entry");
 }
 
 #[test]

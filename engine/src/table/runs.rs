@@ -152,6 +152,15 @@ impl Shared {
         }
     }
 
+    /// Keeps runs of a prepare without a ticket until the shared store has it.
+    pub(crate) fn keep_prepared_for_shipper(&self, joined: &[Joined], ticket: &Arc<TicketLsn>) {
+        for Joined { core, run } in joined {
+            let (rows, lsn) = (run.extents.clone(), Arc::clone(ticket));
+            let run_of = UnshippedRun { table: core.id(), rows, loaded: false, lsn };
+            self.unshipped.add(run.id, run_of);
+        }
+    }
+
     /// Makes extents durable that were written.
     ///
     /// # Errors
@@ -173,10 +182,14 @@ impl Shared {
         Joined { core: Arc::clone(core), run }
     }
 
-    /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot
-    /// be undone now is at the next opening.
+    /// Undoes the steps before the ticket. What cannot be undone now is at the next opening.
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
         self.unshipped.forget(joined.iter().map(|joined| joined.run.id));
+        self.drop_pending(joined);
+    }
+
+    /// As [`withdraw`](Shared::withdraw), of a prepare that was rolled back.
+    pub(crate) fn drop_pending(&self, joined: &[Joined]) {
         for Joined { core, run } in joined {
             debug_assert!(
                 run.lsn.get().is_none(),

@@ -1,5 +1,5 @@
-//! Runs of large commits that the shared store may lack. They are kept for the shipper, which reads
-//! their rows after the commit: levels may have taken them over by then.
+//! Runs of large commits and prepares that the shared store may lack. They are kept for the
+//! shipper, which reads their rows after the commit: levels may have taken them over by then.
 //!
 //! Thread safety: any thread may call any method; the lock is held for a few instructions.
 //!
@@ -22,6 +22,7 @@ pub(crate) struct UnshippedRun {
     pub(crate) rows: Level,
     /// Whether a bulk load has laid it out.
     pub(crate) loaded: bool,
+    /// That of the commit or prepare that ships it.
     pub(super) lsn: Arc<TicketLsn>,
 }
 

@@ -251,6 +251,9 @@ impl PreparedSet {
                 Joined::at_ticket(&prepared.runs, lsn);
             }
         };
+        if commits && shared.committer.feed().is_some() {
+            shared.keep_for_shipper(&prepared.runs, &vec![false; prepared.runs.len()]);
+        }
         let enqueued = shared.reserve_conclusion(&prepared.runs).and_then(|reservation| {
             let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
             Ok(prepared.carry_out(shared, pending, commits.then_some(reservation)))
@@ -277,6 +280,12 @@ impl PreparedSet {
                     prepared.runs.iter().all(|run| run.lsn().is_none()),
                     "a prepare whose verdict failed is as open as before (invariant 5)"
                 );
+                if commits && shared.committer.feed().is_some() {
+                    // They are kept for the prepare alone again.
+                    let ticket = TicketLsn::unknown();
+                    shared.keep_prepared_for_shipper(&prepared.runs, &ticket);
+                    ticket.set(prepared.place.lsn);
+                }
                 state.named.insert(id.to_vec(), Named::Open(prepared));
                 Err(e)
             }
@@ -385,7 +394,7 @@ impl Named {
 /// Commits the group of a prepare, durably, with runs that stay pending.
 fn append(
     shared: &Shared,
-    (id, ticket): (&[u8], &TicketLsn),
+    (id, ticket): (&[u8], &Arc<TicketLsn>),
     (batch, mut runs): (TableBatch, Vec<NewRun>),
     targets: &[Arc<Pinned>],
     locker: &Locker,
@@ -400,6 +409,10 @@ fn append(
     let largest = shared.zones.geometry().largest_zone();
     let (records, len) = (Cell::new(0), Cell::new(0));
     let enqueued = shared.join(runs, &mut joined).and_then(|()| {
+        if shared.committer.feed().is_some() {
+            // Until the store has the prepare: they have no LSN of their own before the verdict.
+            shared.keep_prepared_for_shipper(&joined, ticket);
+        }
         let group = || {
             let runs = joined.iter().map(Joined::table);
             let group = Group::prepare(id, batch, &locks, runs, largest)?;
@@ -469,7 +482,8 @@ impl Prepared {
             );
             match commits {
                 Some(reservation) => shared.conclude(&self.runs, lsn, zone, reservation),
-                None => shared.withdraw(&self.runs),
+                // The shipper may not have read them yet.
+                None => shared.drop_pending(&self.runs),
             }
         }
         (lsn, zone)

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::apply_large::FollowedLarge;
+use super::apply_large::{FollowedLarge, FollowedRuns};
 use super::position::{LogPosition, ROW, TABLE};
 use super::prepares::{FollowedPrepares, with_own_tables};
 use super::restore::FoundCheckpoint;
@@ -25,10 +25,10 @@ use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::record::{Kind, Lsn, TableId, decode_end};
 use crate::replica::{
-    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, SharedLog, SharedTable, ShippedGroup,
-    records_of,
+    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog, SharedTable,
+    ShippedGroup, records_of,
 };
-use crate::table::{Applying, NewRun, Table, WriteBatch};
+use crate::table::{Applying, Table, WriteBatch};
 
 /// Groups are applied together up to so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -211,11 +211,15 @@ impl Applier {
                     );
                     return Err(log.damage("shared/log", expected));
                 }
-                if let Some(ShippedGroup { kind: GroupKind::Large(parts), .. }) = groups.first() {
-                    let large = large.unwrap_or_default().finish(groups[0].lsn, *parts)?;
+                if let Some(group) = groups.first()
+                    && let Some(parts) = group.kind.parts()
+                {
+                    let large = large.unwrap_or_default().finish(group.lsn, parts)?;
+                    let prepares = group.kind == GroupKind::PreparedLarge(parts);
+                    let large = large.filter(|large| prepares == large.spilled.is_some());
                     let expected = || format!("{parts} parts before entry {}", entry.number);
-                    let runs = large.ok_or_else(|| log.damage("shared/log", expected()))?;
-                    self.apply_large(entry.number, &groups[0], runs)?;
+                    let large = large.ok_or_else(|| log.damage("shared/log", expected()))?;
+                    self.apply_large(entry.number, group, large)?;
                 }
                 self.apply_groups(groups)?;
                 self.position.lsn = entry.last;
@@ -236,8 +240,12 @@ impl Applier {
             let expected = format!("another part of a commit in entry {}", entry.number);
             return Err(log.damage("shared/log", expected));
         }
-        let table = self.table_of(part.table)?;
-        large.add(part, &table)?;
+        if part.kind == PartKind::Prepared {
+            let rows = self.with_own_tables(part.rows())?;
+            large.add_prepared(part, &rows, &self.table)?;
+        } else {
+            large.add(part, &self.table_of(part.table)?)?;
+        }
         self.large = Some(large);
         if self.db.inner.options.has(Failpoint::ApplyParts) {
             let mut batch = WriteBatch::new();
@@ -248,9 +256,14 @@ impl Applier {
     }
 
     /// Commits a large commit with all of its parts, and the position behind it.
-    fn apply_large(&mut self, entry: u64, group: &ShippedGroup, runs: Vec<NewRun>) -> Result<()> {
+    fn apply_large(&mut self, entry: u64, group: &ShippedGroup, large: FollowedRuns) -> Result<()> {
+        let FollowedRuns { runs, spilled } = large;
         let mut batch = WriteBatch::new();
-        group.records().try_for_each(|record| self.add(&mut batch, record))?;
+        if spilled.is_some() {
+            self.prepares.add(self.with_own_tables(group.records())?, spilled);
+        } else {
+            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+        }
         (self.position.entry, self.position.lsn) = (entry, group.lsn);
         self.complete(&mut batch);
         let shared = self.db.inner.shared();
@@ -307,10 +320,7 @@ impl Applier {
         let mut batch = WriteBatch::new();
         for group in news() {
             if group.kind == GroupKind::Prepared {
-                let records = with_own_tables(group.records(), |id| {
-                    self.table_of(id).map(|table| table.slot.core().id())
-                })?;
-                self.prepares.add(records);
+                self.prepares.add(self.with_own_tables(group.records())?, None);
                 self.position.lsn = group.lsn;
                 continue;
             }
@@ -348,6 +358,12 @@ impl Applier {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Records of a prepare with the reader's own numbers of tables.
+    fn with_own_tables<'a>(&self, records: impl Iterator<Item = Record<'a>>) -> Result<Vec<u8>> {
+        let own = |id| self.table_of(id).map(|table| table.slot.core().id());
+        with_own_tables(records, own)
     }
 
     fn table_of(&self, id: TableId) -> Result<Table> {

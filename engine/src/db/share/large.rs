@@ -1,5 +1,6 @@
 //! A commit whose rows lie in extents, on its way to the log: parts with its rows, and then the
-//! segment that makes them count. The commit is a bulk load, or did not fit in a zone.
+//! segment that makes them count. The commit is a bulk load, or did not fit in a zone. A prepare
+//! whose transaction has spilled goes the same way, and its verdict too.
 //!
 //! Between two parts the shipper keeps a key, and no cursor: a part that was not appended is read
 //! again.
@@ -12,13 +13,15 @@ use crate::extent::{BlockCache, ReadAhead};
 use crate::levels::LevelCursor;
 use crate::memtable::encode_record;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, Reader, put_bytes};
-use crate::replica::{GroupKind, LargePart, SegmentGroups, records_of};
+use crate::replica::{GroupKind, LargePart, PartKind, SegmentGroups, records_of};
 use crate::table::{UnshippedRun, UnshippedRuns};
 
 /// One that is being sent.
 #[derive(Debug)]
 pub(super) struct LargeCommit {
     pub(super) lsn: Lsn,
+    /// Whether it is a prepare.
+    prepares: bool,
     /// What it has beside its runs: one part of a group, with its length.
     own: Vec<u8>,
     runs: Vec<UnshippedRun>,
@@ -41,9 +44,11 @@ impl LargeCommit {
         parts: &[u8],
         unshipped: &UnshippedRuns,
     ) -> Option<LargeCommit> {
-        if group.content != Content::Commit {
-            return None;
-        }
+        let prepares = match group.content {
+            Content::Commit => false,
+            Content::Prepared => true,
+            Content::Moved => return None,
+        };
         let (mut ids, mut records) = (Vec::new(), Vec::new());
         let mut reader = Reader::new(parts);
         while !reader.is_empty() {
@@ -61,7 +66,7 @@ impl LargeCommit {
         let runs = unshipped.get(&ids)?;
         let mut own = Vec::new();
         put_bytes(&mut own, &records);
-        Some(LargeCommit { lsn: group.lsn, own, runs, sent: PartsSent::default() })
+        Some(LargeCommit { lsn: group.lsn, prepares, own, runs, sent: PartsSent::default() })
     }
 
     /// The next part, of about `most` bytes, and what the log has with it; `None` after the last.
@@ -82,7 +87,11 @@ impl LargeCommit {
                 index: parts,
                 run: run as u32,
                 table: of.table,
-                loaded: of.loaded,
+                kind: match (self.prepares, of.loaded) {
+                    (true, _) => PartKind::Prepared,
+                    (false, true) => PartKind::Loaded,
+                    (false, false) => PartKind::Written,
+                },
                 records: Vec::new(),
             };
             key = fill(&mut part, of, key.as_deref(), (cache, most))?;
@@ -97,7 +106,12 @@ impl LargeCommit {
     /// The groups of the segment behind the last part.
     pub(super) fn groups(&self) -> SegmentGroups {
         let mut groups = SegmentGroups::default();
-        groups.push((self.lsn, GroupKind::Large(self.sent.parts)), 1, &self.own);
+        let parts = self.sent.parts;
+        let kind = match self.prepares {
+            true => GroupKind::PreparedLarge(parts),
+            false => GroupKind::Large(parts),
+        };
+        groups.push((self.lsn, kind), 1, &self.own);
         groups
     }
 }

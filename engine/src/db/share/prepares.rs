@@ -17,7 +17,7 @@ use std::ops::Bound;
 use crate::db::Database;
 use crate::error::{Damage, Error, Result};
 use crate::memtable::{Record, encode_record};
-use crate::record::{Kind, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::replica::{PrepareHead, records_of};
 use crate::table::{Table, WriteBatch};
 use crate::txn::{PreparedInfo, Transaction, TxnOptions};
@@ -28,8 +28,40 @@ const HEAD: &[u8] = b"prepared/";
 /// Before the name of one and the number of a part: its records.
 const PART: &[u8] = b"prepared-part/";
 
+/// Before the LSN of one and the number of a piece: what it has spilled.
+const SPILLED: &[u8] = b"prepared-rows/";
+
 /// Bytes of a part.
 const PART_BYTES: usize = 256 << 10;
+
+/// Bytes of a piece of what was spilled.
+pub(super) const SPILLED_BYTES: usize = PART_BYTES;
+
+/// What a reader's table has of the rows that a prepare has spilled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SpilledRows {
+    /// That of the prepare.
+    lsn: Lsn,
+    pub(super) pieces: u32,
+    /// Rows in them.
+    pub(super) writes: u64,
+}
+
+impl SpilledRows {
+    /// None yet, of the prepare with this LSN.
+    pub(super) fn of(lsn: Lsn) -> SpilledRows {
+        SpilledRows { lsn, pieces: 0, writes: 0 }
+    }
+
+    fn keys(self) -> impl Iterator<Item = Vec<u8>> {
+        (0..self.pieces).map(move |piece| spilled_key(self.lsn, piece))
+    }
+}
+
+/// The key of a piece. Keys go up as the pieces do.
+pub(super) fn spilled_key(lsn: Lsn, piece: u32) -> Vec<u8> {
+    [SPILLED, &lsn.to_be_bytes(), &piece.to_be_bytes()].concat()
+}
 
 /// One that has rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +69,14 @@ struct KeptPrepare {
     writes: u64,
     locks: u64,
     parts: u32,
+    spilled: SpilledRows,
+}
+
+/// One of which the rows go with the next commit.
+#[derive(Debug)]
+struct FreshPrepare {
+    records: Vec<u8>,
+    spilled: SpilledRows,
 }
 
 /// Those of one reader.
@@ -44,7 +84,7 @@ struct KeptPrepare {
 pub(super) struct FollowedPrepares {
     kept: BTreeMap<Vec<u8>, KeptPrepare>,
     /// Those of which the rows go with the next commit.
-    fresh: BTreeMap<Vec<u8>, Vec<u8>>,
+    fresh: BTreeMap<Vec<u8>, FreshPrepare>,
     /// What the listing is to learn after the next commit.
     news: BTreeMap<Vec<u8>, Option<KeptPrepare>>,
     /// Whether rows stay after a verdict: a planted bug.
@@ -57,22 +97,35 @@ impl KeptPrepare {
         put_u64(&mut row, self.writes);
         put_u64(&mut row, self.locks);
         put_u32(&mut row, self.parts);
+        put_u64(&mut row, self.spilled.lsn);
+        put_u32(&mut row, self.spilled.pieces);
         row
     }
 
     fn of_row(row: &[u8]) -> Option<KeptPrepare> {
         let mut reader = Reader::new(row);
-        let kept =
-            KeptPrepare { writes: reader.u64()?, locks: reader.u64()?, parts: reader.u32()? };
-        reader.is_empty().then_some(kept)
+        let (writes, locks, parts) = (reader.u64()?, reader.u64()?, reader.u32()?);
+        let mut spilled = SpilledRows::default();
+        // Earlier versions had none.
+        if !reader.is_empty() {
+            spilled = SpilledRows { lsn: reader.u64()?, pieces: reader.u32()?, writes: 0 };
+        }
+        reader.is_empty().then_some(KeptPrepare { writes, locks, parts, spilled })
     }
 
-    /// Of one that has nothing but `records`.
-    fn of(records: &[u8]) -> KeptPrepare {
-        let head = PrepareHead::of(records);
-        let (writes, locks) = head.map_or((0, 0), |head| (head.writes, head.locks));
-        let writes = u64::from(writes);
-        KeptPrepare { writes, locks: writes + u64::from(locks), parts: 0 }
+    /// Of one without parts yet.
+    fn of(FreshPrepare { records, spilled }: &FreshPrepare) -> KeptPrepare {
+        let locks = PrepareHead::of(records).map_or(0, |head| u64::from(head.locks));
+        // The head counts each run once.
+        let own = records_of(records).filter(|record| is_write(record.kind)).count();
+        let writes = own as u64 + spilled.writes;
+        KeptPrepare { writes, locks: writes + locks, parts: 0, spilled: *spilled }
+    }
+
+    /// The keys of its rows.
+    fn keys(self, id: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+        let parts = (0..self.parts).map(move |part| part_key(id, part));
+        parts.chain(self.spilled.keys()).chain([head_key(id)])
     }
 }
 
@@ -120,12 +173,14 @@ impl FollowedPrepares {
         Ok(prepares)
     }
 
-    /// Takes note of a prepare, with the reader's table numbers. Its rows go with the next commit.
-    pub(super) fn add(&mut self, records: Vec<u8>) {
+    /// Takes note of a prepare, with the reader's table numbers. Its rows go with the next commit,
+    /// which has those that it has spilled too.
+    pub(super) fn add(&mut self, records: Vec<u8>, spilled: Option<SpilledRows>) {
         let Some(head) = PrepareHead::of(&records) else { return };
         let id = head.id.to_vec();
         debug_assert!(!self.kept.contains_key(&id), "a name is prepared once at a time");
-        self.fresh.insert(id, records);
+        let spilled = spilled.unwrap_or_default();
+        self.fresh.insert(id, FreshPrepare { records, spilled });
     }
 
     /// Adds one whose records come in several pieces, all of them in commits of their own: no
@@ -152,7 +207,8 @@ impl FollowedPrepares {
             db.write(std::mem::take(&mut batch))?;
         }
         let writes = writes as u64;
-        let kept = KeptPrepare { writes, locks: writes + u64::from(head.locks), parts };
+        let (locks, spilled) = (writes + u64::from(head.locks), SpilledRows::default());
+        let kept = KeptPrepare { writes, locks, parts, spilled };
         batch.put(table, head_key(&id), kept.to_row());
         db.write(batch)?;
         self.news.insert(id.clone(), Some(kept));
@@ -168,22 +224,21 @@ impl FollowedPrepares {
         }
         let Some(kept) = self.kept.remove(id) else { return };
         self.news.insert(id.to_vec(), None);
-        let parts = (0..kept.parts).map(|part| part_key(id, part));
-        for key in parts.chain([head_key(id)]).filter(|_| !self.keeps_rows) {
+        for key in kept.keys(id).filter(|_| !self.keeps_rows) {
             batch.delete(table, key);
         }
     }
 
     /// Bytes that the next commit takes along.
     pub(super) fn fresh_bytes(&self) -> usize {
-        self.fresh.values().map(Vec::len).sum()
+        self.fresh.values().map(|fresh| fresh.records.len()).sum()
     }
 
     /// Adds the rows of fresh ones to a commit that moves the position past them.
     pub(super) fn write(&mut self, batch: &mut WriteBatch, table: &Table) {
-        for (id, records) in std::mem::take(&mut self.fresh) {
-            let mut kept = KeptPrepare::of(&records);
-            kept.parts = put_parts(batch, table, &id, (0, &records));
+        for (id, fresh) in std::mem::take(&mut self.fresh) {
+            let mut kept = KeptPrepare::of(&fresh);
+            kept.parts = put_parts(batch, table, &id, (0, &fresh.records));
             batch.put(table, head_key(&id), kept.to_row());
             self.news.insert(id.clone(), Some(kept));
             self.kept.insert(id, kept);
@@ -215,8 +270,9 @@ impl FollowedPrepares {
             // Rows that were written lie in ranges that are locked, or are locked one by one.
             let txn = db.begin_with(TxnOptions::new().lock_limit(usize::MAX))?;
             let mut bytes = Vec::new();
-            for part in 0..kept.parts {
-                let row = table.get(part_key(&id, part))?;
+            // Its own records first: what it has spilled lies over their range deletes.
+            for key in kept.keys(&id).filter(|key| *key != head_key(&id)) {
+                let row = table.get(key)?;
                 bytes.extend_from_slice(&row.ok_or_else(|| damage(db, "each of its parts"))?);
                 let mut done = 0;
                 for record in records_of(&bytes) {

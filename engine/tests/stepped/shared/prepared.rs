@@ -138,6 +138,106 @@ fn a_prepare_waits_for_the_store_if_asked_to() {
     assert!(names(&alone).is_empty(), "nothing was done");
 }
 
+/// A rollback that was acknowledged as remote is one after a takeover. It returned before the store
+/// had it, so a takeover could find the transaction prepared again. One that is not remote may be.
+#[test]
+fn a_rollback_waits_for_the_store_if_asked_to() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    // Every other one has spilled.
+    for n in 1..7 {
+        prepare(&db, &format!("{n}"), n, Durability::Remote).unwrap();
+    }
+    let puts = server.asked("").puts;
+    for id in ["1", "2"] {
+        db.roll_back_prepared_with(id, Durability::Remote).unwrap();
+    }
+    assert_eq!(server.asked("").puts - puts, 2);
+    db.roll_back_prepared("3").unwrap();
+    db.roll_back_prepared_with("4", Durability::Relaxed).unwrap();
+    assert_eq!(server.asked("").puts - puts, 2, "nothing waits");
+    assert_eq!(names(&taken_over(&server.copy())), ["3", "4", "5", "6"]);
+    server.always(Some(StoreFault::Throttle));
+    let error = db.roll_back_prepared_with("5", Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert_eq!(names(&db), ["6"], "it is rolled back here");
+    server.always(None);
+    settle(|| db.step());
+    let second = taken_over(&server);
+    assert_eq!(names(&second), ["6"]);
+    // The writer that was taken over gets none acknowledged.
+    let error = db.roll_back_prepared_with("6", Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    assert_eq!(names(&taken_over(&server)), ["6"]);
+    let alone = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
+    make_tables(&alone, &|| ());
+    prepare(&alone, "one", 2, Durability::Durable).unwrap();
+    let error = alone.roll_back_prepared_with("one", Durability::Remote).unwrap_err();
+    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert_eq!(names(&alone), ["one"], "nothing was done");
+}
+
+/// What a prepare has spilled goes out as parts, and so does its verdict: no checkpoint is sent for
+/// it, and no reader starts from one. At each entry a takeover and a reader agree.
+#[test]
+fn spilled_prepares_are_shipped_without_a_checkpoint() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let mut db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let place = Machine::with_files();
+    let follow = |place: &Machine| of_machine(place, None).follow(server.url(), "/f").unwrap();
+    let mut follower = follow(&place);
+    let mut place = place;
+    let checkpoints = |db: &Database| db.stats().share.unwrap().checkpoints;
+    let mut before = checkpoints(&db);
+    let agree = |db: &Database, follower: &terrace::Follower| {
+        let mut entries = 0;
+        while db.step().unwrap() {
+            catch_up(|| follower.step()).unwrap();
+            let shown = content(&follower.database().unwrap()).unwrap();
+            assert_eq!(content(&taken_over(&server.copy())).unwrap(), shown, "{entries}");
+            entries += 1;
+        }
+        catch_up(|| follower.step()).unwrap();
+        assert_eq!(content(&follower.database().unwrap()).unwrap(), content(db).unwrap());
+        entries
+    };
+    for n in [1, 3, 5] {
+        prepare(&db, &format!("{n}"), n, Durability::Durable).unwrap();
+        assert!(agree(&db, &follower) >= 3, "parts");
+    }
+    // A verdict before the prepare was shipped.
+    prepare(&db, "7", 7, Durability::Durable).unwrap();
+    db.roll_back_prepared("7").unwrap();
+    prepare(&db, "9", 9, Durability::Durable).unwrap();
+    db.commit_prepared("9").unwrap();
+    agree(&db, &follower);
+    db.commit_prepared("1").unwrap();
+    agree(&db, &follower);
+    assert_eq!(checkpoints(&db), before, "none was sent");
+    // The writer is opened again, and the reader's power is cut.
+    db.close().unwrap();
+    db = writer(&machine, &server);
+    before = checkpoints(&db);
+    drop(follower);
+    place = place.crash(Survive::Nothing);
+    follower = follow(&place);
+    db.commit_prepared("3").unwrap();
+    agree(&db, &follower);
+    db.roll_back_prepared("5").unwrap();
+    agree(&db, &follower);
+    assert_eq!(checkpoints(&db), before, "none was sent");
+    assert_eq!(follower.status().restarts, 0, "it went on where it was");
+    assert_eq!(rows(&db).len(), 3 * 39);
+    let reader = follower.database().unwrap();
+    let kept = reader.existing_table("terrace-replica").unwrap().range(..).count();
+    assert_eq!(kept, 1, "the position alone");
+}
+
 /// Followers and standbys list what is prepared, lock nothing for it, and go on with it after a
 /// power cut and under another writer. A standby that is promoted has it.
 #[test]

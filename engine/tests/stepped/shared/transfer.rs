@@ -37,6 +37,7 @@ fn a_checkpoint_that_failed_is_sent_again_with_all_that_the_store_lacks() {
         let db = writer_options(&Machine::with_files(), &server, None).open(PATH).unwrap();
         settle(|| db.step());
         fill(&db);
+        super::force_checkpoint(&db);
         let before = server.requests();
         server.plan(before + at, StoreFault::Refuse);
         settle(|| again(|| db.step()).map_err(|error| panic!("{error}")));
