@@ -7,6 +7,8 @@ mod backups;
 mod by_reads;
 mod cuts;
 mod side_by_side;
+mod slow_readers;
+mod under_way;
 mod values;
 
 use std::collections::BTreeMap;
