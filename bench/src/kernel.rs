@@ -62,6 +62,12 @@ pub(crate) fn peak_memory() -> Result<u64> {
     Ok(field(&text, "VmHWM:").context("the status has no VmHWM")? * 1024)
 }
 
+/// The memory that this process has now, in bytes, without pages that files are behind.
+pub(crate) fn own_memory() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").context("cannot read the status")?;
+    Ok(field(&text, "RssAnon:").context("the status has no RssAnon")? * 1024)
+}
+
 /// Bytes that the files below a directory take on their device: what `du` says.
 pub(crate) fn disk_usage(dir: &Path) -> Result<u64> {
     let mut bytes = 0;

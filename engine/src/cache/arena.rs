@@ -244,6 +244,14 @@ impl FrameArena {
         self.space.lock().free.units() * GRANULE as u64
     }
 
+    /// As [`FrameArena::free_bytes`], and whether a value that weighs `bytes` finds a place there.
+    /// What it weighs beside its bytes is less than a granule.
+    pub(super) fn free_for(&self, bytes: u64) -> (u64, bool) {
+        let space = self.space.lock();
+        let longest = space.free.longest().map_or(0, |(_, len)| len);
+        (space.free.units() * GRANULE as u64, longest > 0 && longest >= bytes / GRANULE as u64)
+    }
+
     /// Gives memory back until at most `most` bytes are free, or only short ranges are; how many
     /// are free then.
     pub(super) fn trim(&self, most: u64) -> u64 {

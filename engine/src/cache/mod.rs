@@ -17,6 +17,7 @@ mod frame;
 mod model;
 mod pool;
 mod queues;
+mod room;
 mod swip;
 #[cfg(test)]
 mod tests;

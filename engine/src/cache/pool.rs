@@ -27,11 +27,12 @@ use smallvec::SmallVec;
 use super::arena::FrameArena;
 use super::frame::{BufferFrame, Swips, Warmth};
 use super::queues::{EvictionQueue, Queues};
+use super::room::{LoadRoom, most_queued};
 use super::swip::Retired;
 use super::{Below, Weigh};
 use crate::cache::counts::Counts;
-use crate::memory::{Gauge, Holding};
-use crate::mvcc::{EpochGuard, drive, pin};
+use crate::memory::Gauge;
+use crate::mvcc::{EpochGuard, pin};
 use crate::os::sync::Mutex;
 
 const HITS: usize = 0;
@@ -47,10 +48,6 @@ const SMALL: u64 = 10;
 /// The most values that one eviction passes over.
 const MOST_SPARED: usize = 128;
 
-/// One part of so many of the capacity is kept for values that left and that readers may still use.
-const LEAVING: u64 = 32;
-const MOST_LEAVING: u64 = 4 << 20;
-
 /// A frame in the queues, and the swips that lead to it.
 pub(super) struct Entry<V: Send + Sync + 'static> {
     pub(super) frame: Arc<BufferFrame<V>>,
@@ -65,21 +62,13 @@ pub(super) struct State<V: Send + Sync + 'static> {
 
 /// What swips know of their pool.
 pub(super) struct Core<V: Send + Sync + 'static> {
-    capacity: AtomicU64,
-    used: Arc<Gauge>,
+    pub(super) capacity: AtomicU64,
+    pub(super) used: Arc<Gauge>,
     /// Of `used`, what is about to be loaded.
-    rooms: Arc<Gauge>,
+    pub(super) rooms: Arc<Gauge>,
     /// Where the bytes of values lie; `None` if on the heap.
-    arena: Option<Arc<FrameArena>>,
+    pub(super) arena: Option<Arc<FrameArena>>,
     pub(super) state: Mutex<State<V>>,
-}
-
-/// Bytes that are kept for a value while it is loaded. They are free again when this is dropped.
-#[derive(Debug)]
-pub(crate) struct LoadRoom {
-    held: Holding,
-    loading: Holding,
-    bytes: u64,
 }
 
 /// Values that swips lead to, bounded by bytes. It does not know what it holds.
@@ -90,18 +79,18 @@ pub(crate) struct FramePool<V: Send + Sync + 'static> {
 }
 
 /// What has left the pool. The pool drops it after it has released its lock.
-struct Gone<V: Send + Sync + 'static> {
+pub(super) struct Gone<V: Send + Sync + 'static> {
     frames: Vec<Retired<BufferFrame<V>>>,
     entries: Vec<Entry<V>>,
 }
 
 impl<V: Send + Sync + 'static> Gone<V> {
-    fn new() -> Gone<V> {
+    pub(super) fn new() -> Gone<V> {
         Gone { frames: Vec::new(), entries: Vec::new() }
     }
 
     /// Lets go of it; whether there was something.
-    fn give_up(self) -> bool {
+    pub(super) fn give_up(self) -> bool {
         let is_some = !self.frames.is_empty();
         drop(self.entries);
         Retired::give_up(self.frames);
@@ -109,20 +98,9 @@ impl<V: Send + Sync + 'static> Gone<V> {
     }
 }
 
-/// The most bytes in the queues: so much less than the capacity that what left and is still in use
-/// has room, too.
-fn most_queued(capacity: u64) -> u64 {
-    capacity - leaving(capacity)
-}
-
-/// Of a capacity, what is kept for values that left, and for memory that is free.
-fn leaving(capacity: u64) -> u64 {
-    (capacity / LEAVING).min(MOST_LEAVING)
-}
-
 impl<V: Send + Sync + 'static> State<V> {
     /// Evicts until the queues have at most `most` bytes.
-    fn make_room(&mut self, most: u64, gone: &mut Gone<V>) {
+    pub(super) fn make_room(&mut self, most: u64, gone: &mut Gone<V>) {
         while self.queues.bytes() > most {
             let Some(place) = self.victim() else { return };
             let bytes = self.queues.bytes();
@@ -183,67 +161,6 @@ impl<V: Send + Sync + 'static> State<V> {
 }
 
 impl<V: Send + Sync + 'static> Core<V> {
-    fn capacity(&self) -> u64 {
-        self.capacity.load(Ordering::Relaxed)
-    }
-
-    /// Keeps room for `bytes`, perhaps in place of other values; `None` if there is none: because
-    /// they are too many, or because readers still use what left.
-    fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
-        let capacity = self.capacity();
-        // What is free in short ranges cannot be given back until more around it is free.
-        let scattered = self.free_bytes().saturating_sub(leaving(capacity) / 2);
-        let mut gone = Gone::new();
-        {
-            let mut state = self.state.lock();
-            let taken = bytes.checked_add(self.rooms.bytes())?;
-            let most = most_queued(capacity).checked_sub(taken)?;
-            state.make_room(most.saturating_sub(scattered), &mut gone);
-        }
-        gone.give_up();
-        let hold = || {
-            let free = self.trim(capacity.checked_sub(bytes)?);
-            self.used.hold_within(bytes, capacity.checked_sub(free)?)
-        };
-        let held = hold().or_else(|| {
-            pin().flush();
-            hold()
-        })?;
-        Some(LoadRoom { held, loading: self.rooms.hold(bytes), bytes })
-    }
-
-    /// The same room for another number of bytes.
-    fn resize(&self, mut room: LoadRoom, bytes: u64) -> Option<LoadRoom> {
-        if bytes > room.bytes {
-            drop(room);
-            return self.reserve(bytes);
-        }
-        room.held.set(bytes);
-        room.loading.set(bytes);
-        room.bytes = bytes;
-        Some(room)
-    }
-
-    /// Bytes of memory that are in no use.
-    fn free_bytes(&self) -> u64 {
-        self.arena.as_ref().map_or(0, |arena| arena.free_bytes())
-    }
-
-    /// Gives memory back that is in no use, until no more than `most` bytes are taken with it, as
-    /// far as it can; how many are in no use then.
-    fn trim(&self, most: u64) -> u64 {
-        let most = most.saturating_sub(self.used.bytes());
-        self.arena.as_ref().map_or(0, |arena| arena.trim(most))
-    }
-
-    fn shrink_to(&self, most: u64) {
-        let mut gone = Gone::new();
-        self.state.lock().make_room(most, &mut gone);
-        if gone.give_up() {
-            drive();
-        }
-    }
-
     /// Takes all frames out that `swips` lead to.
     pub(super) fn remove_all(&self, swips: &Swips<V>) {
         let (guard, mut gone) = (pin(), Gone::new());

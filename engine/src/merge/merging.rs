@@ -9,6 +9,8 @@
 //!    at or before *r*. An input without such a record is invalid.
 //! 2. Of inputs that have the same record (key and sequence number), the first one is current.
 //! 3. The prefix of an input is that of the record that it stands on; `None` if it is invalid.
+//! 4. `second` is the input that would be current without the current one. So as long as the
+//!    current input stays before it, a step looks at no other input.
 
 use std::cmp::Ordering;
 
@@ -29,6 +31,7 @@ pub(crate) struct MergingCursor<'a> {
     prefixes: KeyPrefixes,
     direction: Direction,
     current: Option<usize>,
+    second: Option<usize>,
 }
 
 /// The order of records: by key, then the newest first.
@@ -40,7 +43,8 @@ impl<'a> MergingCursor<'a> {
     /// A cursor over `inputs`. Of equal records that of the first input counts.
     pub(crate) fn new(inputs: Vec<Box<dyn Cursor + 'a>>) -> MergingCursor<'a> {
         let prefixes = KeyPrefixes::new(inputs.len());
-        MergingCursor { inputs, prefixes, direction: Direction::Forward, current: None }
+        let direction = Direction::Forward;
+        MergingCursor { inputs, prefixes, direction, current: None, second: None }
     }
 
     fn each_input(&mut self, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
@@ -89,39 +93,67 @@ impl<'a> MergingCursor<'a> {
         self.prefixes.is_right(n, self.inputs[n].entry().as_ref())
     }
 
+    /// Whether input `a` comes before input `b` in a direction of travel.
+    #[inline]
+    fn is_before(&self, a: (usize, &KeyPrefix), b: (usize, &KeyPrefix), to: Direction) -> bool {
+        match to {
+            Direction::Forward => self.compare(a, b) == Ordering::Less,
+            Direction::Backward => self.compare(a, b) == Ordering::Greater,
+        }
+    }
+
     /// Makes the input that comes first in the direction of travel the current one.
     fn choose(&mut self, direction: Direction) {
-        let better = match direction {
-            Direction::Forward => Ordering::Less,
-            Direction::Backward => Ordering::Greater,
-        };
         let mut best: Option<(usize, &KeyPrefix)> = None;
+        let mut second: Option<(usize, &KeyPrefix)> = None;
         for (n, prefix) in self.prefixes.iter().enumerate() {
-            if let Some(prefix) = prefix
-                && best.is_none_or(|best| self.compare((n, prefix), best) == better)
-            {
-                best = Some((n, prefix));
+            let Some(prefix) = prefix else { continue };
+            let is_before = |other| self.is_before((n, prefix), other, direction);
+            if best.is_none_or(is_before) {
+                (best, second) = (Some((n, prefix)), best);
+            } else if second.is_none_or(is_before) {
+                second = Some((n, prefix));
             }
         }
         self.current = best.map(|(n, _)| n);
+        self.second = second.map(|(n, _)| n);
         self.direction = direction;
+    }
+
+    /// Whether input `current`, which has moved, still comes before all others.
+    #[inline]
+    fn stays(&self, current: usize) -> bool {
+        let Some(prefix) = self.prefixes.get(current) else { return false };
+        let second = self.second.and_then(|n| self.prefixes.get(n).map(|prefix| (n, prefix)));
+        second.is_none_or(|second| self.is_before((current, prefix), second, self.direction))
     }
 
     /// Steps every input that stands on the current record, in the direction of travel.
     fn step(&mut self, current: usize) -> Result<()> {
+        let is_alone = self.second.is_none_or(|second| !self.is_same(second, current));
         let direction = self.direction;
         let go = |input: &mut dyn Cursor| match direction {
             Direction::Forward => input.next(),
             Direction::Backward => input.prev(),
         };
         self.current = None;
-        // Those before `current` stand elsewhere (invariant 2).
-        for n in current + 1..self.inputs.len() {
-            if self.is_same(n, current) {
-                self.place(n, go)?;
+        if is_alone {
+            self.place(current, go)?;
+            if self.stays(current) {
+                self.current = Some(current);
+                return Ok(());
             }
+        } else {
+            // Those before `current` stand elsewhere (invariant 2).
+            for n in current + 1..self.inputs.len() {
+                if self.is_same(n, current) {
+                    self.place(n, go)?;
+                }
+            }
+            self.place(current, go)?;
         }
-        self.place(current, go)
+        self.choose(direction);
+        Ok(())
     }
 
     /// Whether two inputs stand on the same record.
@@ -171,10 +203,9 @@ impl<'a> MergingCursor<'a> {
             return Ok(());
         };
         if self.direction == direction {
-            self.step(current)?;
-        } else {
-            self.turn(current, direction)?;
+            return self.step(current);
         }
+        self.turn(current, direction)?;
         self.choose(direction);
         Ok(())
     }
