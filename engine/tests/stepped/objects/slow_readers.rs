@@ -159,9 +159,7 @@ fn a_range_over_deleted_rows_goes_on_behind_them() {
     drop(before);
     db.close().unwrap();
     drop(table);
-    let far = tiny().object_store(server.url());
-    let far = far.object_store_distance(Duration::from_millis(20), BANDWIDTH);
-    let db = far.open(dir.path()).unwrap();
+    let db = options(&server).open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
     for is_backward in [false, true] {
         let before = server.requests();
