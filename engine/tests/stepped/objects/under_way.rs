@@ -1,15 +1,14 @@
 //! How many requests are under way at a time: ranges and compactions fill the bandwidth of many
-//! connections, and look-ups wait once.
+//! connections.
 
 use std::time::{Duration, Instant};
 
-use super::side_by_side::{BANDWIDTH, LATENCY, MANY, far, made_with_many, roomy};
+use super::side_by_side::{BANDWIDTH, LATENCY, MANY, far, made_with_many};
 use super::{
-    COLD, Rows, fill, key, made, objects, options, read_all, run_until_idle, stats, value,
+    extents, fill, key, made, objects, options, read_all, run_until_idle, stats, wait_until,
 };
-use super::{extents, wait_until};
 use crate::common::{alone, tiny};
-use terrace::{Durability, ObjectServer, Options, Tier};
+use terrace::{ObjectServer, Options, Tier};
 
 /// Bug: a range of 50,000 rows had one request under way. Cause: each level asked for all of the
 /// rows ahead, so the smaller one held most of what may be held; and pieces were long and few.
@@ -28,54 +27,6 @@ fn a_range_has_many_requests_under_way() {
         assert!(most >= least, "{most} of {} requests, limit {limit}", objects(&db).gets);
         db.close().unwrap();
     }
-}
-
-/// Rows in two levels of objects and in level 1.
-fn made_in_levels(path: &std::path::Path, server: &ObjectServer) -> Rows {
-    let db = options(server).create(path).unwrap();
-    let table = db.create_table("t", COLD).unwrap();
-    let mut rows = Rows::new();
-    for first in (0..MANY).step_by(500) {
-        rows.extend(fill(&table, first..first + 500, 0));
-        run_until_idle(&db);
-    }
-    db.compact_range(&table, ..).unwrap();
-    run_until_idle(&db);
-    let in_objects = || stats(&db).levels.iter().skip(1).filter(|level| level.extents > 0).count();
-    for n in (0..MANY).step_by(7) {
-        table.put_with(key(n), value(n, 1), Durability::Relaxed).unwrap();
-        rows.insert(key(n), value(n, 1));
-        while n % 70 == 0 && in_objects() < 2 && db.step().unwrap() {}
-        if in_objects() == 2 {
-            break;
-        }
-    }
-    assert_eq!(in_objects(), 2, "{:?}", stats(&db).levels);
-    db.close().unwrap();
-    rows
-}
-
-/// Bug: 150 scattered rows waited for the store twice. Cause: a look-up that a filter had sent to a
-/// block in vain asked for its next block in a round of its own, and of so many there is always
-/// one. Fix: each asks at once for the blocks of all levels that may have its key.
-#[test]
-fn many_look_ups_wait_once_though_filters_err() {
-    let _turn = alone();
-    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let rows = made_in_levels(dir.path(), &server);
-    let far = roomy(options(&server)).object_store_distance(LATENCY, BANDWIDTH);
-    let db = far.open(dir.path()).unwrap();
-    let table = db.table("t").unwrap();
-    let keys: Vec<Vec<u8>> = (0..250).map(|n| key(n * 7919 % MANY)).collect();
-    let before = server.requests();
-    let found = table.multi_get(&keys).unwrap();
-    for (key, value) in keys.iter().zip(found) {
-        assert_eq!(value.as_deref(), Some(rows[key].as_slice()));
-    }
-    let (asked, most) =
-        (server.requests() - before, server.most_under_way("get", before, LATENCY) as u64);
-    assert!(asked >= 20 && most == asked, "{most} of {asked} in the largest round");
-    db.close().unwrap();
 }
 
 /// Bug: 150 rows took 864 requests. Cause: blocks that found no room in the cache were asked for
