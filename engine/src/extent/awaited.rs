@@ -2,8 +2,8 @@
 //! zones from being released, so writers would wait for the store too.
 //!
 //! A cursor of a range that must not wait begins to read what it lacks, notes it here, and ends
-//! with an error. The range lets go of its epoch, waits, and goes on behind its last row. What came
-//! stays with its read-ahead until the cursor is there again.
+//! with an error. The range unpins its epoch, waits, and goes on behind its last row. Its
+//! read-ahead keeps the piece until the cursor reads it.
 //!
 //! Thread safety: one reader at a time; a mutex makes it safe for any.
 

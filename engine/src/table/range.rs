@@ -18,8 +18,8 @@ const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// A range waits with an epoch pinned for what it still lacks after so many waits without one: for
-/// a chunk it needs an end and a block in each level. Pieces of it may have been let go of.
+/// After so many waits without an epoch, a range waits for what it still lacks with one pinned. A
+/// chunk needs an end and a block of each level, and other readers may take their room meanwhile.
 const MOST_WAITS: usize = 64;
 
 /// Where all ranges together hold much already.

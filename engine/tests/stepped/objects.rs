@@ -59,6 +59,13 @@ fn made(path: &Path, server: &ObjectServer) -> (Database, Table, Rows) {
     (db, table, rows)
 }
 
+/// The same, closed.
+fn made_and_closed(path: &Path, server: &ObjectServer) -> Rows {
+    let (db, _table, rows) = made(path, server);
+    db.close().unwrap();
+    rows
+}
+
 fn run_until_idle(db: &Database) {
     for _ in 0..10_000 {
         if !db.step().unwrap() {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::side_by_side::{BANDWIDTH, made_apart, roomy};
-use super::{COLD, Rows, key, made, options, value};
+use super::{COLD, Rows, key, made_and_closed, options, value};
 use crate::common::{alone, tiny};
 use terrace::{Database, Durability, ObjectServer, Options, Table};
 
@@ -40,9 +40,7 @@ fn writes_beside<T: Send>(db: &Database, read: impl FnOnce(&Table) -> T + Send) 
 fn no_writer_waits_for_a_reader_of_a_store_that_is_slow() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let (db, table, rows) = made(dir.path(), &server);
-    db.close().unwrap();
-    drop(table);
+    let rows = made_and_closed(dir.path(), &server);
     let db = slow(&server).open(dir.path()).unwrap();
     let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
     let (one, found) = writes_beside(&db, |cold| {
@@ -65,9 +63,7 @@ fn no_writer_waits_for_a_reader_of_a_store_that_is_slow() {
 fn no_writer_waits_for_a_range_of_a_store_that_is_slow() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let (db, table, rows) = made(dir.path(), &server);
-    db.close().unwrap();
-    drop(table);
+    let rows = made_and_closed(dir.path(), &server);
     for (is_backward, ends_are_kept) in [(false, true), (true, true), (false, false)] {
         if !ends_are_kept {
             std::fs::remove_file(dir.path().join("object-tails")).unwrap();
@@ -87,9 +83,7 @@ fn no_writer_waits_for_a_range_of_a_store_that_is_slow() {
 fn no_writer_waits_for_a_per_core_look_up_in_a_store_that_is_slow() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let (db, table, rows) = made(dir.path(), &server);
-    db.close().unwrap();
-    drop(table);
+    let rows = made_and_closed(dir.path(), &server);
     let db = slow(&server).open(dir.path()).unwrap();
     let cores = db.per_core(2).unwrap();
     let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
