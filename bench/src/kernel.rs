@@ -58,8 +58,18 @@ impl Traffic {
 
 /// The most memory that this process has had, in bytes, files that it maps included.
 pub(crate) fn peak_memory() -> Result<u64> {
+    status("VmHWM:")
+}
+
+/// The memory that this process has now, in bytes, without pages that files are behind.
+pub(crate) fn own_memory() -> Result<u64> {
+    status("RssAnon:")
+}
+
+/// Bytes that the status of this process has under a name.
+fn status(name: &str) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status").context("cannot read the status")?;
-    Ok(field(&text, "VmHWM:").context("the status has no VmHWM")? * 1024)
+    Ok(field(&text, name).with_context(|| format!("the status has no {name}"))? * 1024)
 }
 
 /// Bytes that the files below a directory take on their device: what `du` says.

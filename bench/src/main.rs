@@ -48,6 +48,8 @@ enum Figure {
     Durability,
     /// Reads of the head of a queue over ten minutes, on Terrace and RocksDB.
     Queue,
+    /// The process's memory beside its limit, in an hour of mixed load.
+    MemoryLimit,
     /// Throughput each 100 ms and longest waits under random writes.
     Stalls,
     /// The containers of level 0, beside RocksDB.
@@ -173,7 +175,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 26] = [
+const FIGURES: [(&str, page::Measure); 27] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -196,6 +198,7 @@ const FIGURES: [(&str, page::Measure); 26] = [
     ("alloc", figures::alloc::measure),
     ("ods", figures::ods::measure),
     ("queue", figures::queue::measure),
+    ("memory-limit", figures::memory_limit::measure),
     ("scheduler", figures::scheduler::measure),
     ("c", figures::c::measure),
     ("sync", figures::sync::measure),
@@ -203,12 +206,13 @@ const FIGURES: [(&str, page::Measure); 26] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 14] = [
+const CELLS: [(&str, isolated::Cell); 15] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
     ("containers", figures::containers::cell),
     ("queue", figures::queue::cell),
+    ("memory-limit", figures::memory_limit::cell),
     ("write-amp", figures::ycsb::cell::measure),
     ("space", figures::space::cell),
     ("txn", figures::txn::cell),

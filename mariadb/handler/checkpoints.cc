@@ -3,6 +3,7 @@
 #include "errors.h"
 #include "mysqld.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -10,6 +11,8 @@
 static std::mutex lock;
 /* Ids of commits that the log has and the library has not; whether no connection is at them. */
 static std::map<Bytes, bool> owed;
+/* Whether a connection has given one of them up. */
+static std::atomic<bool> some_are_left{false};
 /* Checkpoints that were asked for and not answered. */
 static std::vector<void *> asked;
 
@@ -18,6 +21,7 @@ bool binary_log_is_durable() { return opt_bin_log && sync_binlog_period == 1; }
 /* Commits what connections have given up. Whether nothing is owed any more. */
 static bool pay()
 {
+  bool stays = false;
   for (auto at = owed.begin(); at != owed.end();)
   {
     Failure failure;
@@ -27,8 +31,12 @@ static bool pay()
                                                     failure.out()) == TERRACE_OK)
       at = owed.erase(at);
     else
+    {
+      stays |= is_left;
       at++;
+    }
   }
+  some_are_left = stays;
   return owed.empty();
 }
 
@@ -66,9 +74,18 @@ void owed_commit_ended(const Bytes &id, bool is_done)
   std::lock_guard<std::mutex> guard(lock);
   if (!is_done)
   {
-    owed[id] = true;
+    owed[id] = some_are_left = true;
     return;
   }
   owed.erase(id);
   answer();
+}
+
+void commit_succeeded()
+{
+  if (!some_are_left)
+    return;
+  std::lock_guard<std::mutex> guard(lock);
+  if (pay())
+    answer();
 }

@@ -25,5 +25,7 @@ void checkpoint_requested(void *cookie);
 */
 void commit_is_owed(const Bytes &id);
 void owed_commit_ended(const Bytes &id, bool is_done);
+/* After any commit: there may be space again for commits that connections have given up. */
+void commit_succeeded();
 
 #endif

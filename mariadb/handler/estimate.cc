@@ -84,6 +84,15 @@ int ha_terrace::analyze(THD *thd, HA_CHECK_OPT *)
   return HA_ADMIN_OK;
 }
 
+/* When the server wrote the definition of a table; 0 where it has no file. */
+static time_t time_of_definition(const char *path)
+{
+  char file[FN_REFLEN];
+  MY_STAT of_file;
+  fn_format(file, path, "", reg_ext, MYF(MY_UNPACK_FILENAME | MY_APPEND_EXT));
+  return my_stat(file, &of_file, MYF(0)) ? of_file.st_mtime : 0;
+}
+
 int ha_terrace::info(uint flags)
 {
   if (flags & HA_STATUS_VARIABLE)
@@ -98,6 +107,8 @@ int ha_terrace::info(uint flags)
     stats.index_file_length = index_bytes;
     stats.mean_rec_length = rows ? ulong(row_bytes / rows) : 0;
   }
+  if (flags & HA_STATUS_TIME)
+    stats.create_time = time_of_definition(table_share->normalized_path.str);
   if (flags & HA_STATUS_CONST)
   {
     stats.block_size = 16384;

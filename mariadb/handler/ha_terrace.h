@@ -121,6 +121,11 @@ private:
   enum Way { FORWARD, BACKWARD };
 
   Trx *trx() const { return Trx::of(ha_thd()); }
+  /*
+    Numbers of a sequence that were taken are not given back, and no other connection waits for
+    them. So its row is written and read outside of transactions, without locks.
+  */
+  bool is_sequence() const { return table_share->sequence; }
   bool has_primary_key() const { return table_share->primary_key != MAX_KEY; }
   const Key_codec &codec(uint index) const { return codecs[index]; }
 
@@ -143,6 +148,7 @@ private:
   /* Locks a key. An error if it is not there. */
   int lock_key(const Bytes &key, Row_lock lock) const;
   int put(const Bytes &key, const Bytes &value) const;
+  int put_of_sequence(const Bytes &key, const Bytes &value) const;
   int remove(const Bytes &key) const;
   int put_row(const Bytes &key, const uchar *record);
   int whole_row(const Bytes &key, Bytes *value) const;
@@ -233,6 +239,8 @@ private:
   /* For each index the moment from which on views see its entries; 0 for always. */
   std::vector<ulonglong> built_at;
 
+  /* Why there is no number of AUTO_INCREMENT, such as a full disk. */
+  int error_of_numbers = 0;
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;
   terrace_cursor *cursor = nullptr;

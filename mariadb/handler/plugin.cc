@@ -143,6 +143,7 @@ static int start(void *place)
   terrace_hton->table_options = table_attributes;
   terrace_hton->show_status = show_engine_status;
   terrace_hton->check_version = check_version;
+  set_backup_functions(terrace_hton);
   set_transaction_functions(terrace_hton);
 
   Failure failure;

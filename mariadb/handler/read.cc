@@ -7,6 +7,9 @@
 int ha_terrace::rnd_init(bool)
 {
   close_cursor();
+  // A sequence has no index, so all reads of it begin here.
+  if (is_sequence())
+    row_lock = LOCK_NONE;
   current.clear();
   scanned = PREFIX_ROWS;
   is_bounded = is_stepping = false;

@@ -14,6 +14,8 @@ int ha_terrace::begin_read()
   Trx *of_connection = trx();
   if (!of_connection->handle())
     return fail_with("the transaction of this connection has ended; roll it back");
+  if (is_sequence())
+    return 0;
   if (row_lock == LOCK_NONE)
     return of_connection->before_plain_read();
   return of_connection->set_lock_wait(skip_locked);
@@ -21,6 +23,8 @@ int ha_terrace::begin_read()
 
 uint ha_terrace::scan_kind() const
 {
+  if (is_sequence())
+    return TERRACE_READ_NEWEST;
   if (trx()->is_serializable())
     return row_lock == LOCK_EXCLUSIVE && !skip_locked ? TERRACE_FOR_UPDATE : TERRACE_READ;
   if (row_lock == LOCK_NONE)
@@ -34,7 +38,7 @@ int ha_terrace::choose_kind(uint *kind) const
   *kind = scan_kind();
   const bool locks_range = trx()->is_serializable() || (row_lock != LOCK_NONE && !skip_locked &&
                                                         trx()->locks_gaps());
-  if (!locks_range)
+  if (!locks_range || is_sequence())
     return 0;
   bool is_whole = false;
   int error = trx()->before_range_lock(open_table->name_at_opening(), open_table->table,

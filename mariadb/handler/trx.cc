@@ -142,9 +142,10 @@ int Trx::before_plain_read()
   return 0;
 }
 
-int Trx::before_write()
+int Trx::before_write(const LEX_CSTRING &table)
 {
   wrote = true;
+  last_written.assign(table.str, table.length);
   if (statement_savepoint || is_autocommit(thd))
     return 0;
   Failure failure;
@@ -215,6 +216,56 @@ int Trx::before_range_lock(const Bytes &name, terrace_table *table, bool is_excl
   return set_lock_wait(false);
 }
 
+/*
+  The error of a commit. The server itself says 1180 with a number, behind the error that is here
+  first, which is the one that the client gets.
+*/
+int Trx::fail_at_commit(const Failure &failure) const
+{
+  const int error = failure.handler_error(thd);
+  switch (error)
+  {
+  case HA_ERR_RECORD_FILE_FULL:
+    my_error(ER_RECORD_FILE_FULL, MYF(0), last_written.c_str());
+    break;
+  case HA_ERR_LOCK_DEADLOCK:
+    my_error(ER_LOCK_DEADLOCK, MYF(0));
+    break;
+  case HA_ERR_LOCK_WAIT_TIMEOUT:
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+    break;
+  case HA_ERR_TERRACE:
+    my_printf_error(ER_ERROR_DURING_COMMIT, "Terrace: %s", MYF(0), failure.message());
+    break;
+  default:
+    break;
+  }
+  return error;
+}
+
+/* How long a commit that the binary log has waits for space, until it tries again. */
+static const ulong RETRY_MICROSECONDS = 50000;
+
+/*
+  Commits what the binary log has and the library has not. Replicas have it too, so an error would be
+  wrong: it waits for space until it is killed.
+*/
+terrace_status Trx::commit_owed(Failure *failure)
+{
+  for (;;)
+  {
+    Failure of_attempt;
+    if (terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
+                                         of_attempt.out()) == TERRACE_OK)
+      return TERRACE_OK;
+    if (of_attempt.status() != TERRACE_FULL || thd_kill_level(thd) != THD_IS_NOT_KILLED)
+      break;
+    my_sleep(RETRY_MICROSECONDS);
+  }
+  return terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
+                                          failure->out());
+}
+
 bool Trx::is_end_of_all(bool all) const { return all || is_autocommit(thd); }
 
 int Trx::commit(bool all)
@@ -231,21 +282,22 @@ int Trx::commit(bool all)
              ? 0
              : fail(failure);
   }
-  int error = 0;
+  terrace_status status = TERRACE_OK;
   if (pending)
-    error = terrace_pending_wait(pending, failure.out()) == TERRACE_OK ? 0 : fail(failure);
-  else if (!prepared.empty())
+    status = terrace_pending_wait(pending, failure.out());
+  else if (is_owed)
   {
-    error = terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
-                                             failure.out()) == TERRACE_OK
-              ? 0
-              : fail(failure);
-    if (is_owed)
-      owed_commit_ended(prepared, !error);
+    status = commit_owed(&failure);
+    owed_commit_ended(prepared, status == TERRACE_OK);
   }
+  else if (!prepared.empty())
+    status = terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
+                                              failure.out());
   else if (transaction)
-    error = terrace_transaction_commit(transaction, failure.out()) == TERRACE_OK ? 0
-                                                                                 : fail(failure);
+    status = terrace_transaction_commit(transaction, failure.out());
+  const int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
+  if (!error)
+    commit_succeeded();
   forget();
   return error;
 }
@@ -287,9 +339,13 @@ int Trx::prepare(bool all)
   Failure failure;
   terrace_status status = terrace_transaction_prepare(transaction, id.data(), id.size(),
                                                       failure.out());
-  forget();
   if (status != TERRACE_OK)
-    return fail(failure);
+  {
+    const int error = fail_at_commit(failure);
+    forget();
+    return error;
+  }
+  forget();
   prepared = id;
   return 0;
 }

@@ -35,8 +35,8 @@ public:
   int begin_statement(bool single_read);
   /* Before a plain read: takes the view where there is none yet. */
   int before_plain_read();
-  /* Before the first write of a statement: marks the place to roll back to. */
-  int before_write();
+  /* Before a write: marks the place that a statement rolls back to, and notes the table. */
+  int before_write(const LEX_CSTRING &table);
 
   int commit(bool all);
   int rollback(bool all);
@@ -91,6 +91,8 @@ private:
   int begin();
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
+  int fail_at_commit(const Failure &failure) const;
+  terrace_status commit_owed(Failure *failure);
   void forget();
 
   THD *thd;
@@ -112,6 +114,8 @@ private:
   bool statement_began = false;
   bool statement_savepoint = false;
   bool wrote = false;
+  /* The table that was written last. Errors at commit name it. */
+  Bytes last_written;
   ulonglong next_savepoint = 1;
   ulonglong waits_ms = 0;
   ulonglong rows_locked = 0;

@@ -4,6 +4,7 @@
 
 #include "mysqld.h"
 
+#include <atomic>
 #include <mutex>
 
 char *tuned_pm_size, *tuned_threads, *tuned_bytes_per_second, *last_backup;
@@ -141,4 +142,45 @@ void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
     keep(place, save, back_up);
   }
   mysql_mutex_lock(&LOCK_global_system_variables);
+}
+
+/* Whether the server has tables of the engine, apart from temporary ones. */
+static bool has_tables()
+{
+  Failure failure;
+  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  bool found = false;
+  for (size_t i = 0; i < terrace_strings_len(names) && !found; i++)
+  {
+    const char *name = terrace_strings_at(names, i);
+    found = name[0] != '#' && !strstr(name, "/#sql");
+  }
+  terrace_strings_free(names);
+  return found;
+}
+
+/* Whether BACKUP STAGE has begun and not ended, in whatever connection. */
+static std::atomic<bool> is_backed_up{false};
+
+static void backup_begins() { is_backed_up = true; }
+static void backup_ends() { is_backed_up = false; }
+
+/* mariadb-backup flushes the logs of engines, and them alone, in another connection than the stages. */
+static bool refuse_foreign_backup(handlerton *)
+{
+  THD *thd = current_thd;
+  if (!thd || !is_backed_up || thd->lex->type != REFRESH_ENGINE_LOG || !has_tables())
+    return false;
+  my_printf_error(ER_ILLEGAL_HA,
+                  "mariadb-backup copies no tables of Terrace. Use SET GLOBAL terrace_backup = "
+                  "'DIRECTORY', or mariadb-dump --single-transaction",
+                  MYF(0));
+  return true;
+}
+
+void set_backup_functions(handlerton *hton)
+{
+  hton->prepare_for_backup = backup_begins;
+  hton->end_backup = backup_ends;
+  hton->flush_logs = refuse_foreign_backup;
 }

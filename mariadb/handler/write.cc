@@ -29,7 +29,9 @@ bool ha_terrace::entry_of(const Key_codec &of_index, const uchar *record, const 
 int ha_terrace::begin_write()
 {
   trx()->error_key = MAX_KEY;
-  return trx()->before_write();
+  if (is_sequence())
+    return 0;
+  return trx()->before_write(table_share->table_name);
 }
 
 int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
@@ -67,8 +69,20 @@ int ha_terrace::lock_key(const Bytes &key, Row_lock lock) const
   return get(key, &found, lock);
 }
 
+int ha_terrace::put_of_sequence(const Bytes &key, const Bytes &value) const
+{
+  Failure failure;
+  const uint durability = session_is_relaxed(ha_thd()) ? TERRACE_RELAXED : TERRACE_DURABLE;
+  return terrace_table_put(open_table->table, key.data(), key.size(), value.data(), value.size(),
+                           durability, failure.out()) == TERRACE_OK
+           ? 0
+           : failure.handler_error(ha_thd());
+}
+
 int ha_terrace::put(const Bytes &key, const Bytes &value) const
 {
+  if (is_sequence())
+    return put_of_sequence(key, value);
   Failure failure;
   Trx *of_connection = trx();
   May_wait may_wait(of_connection);
@@ -236,7 +250,13 @@ int ha_terrace::write_row(const uchar *record)
 {
   int error = begin_write();
   if (!error && table->next_number_field && record == table->record[0])
+  {
+    error_of_numbers = 0;
     error = update_auto_increment();
+    // The server's own error says that no number was given, and not why.
+    if (error && error_of_numbers)
+      error = error_of_numbers;
+  }
   if (error)
     return error;
   Bytes key;
@@ -331,7 +351,8 @@ int ha_terrace::delete_row(const uchar *record)
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                                     ulonglong *first, ulonglong *reserved)
 {
-  if (open_table->take_auto_increment(ha_thd(), offset, increment, wanted, first))
+  error_of_numbers = open_table->take_auto_increment(ha_thd(), offset, increment, wanted, first);
+  if (error_of_numbers)
     *first = ULONGLONG_MAX;
   *reserved = wanted;
 }

@@ -82,6 +82,7 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
     let mut command = built_with_it("test");
     command
         .args(["--package", "terrace", "--lib", "--test", "stepped", "--", "index::tests::stress"])
+        .args(["cache::tests::frames_come_and_go"])
         .args(["any_snapshot", "so_it_is_with_the_index_in_persistent_memory"])
         .args(["ptree::tests::stress::every_thread", "ptree::tests::bytes::every_thread"]);
     passes(command)?;

@@ -10,6 +10,7 @@ pub(crate) mod durability;
 pub(crate) mod growth;
 pub(crate) mod instructions;
 pub(crate) mod level0;
+pub(crate) mod memory_limit;
 pub(crate) mod memtable;
 pub(crate) mod object;
 pub(crate) mod ods;

@@ -328,8 +328,13 @@ def test_a_prepared_transaction_survives(path: Path) -> None:
         assert db["t"][b"a"] == b"1"
         with pytest.raises(terrace.InvalidError):
             db.roll_back_prepared(b"transfer 1")
-        with pytest.raises(terrace.InvalidError, match="Options::share|share"):
-            db.roll_back_prepared(b"transfer 1", durability="remote")
+        other = db.begin()
+        other.put(db["t"], b"b", b"2")
+        other.prepare(b"transfer 2")
+        with pytest.raises(terrace.InvalidError, match="share"):
+            db.roll_back_prepared(b"transfer 2", durability="remote")
+        db.roll_back_prepared(b"transfer 2")
+        assert db["t"].get(b"b") is None
 
 
 def test_a_transaction_can_be_watched_and_killed(db: terrace.Database) -> None:

@@ -43,7 +43,7 @@ fn leaving(capacity: u64) -> u64 {
 #[derive(Clone, Copy, Debug)]
 struct Free {
     bytes: u64,
-    /// Whether the value finds a place in it, with all that comes beside it.
+    /// Whether one free range is long enough for the value, and all of them for the rooms too.
     has_place: bool,
 }
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::jobs::mark_close;
-use super::scheduler::{Scheduler, spawn};
+use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::BackgroundTuning;
 use crate::os::DirectoryLock;
@@ -27,8 +27,8 @@ pub(super) struct Instance {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Keeps zones ready, where that takes long.
     zone_keeper: Mutex<Option<JoinHandle<()>>>,
-    /// Works on objects, where there is an object store.
-    object_worker: Mutex<Option<JoinHandle<()>>>,
+    /// Work on objects, where there is an object store.
+    object_workers: Mutex<Vec<JoinHandle<()>>>,
     /// Ships commits, where the database is shared.
     shipper_thread: Mutex<Option<JoinHandle<()>>>,
     /// Given back at last.
@@ -51,7 +51,7 @@ impl Instance {
             engine,
             threads,
             zone_keeper: Mutex::default(),
-            object_worker: Mutex::default(),
+            object_workers: Mutex::default(),
             shipper_thread: Mutex::default(),
             lock,
         });
@@ -62,9 +62,11 @@ impl Instance {
             *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
         }
         if inner.has_background() && inner.set.store().objects().is_some() {
-            let name = "terrace-objects".to_string();
-            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::run_objects);
-            *inner.object_worker.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+            for n in 0..OBJECT_THREADS {
+                let name = format!("terrace-objects-{n}");
+                let spawned = spawn(&inner.engine.scheduler, name, move |s| s.run_objects(n));
+                inner.object_workers.lock().push(spawned.map_err(|e| no_thread(&e))?);
+            }
         }
         Ok(inner)
     }
@@ -155,9 +157,11 @@ impl Instance {
         if let Some(feed) = engine.shared.committer.feed() {
             feed.wake();
         }
-        let single = [&self.zone_keeper, &self.object_worker, &self.shipper_thread];
+        let object_workers = std::mem::take(&mut *self.object_workers.lock());
+        let single = [&self.zone_keeper, &self.shipper_thread];
         let single = single.map(|thread| thread.lock().take());
-        for thread in threads.into_iter().chain(single.into_iter().flatten()) {
+        let all = threads.into_iter().chain(object_workers).chain(single.into_iter().flatten());
+        for thread in all {
             if thread.join().is_err() {
                 engine.shared.stop_because("a background thread panicked");
             }

@@ -1,6 +1,8 @@
 //! The object store of an open database, for its owner: what is in it, what a crash left there, and
 //! what it was asked for.
 
+use std::sync::atomic::Ordering;
+
 use super::Database;
 use super::engine::Engine;
 use crate::error::{Error, Result};
@@ -66,6 +68,8 @@ pub struct ObjectStats {
     pub received_bytes: u64,
     /// Bytes of ends of objects that are kept on this machine.
     pub tail_bytes: u64,
+    /// Compactions with objects that are under way: two at most.
+    pub compacting: u32,
     /// Why work on objects fails, if it does: it is tried again.
     pub note: Option<String>,
 }
@@ -168,6 +172,7 @@ pub(super) fn stats(engine: &Engine) -> Option<ObjectStats> {
         sent_bytes: counts.sent_bytes,
         received_bytes: counts.received_bytes,
         tail_bytes: tier.tail_bytes(),
+        compacting: engine.ctx.object_work.running.load(Ordering::Relaxed),
         note: engine.ctx.object_work.failure(),
     })
 }

@@ -8,11 +8,13 @@
 //! job, or of a user's long walk, the next one is begun, also that of the next extent.
 //!
 //! Of objects a range reads 128 KiB with its first block, since a request takes longer than the
-//! bytes. So a short range takes one request of a level. Behind half of that four pieces are on
-//! their way, also of the next extent. So the requests fill the bandwidth of several connections.
-//! Each is twice as long as those before, up to 2 MiB, or as long as leaves room for all of them.
-//! If the range says how many rows it still wants, pieces for so many are begun with the first
-//! block, and none for more.
+//! bytes. So a short range takes one request of a level. Behind half of that up to sixteen pieces
+//! are on their way, also of the next extents: sixteen times the bytes that the walk has passed.
+//! Each piece is twice as long as those before, up to 1 MiB, or as long as leaves room for all of
+//! them. So the requests fill the bandwidth of many connections, and none takes much longer than
+//! its latency. If the range says how many rows it still wants, pieces for so many are begun with
+//! the first block, and none for more. Each level brings as much of the rows as it has of all
+//! records.
 //!
 //! What is read ahead stays with the reader. It does not enter the cache and takes no other block's
 //! place. Of a user's walk the cache gets the first 512 KiB, since short ranges may be read again.
@@ -31,20 +33,23 @@
 //! 3. A job has no more prefetchers than levels that it walks in, and releases a piece before it
 //!    reads the next one of that prefetcher. A piece that is read meanwhile begins where the
 //!    current one ends, or in the next extent. If the reader does not get to it, it is released
-//!    with the current one. The same holds for a user's. Of objects there are up to four.
+//!    with the current one. The same holds for a user's. Of objects there are up to sixteen.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::awaited::RangeWaits;
 use super::block::SharedBlock;
+use super::in_level::Beside;
 use super::index::{Index, IndexEntry};
-use super::{Extent, ExtentMeta};
+use super::{Extent, ExtentMeta, InLevel, WHOLE};
+use crate::error::Result;
 use crate::memory::Holding;
-use crate::tier::Reading;
+use crate::tier::{ExtentStore, Reading};
 
 /// The first piece of a walk, in bytes.
 const FIRST: u32 = 64 * 1024;
@@ -54,14 +59,22 @@ const MOST: u32 = 1024 * 1024;
 
 /// The same of objects.
 const FIRST_OF_OBJECT: u32 = 128 * 1024;
-const MOST_OF_OBJECT: u32 = 2 * 1024 * 1024;
+const MOST_OF_OBJECT: u32 = 1024 * 1024;
+
+/// Of a range that says how many rows it wants, pieces are no shorter than that if there is more
+/// than one: each is a request.
+const LEAST_OF_MANY: u32 = 256 * 1024;
 
 /// Behind so much of the first one a walk goes on.
 const HALF_OF_FIRST: u64 = FIRST_OF_OBJECT as u64 / 2;
 
 /// So many pieces of objects are on their way. Of a job they are fewer where its share of memory is
 /// small.
-const DEPTH_OF_OBJECT: usize = 4;
+const DEPTH_OF_OBJECT: usize = 16;
+
+/// A range that does not say how many rows it wants has so many times the bytes on their way that
+/// it has passed.
+const RAMP: u64 = 16;
 
 /// How far a walk goes before it is a long one.
 const LONG: u64 = 512 * 1024;
@@ -100,14 +113,6 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The extents before and after one, the nearest first; of files one each. They are not held:
-/// between two chunks a range holds no extent.
-#[derive(Debug, Default)]
-struct Beside {
-    before: [Weak<Extent>; DEPTH_OF_OBJECT],
-    behind: [Weak<Extent>; DEPTH_OF_OBJECT],
-}
-
 /// A walk from block to block.
 #[derive(Debug)]
 pub(super) struct Prefetcher {
@@ -128,8 +133,10 @@ pub(super) struct Prefetcher {
     depth: usize,
     /// Bytes that the reader still wants, as far as it says so.
     wanted: u64,
-    /// The extents that the walk may enter from this one.
-    beside: Beside,
+    /// Where the extents are that the walk may enter from this one.
+    beside: Option<Beside>,
+    /// How much of what the reader wants comes from this level, of [`WHOLE`].
+    share: u32,
     remembered: VecDeque<(u64, usize, SharedBlock)>,
 }
 
@@ -140,6 +147,8 @@ pub(crate) struct ReadAhead {
     of_job: Option<usize>,
     /// Rows that a user still wants, as far as the user says so.
     wanted: AtomicUsize,
+    /// What is not here and has to be waited for.
+    pub(super) awaited: RangeWaits,
     prefetchers: Mutex<Vec<Prefetcher>>,
 }
 
@@ -156,7 +165,8 @@ impl ReadAhead {
 
     fn new(of_job: Option<usize>) -> Arc<ReadAhead> {
         let wanted = AtomicUsize::new(usize::MAX);
-        Arc::new(ReadAhead { of_job, wanted, prefetchers: Mutex::default() })
+        let (awaited, prefetchers) = (RangeWaits::default(), Mutex::default());
+        Arc::new(ReadAhead { of_job, wanted, awaited, prefetchers })
     }
 
     /// The reader wants so many rows from here on.
@@ -178,7 +188,7 @@ impl ReadAhead {
         };
         let mut prefetcher = prefetchers.remove(at);
         (prefetcher.extent, prefetcher.at, prefetcher.piece, prefetcher.beside) =
-            (to, None, None, Beside::default());
+            (to, None, None, None);
         if prefetcher.is_backward != is_backward {
             (prefetcher.is_backward, prefetcher.window) = (is_backward, 0);
         }
@@ -186,26 +196,46 @@ impl ReadAhead {
         prefetchers.push(prefetcher);
     }
 
-    /// Whether the reader is in an extent.
-    pub(super) fn has(&self, extent: u64) -> bool {
-        self.prefetchers(0, true).has(extent)
+    /// Whether the reader is in an extent, or has gone on to its neighbour: a chunk may end with
+    /// the last row of an extent.
+    pub(super) fn is_at(&self, at: InLevel<'_>) -> bool {
+        let prefetchers = self.prefetchers.lock();
+        let is_near = |beside: &Beside| beside.is_near(at);
+        prefetchers.iter().any(|prefetcher| {
+            let is_in = at.extent().is_some_and(|extent| extent.meta().id == prefetcher.extent);
+            is_in || prefetcher.beside.as_ref().is_some_and(is_near)
+        })
+    }
+
+    /// Waits for the first piece that is on its way for an extent. One that is gone is asked for
+    /// again by the reader.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub(super) fn wait_for_piece(&self, extent: u64, store: &ExtentStore) -> Result<()> {
+        let first = {
+            let mut prefetchers = self.prefetchers.lock();
+            let found = prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent);
+            found.and_then(|prefetcher| prefetcher.coming.pop_front())
+        };
+        let Some(first) = first else { return Ok(()) };
+        let came = Coming { reading: store.bring(first.reading)?, ..first };
+        let mut prefetchers = self.prefetchers.lock();
+        let found = prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent);
+        if let Some(prefetcher) = found {
+            prefetcher.coming.push_front(came);
+        }
+        Ok(())
     }
 
     /// The reader is in an extent of some level, and moves to a neighbour.
-    pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
+    pub(crate) fn goes_on(&self, at: InLevel<'_>) {
+        let Some(extent) = at.extent() else { return };
         let mut prefetchers = self.prefetchers(0, true);
-        let id = extents[n].meta().id;
         // A user that has just begun may want no more than a block.
-        if self.is_job() || prefetchers.has(id) {
-            let is_object = extents[n].meta().location.is_object();
-            let most = if is_object { DEPTH_OF_OBJECT } else { 1 };
-            let at = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::downgrade);
-            let mut beside = Beside::default();
-            for i in 0..most {
-                beside.before[i] = at(n.checked_sub(i + 1)).unwrap_or_default();
-                beside.behind[i] = at(n.checked_add(i + 1)).unwrap_or_default();
-            }
-            prefetchers.of_extent(id, None).beside = beside;
+        if self.is_job() || prefetchers.has(extent.meta().id) {
+            prefetchers.of_extent(extent.meta().id, None).lies(at);
         }
     }
 
@@ -221,7 +251,7 @@ impl ReadAhead {
         let coming = |window: u32| ahead / most as u64 / u64::from(window.max(1));
         let deep = window.map_or(DEPTH_OF_OBJECT as u64, |window| coming(window).saturating_sub(1));
         let depth_of_object = deep.clamp(1, DEPTH_OF_OBJECT as u64) as usize;
-        let piece = ahead / (DEPTH_OF_OBJECT as u64 + 1);
+        let piece = ahead / DEPTH_OF_OBJECT as u64;
         let piece = piece.clamp(u64::from(FIRST_OF_OBJECT), u64::from(MOST_OF_OBJECT)) as u32;
         Prefetchers {
             window,
@@ -289,18 +319,30 @@ impl Prefetchers<'_> {
         }
         prefetcher.most = longest;
         let is_first = prefetcher.window == 0;
+        prefetcher.wanted = RAMP * prefetcher.come;
         if rows < usize::MAX {
             let row = u64::from(extent.location.len) / extent.records.max(1);
-            // Rows begin somewhere in the first block, and end somewhere in the last.
-            let wanted = (rows as u64).saturating_mul(row.max(1));
-            prefetcher.wanted = wanted.saturating_add(2 * u64::from(len));
-            let piece = (prefetcher.wanted / (depth as u64 + 1)).min(u64::from(longest)) as u32;
+            let of_level = (rows as u64).saturating_mul(row.max(1)) / u64::from(WHOLE);
+            let wanted = of_level.saturating_mul(u64::from(prefetcher.share));
+            // Levels need not have the same share everywhere. Rows begin somewhere in the first
+            // block, and end somewhere in the last.
+            prefetcher.wanted = wanted.saturating_add(wanted / 8 + 2 * u64::from(len));
+            let one = prefetcher.wanted.min(u64::from(LEAST_OF_MANY));
+            let piece = (prefetcher.wanted / depth as u64).max(one).min(u64::from(longest)) as u32;
             prefetcher.window = if is_first { piece } else { prefetcher.window };
         }
         prefetcher.window = prefetcher.window.clamp(FIRST_OF_OBJECT, longest);
-        let is_long = prefetcher.wanted < u64::MAX || prefetcher.come >= HALF_OF_FIRST;
+        let is_long = rows < usize::MAX || prefetcher.come >= HALF_OF_FIRST;
         prefetcher.depth = if is_long { depth } else { 1 };
         prefetcher
+    }
+
+    /// A range begins at block `n` of an extent.
+    pub(super) fn begin_walk(&mut self, (at, n): (InLevel<'_>, usize), is_backward: bool) {
+        let Some(extent) = at.extent() else { return };
+        let prefetcher = self.of_extent(extent.meta().id, Some(n));
+        prefetcher.is_backward = is_backward;
+        prefetcher.lies(at);
     }
 
     fn has(&self, extent: u64) -> bool {
@@ -339,7 +381,8 @@ impl Prefetcher {
             coming: VecDeque::new(),
             depth: 1,
             wanted: u64::MAX,
-            beside: Beside::default(),
+            beside: None,
+            share: WHOLE,
             remembered: VecDeque::with_capacity(REMEMBERED),
         }
     }
@@ -362,9 +405,9 @@ impl Prefetcher {
         self.come += u64::from(len);
     }
 
-    /// A walk begins at the block that was asked for.
-    pub(super) fn begins(&mut self, is_backward: bool) {
-        self.is_backward = is_backward;
+    /// It is in that extent of its level.
+    fn lies(&mut self, at: InLevel<'_>) {
+        (self.beside, self.share) = (Some(Beside::new(at)), at.share);
     }
 
     /// Whether the next pieces are begun before the walk is a long one.
@@ -469,11 +512,10 @@ impl Prefetcher {
         }
     }
 
-    /// The extents that come next, the nearest first.
+    /// The extents that come next, the nearest first, as many as pieces may be in.
     pub(super) fn next(&self) -> impl Iterator<Item = Arc<Extent>> {
-        let Beside { before, behind } = &self.beside;
-        let next = if self.is_backward { before } else { behind };
-        next.iter().map_while(Weak::upgrade)
+        let next = self.beside.iter().flat_map(|beside| beside.next(self.is_backward));
+        next.take(DEPTH_OF_OBJECT + 1)
     }
 
     /// Releases a piece that is being read and does not hold what is asked for.
@@ -486,13 +528,32 @@ impl Prefetcher {
         self.coming.push_back(Coming { extent, reading, held });
     }
 
+    /// Which of the pieces that are being read has a block of this extent.
+    fn coming_with(&self, offset: u32, len: u32) -> Option<usize> {
+        let has = |(from, all): (u32, u32)| from <= offset && offset + len <= from + all;
+        let is_it = |it: &Coming| it.extent == self.extent && has(it.reading.range());
+        self.coming.iter().position(is_it)
+    }
+
+    /// Whether a block of this extent is here, or comes with a piece that is.
+    pub(super) fn is_here(&self, offset: u32, len: u32) -> bool {
+        let comes =
+            || self.coming_with(offset, len).is_some_and(|n| self.coming[n].reading.is_here());
+        self.read_ahead(offset, len).is_some() || comes()
+    }
+
+    /// Whether a block of this extent is on its way. Pieces before that one are released then, as
+    /// the walk has passed them.
+    pub(super) fn comes_first(&mut self, offset: u32, len: u32) -> bool {
+        let found = self.coming_with(offset, len);
+        self.coming.drain(..found.unwrap_or(0));
+        found.is_some()
+    }
+
     /// The piece that is being read, if it has a block of this extent. The walk has passed those
     /// before it.
     pub(super) fn begun(&mut self, offset: u32, len: u32) -> Option<(Reading, Holding)> {
-        let extent = self.extent;
-        let has = |(from, all): (u32, u32)| from <= offset && offset + len <= from + all;
-        let is_it = |it: &Coming| it.extent == extent && has(it.reading.range());
-        let at = self.coming.iter().position(is_it)?;
+        let at = self.coming_with(offset, len)?;
         let coming = self.coming.drain(..=at).next_back()?;
         self.piece = None;
         Some((coming.reading, coming.held))

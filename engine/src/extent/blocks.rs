@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use super::block::BlockCursor;
 use super::reader::Parts;
-use super::{BlockCache, BlockSummary, Extent, Format, ReadAhead, WholeBlock};
+use super::{BlockCache, BlockSummary, Extent, Format, InLevel, ReadAhead, WHOLE, WholeBlock};
 use crate::error::Result;
 use crate::record::{EntryRef, Lsn};
 
 /// A position in sorted extents that have no key in common.
 #[derive(Debug)]
 pub(crate) struct BlockWalk {
-    extents: Vec<Arc<Extent>>,
+    extents: Arc<[Arc<Extent>]>,
     cache: Arc<BlockCache>,
     ahead: Arc<ReadAhead>,
     /// Whether blocks are shown as wholes at all.
@@ -49,7 +49,7 @@ impl BlockWalk {
         by_block: bool,
     ) -> BlockWalk {
         BlockWalk {
-            extents: extents.to_vec(),
+            extents: extents.into(),
             cache: Arc::clone(cache),
             ahead: ReadAhead::for_job(1),
             by_block,
@@ -67,7 +67,8 @@ impl BlockWalk {
             return Ok(());
         };
         self.entered = Some(extent.parts()?);
-        self.ahead.goes_on(&self.extents, self.at);
+        let at = InLevel { level: &self.extents, number: self.at, share: WHOLE };
+        self.ahead.goes_on(at);
         // Such blocks are not carried over as they are. Blocks of an extent with one sequence
         // number lack it, and the values that a block refers to have to be counted.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {

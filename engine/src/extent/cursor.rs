@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::awaited::Lacking;
 use super::block::{BadEntry, BlockCursor};
 use super::reader::Parts;
 use super::{BlockCache, Extent, ReadAhead};
@@ -86,6 +87,11 @@ impl ExtentCursor {
     fn parts(&mut self) -> Result<Arc<Parts>> {
         if let Some(parts) = &self.parts {
             return Ok(Arc::clone(parts));
+        }
+        if self.ahead.leaves()
+            && let Some(end) = self.extent.missing_end()
+        {
+            return Err(self.ahead.leave(Lacking::Part(end)));
         }
         let parts = self.extent.parts()?;
         Ok(Arc::clone(self.parts.insert(parts)))

@@ -18,11 +18,6 @@ impl<'g> Blocks<'g> {
     pub(crate) fn new(cache: &'g BlockCache, pinned: &'g EpochGuard) -> Blocks<'g> {
         Blocks { cache, pinned }
     }
-
-    /// The cache.
-    pub(crate) fn cache(self) -> &'g BlockCache {
-        self.cache
-    }
 }
 
 /// A block that a look-up uses.

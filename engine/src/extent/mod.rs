@@ -4,11 +4,13 @@
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
 //! owns an extent, and [`lent`] borrows its blocks; [`cursor`] walks it, [`blocks`] walks several
-//! for a merge, [`ahead`] has them read many blocks at once, and [`reuse`] takes blocks over
-//! undecoded; [`values`] keeps large values apart from the records; [`verify`] checks all of it;
-//! [`read_frequency`] counts reads.
+//! for a merge, [`ahead`] has them read many blocks at once, [`awaited`] knows what a range lacks,
+//! [`in_level`] where a walk goes on, and [`reuse`] takes blocks over undecoded; [`values`] keeps
+//! large values apart from the records; [`verify`] checks all of it; [`read_frequency`] counts
+//! reads.
 
 mod ahead;
+mod awaited;
 mod block;
 mod blocks;
 mod buffer;
@@ -21,6 +23,7 @@ mod footer;
 mod found;
 mod frame;
 mod heads;
+mod in_level;
 mod index;
 mod lent;
 mod meta;
@@ -49,6 +52,7 @@ pub(crate) use found::find_extents;
 #[cfg(feature = "bench")]
 pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;
+pub(crate) use in_level::{InLevel, WHOLE};
 pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
 #[cfg(feature = "bench")]

@@ -76,6 +76,11 @@ pub(crate) enum FoundPlace {
 }
 
 impl Found<'_> {
+    /// Whether the value lies apart in an object.
+    pub(crate) fn is_far(&self) -> bool {
+        matches!(&self.value, FoundValue::Separated(apart) if apart.from.is_far())
+    }
+
     /// The value, unless it lies apart. It is copied, unless it is a large part of its block.
     pub(crate) fn into_place(self) -> FoundPlace {
         match self.value {

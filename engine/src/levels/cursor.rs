@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ExtentCursor, ReadAhead};
+use crate::extent::{BlockCache, Extent, ExtentCursor, InLevel, ReadAhead, WHOLE};
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A position in sorted extents that have no key in common. It opens an extent when it gets there.
@@ -12,6 +12,8 @@ pub(crate) struct LevelCursor {
     extents: Arc<[Arc<Extent>]>,
     cache: Arc<BlockCache>,
     ahead: Arc<ReadAhead>,
+    /// How much of what the reader wants comes from this level, of [`WHOLE`].
+    share: u32,
     /// The number of the extent and the position in it.
     position: Option<(usize, ExtentCursor)>,
 }
@@ -25,7 +27,12 @@ impl LevelCursor {
     ) -> LevelCursor {
         let disjoint = |w: &[Arc<Extent>]| w[0].meta().greatest_key < w[1].meta().smallest_key;
         debug_assert!(extents.windows(2).all(disjoint), "the invariant of a level");
-        LevelCursor { extents, cache, ahead, position: None }
+        LevelCursor { extents, cache, ahead, share: WHOLE, position: None }
+    }
+
+    /// It is one of several levels that the reader walks in.
+    pub(super) fn with_share(self, share: u32) -> LevelCursor {
+        LevelCursor { share, ..self }
     }
 
     fn enter(
@@ -37,7 +44,8 @@ impl LevelCursor {
             Some((at, cursor)) if at == n => cursor,
             _ => match self.extents.get(n) {
                 Some(extent) => {
-                    self.ahead.goes_on(&self.extents, n);
+                    let (level, share) = (&self.extents, self.share);
+                    self.ahead.goes_on(InLevel { level, number: n, share });
                     extent.cursor(&self.cache, &self.ahead)
                 }
                 None => return Ok(()),

@@ -10,7 +10,8 @@ use super::{LevelCursor, Run};
 use crate::cache::{LOT, completes_a_lot};
 use crate::error::Result;
 use crate::extent::{
-    BlockCache, Blocks, Described, Extent, Found, LookUpStep, OwnedHeads, ReadAhead, ValueMeta,
+    BlockCache, Blocks, Described, Extent, Found, InLevel, LookUpStep, MissingPart, OwnedHeads,
+    ReadAhead, ValueMeta, WHOLE,
 };
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
@@ -157,6 +158,12 @@ impl<E: Described> Level<E> {
     /// Records, superseded ones and deletes included.
     pub(crate) fn records(&self) -> u64 {
         self.records
+    }
+
+    /// How much of `all` records it has, of [`WHOLE`].
+    fn share_of(&self, all: u64) -> u32 {
+        let share = u128::from(self.records) * u128::from(WHOLE) / u128::from(all.max(1));
+        share as u32 + 1
     }
 
     /// Of these, deletes, range tombstones included.
@@ -307,16 +314,32 @@ impl Version {
         Ok(None)
     }
 
-    /// The step that a look-up of `key` takes next in the levels: at the first extent that it does
-    /// not pass.
-    pub(crate) fn step(&self, key: &[u8], at: Lsn, blocks: Blocks<'_>) -> Result<LookUpStep> {
+    /// Has a look-up of `key` ask for the part that it lacks next in the levels; if it asks of all
+    /// levels at once, for the next part of each that may have the key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Version::get`].
+    pub(crate) fn ask(
+        &self,
+        key: &[u8],
+        at: Lsn,
+        (blocks, of_all): (Blocks<'_>, bool),
+        mut ask: impl FnMut(MissingPart),
+    ) -> Result<()> {
         for extent in self.levels.iter().filter_map(|level| level.find(key)) {
             match extent.step(key, at, blocks)? {
                 LookUpStep::Passes => {}
-                step => return Ok(step),
+                LookUpStep::Ends => return Ok(()),
+                LookUpStep::Asks(part) => {
+                    ask(part);
+                    if !of_all {
+                        return Ok(());
+                    }
+                }
             }
         }
-        Ok(LookUpStep::Passes)
+        Ok(())
     }
 
     /// A range is about to seek a key, or what lies before it: asks for what it needs of objects
@@ -330,6 +353,7 @@ impl Version {
         if !self.has_objects() {
             return;
         }
+        let all = self.all_records();
         for level in &self.levels {
             let extents = level.extents();
             let n = match (key, is_backward) {
@@ -341,10 +365,15 @@ impl Version {
                 (None, false) => Some(0),
                 (None, true) => extents.len().checked_sub(1),
             };
-            if let Some(n) = n {
-                Extent::begin_at((extents, n), (key, is_backward), cache, ahead);
+            if let Some(number) = n {
+                let at = InLevel { level: extents, number, share: level.share_of(all) };
+                Extent::begin_at(at, (key, is_backward), cache, ahead);
             }
         }
+    }
+
+    fn all_records(&self) -> u64 {
+        self.levels.iter().map(Level::records).sum()
     }
 
     /// A cursor for each level that is not empty, the upper ones first.
@@ -354,9 +383,10 @@ impl Version {
         ahead: &Arc<ReadAhead>,
     ) -> impl Iterator<Item = LevelCursor> {
         let levels = self.levels.iter().filter(|level| !level.is_empty());
-        let (cache, ahead) = (Arc::clone(cache), Arc::clone(ahead));
+        let (cache, ahead, all) = (Arc::clone(cache), Arc::clone(ahead), self.all_records());
         levels.map(move |level| {
-            LevelCursor::new(Arc::clone(level.extents()), Arc::clone(&cache), Arc::clone(&ahead))
+            let (extents, share) = (Arc::clone(level.extents()), level.share_of(all));
+            LevelCursor::new(extents, Arc::clone(&cache), Arc::clone(&ahead)).with_share(share)
         })
     }
 }

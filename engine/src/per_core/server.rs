@@ -128,17 +128,25 @@ impl ShardServer {
         snapshot: Option<&Registered>,
     ) -> Result<()> {
         gets.begin();
-        let mut truncated = Vec::new();
+        let (mut truncated, mut far) = (Vec::new(), Vec::new());
         let mut tables = 0..;
         // One epoch for all: the pins inside of it are nested, and only count.
         let pinned = pin();
         while let Some(table) = tables.next().and_then(|n| gets.table(n)) {
+            self.learn(table);
+            if self.slots[table].lent_core(&pinned).lent_view(&pinned).is_far {
+                far.push(table);
+                continue;
+            }
             match self.look_up_table(gets, table, snapshot, &pinned) {
                 Err(error) if error.is_table_gone() && snapshot.is_none() => truncated.push(table),
                 done => done?,
             }
         }
         drop(pinned);
+        for table in far {
+            self.look_up_far(gets, table, snapshot)?;
+        }
         // It may have to wait for the truncation, which may wait for epochs.
         let ShardServer { state, slots } = self;
         for table in truncated {
@@ -150,18 +158,41 @@ impl ShardServer {
         Ok(())
     }
 
+    /// Has the tables of the executor up to number `table`.
+    fn learn(&mut self, table: usize) {
+        if self.slots.len() <= table {
+            let all = self.state.slots.read();
+            self.slots.extend_from_slice(&all[self.slots.len()..]);
+        }
+    }
+
+    /// Looks up the keys of one table that has objects. It waits for the store with no epoch
+    /// pinned.
+    fn look_up_far(
+        &self,
+        gets: &mut ShardGets,
+        table: usize,
+        snapshot: Option<&Registered>,
+    ) -> Result<()> {
+        let (slot, shared) = (&self.slots[table], &self.state.shared);
+        let (numbers, keys): (Vec<usize>, Vec<&[u8]>) = gets.keys_of(table).unzip();
+        let values = shared.multi_get_far(slot, &keys, snapshot)?;
+        for (number, value) in numbers.into_iter().zip(values) {
+            if let Some(value) = value {
+                gets.found(number, &value);
+            }
+        }
+        Ok(())
+    }
+
     /// Looks up the keys of one table.
     fn look_up_table(
-        &mut self,
+        &self,
         gets: &mut ShardGets,
         table: usize,
         snapshot: Option<&Registered>,
         pinned: &EpochGuard,
     ) -> Result<()> {
-        if self.slots.len() <= table {
-            let all = self.state.slots.read();
-            self.slots.extend_from_slice(&all[self.slots.len()..]);
-        }
         let (slot, shared) = (&self.slots[table], &self.state.shared);
         // The table of this moment first: emptied after that, it fails by itself.
         let core = slot.lent_core(pinned);

@@ -100,9 +100,6 @@ impl ShardGets {
     /// Looks up the keys of one table, as of one moment.
     pub(super) fn look_up(&mut self, table: usize, view: PinnedView<'_>, at: AsOf) -> Result<()> {
         let first = self.chains.get(table).map_or(NONE, |chain| chain.first);
-        if view.version.has_objects() {
-            self.fetch(first, view, at)?;
-        }
         let ShardGets { keys, sought, values, found, .. } = self;
         let mut number = first;
         while let Some(key) = sought.get(number) {
@@ -117,18 +114,23 @@ impl ShardGets {
         Ok(())
     }
 
-    /// Brings to this machine what these look-ups need of objects.
-    fn fetch(&self, first: usize, view: PinnedView<'_>, at: AsOf) -> Result<()> {
-        let mut keys = Vec::new();
-        let mut number = first;
-        while let Some(key) = self.sought.get(number) {
+    /// The keys of one table, with their numbers.
+    pub(super) fn keys_of(&self, table: usize) -> impl Iterator<Item = (usize, &[u8])> {
+        let first = self.chains.get(table).map_or(NONE, |chain| chain.first);
+        let mut next = self.sought.get(first).map(|key| (first, key));
+        std::iter::from_fn(move || {
+            let (number, key) = next?;
+            next = self.sought.get(key.next).map(|then| (key.next, then));
             let end = self.sought.get(number + 1).map_or(self.keys.len(), |next| next.start);
-            keys.push(&self.keys[key.start..end]);
-            number = key.next;
-        }
-        // What does not stay in the cache until its look-up comes is asked for again then.
-        let mut some = read::side_by_side(&keys, view.blocks.cache());
-        some.try_for_each(|keys| read::fetch(view, keys, at.lsn))
+            Some((number, &self.keys[key.start..end]))
+        })
+    }
+
+    /// Key `number` has a value.
+    pub(super) fn found(&mut self, number: usize, value: &[u8]) {
+        let from = self.values.len();
+        self.values.extend_from_slice(value);
+        self.found[number] = Some(from..self.values.len());
     }
 }
 
@@ -137,13 +139,7 @@ mod tests {
     use super::*;
 
     fn keys_of(gets: &ShardGets, table: usize) -> Vec<usize> {
-        let mut keys = Vec::new();
-        let mut number = gets.chains.get(table).map_or(NONE, |chain| chain.first);
-        while let Some(key) = gets.sought.get(number) {
-            keys.push(number);
-            number = key.next;
-        }
-        keys
+        gets.keys_of(table).map(|(number, _)| number).collect()
     }
 
     #[test]

@@ -53,23 +53,50 @@ impl PendingMerge {
 
 /// As [`get`], but a value that lies apart in an object is not read.
 pub(crate) fn find(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Lookup>> {
-    let found = match shown(view, key, (as_of, as_of.lsn))? {
-        None => return Ok(None),
-        Some(version) if version.kind() != Kind::Merge => version.into_place()?,
-        Some(newest) => {
-            let (versions, below) = versions(view, (key, as_of), newest)?;
-            let operands =
-                PendingMerge { operator: view.operator.clone(), key: key.to_vec(), versions };
-            match below.map(Located::into_place).transpose()? {
-                None => Lookup::Here(operands.over(None)?),
-                Some(Lookup::Here(value)) => Lookup::Here(operands.over(Some(&value))?),
-                Some(Lookup::Apart(value) | Lookup::Over(value, _)) => {
-                    Lookup::Over(value, operands)
-                }
-            }
+    let found = shown(view, key, (as_of, as_of.lsn))?;
+    found.map(|version| look_up(view, (key, as_of), version)).transpose()
+}
+
+fn look_up(
+    view: PinnedView<'_>,
+    (key, as_of): (&[u8], AsOf),
+    version: Located<'_>,
+) -> Result<Lookup> {
+    if version.kind() != Kind::Merge {
+        return version.into_place();
+    }
+    let (versions, below) = versions(view, (key, as_of), version)?;
+    let operands = PendingMerge { operator: view.operator.clone(), key: key.to_vec(), versions };
+    Ok(match below.map(Located::into_place).transpose()? {
+        None => Lookup::Here(operands.over(None)?),
+        Some(Lookup::Here(value)) => Lookup::Here(operands.over(Some(&value))?),
+        Some(Lookup::Apart(value) | Lookup::Over(value, _)) => Lookup::Over(value, operands),
+    })
+}
+
+/// What a look-up that lends came to.
+#[derive(Debug)]
+pub(crate) enum LentValue<T> {
+    Made(Option<T>),
+    /// The value is still to be read, or in memory of its own.
+    Found(Lookup),
+}
+
+/// As [`lend`], but a value that lies apart in an object is not read: `f` has not run then.
+pub(crate) fn lend_near<T>(
+    view: PinnedView<'_>,
+    (key, as_of): (&[u8], AsOf),
+    f: impl FnOnce(&[u8]) -> T,
+) -> Result<LentValue<T>> {
+    let lent = match shown(view, key, (as_of, as_of.lsn))? {
+        None => None,
+        Some(Located::Disk(found)) if found.kind != Kind::Merge && !found.is_far() => {
+            Some(found.lend(f)?)
         }
+        Some(Located::Memory(record)) if record.kind != Kind::Merge => Some(f(record.value)),
+        Some(version) => return look_up(view, (key, as_of), version).map(LentValue::Found),
     };
-    Ok(Some(found))
+    Ok(LentValue::Made(lent))
 }
 
 /// What `f` makes of the value of `key` at a moment. It runs once at most, while the epoch is

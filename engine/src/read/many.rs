@@ -1,13 +1,16 @@
 //! Several keys at once. What they need of objects is asked for side by side, so that all of them
 //! wait about as long as one.
+//!
+//! A key alone goes on to the next level once it knows that a block lacks it. Of several keys there
+//! is nearly always one that a filter sent to a block in vain, and all would wait for its next one.
+//! So each asks at once for the blocks of all levels that may have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AsOf, Lookups, find};
 use crate::error::Result;
-use crate::extent::{BlockCache, ComingPart, LookUpStep, MissingPart};
+use crate::extent::{BlockCache, ComingPart, MissingPart};
 use crate::levels::MAX_LEVELS;
-use crate::options::Tier;
 use crate::record::Lsn;
 use crate::view::PinnedView;
 
@@ -38,19 +41,9 @@ pub(crate) fn find_many<K: AsRef<[u8]>>(
     Ok(found)
 }
 
-/// What `read` makes of so many keys of a view; `None` if it may need something of objects.
-pub(crate) fn near<T>(
-    view: PinnedView<'_>,
-    keys: usize,
-    read: impl FnOnce() -> Result<T>,
-) -> Result<Option<T>> {
-    if is_far(view, keys) { Ok(None) } else { read().map(Some) }
-}
-
-/// Whether look-ups of so many keys may need something of objects. A look at all levels is too much
-/// for one key: of a table that comes back from objects it may wait for the store.
-fn is_far(view: PinnedView<'_>, keys: usize) -> bool {
-    view.version.options.cold == Tier::Object || keys > 1 && view.version.has_objects()
+/// What `read` makes of a view; `None` if it may need something of objects.
+pub(crate) fn near<T>(view: PinnedView<'_>, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+    if view.is_far { Ok(None) } else { read().map(Some) }
 }
 
 /// As many keys at a time as may ask side by side.
@@ -95,32 +88,21 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     at: Lsn,
 ) -> Result<MissingParts> {
     let mut missing = MissingParts::default();
-    if !is_far(view, keys.len()) {
+    if !view.is_far {
         return Ok(missing);
     }
-    for key in keys {
-        if let LookUpStep::Asks(part) = step(view, key.as_ref(), at)? {
-            missing.0.insert(part.place(), part);
+    for key in keys.iter().map(AsRef::as_ref) {
+        if !is_in_memory(view, key, at)? {
+            let ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
+            view.version.ask(key, at, (view.blocks, keys.len() > 1), ask)?;
         }
     }
     Ok(missing)
 }
 
-/// Brings to this machine what look-ups of these keys need of objects.
-pub(crate) fn fetch<K: AsRef<[u8]>>(view: PinnedView<'_>, keys: &[K], at: Lsn) -> Result<()> {
-    if keys.len() < 2 {
-        return Ok(());
-    }
-    bring(view.blocks.cache(), || missing(view, keys, at))
-}
-
-/// The step that a look-up takes next.
-fn step(PinnedView { view, blocks }: PinnedView<'_>, key: &[u8], at: Lsn) -> Result<LookUpStep> {
-    let is_in_memory = view.active.get(key, at).is_some()
+/// Whether memory has what a look-up finds.
+fn is_in_memory(PinnedView { view, .. }: PinnedView<'_>, key: &[u8], at: Lsn) -> Result<bool> {
+    Ok(view.active.get(key, at).is_some()
         || view.frozen.iter().any(|frozen| frozen.memtable.get(key, at).is_some())
-        || view.level0.get(key, at, &view.version.drained)?.is_some();
-    if is_in_memory {
-        return Ok(LookUpStep::Ends);
-    }
-    view.version.step(key, at, blocks)
+        || view.level0.get(key, at, &view.version.drained)?.is_some())
 }

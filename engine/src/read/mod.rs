@@ -15,10 +15,10 @@ use crate::record::Lsn;
 
 pub(crate) use apart::Lookups;
 pub(crate) use estimate::estimate;
-pub(crate) use get::{Lookup, contains, find, get, lend};
+pub(crate) use get::{LentValue, Lookup, contains, find, get, lend, lend_near};
 pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;
-pub(crate) use many::{bring, fetch, find_many, missing, near, side_by_side};
+pub(crate) use many::{bring, find_many, missing, near, side_by_side};
 pub(crate) use newest::{changed, newest};
 pub(crate) use rows::{Chunk, FrozenRows, Rows};
 pub(crate) use scan::{backward, forward};

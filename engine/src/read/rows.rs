@@ -35,6 +35,8 @@ pub(crate) struct Rows {
     pub(crate) exhausted: bool,
     /// Values that are still to be read, and where each begins.
     separated: Vec<(usize, SeparatedValue)>,
+    /// A key that the walk has passed and that has no row.
+    passed: Option<Vec<u8>>,
 }
 
 impl Rows {
@@ -100,8 +102,33 @@ impl Rows {
         self.separated.push((key_end, separated));
     }
 
-    /// Reads the values that lie apart.
-    pub(super) fn fetch(mut self) -> Result<Rows> {
+    /// The walk has passed a key that has no row.
+    pub(super) fn pass(&mut self, key: &[u8]) {
+        let passed = self.passed.get_or_insert_default();
+        passed.clear();
+        passed.extend_from_slice(key);
+    }
+
+    /// Whether that is the last one that it has passed without a row.
+    pub(super) fn has_passed(&self, key: &[u8]) -> bool {
+        self.passed.as_deref() == Some(key)
+    }
+
+    /// The last key that the walk has passed, in its direction.
+    pub(crate) fn end(&self, is_backward: bool) -> Option<&[u8]> {
+        match (self.last_key(), self.passed.as_deref()) {
+            (Some(row), Some(passed)) if is_backward => Some(row.min(passed)),
+            (Some(row), Some(passed)) => Some(row.max(passed)),
+            (row, passed) => row.or(passed),
+        }
+    }
+
+    /// Reads the values that lie apart. The caller pins no epoch.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if one does not check out; or on an I/O error.
+    pub(crate) fn fetch(mut self) -> Result<Rows> {
         let separated = std::mem::take(&mut self.separated);
         read_apart(separated, |start, value| {
             self.bytes[start..start + value.len()].copy_from_slice(&value);

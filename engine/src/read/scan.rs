@@ -1,5 +1,6 @@
 //! Ranges, a chunk at a time. Each chunk is read from the view of its moment, at the same LSN, into
-//! its own buffer. Nothing is held between chunks.
+//! its own buffer. Nothing is held between chunks. A chunk ends early where the walk lacks a part
+//! of an object. The caller reads values that lie apart, when it pins no epoch any more.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -32,17 +33,26 @@ pub(crate) fn forward(
         None => Ok(false),
     };
     view.version.begin_range((Some(range.start()), false), cache, ahead);
-    let mut cursor = view.cursor(cache, ahead);
-    walk_up(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
+    let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
+    let walked = walk_up(&mut rows, &mut cursor, (range, at), (is_hidden, &view.operator), chunk);
+    so_far(rows, walked, ahead)
+}
+
+/// What a walk came to. If it has left, that is what it has passed before that.
+fn so_far(rows: Rows, walked: Result<()>, ahead: &ReadAhead) -> Result<Rows> {
+    match walked {
+        Err(_) if ahead.has_left() && rows.end(false).is_some() => Ok(rows),
+        walked => walked.map(|()| rows),
+    }
 }
 
 fn walk_up(
+    rows: &mut Rows,
     cursor: &mut MergingCursor<'_>,
-    range: &KeyRange,
-    at: Lsn,
+    (range, at): (&KeyRange, Lsn),
     (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
-) -> Result<Rows> {
+) -> Result<()> {
     // The one key from the lower bound on that is not in the range, and the sequence number to seek
     // to.
     let (left_out, from) = match &range.lower {
@@ -50,15 +60,14 @@ fn walk_up(
         Bound::Included(_) | Bound::Unbounded => (None, LSN_MAX),
     };
     cursor.seek(range.start(), from)?;
-    let (mut rows, mut passed) = (Rows::default(), Passed::default());
-    // The key whose newest visible version was seen, unless it is that of the last row.
-    let mut hidden: Option<Vec<u8>> = None;
+    let mut passed = Passed::default();
     while let Some(entry) = cursor.entry() {
         if !range.below_upper(entry.key) {
             rows.exhausted = true;
-            return rows.fetch();
+            return Ok(());
         }
-        let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
+        // Whether the newest visible version of the key was seen.
+        let known = || rows.last_key() == Some(entry.key) || rows.has_passed(entry.key);
         if entry.seq > at || left_out == Some(entry.key) || known() {
             if passed.are_many(entry.key) {
                 // Seeks to the newest version that the reader may see, or to the next key.
@@ -72,7 +81,7 @@ fn walk_up(
                 let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
                 rows.add(&key, &operands.value(operator, &key)?, None, chunk);
                 if rows.is_full(chunk) {
-                    return rows.fetch();
+                    return Ok(());
                 }
                 // The cursor has gone on by itself.
                 continue;
@@ -80,17 +89,15 @@ fn walk_up(
             let apart = separated(cursor, &entry)?;
             rows.add(entry.key, entry.value, apart, chunk);
             if rows.is_full(chunk) {
-                return rows.fetch();
+                return Ok(());
             }
         } else {
-            let hidden = hidden.get_or_insert_default();
-            hidden.clear();
-            hidden.extend_from_slice(entry.key);
+            rows.pass(entry.key);
         }
         cursor.next()?;
     }
     rows.exhausted = true;
-    rows.fetch()
+    Ok(())
 }
 
 /// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
@@ -108,41 +115,61 @@ pub(crate) fn backward(
         Ok(over > newest || newest <= expired)
     };
     view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
-    let mut cursor = view.cursor(cache, ahead);
-    walk_down(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
+    let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
+    let walked = walk_down(&mut rows, &mut cursor, (range, at), (is_hidden, &view.operator), chunk);
+    so_far(rows, walked, ahead)
 }
 
+/// Of the key under way: how many rows came before it, its newest version so far, and whether that
+/// version has operands.
+type KeyUnderWay = Option<(usize, Lsn, bool)>;
+
 fn walk_down(
+    rows: &mut Rows,
     cursor: &mut MergingCursor<'_>,
-    range: &KeyRange,
-    at: Lsn,
+    range: (&KeyRange, Lsn),
+    how: (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    chunk: Chunk,
+) -> Result<()> {
+    let mut under_way = None;
+    let walked = pass_down((rows, &mut under_way), cursor, range, how, chunk);
+    if let (Err(_), Some((before, ..))) = (&walked, under_way) {
+        // Not all versions of its key were seen.
+        rows.truncate(before);
+    }
+    walked
+}
+
+fn pass_down(
+    (rows, under_way): (&mut Rows, &mut KeyUnderWay),
+    cursor: &mut MergingCursor<'_>,
+    (range, at): (&KeyRange, Lsn),
     (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
-) -> Result<Rows> {
+) -> Result<()> {
     cursor.seek_before(end_of(range).as_deref())?;
-    let (mut rows, mut passed) = (Rows::default(), Passed::default());
-    // The walk's key: how many rows came before it, its newest version so far, and whether that
-    // version has operands. `operands` holds them.
-    let (mut key, mut under_way, mut operands) = (Vec::new(), None, PassedOperands::default());
+    // The walk's key, and the operands of its newest version.
+    let (mut key, mut operands) = (Vec::new(), PassedOperands::default());
+    let mut passed = Passed::default();
     while let Some(entry) = cursor.entry() {
         let (before, newest, has_operands) = match under_way.filter(|_| entry.key == key) {
             Some(same) => same,
             None => {
                 let done = (under_way.take(), &mut operands);
-                finish_key(&mut rows, &key, done, (&is_hidden, operator), chunk)?;
+                finish_key(rows, &key, done, (&is_hidden, operator), chunk)?;
                 if !range.above_lower(entry.key) {
                     rows.exhausted = true;
-                    return rows.fetch();
+                    return Ok(());
                 }
                 if rows.is_full(chunk) {
-                    return rows.fetch();
+                    return Ok(());
                 }
                 key.clear();
                 key.extend_from_slice(entry.key);
                 (rows.len(), 0, false)
             }
         };
-        under_way = Some((before, newest, has_operands));
+        *under_way = Some((before, newest, has_operands));
         let are_many = passed.are_many(entry.key);
         if are_many {
             // To the newest that a reader may see.
@@ -151,7 +178,7 @@ fn walk_down(
         // Backwards the oldest version comes first: each newer one takes its place.
         if let Some(entry) = cursor.entry().filter(|entry| entry.key == key && entry.seq <= at) {
             let is_merge = entry.kind == Kind::Merge;
-            under_way = Some((before, entry.seq, is_merge));
+            *under_way = Some((before, entry.seq, is_merge));
             if is_merge && !chunk.keys_only {
                 // A row for now: its value comes once all versions were seen.
                 let has_value = !has_operands && rows.len() > before;
@@ -177,10 +204,10 @@ fn walk_down(
             cursor.prev()?;
         }
     }
-    let done = (under_way, &mut operands);
-    finish_key(&mut rows, &key, done, (&is_hidden, operator), chunk)?;
+    let done = (under_way.take(), &mut operands);
+    finish_key(rows, &key, done, (&is_hidden, operator), chunk)?;
     rows.exhausted = true;
-    rows.fetch()
+    Ok(())
 }
 
 /// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
@@ -189,15 +216,18 @@ fn walk_down(
 fn finish_key(
     rows: &mut Rows,
     key: &[u8],
-    (under_way, operands): (Option<(usize, Lsn, bool)>, &mut PassedOperands),
+    (under_way, operands): (KeyUnderWay, &mut PassedOperands),
     (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
 ) -> Result<()> {
-    let Some((before, newest, has_operands)) = under_way.filter(|(n, ..)| rows.len() > *n) else {
+    let Some((before, newest, has_operands)) = under_way else { return Ok(()) };
+    if rows.len() <= before {
+        rows.pass(key);
         return Ok(());
-    };
+    }
     if is_hidden(key, newest)? {
         rows.truncate(before);
+        rows.pass(key);
     } else if has_operands && !chunk.keys_only {
         operands.turn(key, is_hidden)?;
         rows.truncate(before);

@@ -5,79 +5,125 @@
 //! Then the look-up runs as always, and finds all of that on this machine. Values that lie apart in
 //! objects are read behind it. A look-up holds the space of what it reads then.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 
 use super::{Shared, Snapshot, Table, TableCore, TableSlot};
 use crate::error::Result;
-use crate::read::{self, Lookups};
+use crate::mvcc::Registered;
+use crate::read::{self, LentValue, Lookups};
 
 impl Shared {
-    /// Whether the database has an object store. Without one nothing is far, and calls below cost a
-    /// load.
-    fn has_object_store(&self) -> bool {
-        self.set.store().objects().is_some()
+    /// Whether a look-up in a table may need something of an object store.
+    pub(crate) fn is_far(&self, slot: &TableSlot) -> Result<bool> {
+        // Without an object store nothing is far.
+        if self.set.store().objects().is_none() {
+            return Ok(false);
+        }
+        self.with_table(slot, |core| self.read(core, None, |view, _| Ok(view.is_far)))
     }
 
-    /// Brings to this machine what look-ups of keys of a table need of an object store.
-    pub(super) fn bring<K: AsRef<[u8]>>(&self, slot: &TableSlot, keys: &[K]) -> Result<()> {
-        if !self.has_object_store() {
+    /// Brings to this machine what look-ups of keys of a table, as of a snapshot or of now, need of
+    /// an object store.
+    pub(super) fn bring<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+    ) -> Result<()> {
+        if self.set.store().objects().is_none() {
             return Ok(());
         }
-        let missing =
-            |core: &TableCore| self.read(core, None, |view, at| read::missing(view, keys, at.lsn));
+        let missing = |core: &TableCore| {
+            self.read(core, snapshot, |view, at| read::missing(view, keys, at.lsn))
+        };
         read::bring(&self.cache, || self.with_table(slot, missing))
+    }
+
+    /// The values of some keys of a table that is far, as of a snapshot or of one moment.
+    pub(crate) fn multi_get_far<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        if let Some(snapshot) = snapshot {
+            let values = self.some_at_a_time(slot, keys, Some(snapshot))?;
+            return slot.check_not_emptied_since(snapshot.lsn()).map(|()| values);
+        }
+        if read::side_by_side(keys, &self.cache).nth(1).is_none() {
+            return self.some_at_a_time(slot, keys, None);
+        }
+        loop {
+            // All of them are as of one moment, with no truncation after it.
+            let now = self.snapshots.register();
+            let values = self.some_at_a_time(slot, keys, Some(&now))?;
+            if slot.check_not_emptied_since(now.lsn()).is_ok() {
+                return Ok(values);
+            }
+        }
+    }
+
+    /// The values of keys, of as many at a time as ask side by side.
+    fn some_at_a_time<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        let mut values = Vec::with_capacity(keys.len());
+        for some in read::side_by_side(keys, &self.cache) {
+            self.bring(slot, some, snapshot)?;
+            let found = self.with_table(slot, |core| {
+                self.read(core, snapshot, |view, at| read::find_many(view, some, at))
+            })?;
+            values.extend(found.into_values().map_err(|e| e.in_table(|| slot.core().name()))?);
+        }
+        Ok(values)
     }
 }
 
 impl Table {
     /// Brings to this machine what look-ups of keys need of an object store.
     pub(crate) fn bring<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
-        self.shared.bring(&self.slot, keys)
+        self.shared.bring(&self.slot, keys, None)
     }
 
     /// Whether a look-up of a key may need something of an object store.
     pub(crate) fn is_far(&self) -> Result<bool> {
-        if !self.shared.has_object_store() {
-            return Ok(false);
-        }
-        self.read(|view, _| Ok(read::near(view, 1, || Ok(()))?.is_none()))
+        self.shared.is_far(&self.slot)
     }
 
     /// As [`Table::get`], of a table that is far.
     pub(super) fn get_far(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.bring(&[key])?;
-        let found = self.read(|view, at| read::find_many(view, &[key], at))?;
-        Ok(self.values_of(found)?.pop().flatten())
+        Ok(self.multi_get_far(&[key])?.pop().flatten())
     }
 
     /// As [`Table::multi_get`], of a table that is far.
     pub(super) fn multi_get_far<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
-        let mut chunks = self.side_by_side(keys);
-        let first = chunks.next().unwrap_or_default();
-        if first.len() == keys.len() {
-            self.bring(keys)?;
-            return self.values_of(self.read(|view, at| read::find_many(view, keys, at))?);
-        }
-        loop {
-            // All of them are as of one moment, with no truncation after it.
-            let now = self.shared.snapshots.register();
-            let mut values = Vec::with_capacity(keys.len());
-            for some in self.side_by_side(keys) {
-                self.bring(some)?;
-                let found = self.shared.with_table(&self.slot, |core| {
-                    self.shared.read(core, Some(&now), |view, at| read::find_many(view, some, at))
-                })?;
-                values.extend(self.values_of(found)?);
-            }
-            if self.slot.check_not_emptied_since(now.lsn()).is_ok() {
-                return Ok(values);
-            }
-        }
+        self.shared.multi_get_far(&self.slot, keys, None)
     }
 
     /// The values of look-ups, of which those that are far are read now.
     pub(crate) fn values_of(&self, found: Lookups) -> Result<Vec<Option<Bytes>>> {
         found.into_values().map_err(|e| e.in_table(|| self.name()))
+    }
+
+    /// What `f` makes of what a look-up found. Of a value that is far it is read now.
+    pub(super) fn made_of<T>(
+        &self,
+        found: LentValue<T>,
+        f: &Cell<Option<impl FnOnce(&[u8]) -> T>>,
+    ) -> Result<Option<T>> {
+        let found = match found {
+            LentValue::Made(made) => return Ok(made),
+            LentValue::Found(found) => found,
+        };
+        let mut one = Lookups::with_capacity(1);
+        one.add(Some(found));
+        let value = self.values_of(one)?.pop().flatten();
+        Ok(value.zip(f.take()).map(|(value, f)| f(&value)))
     }
 }
 

@@ -217,7 +217,7 @@ impl Table {
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let near = self.read(|view, at| read::near(view, 1, || read::get(view, key, at)))?;
+        let near = self.read(|view, at| read::near(view, || read::get(view, key, at)))?;
         near.map_or_else(|| self.get_far(key), Ok)
     }
 
@@ -232,8 +232,7 @@ impl Table {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let near = self
-            .read(|view, at| read::near(view, keys.len(), || read::find_many(view, &keys, at)))?;
+        let near = self.read(|view, at| read::near(view, || read::find_many(view, &keys, at)))?;
         near.map_or_else(|| self.multi_get_far(&keys), |found| self.values_of(found))
     }
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use super::{Range, Snapshot, Table};
 use crate::error::Result;
-use crate::read::{self, AsOf};
+use crate::read::{self, AsOf, LentValue};
 use crate::view::PinnedView;
 
 impl Table {
@@ -43,8 +43,13 @@ impl Table {
         let f = Cell::new(Some(f));
         let key = key.as_ref();
         let lend = |view: PinnedView<'_>, at| lend(view, (key, at), &f);
-        let near = self.read(|view, at| read::near(view, 1, || lend(view, at)))?;
-        near.map_or_else(|| self.bring(&[key]).and_then(|()| self.read(lend)), Ok)
+        let near = self.read(|view, at| read::near(view, || lend(view, at)))?;
+        if let Some(near) = near {
+            return Ok(near);
+        }
+        self.bring(&[key])?;
+        let found = self.read(|view, at| lend_near(view, (key, at), &f))?;
+        self.made_of(found, &f)
     }
 
     /// Copies the value of `key` into `into`, in place of what is there; whether there is one.
@@ -87,9 +92,10 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        let key = key.as_ref();
+        let (key, f) = (key.as_ref(), Cell::new(Some(f)));
         self.bring(table, &[key])?;
-        self.read(table, |view, at| read::lend(view, (key, at), f))
+        let found = self.read(table, |view, at| lend_near(view, (key, at), &f))?;
+        table.made_of(found, &f)
     }
 
     /// Copies the value that `key` of `table` had at the snapshot into `into`. See
@@ -203,6 +209,18 @@ fn lend<T, F: FnOnce(&[u8]) -> T>(
     let lent = read::lend(view, at, |value| f.take().map(|f| f(value)))?;
     debug_assert!(!matches!(lent, Some(None)), "a look-up that lent a value is not done again");
     Ok(lent.flatten())
+}
+
+/// As [`lend`], but a value that lies apart in an object is not read.
+fn lend_near<T, F: FnOnce(&[u8]) -> T>(
+    view: PinnedView<'_>,
+    at: (&[u8], AsOf),
+    f: &Cell<Option<F>>,
+) -> Result<LentValue<T>> {
+    Ok(match read::lend_near(view, at, |value| f.take().map(|f| f(value)))? {
+        LentValue::Made(made) => LentValue::Made(made.flatten()),
+        LentValue::Found(found) => LentValue::Found(found),
+    })
 }
 
 #[cfg(test)]

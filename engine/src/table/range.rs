@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::core::TableCore;
 use super::{Keep, KeyIter, Shared, Table, TableSlot, ValueIter};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
 use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
@@ -17,6 +17,10 @@ use crate::view::View;
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
+
+/// After so many waits without an epoch, a range waits for what it still lacks with one pinned. A
+/// chunk needs an end and a block of each level, and other readers may take their room meanwhile.
+const MOST_WAITS: usize = 64;
 
 /// Where all ranges together hold much already.
 const SHORT_CHUNK_BYTES: usize = 16 * 1024;
@@ -247,13 +251,26 @@ impl Range {
     }
 
     /// Reads a chunk as of the range's moment; once more when the table was truncated before the
-    /// first one.
-    fn read(&mut self, chunk: impl Fn(&Range, &View, AsOf) -> Result<Rows>) -> Result<Rows> {
+    /// first one. It waits for parts of objects, and for values that lie apart, with no epoch
+    /// pinned.
+    fn read(
+        &mut self,
+        ahead: &ReadAhead,
+        chunk: impl Fn(&Range, &View, AsOf) -> Result<Rows>,
+    ) -> Result<Rows> {
+        let mut waits = 0;
         loop {
+            ahead.leave_where_it_waits(waits < MOST_WAITS);
             let read = self
                 .shared
                 .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view.view, at));
             match read {
+                Err(_) if ahead.has_left() => match ahead.wait(&self.shared.cache) {
+                    Ok(()) => waits += 1,
+                    // It need not be the block's fault that its piece cannot be read.
+                    Err(e) if e.kind() == ErrorKind::Corrupt => waits = MOST_WAITS,
+                    Err(e) => return Err(e.in_table(|| self.core.name())),
+                },
                 Err(e) if e.is_table_gone() => {
                     // The truncation that is under way has ended after this.
                     drop(self.shared.ddl.lock());
@@ -268,19 +285,18 @@ impl Range {
                 }
                 done => {
                     self.follows = false;
-                    return done;
+                    return done?.fetch().map_err(|e| e.in_table(|| self.core.name()));
                 }
             }
         }
     }
 
     fn fill_front(&mut self) -> Result<()> {
-        let chunk = self.chunk();
-        let rows = self.read(|range, view, at| {
-            let how = (&range.shared.cache, &range.ahead[0]);
-            read::forward(view, how, &range.rest, at, chunk)
+        let (chunk, ahead) = (self.chunk(), Arc::clone(&self.ahead[0]));
+        let rows = self.read(&ahead, |range, view, at| {
+            read::forward(view, (&range.shared.cache, &ahead), &range.rest, at, chunk)
         })?;
-        if let Some(key) = rows.last_key() {
+        if let Some(key) = rows.end(false) {
             debug_assert!(
                 self.rest.above_lower(key) && self.rest.below_upper(key),
                 "a chunk from the front ends inside what was left"
@@ -292,12 +308,11 @@ impl Range {
     }
 
     fn fill_back(&mut self) -> Result<()> {
-        let chunk = self.chunk();
-        let rows = self.read(|range, view, at| {
-            let how = (&range.shared.cache, &range.ahead[1]);
-            read::backward(view, how, &range.rest, at, chunk)
+        let (chunk, ahead) = (self.chunk(), Arc::clone(&self.ahead[1]));
+        let rows = self.read(&ahead, |range, view, at| {
+            read::backward(view, (&range.shared.cache, &ahead), &range.rest, at, chunk)
         })?;
-        if let Some(key) = rows.last_key() {
+        if let Some(key) = rows.end(true) {
             debug_assert!(
                 self.rest.above_lower(key) && self.rest.below_upper(key),
                 "a chunk from the back ends inside what was left"
@@ -326,12 +341,17 @@ impl Range {
         if let Some(error) = self.refused.take() {
             return Err(self.fail(error));
         }
-        let own = if from_back { &self.back } else { &self.front };
-        if own.is_empty() && !self.exhausted {
+        // A chunk without rows has passed keys that have none.
+        while self.own(from_back).is_empty() && !self.exhausted {
             let filled = if from_back { self.fill_back() } else { self.fill_front() };
             filled.map_err(|e| self.fail(e))?;
         }
         Ok(())
+    }
+
+    /// The rows that were read from one end.
+    fn own(&self, from_back: bool) -> &FrozenRows {
+        if from_back { &self.back } else { &self.front }
     }
 
     /// How many rows may be taken from one end without reading.

@@ -103,7 +103,7 @@ impl Table {
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
         let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
-        let near = self.read(|view, at| read::near(view, 1, || contains(view, at)))?;
+        let near = self.read(|view, at| read::near(view, || contains(view, at)))?;
         near.map_or_else(|| self.bring(&[key]).and_then(|()| self.read(contains)), Ok)
     }
 

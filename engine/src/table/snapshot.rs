@@ -51,7 +51,7 @@ impl Snapshot {
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let near = self.read(table, |view, at| read::near(view, 1, || read::get(view, key, at)))?;
+        let near = self.read(table, |view, at| read::near(view, || read::get(view, key, at)))?;
         near.map_or_else(|| self.get_far(table, key), Ok)
     }
 

@@ -7,6 +7,8 @@ mod backups;
 mod by_reads;
 mod cuts;
 mod side_by_side;
+mod slow_readers;
+mod under_way;
 mod values;
 
 use std::collections::BTreeMap;
@@ -55,6 +57,13 @@ fn made(path: &Path, server: &ObjectServer) -> (Database, Table, Rows) {
     db.compact_range(&table, ..).unwrap();
     run_until_idle(&db);
     (db, table, rows)
+}
+
+/// The same, closed.
+fn made_and_closed(path: &Path, server: &ObjectServer) -> Rows {
+    let (db, _table, rows) = made(path, server);
+    db.close().unwrap();
+    rows
 }
 
 fn run_until_idle(db: &Database) {
@@ -165,6 +174,28 @@ fn a_table_changes_its_tier_at_once_and_its_data_follow_both_ways() {
         assert_eq!(read_all(&table), rows);
         assert_eq!(db.verify().unwrap().damages, []);
     }
+}
+
+/// With little memory a job moves little.
+#[test]
+fn the_statistics_say_how_far_a_change_of_tier_is() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = side_by_side::made_with_many(dir.path(), &server);
+    let db = options(&server).memory(16 << 20).open(dir.path()).unwrap();
+    for tier in [Tier::Ssd, Tier::Object] {
+        db.set_cold_tier("t", tier).unwrap();
+        let mut left = vec![stats(&db).misplaced_bytes];
+        while db.step().unwrap() {
+            left.push(stats(&db).misplaced_bytes);
+        }
+        assert!(left.is_sorted_by(|a, b| a >= b), "{left:?}");
+        assert_eq!(left.last(), Some(&0));
+        left.dedup();
+        assert!(left.len() >= 3, "{left:?}");
+        assert!(read_all(&db.table("t").unwrap()) == rows);
+    }
+    db.close().unwrap();
 }
 
 #[test]

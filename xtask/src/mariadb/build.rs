@@ -41,6 +41,16 @@ const FLAGS: &[&str] = &[
 /// Rust allocates by the same allocator, so memory that it lends is guarded too.
 const SANITIZER: &[&str] = &["-fsanitize=address", "-fno-omit-frame-pointer"];
 
+/// Stands between the handler and calls of the library that a test has fail.
+const FAILING: &str = "mariadb/tests/failing/verdicts.cc";
+
+/// These calls of the handler lead to `FAILING`, which calls the library.
+const FAILING_CALLS: &[&str] = &[
+    "-Wl,--wrap=terrace_database_enqueue_prepared",
+    "-Wl,--wrap=terrace_database_commit_prepared",
+    "-Wl,--wrap=terrace_error_status",
+];
+
 /// Builds the plugin. Returns its folder.
 pub(super) fn plugin(root: &Path, found: &Found) -> Result<PathBuf> {
     build(root, found, ("objects", "plugin"), &[])
@@ -49,6 +59,22 @@ pub(super) fn plugin(root: &Path, found: &Found) -> Result<PathBuf> {
 /// Builds it with the sanitizer of addresses, which the server has to load first.
 pub(super) fn sanitized_plugin(root: &Path, found: &Found) -> Result<PathBuf> {
     build(root, found, ("objects-sanitized", "plugin-sanitized"), SANITIZER)
+}
+
+/// Links the plugin once more, with calls that fail while a file is there. The plugin has to be
+/// built.
+pub(super) fn failing_plugin(root: &Path) -> Result<PathBuf> {
+    let found = Found::at(root);
+    let folder = root.join(FOLDER);
+    let (objects, generated) = (folder.join("objects"), folder.join("generated"));
+    let (failing, plugin) = (folder.join("failing.o"), folder.join("plugin-failing"));
+    fs::create_dir_all(&plugin).with_context(|| format!("making {}", plugin.display()))?;
+    let mut command = compiler(root, &found, &generated);
+    passes(command.arg(root.join(FAILING)).arg("-o").arg(&failing))?;
+    let failing = failing.to_str().context("a path in UTF-8")?;
+    let more: Vec<&str> = FAILING_CALLS.iter().copied().chain([failing]).collect();
+    link(root, &objects, (&generated.join("exports.map"), &plugin), &more)?;
+    Ok(plugin)
 }
 
 fn build(

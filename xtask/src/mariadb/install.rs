@@ -18,6 +18,7 @@ const PACKAGE: &str = "1:10.11.18-0+deb12u1";
 const PACKAGES: &[&str] = &[
     "mariadb-server",
     "mariadb-test",
+    "mariadb-backup",
     "libmariadbd-dev",
     "libmariadb-dev",
     "libpcre2-dev",
@@ -37,20 +38,27 @@ pub(super) struct Found {
     pub(super) source: PathBuf,
 }
 
+impl Found {
+    /// Where the source lies that was found or installed.
+    pub(super) fn at(root: &Path) -> Found {
+        Found { source: root.join(FOLDER).join("source").join(format!("mariadb-{RELEASE}")) }
+    }
+}
+
 /// Finds the packages and the headers, and installs what is missing where that is possible. The
 /// inner error is a reason to skip.
 pub(super) fn find_or_install(root: &Path) -> Result<Result<Found, String>> {
-    let source = root.join(FOLDER).join("source").join(format!("mariadb-{RELEASE}"));
+    let found = Found::at(root);
     let server = server_is_there();
-    if server && source.join("sql/handler.h").is_file() {
-        return Ok(Ok(Found { source }));
+    if server && found.source.join("sql/handler.h").is_file() {
+        return Ok(Ok(found));
     }
     let advice = format!(
         "MariaDB {RELEASE} is not here. Install, as root of a Debian 12: {} (version {PACKAGE}), \
          and the source package's folders {} under {}",
         PACKAGES.join(" "),
         HEADERS.join(", "),
-        source.display()
+        found.source.display()
     );
     if !can_install() {
         return Ok(Err(advice));
@@ -59,10 +67,10 @@ pub(super) fn find_or_install(root: &Path) -> Result<Result<Found, String>> {
         if !server {
             packages()?;
         }
-        headers(root, &source)
+        headers(root, &found.source)
     })();
     Ok(match installed {
-        Ok(()) => Ok(Found { source }),
+        Ok(()) => Ok(found),
         Err(error) => Err(format!("{advice} ({error:#})")),
     })
 }

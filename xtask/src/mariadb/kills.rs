@@ -55,6 +55,27 @@ const CHANGES: &[&str] = &[
     "ALTER TABLE shape DROP COLUMN IF EXISTS b",
 ];
 
+/// What it sends in every other round before that. The server does not write these and the binary
+/// log at once, so they are in no log.
+const PARTITIONS: &[&str] = &[
+    "SET sql_log_bin = 0",
+    "CREATE DATABASE IF NOT EXISTS apart",
+    "DROP TABLE IF EXISTS apart.parts, apart.single",
+    "CREATE TABLE apart.parts (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace PARTITION BY \
+     RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)",
+    "CREATE TABLE apart.single (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace",
+    "INSERT INTO apart.parts SELECT seq, 1 FROM seq_1_to_150",
+    "INSERT INTO apart.single SELECT seq, 2 FROM seq_1_to_50",
+    "ALTER TABLE apart.parts EXCHANGE PARTITION p0 WITH TABLE apart.single",
+    "ALTER TABLE apart.parts EXCHANGE PARTITION p0 WITH TABLE apart.single",
+    "ALTER TABLE apart.parts EXCHANGE PARTITION p0 WITH TABLE apart.single",
+    "ALTER TABLE apart.parts REORGANIZE PARTITION p1 INTO \
+     (PARTITION p1 VALUES LESS THAN (120), PARTITION p2 VALUES LESS THAN MAXVALUE)",
+    "ALTER TABLE apart.parts TRUNCATE PARTITION p2",
+    "ALTER TABLE apart.parts DROP PARTITION p2",
+    "SET sql_log_bin = 1",
+];
+
 /// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -84,7 +105,8 @@ pub(super) fn run(root: &Path, plugin: &Path, rounds: usize, end: End) -> Result
         // Commits of all stages are cut: the moment moves from round to round.
         let moment = Duration::from_millis(200 + (round as u64 * 137) % 700);
         let from = acknowledged.iter().min().copied().unwrap_or(0);
-        write_until_killed(server, disk.as_ref(), &mut acknowledged, moment)?;
+        let changes = if round % 2 == 0 { [CHANGES, PARTITIONS] } else { [PARTITIONS, CHANGES] };
+        write_until_killed(server, disk.as_ref(), &mut acknowledged, (moment, changes))?;
         server = Server::start(root, plugin, &Start::kept(name).with(OPTIONS))?;
         let verified = verify(&server, &mut acknowledged)
             .and_then(|rows| replay.follow(&server, from).map(|()| rows));
@@ -122,7 +144,7 @@ fn write_until_killed(
     server: Server,
     disk: Option<&Disk>,
     acknowledged: &mut [usize; CLIENTS],
-    moment: Duration,
+    (moment, changes): (Duration, [&[&str]; 2]),
 ) -> Result<()> {
     let is_over = AtomicBool::new(false);
     let mut changing = Session::open(&server, "test")?;
@@ -140,7 +162,7 @@ fn write_until_killed(
                 scope.spawn(move || write(session, client, count, is_over))
             })
             .collect();
-        let changer = scope.spawn(|| change(&mut changing, &is_over));
+        let changer = scope.spawn(|| change(&mut changing, changes, &is_over));
         thread::sleep(moment);
         if disk.is_some() {
             // From here on clients may get any error.
@@ -188,9 +210,9 @@ fn write(
 }
 
 /// Alters tables until the server is gone.
-fn change(session: &mut Session, is_over: &AtomicBool) -> Result<()> {
+fn change(session: &mut Session, changes: [&[&str]; 2], is_over: &AtomicBool) -> Result<()> {
     loop {
-        for statement in CHANGES {
+        for statement in changes.into_iter().flatten() {
             // The client ends with its server.
             let Ok(said) = session.send(statement).and_then(|()| session.answer()) else {
                 return Ok(());
@@ -210,8 +232,9 @@ fn change(session: &mut Session, is_over: &AtomicBool) -> Result<()> {
 /// Fails where a table does not pass its check, or only the server or the library has it.
 fn verify_tables(server: &Server) -> Result<()> {
     let of_server = server.sql(
-        "SELECT CONCAT(table_schema, '/', table_name) FROM information_schema.tables \
-         WHERE engine = 'Terrace' ORDER BY 1",
+        "SELECT CONCAT(table_schema, '/', table_name, COALESCE(CONCAT('#P#', partition_name), '')) \
+         FROM information_schema.tables JOIN information_schema.partitions \
+         USING (table_schema, table_name) WHERE engine = 'Terrace' ORDER BY 1",
         "test",
     )?;
     let of_library = server
@@ -219,7 +242,9 @@ fn verify_tables(server: &Server) -> Result<()> {
     if of_server != of_library {
         bail!("the server has the tables\n{of_server}and the library\n{of_library}");
     }
+    // Each partition has the name of its table before it.
     for table in of_server.lines() {
+        let table = table.split('#').next().unwrap_or_default();
         let name = table.replace('/', ".");
         let checked = server.sql(&format!("CHECK TABLE {name}"), "test")?;
         if !checked.contains("status\tOK") {

@@ -7,6 +7,7 @@ mod examples;
 mod install;
 mod kills;
 mod online;
+mod owed;
 mod random;
 mod replay;
 mod scripts;
@@ -45,6 +46,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
                                         N random statements against InnoDB
        cargo xtask mariadb --online SECONDS
                                         indexes that are added while clients write
+       cargo xtask mariadb --owed       commits that the binary log has, and that find no space
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
@@ -78,6 +80,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             online::run(&server, Duration::from_secs(seconds.parse()?))?;
             server.stop().map(|()| true)
         }
+        ["--owed"] => owed::run(root).map(|()| true),
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
         }
@@ -139,6 +142,7 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     sessions::run(root, &server)?;
     online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()?;
+    owed::run(root)?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
     kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;
     if long {

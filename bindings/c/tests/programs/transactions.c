@@ -371,8 +371,7 @@ static void prepared(void) {
     OK(terrace_database_commit_prepared(database, TEXT("commit"), &error));
     FAILS(TERRACE_INVALID, terrace_database_roll_back_prepared_with(database, TEXT("roll back"),
                                                                     TERRACE_REMOTE, &error));
-    OK(terrace_database_roll_back_prepared_with(database, TEXT("roll back"), TERRACE_DURABLE,
-                                                &error));
+    OK(terrace_database_roll_back_prepared(database, TEXT("roll back"), &error));
     terrace_pending *pending = terrace_database_enqueue_prepared(
         database, TEXT("enqueue"), TEXT("position 9"), TERRACE_DURABLE, &error);
     HANDLE(pending);

@@ -127,7 +127,7 @@ impl JobContext {
     }
 
     /// Which compactions run on threads that have others to run: where there is an object store,
-    /// the thread of objects has those with objects. Stepped jobs have one thread for all.
+    /// the threads of objects have those with objects. Stepped jobs have one thread for all.
     pub(in crate::db) fn work_of_files(&self) -> Work {
         let has_thread = self.set.store().objects().is_some() && !self.options.stepped;
         if has_thread { Work::Files } else { Work::Any }

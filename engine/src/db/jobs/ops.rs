@@ -56,7 +56,7 @@ pub(in crate::db) fn install(
         debug_assert_eq!(id, version.table, "a version is of the table that it is named with");
         debug_assert_eq!(id, table.id(), "an edit of a job changes the tables that it holds");
         change.apply(|view| {
-            view.version = version;
+            view.show(version);
             view.pruned = view.pruned.max(pruned);
         });
     }

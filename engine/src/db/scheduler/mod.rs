@@ -32,6 +32,7 @@ use picker::{JobKind, Running, pick};
 use state::{RegionState, RegionUsage};
 use workers::Workers;
 
+pub(super) use objects::OBJECT_THREADS;
 pub(super) use workers::spawn;
 
 /// The most jobs between two extents of a compaction.
@@ -269,13 +270,15 @@ impl Scheduler {
     fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>, work: Work) -> Result<bool> {
         let (ctx, job) = (&*self.ctx, &self.jobs.compact);
         let Some(plan) = job.plan(ctx, work) else { return Ok(false) };
+        let is_elsewhere = work == Work::Objects;
+        let _counted = is_elsewhere.then(|| objects::Running::new(&ctx.object_work.running));
         let from = self.clock();
         let Some(outcome) = self.unless_store_fails(job.run(&plan, ctx, before_extent))? else {
             return Ok(false);
         };
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
         // The pace of a store is not that of writers.
-        if let Some(left) = outcome.left_level1.filter(|_| work != Work::Objects) {
+        if let Some(left) = outcome.left_level1.filter(|_| !is_elsewhere) {
             self.stats.lock().compacted(left, (from, self.clock()));
         }
         Ok(outcome.did)

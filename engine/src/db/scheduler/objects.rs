@@ -1,5 +1,7 @@
 //! The work on objects: compactions that read or write them, and the deletion of those that no edit
-//! names any more. It has a thread of its own, so no other job waits for an object store.
+//! names any more. It has threads of its own, so no other job waits for an object store. There are
+//! two, so one merges while the other waits until the store has acknowledged what it wrote. The
+//! second one rests where memory is little, or the store fails.
 //!
 //! A failure of the store ends the job and nothing else. The job is made again after a pause that
 //! doubles while the store fails. Level 1 takes what drains bring meanwhile.
@@ -20,8 +22,18 @@ const IDLE: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// So many threads work on objects.
+pub(in crate::db) const OBJECT_THREADS: usize = 2;
+
 /// Counts a compaction with objects as long as it is there.
-struct Running<'a>(&'a AtomicU32);
+pub(super) struct Running<'a>(&'a AtomicU32);
+
+impl Running<'_> {
+    pub(super) fn new(count: &AtomicU32) -> Running<'_> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Running(count)
+    }
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -30,12 +42,16 @@ impl Drop for Running<'_> {
 }
 
 impl Scheduler {
-    /// The body of the thread of objects.
-    pub(in crate::db) fn run_objects(&self) {
+    /// The body of thread `n` of objects. The first one has number 0.
+    pub(in crate::db) fn run_objects(&self, n: usize) {
         let mut pause = FIRST_PAUSE;
         while !self.ctx.stop.load(Ordering::Acquire) {
+            if n > 0 && !self.has_room_for_objects(n) {
+                self.workers.wait(IDLE);
+                continue;
+            }
             let failures = self.ctx.metrics.store_failures.get();
-            let did = self.ctx.shared.poison.check().and_then(|()| self.step_objects());
+            let did = self.ctx.shared.poison.check().and_then(|()| self.step_objects(n));
             let has_failed = self.ctx.metrics.store_failures.get() > failures;
             let waited_for = match did {
                 _ if has_failed => {
@@ -67,15 +83,21 @@ impl Scheduler {
         self.ctx.stop.load(Ordering::Acquire)
     }
 
-    /// Runs a compaction with objects, or deletes some; whether there was something to do.
-    fn step_objects(&self) -> Result<bool> {
-        let running = &self.ctx.object_work.running;
-        running.fetch_add(1, Ordering::Relaxed);
-        let counted = Running(running);
+    /// Whether thread `n` may compact beside the workers and those before it.
+    fn has_room_for_objects(&self, n: usize) -> bool {
+        let before = self.workers.threads() - 1 + n;
+        self.ctx.object_work.failure().is_none() && self.ctx.memory.most_workers() > before
+    }
+
+    /// Runs a compaction with objects, or deletes some; whether there was something to do. What is
+    /// served in turn is the first thread's: manual compactions, and deletions.
+    fn step_objects(&self, n: usize) -> Result<bool> {
+        if n > 0 {
+            return self.compact(&|_| Ok(()), Work::Objects);
+        }
         if self.compact_objects_by_hand()? || self.compact(&|_| Ok(()), Work::Objects)? {
             return Ok(true);
         }
-        drop(counted);
         self.delete_objects()
     }
 
@@ -98,6 +120,7 @@ impl Scheduler {
     fn compact_objects_of(&self, request: &Arc<super::ManualCompaction>) -> Result<bool> {
         match self.jobs.compact.look_by_hand(&self.ctx, request, Work::Objects) {
             super::Look::Found(plan) => {
+                let _counted = Running::new(&self.ctx.object_work.running);
                 let outcome = self.jobs.compact.run(&plan, &self.ctx, &|_| Ok(()))?;
                 request.count(0, 1);
                 Ok(outcome.did)

@@ -94,6 +94,16 @@ impl Database {
     pub fn standby(url: &str, path: impl AsRef<Path>) -> Result<Standby> {
         Options::new().standby(url, path)
     }
+
+    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
+    /// checkpoint has to take its place.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn forget_unshipped(&self) {
+        if let Some(feed) = self.inner.shared.committer.feed() {
+            feed.forget();
+        }
+    }
 }
 
 impl Options {

@@ -270,7 +270,8 @@ impl FollowedPrepares {
             // Rows that were written lie in ranges that are locked, or are locked one by one.
             let txn = db.begin_with(TxnOptions::new().lock_limit(usize::MAX))?;
             let mut bytes = Vec::new();
-            // Its own records first: what it has spilled lies over their range deletes.
+            // The loop replays the records in memory first, then the spilled rows: these are newer
+            // than the range deletes among the records.
             for key in kept.keys(&id).filter(|key| *key != head_key(&id)) {
                 let row = table.get(key)?;
                 bytes.extend_from_slice(&row.ok_or_else(|| damage(db, "each of its parts"))?);

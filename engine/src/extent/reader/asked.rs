@@ -60,10 +60,7 @@ impl Extent {
             Some(_) => LSN_MAX,
             None => at,
         };
-        let asks = |block| {
-            let part = MissingPart { extent: Arc::clone(self), block };
-            Ok(LookUpStep::Asks(part))
-        };
+        let asks = |block| Ok(LookUpStep::Asks(MissingPart { extent: Arc::clone(self), block }));
         let is_object = self.meta.location.is_object();
         let parts = match self.parts.get(blocks.pinned) {
             Some(parts) => Lent::Here(parts),
@@ -87,6 +84,11 @@ impl Extent {
 }
 
 impl MissingPart {
+    /// The end of an extent.
+    pub(super) fn end_of(extent: &Arc<Extent>) -> MissingPart {
+        MissingPart { extent: Arc::clone(extent), block: None }
+    }
+
     /// Tells it from others: the extent, and the block of it.
     pub(crate) fn place(&self) -> (u64, Option<usize>) {
         (self.extent.meta.id, self.block)

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Extent, Parts};
+use super::{Extent, MissingPart, Parts};
 use crate::error::Result;
-use crate::extent::BlockCache;
 use crate::extent::ahead::{Prefetcher, Prefetchers, ReadAhead};
+use crate::extent::awaited::Lacking;
 use crate::extent::block::{Block, SharedBlock};
 use crate::extent::frame::check_seal;
-use crate::extent::index::Index;
+use crate::extent::index::{Index, IndexEntry};
+use crate::extent::{BlockCache, InLevel};
 use crate::memory::Holding;
 
 impl Extent {
@@ -43,13 +44,18 @@ impl Extent {
         let cached = if is_kept { cache.get_pinned(swips, n) } else { swips.peek(n) };
         let block = match cached {
             Some(block) => block.into(),
+            None if ahead.leaves() && self.would_wait(entry, cache, prefetcher) => {
+                self.begin_first((&parts.index, n), cache, prefetcher)?;
+                self.begin_more(&parts.index, is_kept, cache, prefetcher);
+                let (store, extent) = (Arc::clone(&self.store), id);
+                return Err(ahead.leave(Lacking::Piece { store, extent }));
+            }
             None => {
                 let weight = Block::weight_of(entry.len as usize);
                 let room = is_kept.then(|| cache.reserve(weight)).flatten();
                 let read = self.read_in_turn(&parts.index, n, Some(cache), (prefetcher, false));
-                if read.is_some() && (!is_kept || prefetcher.is_eager()) {
-                    let hold = |bytes| self.hold_ahead(bytes, cache);
-                    self.begin_next_piece(&parts.index, Some(cache), prefetcher, hold);
+                if read.is_some() {
+                    self.begin_more(&parts.index, is_kept, cache, prefetcher);
                 }
                 let block = match read {
                     // In the cache it would hold all bytes that were read with it.
@@ -64,6 +70,57 @@ impl Extent {
         };
         prefetcher.remember(n, &block);
         Ok(block)
+    }
+
+    /// Begins to read what comes next for a user, if the walk goes on for long.
+    fn begin_more(
+        &self,
+        index: &Index,
+        is_short: bool,
+        cache: &BlockCache,
+        prefetcher: &mut Prefetcher,
+    ) {
+        if !is_short || prefetcher.is_eager() {
+            let hold = |bytes| self.hold_ahead(bytes, cache);
+            self.begin_next_piece(index, Some(cache), prefetcher, hold);
+        }
+    }
+
+    /// Whether a block, which is not cached, has to be waited for.
+    fn would_wait(&self, entry: &IndexEntry, cache: &BlockCache, prefetcher: &Prefetcher) -> bool {
+        let is_below =
+            || cache.below().is_some_and(|b| b.get(self.meta.id, entry.offset).is_some());
+        self.meta.location.is_object()
+            && !prefetcher.is_here(entry.offset, entry.len)
+            && !is_below()
+    }
+
+    /// Has the piece with block `n` be the first one that is on its way. If no more may be held, it
+    /// is that block alone.
+    fn begin_first(
+        &self,
+        (index, n): (&Index, usize),
+        cache: &BlockCache,
+        prefetcher: &mut Prefetcher,
+    ) -> Result<()> {
+        let entry = &index.entries()[n];
+        if prefetcher.comes_first(entry.offset, entry.len) {
+            return Ok(());
+        }
+        prefetcher.release_pending();
+        let is_cached = |offset| self.has_block_at(index, offset);
+        let piece = |prefetcher: &Prefetcher| prefetcher.next_piece(index, n, is_cached);
+        let borrowed = self.borrow(prefetcher, piece, cache);
+        let alone = || ((entry.offset, entry.len), Holding::default());
+        let ((offset, len), held) = borrowed.unwrap_or_else(alone);
+        prefetcher.begin(self.meta.id, self.store.ask(&self.meta.location, offset, len)?, held);
+        Ok(())
+    }
+
+    /// The end, if it has to come from the object store.
+    pub(in crate::extent) fn missing_end(self: &Arc<Self>) -> Option<MissingPart> {
+        let is_missing = self.meta.location.is_object() && self.parts_at_hand().is_none();
+        is_missing.then(|| MissingPart::end_of(self))
     }
 
     /// Block `n` from the store, for a job.
@@ -109,15 +166,15 @@ impl Extent {
         self.begin_piece((&parts.index, 0), Some(cache), prefetcher, hold);
     }
 
-    /// A range is about to come to a key of extent `number` of a level, or from behind to what lies
-    /// before it. If that is an object, asks for the first pieces, beside those of other levels.
+    /// A range is about to come to a key of an extent, or from behind to what lies before it. If
+    /// that is an object, asks for the first pieces, beside those of other levels.
     pub(crate) fn begin_at(
-        (level, number): (&[Arc<Extent>], usize),
+        at: InLevel<'_>,
         (key, is_backward): (Option<&[u8]>, bool),
         cache: &BlockCache,
         ahead: &ReadAhead,
     ) {
-        let Some(extent) = level.get(number) else { return };
+        let Some(extent) = at.extent() else { return };
         let may_ask = extent.meta.location.is_object() && extent.store.reads_behind();
         let Some(parts) = extent.parts_at_hand().filter(|_| may_ask) else { return };
         let (index, last) = (&parts.index, parts.index.entries().len().saturating_sub(1));
@@ -127,18 +184,14 @@ impl Extent {
             None => 0,
         };
         let Some(entry) = index.entries().get(n) else { return };
-        if ahead.has(extent.meta.id) || extent.swips(index).has(n) {
+        if ahead.is_at(at) || extent.swips(index).has(n) {
             return;
         }
         let hold = |bytes| extent.hold_ahead(bytes, cache);
         let mut prefetchers = extent.prefetchers_of_user(cache, ahead);
+        prefetchers.begin_walk((at, n), is_backward);
         let prefetcher = prefetchers.come_to_in(&extent.meta, n, entry.len);
-        prefetcher.begins(is_backward);
         let has_begun = extent.begin_piece((index, n), Some(cache), prefetcher, hold);
-        drop(prefetchers);
-        ahead.goes_on(level, number);
-        let mut prefetchers = extent.prefetchers_of_user(cache, ahead);
-        let prefetcher = prefetchers.come_to_in(&extent.meta, n, entry.len);
         if has_begun && prefetcher.is_eager() {
             extent.begin_next_piece(index, Some(cache), prefetcher, hold);
         }

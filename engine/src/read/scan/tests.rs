@@ -5,39 +5,42 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Error;
 use crate::extent::tests::Entry;
 use crate::merge::tests::ListCursor;
 use crate::operator::{APPEND, OperatorName, Operators, operand_list};
 use crate::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
 
-/// A list that counts how often it is moved.
+/// A list that counts how often it is moved, and fails beyond a number of moves.
 struct Counted {
     list: ListCursor,
     moves: Rc<Cell<usize>>,
+    most: usize,
 }
 
 impl Counted {
-    fn moved(&mut self) -> &mut ListCursor {
+    fn moved(&mut self) -> Result<&mut ListCursor> {
         self.moves.set(self.moves.get() + 1);
-        &mut self.list
+        let is_there = self.moves.get() <= self.most;
+        is_there.then_some(&mut self.list).ok_or_else(|| Error::invalid("not here yet"))
     }
 }
 
 impl Cursor for Counted {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        self.moved().seek(key, seq)
+        self.moved()?.seek(key, seq)
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.moved().seek_before(key)
+        self.moved()?.seek_before(key)
     }
 
     fn next(&mut self) -> Result<()> {
-        self.moved().next()
+        self.moved()?.next()
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.moved().prev()
+        self.moved()?.prev()
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {
@@ -58,15 +61,16 @@ fn walks(list: &[Entry], range: &KeyRange, at: Lsn) -> [(Vec<Row>, usize); 2] {
     [true, false].map(|is_up| {
         let moves = Rc::new(Cell::new(0));
         let list = ListCursor::new(list.to_vec());
-        let counted = Counted { list, moves: Rc::clone(&moves) };
+        let counted = Counted { list, moves: Rc::clone(&moves), most: usize::MAX };
         let mut cursor = MergingCursor::new(vec![Box::new(counted)]);
         let never = |_: &[u8], _| Ok(false);
         let append = Operators::default().of(Some(OperatorName::new(APPEND)));
-        let rows = match is_up {
-            true => walk_up(&mut cursor, range, at, (never, &append), CHUNK),
-            false => walk_down(&mut cursor, range, at, (never, &append), CHUNK),
-        };
-        let rows = rows.unwrap();
+        let mut rows = Rows::default();
+        match is_up {
+            true => walk_up(&mut rows, &mut cursor, (range, at), (never, &append), CHUNK),
+            false => walk_down(&mut rows, &mut cursor, (range, at), (never, &append), CHUNK),
+        }
+        .unwrap();
         assert!(rows.exhausted);
         let mut frozen = rows.freeze(&Default::default());
         let owned = |(key, value): (Bytes, Bytes)| (key.to_vec(), value.to_vec());
@@ -183,6 +187,7 @@ proptest! {
         (over, expired) in (0u64..32, 0u64..20),
         rows_of_chunk in 1usize..4,
         keys_only in any::<bool>(),
+        moves in prop_oneof![1usize..20, Just(usize::MAX)],
     ) {
         let over = if over <= at { over } else { 0 };
         let hidden = |seq: Lsn| over > seq || seq <= expired;
@@ -196,24 +201,31 @@ proptest! {
         for is_up in [true, false] {
             let chunk = Chunk { rows: rows_of_chunk, keys_only, ..CHUNK };
             let (mut range, mut found) = (KeyRange::prefix(b""), Vec::new());
+            // A walk that lacks something ends there, and another one goes on. With nothing passed
+            // more is there.
+            let mut most = moves;
             loop {
-                let mut cursor = MergingCursor::new(vec![Box::new(ListCursor::new(list.clone()))]);
-                let rows = match is_up {
-                    true => walk_up(&mut cursor, &range, at, (is_hidden, &append), chunk),
-                    false => walk_down(&mut cursor, &range, at, (is_hidden, &append), chunk),
+                let list = ListCursor::new(list.clone());
+                let counted = Counted { list, moves: Rc::default(), most };
+                let (mut cursor, mut rows) =
+                    (MergingCursor::new(vec![Box::new(counted)]), Rows::default());
+                let (within, how) = ((&range, at), (is_hidden, &append));
+                let walked = match is_up {
+                    true => walk_up(&mut rows, &mut cursor, within, how, chunk),
+                    false => walk_down(&mut rows, &mut cursor, within, how, chunk),
                 };
-                let rows = rows.unwrap();
-                let (last, is_last) = (rows.last_key().map(<[u8]>::to_vec), rows.exhausted);
+                let (end, is_last) = (rows.end(!is_up).map(<[u8]>::to_vec), rows.exhausted);
+                most = if end.is_some() { moves } else { most.saturating_mul(2) };
                 let mut frozen = rows.freeze(&Default::default());
                 while let Some(row) = frozen.take_first() {
                     let (key, value) = frozen.row(row);
                     found.push((key.to_vec(), value.to_vec()));
                 }
-                match (last, is_up) {
+                match (end, is_up) {
                     _ if is_last => break,
-                    (Some(last), true) => range.lower = Bound::Excluded(last),
-                    (Some(last), false) => range.upper = Bound::Excluded(last),
-                    (None, _) => unreachable!("a chunk that is not the last has a row"),
+                    (Some(end), true) => range.lower = Bound::Excluded(end),
+                    (Some(end), false) => range.upper = Bound::Excluded(end),
+                    (None, _) => prop_assert!(walked.is_err(), "a chunk has a row, or lacks one"),
                 }
             }
             if !is_up {

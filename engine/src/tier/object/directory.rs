@@ -73,15 +73,26 @@ impl DirectoryStore {
     }
 
     /// Removes what puts left that did not come to their end. Another process may be at one: its
-    /// rename fails then, and it tries again.
+    /// rename fails then, and it tries again. While another process holds the lock, all is left
+    /// for the next opening.
     fn remove_unnamed(&self) -> io::Result<()> {
-        let _lock = self.lock()?;
+        let _lock = match self.lock() {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => return Ok(()),
+            lock => lock?,
+        };
         for found in self.files.list(&self.path)? {
             if found.starts_with(UNNAMED) {
-                self.files.remove(&self.path.join(found))?;
+                self.remove_if_there(&self.path.join(found))?;
             }
         }
         Ok(())
+    }
+
+    fn remove_if_there(&self, path: &Path) -> io::Result<()> {
+        match self.files.remove(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
@@ -180,10 +191,7 @@ impl DirectoryStore {
 
     fn remove(&self, names: &[String]) -> io::Result<()> {
         for name in names {
-            match self.files.remove(&self.path_of(name)) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
+            self.remove_if_there(&self.path_of(name))?;
         }
         self.names.sync(&*self.files)
     }
@@ -298,6 +306,8 @@ impl ObjectStore for DirectoryStore {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use crate::os::sim::{SimFiles, Survive};
 
@@ -323,6 +333,37 @@ mod tests {
         let store = DirectoryStore::open(root.path()).unwrap();
         assert!(!root.path().join("new-1").exists());
         drop(store);
+    }
+
+    /// Bug: a takeover failed with "cannot clean up". Cause: a put of the writer found the lock
+    /// taken and removed its file, which the opening had seen. Fix: what is gone is no error.
+    #[test]
+    fn an_opening_cleans_up_while_another_one_gives_its_puts_up() {
+        let root = tempfile::tempdir().unwrap();
+        let writer = DirectoryStore::open(root.path()).unwrap();
+        writer.put("a/1", b"first", &PutWhen::Absent, SOON).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    writer.put("a/1", b"second", &PutWhen::Absent, SOON).unwrap_err();
+                }
+            });
+            let opened = (0..500).find_map(|_| DirectoryStore::open(root.path()).err());
+            is_over.store(true, Ordering::Relaxed);
+            assert!(opened.is_none(), "{opened:?}");
+        });
+    }
+
+    /// Bug: an opening failed while a put of another process held the lock of the directory.
+    /// Cause: it needs the lock to clean up. Fix: it leaves that to the next opening.
+    #[test]
+    fn an_opening_does_not_need_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let other = DirectoryStore::open(root.path()).unwrap();
+        let lock = other.lock().unwrap();
+        DirectoryStore::open(root.path()).unwrap();
+        drop(lock);
     }
 
     #[test]

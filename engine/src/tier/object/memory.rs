@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -334,7 +334,8 @@ impl Server {
         self.requests += 1;
         self.arrive(self.requests);
         let number = self.requests;
-        self.log.push(Requested { number, client, kind, name: name.to_string() });
+        let (name, at) = (name.to_string(), Instant::now());
+        self.log.push(Requested { number, client, kind, name, at });
         let of_machine = fault.map(|fault| effect_of(fault, number));
         let effect = self.effects.remove(&number).or(of_machine).or(self.always);
         match effect {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind};
+use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind, Requested};
 use super::store::FailureKind;
 use crate::error::{Error, Result};
 use crate::os::sim::{Machine, Reached, Uplink};
@@ -145,6 +146,25 @@ impl ObjectServer {
             *count += 1;
         }
         asked
+    }
+
+    /// The most requests of one kind, behind the first `behind`, that were served within less than
+    /// `latency`: so many were under way together, if each is served so long after it was begun.
+    /// Those for the fence do not count.
+    pub fn most_under_way(&self, kind: &str, behind: u64, latency: Duration) -> usize {
+        let wanted = |asked: &Requested| {
+            let is_kind = match asked.kind {
+                RequestKind::Put => kind == "put",
+                RequestKind::Get => kind == "get",
+                RequestKind::Head | RequestKind::Delete | RequestKind::List => false,
+            };
+            is_kind && asked.number > behind && !asked.name.ends_with("/fence")
+        };
+        let log = self.0.server.log();
+        let mut times: Vec<Instant> = log.iter().filter(|a| wanted(a)).map(|a| a.at).collect();
+        times.sort_unstable();
+        let within = |from: usize| times[from..].partition_point(|at| *at < times[from] + latency);
+        (0..times.len()).map(within).max().unwrap_or(0)
     }
 
     /// Has something happen to the request of a number; the first one has number 1.

@@ -336,6 +336,9 @@ impl ObjectTier {
         if let Some(tails) = self.tails.as_ref().filter(|_| is_tail) {
             tails.keep(id, from, &bytes);
         }
+        if (from, bytes.len()) == (offset, len as usize) {
+            return Ok(bytes);
+        }
         let start = (offset - from) as usize;
         Ok(bytes[start..start + len as usize].to_vec())
     }

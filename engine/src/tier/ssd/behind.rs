@@ -51,6 +51,11 @@ impl Reading {
     pub(crate) fn range(&self) -> (u32, u32) {
         (self.offset, self.len)
     }
+
+    /// Whether it takes no request, or has been waited for.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(&self.source, Source::Object(fetch) if matches!(**fetch, Fetch::Here(_)))
+    }
 }
 
 #[derive(Debug)]
@@ -172,6 +177,17 @@ impl ExtentStore {
         };
         let fetch = self.tier(id)?.begin_read(id, at.len, (offset, len));
         Ok(Reading { at: *at, offset, len, source: Source::Object(Box::new(fetch)) })
+    }
+
+    /// Waits for what was begun of an object, and keeps it for [`end_read`](ExtentStore::end_read).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](ExtentStore::read).
+    pub(crate) fn bring(&self, reading: Reading) -> Result<Reading> {
+        let Reading { at, offset, len, .. } = reading;
+        let bytes = self.end_read(reading)?;
+        Ok(Reading { at, offset, len, source: Source::Object(Box::new(Fetch::Here(bytes))) })
     }
 
     /// Ends the threads that read behind: the database is closed.

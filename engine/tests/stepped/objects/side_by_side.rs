@@ -11,19 +11,19 @@ use crate::common::{Chance, alone, tiny};
 use bytes::Bytes;
 use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table, TableStats};
 
-const LATENCY: Duration = Duration::from_millis(200);
-const BANDWIDTH: u64 = 100_000_000;
+pub(super) const LATENCY: Duration = Duration::from_millis(200);
+pub(super) const BANDWIDTH: u64 = 100_000_000;
 
 /// Enough rows for more blocks than are asked for together.
-const MANY: u64 = 6000;
+pub(super) const MANY: u64 = 6000;
 
 /// Room for all of their blocks.
-fn roomy(options: Options) -> Options {
+pub(super) fn roomy(options: Options) -> Options {
     options.cache_size(64 << 20)
 }
 
 /// A closed database with many rows in objects.
-fn made_with_many(path: &std::path::Path, server: &ObjectServer) -> Rows {
+pub(super) fn made_with_many(path: &std::path::Path, server: &ObjectServer) -> Rows {
     let (db, table, mut rows) = made(path, server);
     for first in (0..MANY).step_by(500) {
         rows.extend(fill(&table, first..first + 500, 1));
@@ -35,7 +35,7 @@ fn made_with_many(path: &std::path::Path, server: &ObjectServer) -> Rows {
     rows
 }
 
-fn scattered() -> Vec<Vec<u8>> {
+pub(super) fn scattered() -> Vec<Vec<u8>> {
     (0..150).map(|n| key(n * 7919 % MANY)).collect()
 }
 
@@ -76,7 +76,7 @@ fn many_look_ups_wait_about_as_long_as_one() {
 }
 
 /// Rows of which every second value lies apart, in objects, each far from the next one asked for.
-fn made_apart(path: &std::path::Path, server: &ObjectServer) -> Rows {
+pub(super) fn made_apart(path: &std::path::Path, server: &ObjectServer) -> Rows {
     let db = options(server).create(path).unwrap();
     let table = db.create_table("t", COLD.large_values(1024)).unwrap();
     let mut rows = Rows::new();
@@ -97,7 +97,7 @@ fn made_apart(path: &std::path::Path, server: &ObjectServer) -> Rows {
     rows
 }
 
-const APART: u64 = 900;
+pub(super) const APART: u64 = 900;
 
 type MultiGet<'a> = &'a dyn Fn() -> terrace::Result<Vec<Option<Bytes>>>;
 
@@ -220,7 +220,7 @@ fn a_range_asks_for_long_pieces_ahead() {
 }
 
 /// A database whose store is far away, with what reads ahead.
-fn far(path: &std::path::Path, server: &ObjectServer, cache: u64) -> (Database, Table) {
+pub(super) fn far(path: &std::path::Path, server: &ObjectServer, cache: u64) -> (Database, Table) {
     let far = tiny().cache_size(cache).object_store(server.url());
     let db = far.object_store_distance(LATENCY, BANDWIDTH).open(path).unwrap();
     let table = db.table("t").unwrap();
@@ -351,41 +351,6 @@ fn writes_beside(options: Options) -> u64 {
     let puts = objects(&db).puts;
     db.close().unwrap();
     puts
-}
-
-/// Bug: a put waited for as long as a reader waited for the store. Cause: the reader kept its epoch
-/// pinned, and no zone is released before the epoch has passed. Fix: look-ups wait with no epoch
-/// pinned.
-#[test]
-fn no_writer_waits_for_a_reader_of_a_store_that_is_slow() {
-    let _turn = alone();
-    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
-    let (db, table, rows) = made(dir.path(), &server);
-    db.close().unwrap();
-    drop(table);
-    let slow = tiny().object_store(server.url());
-    let slow = slow.object_store_distance(Duration::from_secs(4), BANDWIDTH);
-    let db = slow.open(dir.path()).unwrap();
-    let (cold, table) = (db.table("t").unwrap(), db.table("here").unwrap());
-    let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
-    std::thread::scope(|scope| {
-        let one = scope.spawn(|| cold.get(key(7)).unwrap());
-        let many = scope.spawn(|| cold.multi_get(&keys).unwrap());
-        let (whole, mut longest, mut n) = (Instant::now(), Duration::ZERO, 0);
-        while whole.elapsed() < Duration::from_millis(3500) {
-            n += 1;
-            let began = Instant::now();
-            table.put_with(key(n % 3000), value(n, 1), Durability::Relaxed).unwrap();
-            longest = longest.max(began.elapsed());
-        }
-        assert!(longest < Duration::from_millis(750), "{longest:?} of {n} puts");
-        assert!(!one.is_finished() && !many.is_finished(), "the readers wait all the time");
-        assert_eq!(one.join().unwrap().as_deref(), Some(rows[&key(7)].as_slice()));
-        let found = many.join().unwrap();
-        let all = keys.iter().zip(found);
-        all.for_each(|(key, value)| assert_eq!(value.as_deref(), Some(rows[key].as_slice())));
-    });
-    db.close().unwrap();
 }
 
 /// The part of the region that is taken.

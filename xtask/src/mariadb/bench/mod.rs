@@ -2,6 +2,7 @@
 //! same memory, and they run one after the other.
 
 mod disk;
+mod load;
 mod sysbench;
 mod table;
 mod tpcc;

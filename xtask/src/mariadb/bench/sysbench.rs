@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::super::server::Server;
 use super::table::{Bar, Table};
-use super::{Engine, Size, disk, figure};
+use super::{Engine, Size, disk, figure, load};
 
 /// A workload, and what it asks for: that of reads or of writes.
 struct Workload {
@@ -43,6 +43,9 @@ pub(super) fn measure(
     server.sql("DROP DATABASE IF EXISTS bench; CREATE DATABASE bench", "mysql")?;
     sysbench(server, engine, size, "oltp_read_write", size.tables, &["prepare".into()])?;
     table.put("space of the rows, MB", Bar::SPACE, engine, disk::space(server, engine, size)?);
+    if engine != Engine::MyRocks {
+        load::measure(server, engine, size, table)?;
+    }
     for workload in &WORKLOADS {
         for threads in size.threads {
             let tables = if workload.is_of_one_table { 1 } else { size.tables };

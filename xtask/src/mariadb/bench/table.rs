@@ -5,8 +5,9 @@ use super::Engine;
 /// What a figure of Terrace has to be, as a part of those of the others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bar {
-    /// At least so many times InnoDB's and MyRocks's; at most where less is better.
-    to_innodb: f64,
+    /// At least so many times InnoDB's and MyRocks's; at most where less is better. None where
+    /// nothing is asked.
+    to_innodb: Option<f64>,
     to_myrocks: Option<f64>,
     less_is_better: bool,
 }
@@ -19,17 +20,20 @@ impl Bar {
     pub(super) const SPACE: Bar = Bar::at_most(0.4, Some(1.0));
     pub(super) const RESTART: Bar = Bar::at_most(0.2, None);
 
+    pub(super) const SHOWN: Bar = Bar { to_innodb: None, to_myrocks: None, less_is_better: false };
+
     const fn at_least(to_innodb: f64) -> Bar {
-        Bar { to_innodb, to_myrocks: Some(1.5), less_is_better: false }
+        Bar { to_innodb: Some(to_innodb), to_myrocks: Some(1.5), less_is_better: false }
     }
 
     const fn at_most(to_innodb: f64, to_myrocks: Option<f64>) -> Bar {
-        Bar { to_innodb, to_myrocks, less_is_better: true }
+        Bar { to_innodb: Some(to_innodb), to_myrocks, less_is_better: true }
     }
 
     /// A ratio beside what is asked for.
     fn judge(&self, ratio: Option<f64>, bar: Option<f64>) -> String {
-        let (Some(ratio), Some(bar)) = (ratio, bar) else { return "-".into() };
+        let Some(ratio) = ratio else { return "-".into() };
+        let Some(bar) = bar else { return format!("{ratio:.2}") };
         let holds = if self.less_is_better { ratio <= bar } else { ratio >= bar };
         let sign = if self.less_is_better { "<=" } else { ">=" };
         format!("{ratio:.2} ({sign} {bar}{})", if holds { "" } else { ", MISSED" })
@@ -84,7 +88,7 @@ impl Row {
             shown(ours),
             shown(innodb),
             shown(myrocks),
-            self.bar.judge(ratio(innodb), Some(self.bar.to_innodb)),
+            self.bar.judge(ratio(innodb), self.bar.to_innodb),
             self.bar.judge(ratio(myrocks), self.bar.to_myrocks)
         )
     }

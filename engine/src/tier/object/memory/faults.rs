@@ -1,5 +1,7 @@
 //! What may become of a request to the store in memory.
 
+use std::time::Instant;
+
 use super::FailureKind;
 
 /// What a request asks for.
@@ -28,6 +30,8 @@ pub(crate) struct Requested {
     pub(crate) kind: RequestKind,
     /// The object, the first of several, or the prefix of a list.
     pub(crate) name: String,
+    /// When it came.
+    pub(crate) at: Instant,
 }
 
 /// What becomes of a request.

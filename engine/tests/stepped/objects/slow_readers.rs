@@ -1,0 +1,167 @@
+//! Readers that wait for a store that is slow, and writers beside them that do not.
+
+use std::time::{Duration, Instant};
+
+use super::side_by_side::{BANDWIDTH, made_apart, roomy};
+use super::{COLD, Rows, key, made_and_closed, options, value};
+use crate::common::{alone, tiny};
+use terrace::{Database, Durability, ObjectServer, Options, Table};
+
+/// How long a request takes, and for how long is written meanwhile.
+const LATENCY: Duration = Duration::from_secs(3);
+const WRITING: Duration = Duration::from_millis(2500);
+
+fn slow(server: &ObjectServer) -> Options {
+    tiny().object_store(server.url()).object_store_distance(LATENCY, BANDWIDTH)
+}
+
+/// Writes beside a reader of a table, which waits for the store all the time.
+fn writes_beside<T: Send>(db: &Database, read: impl FnOnce(&Table) -> T + Send) -> T {
+    let (cold, table) = (db.table("t").unwrap(), db.table("here").unwrap());
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read(&cold));
+        let (whole, mut longest, mut n) = (Instant::now(), Duration::ZERO, 0);
+        while whole.elapsed() < WRITING {
+            n += 1;
+            let began = Instant::now();
+            table.put_with(key(n % 3000), value(n, 1), Durability::Relaxed).unwrap();
+            longest = longest.max(began.elapsed());
+        }
+        assert!(longest < Duration::from_millis(750), "{longest:?} of {n} puts");
+        assert!(!reader.is_finished(), "the reader waits all the time");
+        reader.join().unwrap()
+    })
+}
+
+/// Bug: a put waited for as long as a reader waited for the store. Cause: the reader kept its epoch
+/// pinned, and no zone is released before the epoch has passed. Fix: look-ups wait with no epoch
+/// pinned.
+#[test]
+fn no_writer_waits_for_a_reader_of_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_and_closed(dir.path(), &server);
+    let db = slow(&server).open(dir.path()).unwrap();
+    let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
+    let (one, found) = writes_beside(&db, |cold| {
+        std::thread::scope(|scope| {
+            let one = scope.spawn(|| cold.get(key(7)).unwrap());
+            let many = cold.multi_get(&keys).unwrap();
+            (one.join().unwrap(), many)
+        })
+    });
+    assert_eq!(one.as_deref(), Some(rows[&key(7)].as_slice()));
+    let all = keys.iter().zip(found);
+    all.for_each(|(key, value)| assert_eq!(value.as_deref(), Some(rows[key].as_slice())));
+    db.close().unwrap();
+}
+
+/// Bug: a put waited for as long as a range waited for the store. Cause: a range read its chunks,
+/// and waited for pieces of objects, with its epoch pinned. Fix: a chunk that lacks a piece ends,
+/// and the range waits for the piece between two chunks.
+#[test]
+fn no_writer_waits_for_a_range_of_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_and_closed(dir.path(), &server);
+    for (is_backward, ends_are_kept) in [(false, true), (true, true), (false, false)] {
+        if !ends_are_kept {
+            std::fs::remove_file(dir.path().join("object-tails")).unwrap();
+        }
+        let db = slow(&server).open(dir.path()).unwrap();
+        let read: Rows = writes_beside(&db, |cold| {
+            let range = if is_backward { cold.range(..).rev() } else { cold.range(..) };
+            range.map(|row| row.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
+        });
+        assert!(read == rows, "{} of {} rows", read.len(), rows.len());
+        db.close().unwrap();
+    }
+}
+
+/// The same of look-ups of a per-core executor.
+#[test]
+fn no_writer_waits_for_a_per_core_look_up_in_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_and_closed(dir.path(), &server);
+    let db = slow(&server).open(dir.path()).unwrap();
+    let cores = db.per_core(2).unwrap();
+    let keys: Vec<Vec<u8>> = (0..6).map(|n| key(n * 83)).collect();
+    writes_beside(&db, |cold| {
+        let sharded = cores.table(cold).unwrap();
+        let mut batch = cores.batch();
+        for key in &keys {
+            batch.get(&sharded, key);
+        }
+        let found = batch.run().unwrap();
+        for (key, value) in keys.iter().zip(found.iter()) {
+            assert_eq!(value, Some(rows[key].as_slice()));
+        }
+    });
+    cores.close().unwrap();
+    db.close().unwrap();
+}
+
+/// The same of values that lie apart: those that are lent, and those of a range.
+#[test]
+fn no_writer_waits_for_a_value_apart_in_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_apart(dir.path(), &server);
+    let far = roomy(tiny()).object_store(server.url());
+    let db = far.object_store_distance(LATENCY, BANDWIDTH).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let apart = key(6);
+    let expected = &rows[&apart];
+    // The block is cached then, and the value is not.
+    assert_eq!(table.get(&apart).unwrap().as_deref(), Some(&expected[..]));
+    let len = writes_beside(&db, |cold| cold.get_with(&apart, <[u8]>::len).unwrap());
+    assert_eq!(len, Some(expected.len()));
+    let snapshot = db.snapshot().unwrap();
+    let len = writes_beside(&db, |cold| snapshot.get_with(cold, &apart, <[u8]>::len).unwrap());
+    assert_eq!(len, Some(expected.len()));
+    let read = writes_beside(&db, |cold| {
+        cold.range(&apart[..]..).limit(1).next().transpose().unwrap().unwrap().1
+    });
+    assert_eq!(&read[..], &expected[..]);
+    drop(snapshot);
+    db.close().unwrap();
+}
+
+/// A range ends early where it lacks a piece. What it passed of deleted rows is not read again.
+#[test]
+fn a_range_over_deleted_rows_goes_on_behind_them() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD).unwrap();
+    let mut rows = Rows::new();
+    for first in (0..4000).step_by(500) {
+        rows.extend(super::fill(&table, first..first + 500, 0));
+        super::run_until_idle(&db);
+    }
+    db.compact_range(&table, ..).unwrap();
+    super::run_until_idle(&db);
+    // A reader keeps what is deleted in the objects.
+    let before = db.snapshot().unwrap();
+    for n in 100..3900 {
+        table.delete_with(key(n), Durability::Relaxed).unwrap();
+        rows.remove(&key(n));
+    }
+    db.compact_range(&table, ..).unwrap();
+    super::run_until_idle(&db);
+    drop(before);
+    db.close().unwrap();
+    drop(table);
+    let db = options(&server).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    for is_backward in [false, true] {
+        let before = server.requests();
+        let range = if is_backward { table.range(..).rev() } else { table.range(..) };
+        let read: Rows = range.map(|r| r.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+        assert!(read == rows, "{} of {} rows, {is_backward}", read.len(), rows.len());
+        let asked = server.requests() - before;
+        assert!(asked < 60, "{asked} requests, {is_backward}");
+    }
+    db.close().unwrap();
+}

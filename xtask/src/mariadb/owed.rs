@@ -1,0 +1,161 @@
+//! Commits that the binary log has and that get no place in the order of the library, as on a full
+//! disk. Until the library has such a commit no checkpoint of the log is set, so the log stays.
+//! After a kill the server commits from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::server::{Server, Start};
+use super::sessions::Session;
+use super::{FOLDER, build};
+
+const OPTIONS: &[&str] = &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"];
+
+/// How long the server may take for what it does by itself.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the handler says of a commit without a place.
+const NO_PLACE: &str = "a commit in the order of the binary log failed";
+
+/// Commits fail while this file exists.
+struct Switch(PathBuf);
+
+impl Switch {
+    fn on(&self) -> Result<()> {
+        fs::write(&self.0, "").context("having commits fail")
+    }
+
+    fn off(&self) -> Result<()> {
+        fs::remove_file(&self.0).context("having commits succeed")
+    }
+}
+
+/// Runs all cases.
+pub(super) fn run(root: &Path) -> Result<()> {
+    let plugin = build::failing_plugin(root)?;
+    let switch = Switch(root.join(FOLDER).join("failing"));
+    if switch.0.exists() {
+        switch.off()?;
+    }
+    let start = |is_fresh: bool| {
+        let start = if is_fresh { Start::fresh("owed") } else { Start::kept("owed") };
+        let variable = switch.0.to_string_lossy().into_owned();
+        Server::start(root, &plugin, &start.with(OPTIONS).environment("TERRACE_FAILING", variable))
+    };
+    let server = start(true)?;
+    server.sql("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace; RESET MASTER", "test")?;
+    waits_for_space(&server, &switch)?;
+    is_given_up(&server, &switch)?;
+    // The last one is committed by the next server, from the log that has no checkpoint behind it.
+    let mut session = fail(&server, &switch, 3)?;
+    server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()", "test")?;
+    has_checkpoint(&server, false)?;
+    server.kill()?;
+    // The client has no server any more.
+    drop(session.answer());
+    switch.off()?;
+    let server = start(false)?;
+    has_rows(&server, "1 2 3")?;
+    server.sql("FLUSH BINARY LOGS", "test")?;
+    has_checkpoint(&server, true)?;
+    println!("commits without a place: kept by the binary log, none lost");
+    server.stop()
+}
+
+/// Sends an INSERT whose commit gets no place, and waits until the handler says so.
+fn fail(server: &Server, switch: &Switch, id: u32) -> Result<Session> {
+    let before = refusals(server)?;
+    switch.on()?;
+    let mut session = Session::open(server, "test")?;
+    session.send(&format!("INSERT INTO t VALUES ({id})"))?;
+    until("a commit gets no place", || Ok(refusals(server)? > before))?;
+    Ok(session)
+}
+
+/// The connection waits, and a checkpoint waits for it.
+fn waits_for_space(server: &Server, switch: &Switch) -> Result<()> {
+    let mut session = fail(server, switch, 1)?;
+    server.sql("FLUSH BINARY LOGS", "test")?;
+    has_checkpoint(server, false)?;
+    has_rows(server, "")?;
+    switch.off()?;
+    let said = session.answer()?;
+    if !said.is_empty() {
+        bail!("a commit that had to wait: {said}");
+    }
+    has_rows(server, "1")?;
+    has_checkpoint(server, true)
+}
+
+/// A connection that is killed gives its commit up. The next one that commits does it too.
+fn is_given_up(server: &Server, switch: &Switch) -> Result<()> {
+    let mut session = fail(server, switch, 2)?;
+    let id = server.sql(
+        "SELECT id FROM information_schema.processlist WHERE info LIKE 'INSERT INTO t%'",
+        "test",
+    )?;
+    server.sql(&format!("KILL QUERY {}", id.trim()), "test")?;
+    let said = session.answer()?;
+    if !said.contains("ERROR") {
+        bail!("a commit that was given up: {said}");
+    }
+    server.sql("FLUSH BINARY LOGS", "test")?;
+    has_checkpoint(server, false)?;
+    has_rows(server, "1")?;
+    switch.off()?;
+    server.sql("CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace", "test")?;
+    server.sql("INSERT INTO other VALUES (1)", "test")?;
+    has_rows(server, "1 2")?;
+    has_checkpoint(server, true)
+}
+
+/// How many commits got no place since the server began.
+fn refusals(server: &Server) -> Result<usize> {
+    let text = fs::read_to_string(server.log()).context("reading the error log")?;
+    Ok(text.matches(NO_PLACE).count())
+}
+
+fn has_rows(server: &Server, asked: &str) -> Result<()> {
+    let rows = server
+        .sql("SELECT COALESCE(GROUP_CONCAT(id ORDER BY id SEPARATOR ' '), '') FROM t", "test")?;
+    if rows.trim() != asked {
+        bail!("the rows are {rows}, not {asked}");
+    }
+    Ok(())
+}
+
+/// Whether the newest log says that no older one is needed. The server sets checkpoints in the
+/// background: one that is to come is waited for, and one that must not come gets a moment.
+fn has_checkpoint(server: &Server, is_asked: bool) -> Result<()> {
+    let is_there = || {
+        let logs = server.sql("SHOW BINARY LOGS", "test")?;
+        let newest = logs.lines().last().and_then(|line| line.split_whitespace().next());
+        let newest = newest.context("there is a log")?.to_owned();
+        let events = server.sql(&format!("SHOW BINLOG EVENTS IN '{newest}'"), "test")?;
+        let of_newest = |line: &str| line.contains("Binlog_checkpoint") && line.ends_with(&newest);
+        Ok(events.lines().any(of_newest))
+    };
+    if is_asked {
+        return until("a checkpoint of the binary log is set", is_there);
+    }
+    thread::sleep(Duration::from_millis(300));
+    if is_there()? {
+        bail!("a checkpoint leaves behind a commit that only the binary log has");
+    }
+    Ok(())
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begin = Instant::now();
+    while !holds()? {
+        if begin.elapsed() > PATIENCE {
+            bail!("after {PATIENCE:?} it is not so that {what}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
