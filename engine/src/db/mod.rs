@@ -533,16 +533,6 @@ impl Database {
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)
     }
 
-    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
-    /// checkpoint has to take its place.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    pub fn forget_unshipped(&self) {
-        if let Some(feed) = self.inner.shared.committer.feed() {
-            feed.forget();
-        }
-    }
-
     /// Closes the database for all handles. What was committed is in the region and found again
     /// at the next opening; nothing is drained first. Into a persistent index the memtables are
     /// merged first, and it is sealed.

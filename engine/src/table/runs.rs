@@ -143,21 +143,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Keeps runs of a commit without a ticket until the shared store has them.
-    pub(crate) fn keep_for_shipper(&self, joined: &[Joined], loaded: &[bool]) {
-        for (Joined { core, run }, loaded) in joined.iter().zip(loaded) {
-            let (rows, lsn) = (run.extents.clone(), Arc::clone(&run.lsn));
-            let run_of = UnshippedRun { table: core.id(), rows, loaded: *loaded, lsn };
-            self.unshipped.add(run.id, run_of);
-        }
-    }
-
-    /// Keeps runs of a prepare without a ticket until the shared store has it.
-    pub(crate) fn keep_prepared_for_shipper(&self, joined: &[Joined], ticket: &Arc<TicketLsn>) {
-        for Joined { core, run } in joined {
-            let (rows, lsn) = (run.extents.clone(), Arc::clone(ticket));
-            let run_of = UnshippedRun { table: core.id(), rows, loaded: false, lsn };
-            self.unshipped.add(run.id, run_of);
+    /// Keeps runs without a ticket until the shared store has them: with their commit, or with the
+    /// prepare that has the ticket `of`. Those that a bulk load has laid out are `loaded`.
+    pub(crate) fn keep_for_shipper(
+        &self,
+        joined: &[Joined],
+        of: Option<&Arc<TicketLsn>>,
+        loaded: &[bool],
+    ) {
+        for (n, Joined { core, run }) in joined.iter().enumerate() {
+            let (rows, lsn) = (run.extents.clone(), Arc::clone(of.unwrap_or(&run.lsn)));
+            let loaded = loaded.get(n).is_some_and(|loaded| *loaded);
+            self.unshipped.add(run.id, UnshippedRun { table: core.id(), rows, loaded, lsn });
         }
     }
 

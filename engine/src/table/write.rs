@@ -349,7 +349,7 @@ impl<'a> BatchRequest<'a> {
         let mut joined = Vec::with_capacity(runs.len());
         let done = shared.join(runs, &mut joined);
         if shared.committer.feed().is_some() {
-            shared.keep_for_shipper(&joined, &loaded);
+            shared.keep_for_shipper(&joined, None, &loaded);
         }
         let reserved = done.and_then(|()| shared.reserve_conclusion(&joined));
         let (reservation, done) = match reserved {

@@ -252,7 +252,7 @@ impl PreparedSet {
             }
         };
         if commits && shared.committer.feed().is_some() {
-            shared.keep_for_shipper(&prepared.runs, &vec![false; prepared.runs.len()]);
+            shared.keep_for_shipper(&prepared.runs, None, &[]);
         }
         let enqueued = shared.reserve_conclusion(&prepared.runs).and_then(|reservation| {
             let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
@@ -283,7 +283,7 @@ impl PreparedSet {
                 if commits && shared.committer.feed().is_some() {
                     // They are kept for the prepare alone again.
                     let ticket = TicketLsn::unknown();
-                    shared.keep_prepared_for_shipper(&prepared.runs, &ticket);
+                    shared.keep_for_shipper(&prepared.runs, Some(&ticket), &[]);
                     ticket.set(prepared.place.lsn);
                 }
                 state.named.insert(id.to_vec(), Named::Open(prepared));
@@ -411,7 +411,7 @@ fn append(
     let enqueued = shared.join(runs, &mut joined).and_then(|()| {
         if shared.committer.feed().is_some() {
             // Until the store has the prepare: they have no LSN of their own before the verdict.
-            shared.keep_prepared_for_shipper(&joined, ticket);
+            shared.keep_for_shipper(&joined, Some(ticket), &[]);
         }
         let group = || {
             let runs = joined.iter().map(Joined::table);

@@ -11,10 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::replica::{EntryKind, FollowerPlace, LogHead, SharedLog, data_number};
-use crate::tier::ExtentStore;
 
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
+
+/// Pieces that this machine reads from the store: their claims and numbers.
+pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
 
 /// Entries below `number` were appended before a moment.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +30,9 @@ struct AgeMark {
 pub(super) struct Kept {
     /// This writer's claim.
     claim: u64,
-    /// How many checkpoints this writer has made.
-    made: usize,
     /// The last two, and older ones of which followers read data: their entries, with the data that
-    /// they name. The first one may be another opening's, of which the data is not known. Then no
-    /// data is deleted.
+    /// they name. The first one may be another opening's, of which the data is not known. No data
+    /// is deleted while it is here.
     checkpoints: VecDeque<(u64, Option<BTreeSet<String>>)>,
     /// One for each checkpoint from the oldest entry on.
     marks: VecDeque<AgeMark>,
@@ -56,7 +56,6 @@ impl Kept {
         let before = (before > 0).then_some((before, None));
         Kept {
             claim,
-            made: 0,
             checkpoints: before.into_iter().collect(),
             marks: VecDeque::new(),
             retention,
@@ -74,48 +73,48 @@ impl Kept {
         self.pending = pending;
         self.marks.push_back(AgeMark { number, at: Instant::now() });
         self.checkpoints.push_back((number, Some(data)));
-        self.made += 1;
         self.is_due = true;
     }
 
-    /// Moves the head and deletes what it has left behind.
+    /// Moves the head and deletes what it has left behind, but for the pieces that are `live` on this
+    /// machine: their claims and numbers.
     ///
     /// # Errors
     ///
     /// The store does not answer: it is done later.
-    pub(super) fn collect(&mut self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
+    pub(super) fn collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
         }
-        self.collect_now(log, store).inspect_err(|_| self.is_due = true)
+        self.collect_now(log, live).inspect_err(|_| self.is_due = true)
     }
 
-    fn collect_now(&mut self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
+    fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         let Some((newest, _)) = self.checkpoints.back() else { return Ok(()) };
         let older = self.checkpoints.len().saturating_sub(2);
         let (older, newest) = (self.checkpoints[older].0, *newest);
         let followers: Vec<FollowerPlace> =
             log.registered()?.into_iter().map(|(_, place)| place).collect();
-        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0).min();
-        let knows_bases = self.forget_below(bases.unwrap_or(u64::MAX));
+
+        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0);
+        self.forget_below(bases.min().unwrap_or(u64::MAX));
         let oldest = self.first_needed(log, older, &followers)?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
             return Ok(());
         }
         let below = if self.early { newest + 1 } else { oldest };
         self.delete_entries(log, below)?;
-        if knows_bases { self.delete_data(log, store) } else { Ok(()) }
+        self.delete_data(log, live)
     }
 
     /// Forgets checkpoints before the last two, but for those from `base` on: a follower reads
-    /// their data. They are sixteen at most. Whether the data of all is known that are kept so.
-    fn forget_below(&mut self, base: u64) -> bool {
+    /// their data. They are sixteen at most.
+    fn forget_below(&mut self, base: u64) {
         let checkpoints = &mut self.checkpoints;
+
         while checkpoints.len() > 2 && (checkpoints[0].0 < base || checkpoints.len() > MOST_HELD) {
             checkpoints.pop_front();
         }
-        // An earlier opening made what a follower still reads.
-        base >= checkpoints[0].0 || self.made >= MOST_HELD
     }
 
     /// The first entry that is kept, where the older checkpoint is entry `older`.
@@ -166,13 +165,13 @@ impl Kept {
         log.delete(&gone)
     }
 
-    fn delete_data(&self, log: &SharedLog, store: &ExtentStore) -> Result<()> {
+    fn delete_data(&self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         let known: Option<Vec<&BTreeSet<String>>> =
             self.checkpoints.iter().map(|(_, data)| data.as_ref()).collect();
-        // The data of the checkpoint before this writer is not known.
+        // What a checkpoint of an earlier opening names is not known.
         let Some(known) = known else { return Ok(()) };
         // What a takeover has named is read until the last reader of an older version has gone.
-        let live = store.objects().map_or_else(BTreeSet::new, |tier| tier.live_shared());
+        let live = live();
         let is_gone = |name: &String| {
             let is_old = data_number(name).is_some_and(|(claim, piece)| {
                 let is_before = claim < self.claim || claim == self.claim && piece < self.pending;
@@ -184,3 +183,6 @@ impl Kept {
         log.delete(&gone)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -342,10 +342,14 @@ impl Node {
 
     /// The newest checkpoint, of which the writer keeps the data if the node is registered.
     fn newest(&self) -> Result<Option<FoundCheckpoint>> {
+        let mut left_behind = 0;
         loop {
             let number = self.log.end()?.checkpoint;
             if number == 0 {
                 return Ok(None);
+            }
+            if number == left_behind {
+                return Err(self.log.damage("shared/log", format!("entry {number}")));
             }
             if let Some(name) = self.options.follower_name.as_ref().filter(|_| self.reads_store) {
                 let before = self.oldest_base();
@@ -358,7 +362,11 @@ impl Node {
                     continue;
                 }
             }
-            return restore::checkpoint(&self.log, number);
+            match restore::checkpoint(&self.log, number)? {
+                Some(found) => return Ok(Some(found)),
+                // The writer has made newer ones since.
+                None => left_behind = number,
+            }
         }
     }
 

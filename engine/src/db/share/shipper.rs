@@ -12,6 +12,7 @@
 //! 3. A commit is acknowledged after the entry that has it.
 //! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -478,7 +479,9 @@ impl State {
         // Invariant 3.
         feed.acknowledge(self.next - 1);
         self.forget_shipped(feed);
-        self.kept.collect(&shipper.log, &shipper.store)
+        let tier = shipper.store.objects();
+        let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
+        self.kept.collect(&shipper.log, &live)
     }
 }
 

@@ -1,0 +1,129 @@
+//! Which pieces the collector leaves: each rule by itself.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::os::Files;
+use crate::os::sim::SimFiles;
+use crate::replica::data_name;
+use crate::tier::object_testing::ObjectServer;
+use crate::tier::open_client;
+
+/// The claim of the writer.
+const OWN: u64 = 8;
+
+/// A store with pieces of earlier claims, of the writer's, and of a later one.
+fn begun() -> (ObjectServer, SharedLog) {
+    let server = ObjectServer::new();
+    for claim in [3, OWN, 12] {
+        (0..9).for_each(|piece| server.place(&data_name(claim, piece)));
+    }
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+    (server, SharedLog::new(client, false))
+}
+
+fn kept(before: u64) -> Kept {
+    Kept::new(OWN, before, (false, Duration::ZERO))
+}
+
+fn names(claim: u64, pieces: &[u32]) -> BTreeSet<String> {
+    pieces.iter().map(|piece| data_name(claim, *piece)).collect()
+}
+
+fn no_piece() -> BTreeSet<(u64, u32)> {
+    BTreeSet::new()
+}
+
+/// The pieces of a claim that are left.
+fn left(server: &ObjectServer, claim: u64) -> Vec<u32> {
+    let pieces = server.names().into_iter().filter_map(|name| data_number(&name));
+    pieces.filter(|(of, _)| *of == claim).map(|(_, piece)| piece).collect()
+}
+
+const ALL: [u32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// Of its own claim and earlier ones, what neither of the last two checkpoints names goes. What is
+/// newer than the newest one stays, and so does what a later claim has.
+#[test]
+fn the_last_two_checkpoints_are_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    kept.add(10, names(OWN, &[0, 1]), 2);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL);
+    assert!(left(&server, 3).is_empty());
+    kept.add(11, names(OWN, &[1, 2]), 3);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL);
+    kept.add(12, names(OWN, &[2, 3]), 5);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), [1, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(left(&server, 12), ALL);
+}
+
+#[test]
+fn what_this_machine_reads_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    (10..13).for_each(|number| kept.add(number, names(3, &[1]), 9));
+    kept.collect(&log, &|| BTreeSet::from([(3, 4), (OWN, 7)])).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (vec![1, 4], vec![7]));
+}
+
+/// What a checkpoint of an earlier opening names is not known.
+#[test]
+fn all_is_kept_while_a_checkpoint_of_an_earlier_opening_is() {
+    let (server, log) = begun();
+    let mut kept = kept(6);
+    kept.add(10, names(OWN, &[0]), 9);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
+    kept.add(11, names(OWN, &[1]), 9);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![0, 1]));
+}
+
+/// What followers read is kept, up to the sixteenth checkpoint. Of those that read nothing of the
+/// store no data is.
+#[test]
+fn what_followers_read_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    for (number, piece) in (10..13).zip(0..) {
+        kept.add(number, names(OWN, &[piece]), 9);
+    }
+    log.register("all", FollowerPlace { entry: 10, base: 0 }).unwrap();
+    log.register("one", FollowerPlace { entry: 40, base: 11 }).unwrap();
+    log.register("two", FollowerPlace { entry: 40, base: 12 }).unwrap();
+    for (number, piece) in (13..27).zip(3..) {
+        kept.add(number, names(OWN, &[piece]), 9);
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!(left(&server, OWN), ALL[1..], "{number}");
+    }
+    kept.add(27, names(OWN, &[7]), 9);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL[2..], "sixteen are kept");
+    log.unregister("one").unwrap();
+    log.unregister("two").unwrap();
+    kept.add(28, names(OWN, &[8]), 9);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), [7, 8]);
+}
+
+/// A follower reads what an earlier opening has checkpointed. It is not known, until there are
+/// sixteen others.
+#[test]
+fn what_followers_read_of_an_earlier_opening_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(6);
+    log.register("one", FollowerPlace { entry: 40, base: 4 }).unwrap();
+    for number in 10..25 {
+        kept.add(number, names(OWN, &[1]), 9);
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
+    }
+    kept.add(25, names(OWN, &[1]), 9);
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![1]));
+}
