@@ -187,8 +187,8 @@ fn lag(place: &Place<'_>, report: &mut Report) -> Result<()> {
 }
 
 /// From the call on an empty machine to the first read and the first write, and until all data is
-/// on it: from then on reads are at full speed. What random reads a second there are at first and in
-/// the end.
+/// on it: from then on reads are at full speed. How many random reads a second there are at first
+/// and in the end.
 fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let mib = place.settings.pick(16, 256, 10 << 10);
     let (db, table) = place.writer("takeover")?;

@@ -15,8 +15,8 @@ impl Database {
     /// stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced).
     ///
     /// Data is read in the store at first, and comes to `path` in the background:
-    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left. So
-    /// the first read and the first write wait for no copy. Later openings of `path` need
+    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left.
+    /// So the first read and the first write wait for no copy. Later openings of `path` need
     /// [`Options::share`] and [`Options::object_store`].
     ///
     /// # Errors
@@ -51,8 +51,8 @@ impl Database {
     }
 
     /// Follows the shared database of a store, in a directory of the node's own: its data is copied
-    /// there, or read in the store with [`Options::object_cache`]. Costs two requests a second while
-    /// nothing is committed.
+    /// there, or read in the store with [`Options::object_cache`]. Costs two requests a second
+    /// while nothing is committed.
     ///
     /// # Errors
     ///

@@ -76,8 +76,8 @@ impl Kept {
         self.is_due = true;
     }
 
-    /// Moves the head and deletes what it has left behind, but for the pieces that are `live` on this
-    /// machine: their claims and numbers.
+    /// Moves the head and deletes what it has left behind, but for the pieces that are `live` on
+    /// this machine: their claims and numbers.
     ///
     /// # Errors
     ///
@@ -95,7 +95,6 @@ impl Kept {
         let (older, newest) = (self.checkpoints[older].0, *newest);
         let followers: Vec<FollowerPlace> =
             log.registered()?.into_iter().map(|(_, place)| place).collect();
-
         let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0);
         self.forget_below(bases.min().unwrap_or(u64::MAX));
         let oldest = self.first_needed(log, older, &followers)?;
@@ -111,7 +110,6 @@ impl Kept {
     /// their data. They are sixteen at most.
     fn forget_below(&mut self, base: u64) {
         let checkpoints = &mut self.checkpoints;
-
         while checkpoints.len() > 2 && (checkpoints[0].0 < base || checkpoints.len() > MOST_HELD) {
             checkpoints.pop_front();
         }

@@ -156,8 +156,8 @@ fn what_a_follower_starts_from_is_there() {
     }
 }
 
-/// The machine that took over brings its data, and makes checkpoints without it, at each request of a
-/// read: what the read is at stays.
+/// The machine that took over brings its data, and makes checkpoints without it, at each request of
+/// a read: what the read is at stays.
 #[test]
 fn what_a_read_is_at_is_not_deleted() {
     let _turn = alone();
