@@ -48,7 +48,7 @@ pub(crate) fn together<K>(keys: &[K]) -> impl Iterator<Item = &[K]> {
     keys.chunks(MOST)
 }
 
-/// As many keys at a time as have room in the cache for their blocks, of a table with blocks of so many bytes.
+/// As many keys at a time as have room in the cache for their blocks, which have so many bytes.
 pub(crate) fn side_by_side<'a, K>(
     keys: &'a [K],
     (cache, block_size): (&BlockCache, u32),
