@@ -23,7 +23,7 @@ start live "${OPTIONS[@]}"
 sql live 'RESET MASTER; CREATE TABLE ledger (id INT AUTO_INCREMENT PRIMARY KEY, n INT, KEY (n))
   ENGINE=Terrace' test
 write &
-sleep 1
+await live 'SELECT COUNT(*) FROM ledger' 100
 rm -rf "${WORK:?}/set" "$WORK/definitions"
 
 # One session holds the locks of the backup. A first backup before them leaves little to copy.
@@ -34,7 +34,8 @@ sql live "BACKUP STAGE START; BACKUP STAGE FLUSH; BACKUP STAGE BLOCK_DDL;
   SET GLOBAL terrace_backup = '$WORK/set';
   \\! cp -r $WORK/live/data/test $WORK/definitions
   BACKUP STAGE END" >"$WORK/position"
-sleep 0.5
+written=$(sql live 'SELECT COUNT(*) FROM ledger' test)
+await live 'SELECT COUNT(*) FROM ledger' $((written + 100))
 kill_server live
 echo "the backup is at $(cat "$WORK/position")"
 

@@ -21,10 +21,11 @@ sql live 'RESET MASTER; CREATE TABLE ledger (id INT AUTO_INCREMENT PRIMARY KEY, 
 for client in 1 2 3; do
   write "$client" &
 done
-sleep 1
+await live 'SELECT COUNT(*) FROM ledger' 100
 mariadb-dump --no-defaults --user=root --socket="$SOCKETS/live" --single-transaction \
   --master-data=2 --databases test >"$WORK/dump.sql"
-sleep 0.5
+written=$(sql live 'SELECT COUNT(*) FROM ledger' test)
+await live 'SELECT COUNT(*) FROM ledger' $((written + 100))
 kill_server live
 wait
 

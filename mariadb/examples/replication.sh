@@ -34,12 +34,14 @@ sql replica "CHANGE MASTER TO master_host='127.0.0.1', master_port=$PORT, master
 for round in 1 2 3; do
   write 1 &
   write 2 &
-  sleep 1
+  rows=$(sql source 'SELECT COUNT(*) FROM ledger' test)
+  await source 'SELECT COUNT(*) FROM ledger' $((rows + 100))
   sql source "ALTER TABLE ledger ADD KEY k$round (note), ALGORITHM=NOCOPY, LOCK=NONE" test
   kill_server replica
   start replica "${REPLICA[@]}"
   sql replica 'START SLAVE'
-  sleep 0.5
+  rows=$(sql source 'SELECT COUNT(*) FROM ledger' test)
+  await source 'SELECT COUNT(*) FROM ledger' $((rows + 100))
   kill_server source
   start source "${SOURCE[@]}"
   position=$(sql source 'SELECT @@gtid_binlog_pos')

@@ -61,6 +61,15 @@ sql() {
   mariadb --no-defaults --user=root --socket="$SOCKETS/$1" -N -B -e "$2" "${3:-mysql}"
 }
 
+# await NAME QUERY LEAST: waits until a query gives so much.
+await() {
+  for _ in $(seq 1200); do
+    [ "$(sql "$1" "$2" test)" -lt "$3" ] || return 0
+    sleep 0.05
+  done
+  fail "$1 does not come to $3: $2"
+}
+
 fail() {
   echo "FAILED: $1" >&2
   exit 1

@@ -15,7 +15,7 @@ sql one 'CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace;
 for round in 2 3 4; do
   sql one "BEGIN; INSERT INTO t VALUES ($round, 10); DO SLEEP(1); COMMIT" test &
   client=$!
-  sleep 0.5
+  await one "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'DO SLEEP%'" 1
   sql one "UNINSTALL SONAME 'ha_terrace'"
   [ "$(plugins)" -gt 0 ] || fail 'the engine is gone in mid-transaction'
   wait "$client" || fail 'the transaction has failed'
