@@ -42,7 +42,8 @@ pub(crate) fn hidden<E: Described>(
 }
 
 /// About how many records of extents range tombstones hide, counted in whole blocks, up to `most`.
-/// Reads the block indexes of extents at the ends of tombstones.
+/// Reads the block indexes of extents at the ends of tombstones. Where one would have to come from
+/// an object store, half of its extent counts: drains wait for this.
 ///
 /// # Errors
 ///
@@ -57,7 +58,11 @@ pub(crate) fn hidden_records(
     for keys in union(tombstones.iter().map(|tombstone| tombstone.interval.clone())) {
         let extents = version.levels.iter().flat_map(|level| level.overlapping(&keys));
         for extent in extents.filter(|extent: &&Arc<Extent>| extent.meta().smallest_seq < newest) {
-            records += extent.records_within(&keys)?;
+            let is_known = keys.covers(&extent.meta().interval()) || extent.missing_end().is_none();
+            records += match is_known {
+                true => extent.records_within(&keys)?,
+                false => extent.meta().records / 2,
+            };
             if records >= most {
                 return Ok(most);
             }

@@ -5,6 +5,8 @@
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
 //!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
+//! - an eighth of the room where there is an object store: what jobs read ahead of **objects**
+//!   beyond that. A request takes so long that several have to be under way;
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;
@@ -15,7 +17,8 @@
 //! The cache and the filters have what the other parts leave of this, but for the jobs' share and
 //! the last. The filters have half of it at most: those of extents that are not read go
 //! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
-//! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead.
+//! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead, or
+//! half where there is an object store.
 //! The balance is made at each look of the background around itself, and after each of its jobs;
 //! the cache leaves filters what they may grow by from one look to the next.
 
@@ -24,6 +27,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::automatic_memory::AutomaticLimit;
+use super::scheduler::OBJECT_THREADS;
 use crate::error::{Error, Result};
 use crate::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
@@ -53,6 +57,11 @@ const EXTENT: u64 = 8;
 /// and what is read ahead on one side of a merge has one of so many, as far as that is of use.
 const AHEAD: u64 = 16;
 const MOST_AHEAD: u64 = 4 << 20;
+
+/// One part of so many of the room is for what jobs read ahead of objects beside that, on so many
+/// sides of merges.
+const OBJECTS: u64 = 8;
+const SIDES: u64 = 4;
 
 /// The least that extents are cut at, and the most.
 const LEAST_EXTENT: u64 = 64 << 10;
@@ -100,7 +109,8 @@ pub struct MemoryStats {
     /// dozens of locks or more. No more than an eighth of the limit.
     pub locks: u64,
     /// What ranges have read ahead: at most a sixteenth of the cache, or under a limit up to a
-    /// quarter of what it and the cache have together.
+    /// quarter of what it and the cache have together. With an object store it is up to a quarter
+    /// of the cache, or half of both.
     pub read_ahead: u64,
     /// Rows that iterators have read and not given out, and those given out that are still held: a
     /// chunk from each end of a range, of 256 KiB and a row at most. Of 16 KiB and a row where all
@@ -179,22 +189,30 @@ struct Shares {
     limit: u64,
     slack: u64,
     jobs: u64,
+    /// What jobs read ahead of objects beside their share.
+    objects: u64,
     indexes: u64,
 }
 
 impl Shares {
     /// Of a limit of which the region takes some, with as many jobs at a time as `threads`.
-    fn new(limit: u64, region: u64, threads: u64) -> Shares {
+    fn new(limit: u64, region: u64, (threads, has_objects): (u64, bool)) -> Shares {
         let room = limit.saturating_sub(region);
         let jobs = (room / JOBS).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
-        let shares = Shares { limit, slack: limit / SLACK, jobs, indexes: room / INDEXES };
+        let objects = if has_objects { (room / OBJECTS).min(SIDES * MOST_AHEAD) } else { 0 };
+        let shares = Shares { limit, slack: limit / SLACK, jobs, objects, indexes: room / INDEXES };
         debug_assert!(shares.fit_beside(region), "shares and the region fit: {shares:?}");
         shares
     }
 
     /// Whether what is shared out and the region are no more than the limit, where the region is.
     fn fit_beside(&self, region: u64) -> bool {
-        self.jobs + self.indexes + region <= self.limit.max(region)
+        self.jobs + self.objects + self.indexes + region <= self.limit.max(region)
+    }
+
+    /// What a job reads ahead of objects, on one side of a merge.
+    fn object_ahead(&self) -> u64 {
+        (Job::within(self.jobs).ahead + self.objects / SIDES).min(MOST_AHEAD)
     }
 
     /// What is left for the cache, the filters and what ranges read ahead beside what is held of
@@ -202,7 +220,7 @@ impl Shares {
     fn left_by(&self, memory: &MemoryStats) -> u64 {
         let soon = (self.slack / 2).saturating_sub(memory.writes);
         let apart = memory.apart_from_shares() - memory.read_ahead;
-        let others = apart + soon + memory.jobs.max(self.jobs);
+        let others = apart + soon + memory.jobs.max(self.jobs + self.objects);
         self.limit.saturating_sub(self.slack + others)
     }
 }
@@ -290,9 +308,15 @@ impl MemoryLimit {
         if region.mode() == "file" { zones.region_len().max(region.len()) } else { 0 }
     }
 
+    fn has_objects(&self) -> bool {
+        self.shared.set.store().objects().is_some()
+    }
+
     fn shares(&self) -> Option<Shares> {
-        let threads = self.threads.load(Relaxed);
-        self.limit().map(|limit| Shares::new(limit, self.most_image_bytes(), threads))
+        let has_objects = self.has_objects();
+        let of_objects = if has_objects { OBJECT_THREADS as u64 } else { 0 };
+        let jobs = (self.threads.load(Relaxed) + of_objects, has_objects);
+        self.limit().map(|limit| Shares::new(limit, self.most_image_bytes(), jobs))
     }
 
     /// The most that the indexes of memtables and level 0 should take; `None` without a limit. What
@@ -314,7 +338,7 @@ impl MemoryLimit {
         let Some(shares) = self.shares() else { return };
         let held = self.shared.set.store().memory();
         let job = Job::within(shares.jobs);
-        held.set_job(job.extent, job.ahead);
+        held.set_job(job.extent, (job.ahead, shares.object_ahead()));
         held.set_most_iterators(shares.limit / ITERATORS);
         let left = shares.left_by(&self.held());
         // So that they do not outgrow the limit before the next look. Where some had to go already
@@ -328,7 +352,7 @@ impl MemoryLimit {
         // Some that were let go of may still be looked into.
         let gone = held.parts.bytes().saturating_sub(held.clock.kept());
         let left = left.saturating_sub(held.clock.most() + gone);
-        let left = left.saturating_sub(held.share_ahead(left));
+        let left = left.saturating_sub(held.share_ahead(left, self.has_objects()));
         // In steps: not for every page more or less.
         let (left, now) = (left / growth.max(1) * growth, self.shared.cache.capacity());
         if left < now || left - now > shares.slack {
@@ -410,8 +434,8 @@ mod tests {
     fn shares_never_come_to_more_than_the_limit() {
         for limit in [2 * MIB, 8 * MIB, 64 * MIB, 1 << 30, 1 << 40] {
             for region in [0, limit / 2, limit / 4 * 3] {
-                let shares = Shares::new(limit, region, 4);
-                let all = shares.slack + shares.jobs + shares.indexes;
+                let shares = Shares::new(limit, region, (4, true));
+                let all = shares.slack + shares.jobs + shares.objects + shares.indexes;
                 let all = all + limit / LOCKS * u64::from(region < limit / 2) + region;
                 assert!(all <= limit, "{shares:?}");
                 let memory = MemoryStats { region, ..MemoryStats::default() };

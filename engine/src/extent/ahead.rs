@@ -33,7 +33,8 @@
 //! 3. A job has no more prefetchers than levels that it walks in, and releases a piece before it
 //!    reads the next one of that prefetcher. A piece that is read meanwhile begins where the
 //!    current one ends, or in the next extent. If the reader does not get to it, it is released
-//!    with the current one. The same holds for a user's. Of objects there are up to sixteen.
+//!    with the current one. The same holds for a user's. Of objects there are up to sixteen, and
+//!    three or more where a job has little memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -140,6 +141,17 @@ pub(super) struct Prefetcher {
     remembered: VecDeque<(u64, usize, SharedBlock)>,
 }
 
+/// Of how many parts the read-ahead of a walk is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PieceParts {
+    /// Nothing is read meanwhile.
+    One = 1,
+    /// The next piece is.
+    Two = 2,
+    /// Of objects several are, since a request takes so long.
+    Four = 4,
+}
+
 /// Where one reader is, and what it has read ahead.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
@@ -232,7 +244,7 @@ impl ReadAhead {
     /// The reader is in an extent of some level, and moves to a neighbour.
     pub(crate) fn goes_on(&self, at: InLevel<'_>) {
         let Some(extent) = at.extent() else { return };
-        let mut prefetchers = self.prefetchers(0, true);
+        let mut prefetchers = self.prefetchers(0, PieceParts::Two);
         // A user that has just begun may want no more than a block.
         if self.is_job() || prefetchers.has(extent.meta().id) {
             prefetchers.of_extent(extent.meta().id, None).lies(at);
@@ -240,12 +252,15 @@ impl ReadAhead {
     }
 
     /// Where the reader is. A job holds at most about `ahead` bytes of read-ahead: in each
-    /// prefetcher one piece. A piece has at least one block, and may be half as long again where
-    /// that is the rest of its extent. Where the next piece is read meanwhile, there are two of
-    /// half the length. Of a user `ahead` is what may be held of objects.
-    pub(super) fn prefetchers(&self, ahead: u64, may_come: bool) -> Prefetchers<'_> {
-        let parts = if may_come { 2 } else { 1 };
-        let each = |levels: usize| (ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
+    /// prefetcher so many parts as pieces. A piece has at least one block, and may be half as long
+    /// again where that is the rest of its extent. All but one part are read meanwhile. Of a user
+    /// `ahead` is what may be held of objects.
+    pub(super) fn prefetchers(&self, ahead: u64, parts: PieceParts) -> Prefetchers<'_> {
+        let (parts, longest) = (parts as u32, MOST / (parts as u32).min(PieceParts::Two as u32));
+        let each = |levels: usize| {
+            let piece = ahead / levels as u64 / u64::from(parts);
+            piece.min(u64::from(longest)) as u32
+        };
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
         // Beside the piece that the job has.
         let coming = |window: u32| ahead / most as u64 / u64::from(window.max(1));
@@ -255,7 +270,7 @@ impl ReadAhead {
         let piece = piece.clamp(u64::from(FIRST_OF_OBJECT), u64::from(MOST_OF_OBJECT)) as u32;
         Prefetchers {
             window,
-            longest: MOST / parts,
+            longest,
             longest_of_object: piece,
             most,
             depth_of_object,

@@ -10,10 +10,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{BlockCache, MissingPart, ReadAhead};
 use crate::error::{Error, ErrorKind, Result};
+use crate::record::{Reference, SeparatedValue};
 use crate::tier::ExtentStore;
 
 /// Something of an object that is not on this machine.
@@ -25,6 +27,8 @@ pub(super) enum Lacking {
         extent: u64,
     },
     Part(MissingPart),
+    /// What operands are merged into. Other values that lie apart are read behind the chunk.
+    Value(SeparatedValue),
 }
 
 /// What one reader waits for, and whether it waits where it reads.
@@ -32,6 +36,8 @@ pub(super) enum Lacking {
 pub(super) struct RangeWaits {
     leaves: AtomicBool,
     lacking: Mutex<Option<Lacking>>,
+    /// A value that was waited for, until the reader takes it.
+    value: Mutex<Option<(Reference, Bytes)>>,
 }
 
 impl ReadAhead {
@@ -53,6 +59,27 @@ impl ReadAhead {
         Error::new(ErrorKind::Unavailable, "a part of an object is on its way")
     }
 
+    /// Ends with an error if the reader must not wait for a part and lacks one.
+    pub(crate) fn need(&self, missing: impl FnOnce() -> Option<MissingPart>) -> Result<()> {
+        let missing = if self.leaves() { missing() } else { None };
+        missing.map_or(Ok(()), |part| Err(self.leave(Lacking::Part(part))))
+    }
+
+    /// A value that lies apart, for operands over it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it; or the reader must not wait, and lacks it.
+    pub(crate) fn value(&self, apart: &SeparatedValue) -> Result<Bytes> {
+        if !self.leaves() || !apart.from.is_far() {
+            return apart.read();
+        }
+        match self.awaited.value.lock().take() {
+            Some((at, value)) if at == apart.at => Ok(value),
+            _ => Err(self.leave(Lacking::Value(apart.clone()))),
+        }
+    }
+
     /// Whether the last error was one of these.
     pub(crate) fn has_left(&self) -> bool {
         self.awaited.lacking.lock().is_some()
@@ -69,6 +96,10 @@ impl ReadAhead {
             None => Ok(()),
             Some(Lacking::Part(part)) => part.ask()?.keep(cache),
             Some(Lacking::Piece { store, extent }) => self.wait_for_piece(extent, &store),
+            Some(Lacking::Value(apart)) => {
+                *self.awaited.value.lock() = Some((apart.at, apart.read()?));
+                Ok(())
+            }
         }
     }
 }

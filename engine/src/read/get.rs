@@ -239,7 +239,7 @@ fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
         return Ok(true);
     }
     match view.range_tombstones() {
-        Some(ranges) => Ok(ranges.newest_over(key, as_of.lsn)? > seq),
+        Some(ranges) => ranges.hide_version(key, seq, as_of.lsn),
         None => Ok(false),
     }
 }

@@ -21,9 +21,6 @@ const MOST: usize = 256;
 /// evicted before it is read.
 const SHARE: u64 = 4;
 
-/// About the bytes of a block.
-const BLOCK: u64 = 32 * 1024;
-
 /// A look-up asks for an end and a block in a level, seldom in more than one level.
 const ROUNDS: usize = 2 * MAX_LEVELS as usize;
 
@@ -46,12 +43,18 @@ pub(crate) fn near<T>(view: PinnedView<'_>, read: impl FnOnce() -> Result<T>) ->
     if view.is_far { Ok(None) } else { read().map(Some) }
 }
 
-/// As many keys at a time as may ask side by side.
+/// Keys of which all is asked for before the first of them is looked up.
+pub(crate) fn together<K>(keys: &[K]) -> impl Iterator<Item = &[K]> {
+    keys.chunks(MOST)
+}
+
+/// As many keys at a time as have room in the cache for their blocks, which have so many bytes.
 pub(crate) fn side_by_side<'a, K>(
     keys: &'a [K],
-    cache: &BlockCache,
+    (cache, block_size): (&BlockCache, u32),
 ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
-    let most = usize::try_from(cache.capacity() / SHARE / BLOCK).unwrap_or(MOST);
+    let most = cache.capacity() / SHARE / u64::from(block_size.max(1));
+    let most = usize::try_from(most).unwrap_or(MOST);
     keys.chunks(most.clamp(1, MOST))
 }
 
@@ -59,14 +62,37 @@ pub(crate) fn side_by_side<'a, K>(
 #[derive(Debug, Default)]
 pub(crate) struct MissingParts(BTreeMap<(u64, Option<usize>), MissingPart>);
 
-/// Brings what look-ups lack, in rounds, as `missing` says it. What found no room in the cache is
-/// not asked for again: its look-up reads it by itself.
+/// What was asked for on behalf of keys that are looked up later.
+#[derive(Debug, Default)]
+pub(crate) struct AskedParts(BTreeMap<(u64, Option<usize>), ComingPart>);
+
+/// Asks for what look-ups lack, as far as it may be held until they come to it: what has no room
+/// in the cache together is on its way together.
+///
+/// # Errors
+///
+/// As [`bring`].
+pub(crate) fn ask_ahead(cache: &BlockCache, missing: MissingParts) -> Result<AskedParts> {
+    let mut asked = AskedParts::default();
+    for (place, part) in missing.0 {
+        let Some(coming) = part.ask_ahead(cache)? else { break };
+        asked.0.insert(place, coming);
+    }
+    Ok(asked)
+}
+
+/// Brings what look-ups lack, in rounds, as `missing` says it, beside what was asked for before.
+/// What found no room in the cache is not asked for again: its look-up reads it by itself.
 ///
 /// # Errors
 ///
 /// Those of `missing`; `Corrupt` if an object is lost or damaged; `Unavailable` if the store does
 /// not answer.
-pub(crate) fn bring(cache: &BlockCache, missing: impl Fn() -> Result<MissingParts>) -> Result<()> {
+pub(crate) fn bring(
+    cache: &BlockCache,
+    before: &mut AskedParts,
+    missing: impl Fn() -> Result<MissingParts>,
+) -> Result<()> {
     let mut asked = BTreeSet::new();
     for _ in 0..ROUNDS {
         let mut missing = missing()?;
@@ -74,8 +100,11 @@ pub(crate) fn bring(cache: &BlockCache, missing: impl Fn() -> Result<MissingPart
         if missing.0.is_empty() {
             break;
         }
-        let parts = missing.0.into_values();
-        let coming = parts.map(MissingPart::ask).collect::<Result<Vec<_>>>()?;
+        let ask = |(place, part): (_, MissingPart)| match before.0.remove(&place) {
+            Some(coming) => Ok(coming),
+            None => part.ask(),
+        };
+        let coming = missing.0.into_iter().map(ask).collect::<Result<Vec<_>>>()?;
         coming.into_iter().try_for_each(|part: ComingPart| part.keep(cache))?;
     }
     Ok(())
@@ -91,18 +120,30 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     if !view.is_far {
         return Ok(missing);
     }
+    let ranges = view.range_tombstones();
     for key in keys.iter().map(AsRef::as_ref) {
-        if !is_in_memory(view, key, at)? {
-            let ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
-            view.version.ask(key, at, (view.blocks, keys.len() > 1), ask)?;
+        let mut ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
+        let in_memory = newest_in_memory(view, key, at)?;
+        if in_memory.is_none() {
+            view.version.ask(key, at, (view.blocks, keys.len() > 1), &mut ask)?;
         }
+        // A range tombstone in an object may hide what is found, wherever that is.
+        let over = ranges.iter().flat_map(|r| r.missing_over(key, in_memory.unwrap_or(0)));
+        over.for_each(&mut ask);
     }
     Ok(missing)
 }
 
-/// Whether memory has what a look-up finds.
-fn is_in_memory(PinnedView { view, .. }: PinnedView<'_>, key: &[u8], at: Lsn) -> Result<bool> {
-    Ok(view.active.get(key, at).is_some()
-        || view.frozen.iter().any(|frozen| frozen.memtable.get(key, at).is_some())
-        || view.level0.get(key, at, &view.version.drained)?.is_some())
+/// The number of what a look-up finds, if memory has it.
+fn newest_in_memory(
+    PinnedView { view, .. }: PinnedView<'_>,
+    key: &[u8],
+    at: Lsn,
+) -> Result<Option<Lsn>> {
+    let frozen = view.frozen.iter().map(|frozen| &frozen.memtable);
+    let mut memtables = [&view.active].into_iter().chain(frozen);
+    if let Some(record) = memtables.find_map(|memtable| memtable.get(key, at)) {
+        return Ok(Some(record.seq));
+    }
+    Ok(view.level0.get(key, at, &view.version.drained)?.map(|record| record.seq))
 }

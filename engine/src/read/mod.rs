@@ -18,7 +18,9 @@ pub(crate) use estimate::estimate;
 pub(crate) use get::{LentValue, Lookup, contains, find, get, lend, lend_near};
 pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;
-pub(crate) use many::{bring, find_many, missing, near, side_by_side};
+pub(crate) use many::{
+    AskedParts, MissingParts, ask_ahead, bring, find_many, missing, near, side_by_side, together,
+};
 pub(crate) use newest::{changed, newest};
 pub(crate) use rows::{Chunk, FrozenRows, Rows};
 pub(crate) use scan::{backward, forward};

@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::rows::PassedValue;
 use crate::error::Result;
+use crate::extent::ReadAhead;
 use crate::merge::MergingCursor;
 use crate::operator::TableOperator;
 use crate::record::{Cursor, EntryRef, Kind, Lsn, SeparatedValue, is_open_chain};
@@ -118,13 +119,18 @@ impl PassedOperands {
     ///
     /// # Errors
     ///
-    /// Those of reading a value that lies apart; as [`TableOperator::resolve`].
-    pub(super) fn value(&self, operator: &TableOperator, key: &[u8]) -> Result<Vec<u8>> {
+    /// Those of reading a value that lies apart, for the reader that `ahead` is of; as
+    /// [`TableOperator::resolve`].
+    pub(super) fn value(
+        &self,
+        key: &[u8],
+        (operator, ahead): (&TableOperator, &ReadAhead),
+    ) -> Result<Vec<u8>> {
         debug_assert!(self.seqs.is_sorted_by(|newer, older| newer > older), "the newest first");
         let below = match &self.below {
             None => None,
             Some((_, PassedValue::Here(value))) => Some(value.clone()),
-            Some((_, PassedValue::Apart(apart))) => Some(apart.read()?),
+            Some((_, PassedValue::Apart(apart))) => Some(ahead.value(apart)?),
         };
         operator.resolve(key, &self.versions, below.as_deref())
     }

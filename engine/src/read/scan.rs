@@ -29,12 +29,16 @@ pub(crate) fn forward(
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], seq| match &ranges {
         _ if seq <= expired => Ok(true),
-        Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
+        Some(ranges) => {
+            ahead.need(|| ranges.missing_over(key, seq).next())?;
+            ranges.hide_version(key, seq, at)
+        }
         None => Ok(false),
     };
     view.version.begin_range((Some(range.start()), false), cache, ahead);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
-    let walked = walk_up(&mut rows, &mut cursor, (range, at), (is_hidden, &view.operator), chunk);
+    let how = (is_hidden, (&view.operator, &**ahead));
+    let walked = walk_up(&mut rows, &mut cursor, (range, at), how, chunk);
     so_far(rows, walked, ahead)
 }
 
@@ -50,7 +54,7 @@ fn walk_up(
     rows: &mut Rows,
     cursor: &mut MergingCursor<'_>,
     (range, at): (&KeyRange, Lsn),
-    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
     // The one key from the lower bound on that is not in the range, and the sequence number to seek
@@ -79,7 +83,7 @@ fn walk_up(
             if entry.kind == Kind::Merge && !chunk.keys_only {
                 let key = entry.key.to_vec();
                 let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
-                rows.add(&key, &operands.value(operator, &key)?, None, chunk);
+                rows.add(&key, &operands.value(&key, merges)?, None, chunk);
                 if rows.is_full(chunk) {
                     return Ok(());
                 }
@@ -110,13 +114,18 @@ pub(crate) fn backward(
 ) -> Result<Rows> {
     let AsOf { lsn: at, expired } = as_of;
     let ranges = view.range_tombstones();
-    let is_hidden = |key: &[u8], newest| {
-        let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
-        Ok(over > newest || newest <= expired)
+    let is_hidden = |key: &[u8], seq| match &ranges {
+        _ if seq <= expired => Ok(true),
+        Some(ranges) => {
+            ahead.need(|| ranges.missing_over(key, seq).next())?;
+            ranges.hide_version(key, seq, at)
+        }
+        None => Ok(false),
     };
     view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
-    let walked = walk_down(&mut rows, &mut cursor, (range, at), (is_hidden, &view.operator), chunk);
+    let how = (is_hidden, (&view.operator, &**ahead));
+    let walked = walk_down(&mut rows, &mut cursor, (range, at), how, chunk);
     so_far(rows, walked, ahead)
 }
 
@@ -128,7 +137,7 @@ fn walk_down(
     rows: &mut Rows,
     cursor: &mut MergingCursor<'_>,
     range: (&KeyRange, Lsn),
-    how: (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    how: (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
     let mut under_way = None;
@@ -144,7 +153,7 @@ fn pass_down(
     (rows, under_way): (&mut Rows, &mut KeyUnderWay),
     cursor: &mut MergingCursor<'_>,
     (range, at): (&KeyRange, Lsn),
-    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
     cursor.seek_before(end_of(range).as_deref())?;
@@ -156,7 +165,7 @@ fn pass_down(
             Some(same) => same,
             None => {
                 let done = (under_way.take(), &mut operands);
-                finish_key(rows, &key, done, (&is_hidden, operator), chunk)?;
+                finish_key(rows, &key, done, (&is_hidden, merges), chunk)?;
                 if !range.above_lower(entry.key) {
                     rows.exhausted = true;
                     return Ok(());
@@ -205,7 +214,7 @@ fn pass_down(
         }
     }
     let done = (under_way.take(), &mut operands);
-    finish_key(rows, &key, done, (&is_hidden, operator), chunk)?;
+    finish_key(rows, &key, done, (&is_hidden, merges), chunk)?;
     rows.exhausted = true;
     Ok(())
 }
@@ -217,7 +226,7 @@ fn finish_key(
     rows: &mut Rows,
     key: &[u8],
     (under_way, operands): (KeyUnderWay, &mut PassedOperands),
-    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
     let Some((before, newest, has_operands)) = under_way else { return Ok(()) };
@@ -225,13 +234,15 @@ fn finish_key(
         rows.pass(key);
         return Ok(());
     }
-    if is_hidden(key, newest)? {
+    // Without knowing that, the walk has not passed the key.
+    let hidden = is_hidden(key, newest).inspect_err(|_| rows.truncate(before))?;
+    if hidden {
         rows.truncate(before);
         rows.pass(key);
     } else if has_operands && !chunk.keys_only {
-        operands.turn(key, is_hidden)?;
         rows.truncate(before);
-        rows.add(key, &operands.value(operator, key)?, None, chunk);
+        operands.turn(key, is_hidden)?;
+        rows.add(key, &operands.value(key, merges)?, None, chunk);
     }
     operands.clear();
     Ok(())

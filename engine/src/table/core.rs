@@ -340,6 +340,11 @@ impl TableSlot {
         self.lent.get(pinned)
     }
 
+    /// About the bytes of its blocks.
+    pub(crate) fn block_size(&self) -> u32 {
+        self.core().view().version.options.block_size
+    }
+
     /// The number under which its rows are locked. No other slot of the process has it.
     pub(crate) fn lock_space(&self) -> u64 {
         self.lock_space

@@ -9,10 +9,10 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 
-use super::{Shared, Snapshot, Table, TableCore, TableSlot};
+use super::{Shared, Snapshot, Table, TableSlot};
 use crate::error::Result;
 use crate::mvcc::Registered;
-use crate::read::{self, LentValue, Lookups};
+use crate::read::{self, AskedParts, LentValue, Lookups, MissingParts};
 
 impl Shared {
     /// Whether a look-up in a table may need something of an object store.
@@ -32,13 +32,55 @@ impl Shared {
         keys: &[K],
         snapshot: Option<&Registered>,
     ) -> Result<()> {
+        self.bring_beside(slot, keys, snapshot, &mut AskedParts::default())
+    }
+
+    /// The same, beside what was asked for before.
+    fn bring_beside<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+        before: &mut AskedParts,
+    ) -> Result<()> {
         if self.set.store().objects().is_none() {
             return Ok(());
         }
-        let missing = |core: &TableCore| {
+        read::bring(&self.cache, before, || self.missing(slot, keys, snapshot))
+    }
+
+    /// Asks for what look-ups of all of these keys need, if they are looked up some at a time.
+    pub(super) fn ask_ahead<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+    ) -> Result<AskedParts> {
+        let are_some_later = self.side_by_side(slot, keys).nth(1).is_some();
+        if !are_some_later || self.set.store().objects().is_none() {
+            return Ok(AskedParts::default());
+        }
+        read::ask_ahead(&self.cache, self.missing(slot, keys, snapshot)?)
+    }
+
+    fn missing<K: AsRef<[u8]>>(
+        &self,
+        slot: &TableSlot,
+        keys: &[K],
+        snapshot: Option<&Registered>,
+    ) -> Result<MissingParts> {
+        self.with_table(slot, |core| {
             self.read(core, snapshot, |view, at| read::missing(view, keys, at.lsn))
-        };
-        read::bring(&self.cache, || self.with_table(slot, missing))
+        })
+    }
+
+    /// As many keys at a time as have room in the cache for their blocks.
+    pub(super) fn side_by_side<'a, K>(
+        &self,
+        slot: &TableSlot,
+        keys: &'a [K],
+    ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
+        read::side_by_side(keys, (&self.cache, slot.block_size()))
     }
 
     /// The values of some keys of a table that is far, as of a snapshot or of one moment.
@@ -52,7 +94,7 @@ impl Shared {
             let values = self.some_at_a_time(slot, keys, Some(snapshot))?;
             return slot.check_not_emptied_since(snapshot.lsn()).map(|()| values);
         }
-        if read::side_by_side(keys, &self.cache).nth(1).is_none() {
+        if self.side_by_side(slot, keys).nth(1).is_none() {
             return self.some_at_a_time(slot, keys, None);
         }
         loop {
@@ -73,12 +115,15 @@ impl Shared {
         snapshot: Option<&Registered>,
     ) -> Result<Vec<Option<Bytes>>> {
         let mut values = Vec::with_capacity(keys.len());
-        for some in read::side_by_side(keys, &self.cache) {
-            self.bring(slot, some, snapshot)?;
-            let found = self.with_table(slot, |core| {
-                self.read(core, snapshot, |view, at| read::find_many(view, some, at))
-            })?;
-            values.extend(found.into_values().map_err(|e| e.in_table(|| slot.core().name()))?);
+        for all in read::together(keys) {
+            let mut asked = self.ask_ahead(slot, all, snapshot)?;
+            for some in self.side_by_side(slot, all) {
+                self.bring_beside(slot, some, snapshot, &mut asked)?;
+                let found = self.with_table(slot, |core| {
+                    self.read(core, snapshot, |view, at| read::find_many(view, some, at))
+                })?;
+                values.extend(found.into_values().map_err(|e| e.in_table(|| slot.core().name()))?);
+            }
         }
         Ok(values)
     }
@@ -88,6 +133,20 @@ impl Table {
     /// Brings to this machine what look-ups of keys need of an object store.
     pub(crate) fn bring<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
         self.shared.bring(&self.slot, keys, None)
+    }
+
+    /// The same, beside what was asked for before.
+    pub(crate) fn bring_beside<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        before: &mut AskedParts,
+    ) -> Result<()> {
+        self.shared.bring_beside(&self.slot, keys, None, before)
+    }
+
+    /// Asks for what look-ups of all of these keys need, if they are looked up some at a time.
+    pub(crate) fn ask_ahead<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<AskedParts> {
+        self.shared.ask_ahead(&self.slot, keys, None)
     }
 
     /// Whether a look-up of a key may need something of an object store.
@@ -130,8 +189,20 @@ impl Table {
 impl Snapshot {
     /// Brings to this machine what look-ups of keys need of an object store.
     pub(super) fn bring<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<()> {
-        let missing = || self.read(table, |view, at| read::missing(view, keys, at.lsn));
-        read::bring(&self.shared.cache, missing)
+        let before = &mut AskedParts::default();
+        read::bring(&self.shared.cache, before, || self.missing(table, keys))
+    }
+
+    fn missing<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<MissingParts> {
+        self.read(table, |view, at| read::missing(view, keys, at.lsn))
+    }
+
+    /// Asks for what look-ups of all of these keys need, if they are looked up some at a time.
+    fn ask_ahead<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<AskedParts> {
+        if table.side_by_side(keys).nth(1).is_none() {
+            return Ok(AskedParts::default());
+        }
+        read::ask_ahead(&self.shared.cache, self.missing(table, keys)?)
     }
 
     /// As [`Snapshot::get`], of a table that is far.
@@ -146,10 +217,14 @@ impl Snapshot {
         keys: &[K],
     ) -> Result<Vec<Option<Bytes>>> {
         let mut values = Vec::with_capacity(keys.len());
-        for some in table.side_by_side(keys) {
-            self.bring(table, some)?;
-            let found = self.read(table, |view, at| read::find_many(view, some, at))?;
-            values.extend(table.values_of(found)?);
+        for all in read::together(keys) {
+            let mut asked = self.ask_ahead(table, all)?;
+            for some in table.side_by_side(all) {
+                let missing = || self.missing(table, some);
+                read::bring(&self.shared.cache, &mut asked, missing)?;
+                let found = self.read(table, |view, at| read::find_many(view, some, at))?;
+                values.extend(table.values_of(found)?);
+            }
         }
         Ok(values)
     }

@@ -112,7 +112,7 @@ impl Table {
         &self,
         keys: &'a [K],
     ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
-        read::side_by_side(keys, &self.shared.cache)
+        self.shared.side_by_side(&self.slot, keys)
     }
 
     /// The row with the least key.

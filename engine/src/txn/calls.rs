@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::error::Result;
-use crate::read::{KeyBounds, KeyRange, Lookups};
+use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::table::{ReadTables, Table};
 
 impl Transaction {
@@ -33,16 +33,23 @@ impl Transaction {
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut values = Vec::with_capacity(keys.len());
-        for some in table.side_by_side(&keys) {
-            table.bring(some)?;
-            let mut found = Lookups::with_capacity(some.len());
-            for key in some {
-                let find = |running: &mut Running, at| running.find(self.inner(), at, key.as_ref());
-                found.add(self.on(table, find)?);
+        for all in read::together(&keys) {
+            let mut asked = table.ask_ahead(all)?;
+            for some in table.side_by_side(all) {
+                table.bring_beside(some, &mut asked)?;
+                values.extend(table.values_of(self.find_some(table, some)?)?);
             }
-            values.extend(table.values_of(found)?);
         }
         Ok(values)
+    }
+
+    fn find_some<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Lookups> {
+        let mut found = Lookups::with_capacity(keys.len());
+        for key in keys {
+            let find = |running: &mut Running, at| running.find(self.inner(), at, key.as_ref());
+            found.add(self.on(table, find)?);
+        }
+        Ok(found)
     }
 
     /// The values of several keys, in the order of the keys. No other transaction changes them

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::View;
 use crate::error::Result;
+use crate::extent::{Extent, MissingPart};
 use crate::levels::Level;
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
 use crate::record::{LSN_MAX, Lsn};
@@ -62,17 +63,46 @@ impl RangeTombstones<'_> {
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
     pub(crate) fn newest_over(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
-        let memory = self.memory.iter().map(|set| set.newest_over(key, at));
-        let mut newest = memory.max().unwrap_or(0);
-        for level in &self.levels {
-            if let Some(extent) = level.find(key)
-                && extent.meta().tombstones > 0
-                && extent.meta().greatest_seq > newest
-            {
+        let mut newest = self.newest_in_memory(key, at);
+        for extent in self.extents_over(key) {
+            if extent.meta().greatest_seq > newest {
                 newest = newest.max(extent.tombstones()?.newest_over(key, at));
             }
         }
         Ok(newest)
+    }
+
+    /// Whether one that is not newer than `at` hides the version `seq` of `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`RangeTombstones::newest_over`].
+    pub(crate) fn hide_version(&self, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
+        if self.newest_in_memory(key, at) > seq {
+            return Ok(true);
+        }
+        for extent in self.extents_over(key).filter(|extent| extent.meta().greatest_seq > seq) {
+            if extent.tombstones()?.newest_over(key, at) > seq {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What has to come from an object store to know whether one hides the version `seq` of `key`.
+    pub(crate) fn missing_over(&self, key: &[u8], seq: Lsn) -> impl Iterator<Item = MissingPart> {
+        let newer = self.extents_over(key).filter(move |extent| extent.meta().greatest_seq > seq);
+        newer.filter_map(Extent::missing_end)
+    }
+
+    fn newest_in_memory(&self, key: &[u8], at: Lsn) -> Lsn {
+        self.memory.iter().map(|set| set.newest_over(key, at)).max().unwrap_or(0)
+    }
+
+    /// The extents around `key` that have tombstones.
+    fn extents_over(&self, key: &[u8]) -> impl Iterator<Item = &Arc<Extent>> {
+        let around = self.levels.iter().filter_map(move |level| level.find(key));
+        around.filter(|extent| extent.meta().tombstones > 0)
     }
 
     /// A key of `interval` under a tombstone that is newer than `since`, with the tombstone's

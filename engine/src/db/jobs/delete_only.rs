@@ -7,6 +7,7 @@ use super::context::{JobContext, Outcome};
 use super::ops::{self, remove_extents};
 use crate::compaction;
 use crate::error::Result;
+use crate::extent::Extent;
 use crate::merge::Fragments;
 use crate::mvcc::Tombstone;
 use crate::record::Lsn;
@@ -42,12 +43,14 @@ impl DeleteOnly {
 }
 
 /// The range tombstones of a view that a reader at `at` sees, and the newest of those in the
-/// region.
+/// region. Those that would have to come from an object store are left out, since drains wait for
+/// this job: a merge removes what they hide.
 fn visible(view: &View, at: Lsn) -> Result<(Vec<Arc<Tombstone>>, Lsn)> {
     let mut all = view.tombstones_in_memory(at);
     let newest = all.iter().map(|tombstone| tombstone.seq).max().unwrap_or(0);
-    let in_extents = view.version.extents().filter(|(_, extent)| extent.meta().tombstones > 0);
-    for (_, extent) in in_extents {
+    let has_some = |extent: &Arc<Extent>| extent.meta().tombstones > 0;
+    let at_hand = |extent: &Arc<Extent>| has_some(extent) && extent.missing_end().is_none();
+    for (_, extent) in view.version.extents().filter(|(_, extent)| at_hand(extent)) {
         all.extend(extent.tombstones()?.iter().filter(|t| t.seq <= at).cloned());
     }
     Ok((all, newest))

@@ -16,7 +16,7 @@ fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>)
     let (mut read, gauge) = (Vec::new(), Arc::new(Gauge::default()));
     for n in blocks {
         let entry = &index.entries()[n];
-        let mut prefetchers = ahead.prefetchers(u64::MAX, false);
+        let mut prefetchers = ahead.prefetchers(u64::MAX, PieceParts::One);
         let prefetcher = prefetchers.come_to(7, n, entry.len);
         if prefetcher.read_ahead(entry.offset, entry.len).is_some() || !prefetcher.is_walk() {
             continue;
@@ -64,7 +64,7 @@ fn a_walk_goes_on_behind_the_border() {
 #[test]
 fn what_is_cached_at_the_far_end_is_not_read() {
     let (index, user) = (index(200), ReadAhead::for_user());
-    let mut prefetchers = user.prefetchers(u64::MAX, false);
+    let mut prefetchers = user.prefetchers(u64::MAX, PieceParts::One);
     prefetchers.come_to(7, 10, BLOCK);
     let prefetcher = prefetchers.come_to(7, 11, BLOCK);
     assert_eq!(
@@ -83,7 +83,7 @@ fn what_is_cached_at_the_far_end_is_not_read() {
 fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
     let (index, user) = (index(200), ReadAhead::for_user());
     pieces(&user, &index, 0..30);
-    let mut prefetchers = user.prefetchers(u64::MAX, false);
+    let mut prefetchers = user.prefetchers(u64::MAX, PieceParts::One);
     let prefetcher = prefetchers.come_to(7, 30, BLOCK);
     let mut lens = Vec::new();
     loop {
@@ -98,7 +98,7 @@ fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
 #[test]
 fn walks_of_many_extents_do_not_grow_in_number() {
     let user = ReadAhead::for_user();
-    let mut prefetchers = user.prefetchers(u64::MAX, false);
+    let mut prefetchers = user.prefetchers(u64::MAX, PieceParts::One);
     for extent in 0..100 {
         prefetchers.come_to(extent, 3, BLOCK);
         prefetchers.come_to(extent, 4, BLOCK);
@@ -114,7 +114,7 @@ fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
     for extent in 0..40 {
         for n in 0..200 {
             let entry = &index.entries()[n];
-            let mut prefetchers = ahead.prefetchers(job_ahead, false);
+            let mut prefetchers = ahead.prefetchers(job_ahead, PieceParts::One);
             let prefetcher = prefetchers.come_to(extent, n, entry.len);
             if prefetcher.read_ahead(entry.offset, entry.len).is_none() {
                 let (offset, len) = prefetcher.next_piece(&index, n, |_| false);

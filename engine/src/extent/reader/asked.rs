@@ -9,6 +9,7 @@ use super::parts::Tail;
 use super::{Block, Extent, LSN_MAX, Lent, filter};
 use crate::error::Result;
 use crate::extent::{BlockCache, Blocks};
+use crate::memory::Holding;
 use crate::record::Lsn;
 use crate::tier::Reading;
 
@@ -38,6 +39,8 @@ pub(crate) struct ComingPart {
     /// Where in the extent it begins.
     offset: u32,
     reading: Reading,
+    /// Counts it, if it is asked for long before it is kept.
+    _held: Option<Holding>,
 }
 
 impl Extent {
@@ -64,7 +67,11 @@ impl Extent {
         let is_object = self.meta.location.is_object();
         let parts = match self.parts.get(blocks.pinned) {
             Some(parts) => Lent::Here(parts),
-            None if is_object => return asks(None),
+            // From an end that is kept here it goes on at once, so that it asks for its block in
+            // the round of others.
+            None if is_object && !self.store.keeps_end_of(&self.meta.location) => {
+                return asks(None);
+            }
             None => self.lent_parts(blocks.pinned)?,
         };
         let Some(n) = parts.index.find(key, at) else { return Ok(LookUpStep::Passes) };
@@ -100,17 +107,34 @@ impl MissingPart {
     ///
     /// As [`Extent::get`].
     pub(crate) fn ask(self) -> Result<ComingPart> {
+        let span = self.span()?;
+        self.ask_span(span, None)
+    }
+
+    /// Asks for it if so much may be held until it is kept, beside a cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`Extent::get`].
+    pub(crate) fn ask_ahead(self, cache: &BlockCache) -> Result<Option<ComingPart>> {
+        let (offset, len) = self.span()?;
+        let memory = self.extent.store.memory();
+        let held = memory.hold_ahead(u64::from(len), (cache.capacity(), true));
+        held.map(|held| self.ask_span((offset, len), Some(held))).transpose()
+    }
+
+    /// Where in the extent it lies, and how many bytes it has.
+    fn span(&self) -> Result<(u32, u32)> {
+        let Some(n) = self.block else { return Ok(self.extent.tail_span()) };
+        let parts = self.extent.parts()?;
+        let entry = &parts.index.entries()[n];
+        Ok((entry.offset, entry.len))
+    }
+
+    fn ask_span(self, (offset, len): (u32, u32), held: Option<Holding>) -> Result<ComingPart> {
         let extent = &self.extent;
-        let (offset, len) = match self.block {
-            None => extent.tail_span(),
-            Some(n) => {
-                let parts = extent.parts()?;
-                let entry = &parts.index.entries()[n];
-                (entry.offset, entry.len)
-            }
-        };
         let reading = extent.store.ask(&extent.meta.location, offset, len)?;
-        Ok(ComingPart { part: self, offset, reading })
+        Ok(ComingPart { part: self, offset, reading, _held: held })
     }
 }
 
@@ -121,7 +145,7 @@ impl ComingPart {
     ///
     /// As [`Extent::get`].
     pub(crate) fn keep(self, cache: &BlockCache) -> Result<()> {
-        let ComingPart { part: MissingPart { extent, block }, offset, reading } = self;
+        let ComingPart { part: MissingPart { extent, block }, offset, reading, _held } = self;
         let bytes = extent.store.end_read(reading)?;
         let Some(n) = block else {
             let parts = Arc::new(extent.parts_of(&Tail::new(offset, bytes))?);

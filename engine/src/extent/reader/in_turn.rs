@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Extent, MissingPart, Parts};
 use crate::error::Result;
-use crate::extent::ahead::{Prefetcher, Prefetchers, ReadAhead};
+use crate::extent::ahead::{PieceParts, Prefetcher, Prefetchers, ReadAhead};
 use crate::extent::awaited::Lacking;
 use crate::extent::block::{Block, SharedBlock};
 use crate::extent::frame::check_seal;
@@ -118,7 +118,7 @@ impl Extent {
     }
 
     /// The end, if it has to come from the object store.
-    pub(in crate::extent) fn missing_end(self: &Arc<Self>) -> Option<MissingPart> {
+    pub(crate) fn missing_end(self: &Arc<Self>) -> Option<MissingPart> {
         let is_missing = self.meta.location.is_object() && self.parts_at_hand().is_none();
         is_missing.then(|| MissingPart::end_of(self))
     }
@@ -143,7 +143,7 @@ impl Extent {
         ahead: &ReadAhead,
     ) -> Result<Bytes> {
         let (entry, store) = (&index.entries()[n], &self.store);
-        let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), store.reads_behind());
+        let mut prefetchers = self.prefetchers_of_job(ahead);
         let prefetcher = prefetchers.come_to_in(&self.meta, n, entry.len);
         match self.read_in_turn(index, n, cache, (&mut *prefetcher, true)) {
             Some(bytes) => {
@@ -160,7 +160,7 @@ impl Extent {
         let (store, parts) = (&self.store, self.parts.peek());
         let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
         let Some(first) = parts.index.entries().first() else { return };
-        let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), true);
+        let mut prefetchers = self.prefetchers_of_job(ahead);
         let prefetcher = prefetchers.come_to_in(&self.meta, 0, first.len);
         let hold = |bytes| Some(store.memory().jobs.hold(bytes));
         self.begin_piece((&parts.index, 0), Some(cache), prefetcher, hold);
@@ -200,7 +200,17 @@ impl Extent {
     fn prefetchers_of_user<'a>(&self, cache: &BlockCache, ahead: &'a ReadAhead) -> Prefetchers<'a> {
         let (memory, is_object) = (self.store.memory(), self.meta.location.is_object());
         let most = if is_object { memory.most_ahead(cache.capacity(), true) } else { 0 };
-        ahead.prefetchers(most, self.store.reads_behind())
+        let may_come = self.store.reads_behind();
+        ahead.prefetchers(most, if may_come { PieceParts::Two } else { PieceParts::One })
+    }
+
+    fn prefetchers_of_job<'a>(&self, ahead: &'a ReadAhead) -> Prefetchers<'a> {
+        let memory = self.store.memory();
+        match (self.store.reads_behind(), self.meta.location.is_object()) {
+            (false, _) => ahead.prefetchers(memory.job_ahead(), PieceParts::One),
+            (true, false) => ahead.prefetchers(memory.job_ahead(), PieceParts::Two),
+            (true, true) => ahead.prefetchers(memory.job_ahead_of_objects(), PieceParts::Four),
+        }
     }
 
     /// Begins to read the next pieces meanwhile, as many as may be held.

@@ -150,6 +150,12 @@ impl<'a> Frame<'a> {
         Ok(frame)
     }
 
+    /// The sound frame at the start of `bytes`, if there is one. A search for one looks at every
+    /// place of a journal that is mostly zeros, so no text is made of what is wrong.
+    fn sound(bytes: &'a [u8], epoch: u64) -> Option<Frame<'a>> {
+        bytes.starts_with(EDIT_MAGIC).then(|| Frame::decode(bytes, epoch).ok()).flatten()
+    }
+
     fn fields(reader: &mut Reader<'a>, bytes: &[u8]) -> Option<(u32, Frame<'a>)> {
         let (sum, number, lsn) = (reader.u32()?, reader.u64()?, reader.u64()?);
         let (payload_len, ops) = (reader.u32()? as usize, reader.u32()?);
@@ -224,7 +230,7 @@ pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw
     let end = end_of_bytes(file);
     while at < end {
         let mut places = (at..file.len()).step_by(ALIGNMENT);
-        let sound = |offset| Some((offset, Frame::decode(&file[offset..], epoch).ok()?));
+        let sound = |offset| Some((offset, Frame::sound(&file[offset..], epoch)?));
         let found = places.find_map(sound);
         let offset = found.as_ref().map_or(file.len(), |(offset, _)| *offset);
         if offset > at {
@@ -249,7 +255,7 @@ pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw
 /// A sound edit after `at` with a number greater than `number`.
 fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize, u64)> {
     (at..file.len()).step_by(ALIGNMENT).find_map(|offset| {
-        let frame = Frame::decode(&file[offset..], epoch).ok()?;
+        let frame = Frame::sound(&file[offset..], epoch)?;
         (frame.number > number).then_some((offset, frame.number))
     })
 }

@@ -65,10 +65,11 @@ fn walks(list: &[Entry], range: &KeyRange, at: Lsn) -> [(Vec<Row>, usize); 2] {
         let mut cursor = MergingCursor::new(vec![Box::new(counted)]);
         let never = |_: &[u8], _| Ok(false);
         let append = Operators::default().of(Some(OperatorName::new(APPEND)));
-        let mut rows = Rows::default();
+        let (mut rows, ahead) = (Rows::default(), ReadAhead::for_user());
+        let how = (never, (&append, &*ahead));
         match is_up {
-            true => walk_up(&mut rows, &mut cursor, (range, at), (never, &append), CHUNK),
-            false => walk_down(&mut rows, &mut cursor, (range, at), (never, &append), CHUNK),
+            true => walk_up(&mut rows, &mut cursor, (range, at), how, CHUNK),
+            false => walk_down(&mut rows, &mut cursor, (range, at), how, CHUNK),
         }
         .unwrap();
         assert!(rows.exhausted);
@@ -197,7 +198,7 @@ proptest! {
             .map(|(key, value)| (key, if keys_only { Vec::new() } else { value }))
             .collect();
         let append = Operators::default().of(Some(OperatorName::new(APPEND)));
-        let is_hidden = |_: &[u8], seq: Lsn| Ok(hidden(seq));
+        let ahead = ReadAhead::for_user();
         for is_up in [true, false] {
             let chunk = Chunk { rows: rows_of_chunk, keys_only, ..CHUNK };
             let (mut range, mut found) = (KeyRange::prefix(b""), Vec::new());
@@ -209,7 +210,13 @@ proptest! {
                 let counted = Counted { list, moves: Rc::default(), most };
                 let (mut cursor, mut rows) =
                     (MergingCursor::new(vec![Box::new(counted)]), Rows::default());
-                let (within, how) = ((&range, at), (is_hidden, &append));
+                let asked = Cell::new(0);
+                let is_hidden = |_: &[u8], seq: Lsn| {
+                    asked.set(asked.get() + 1);
+                    let is_there = asked.get() <= most;
+                    is_there.then(|| hidden(seq)).ok_or_else(|| Error::invalid("not here yet"))
+                };
+                let (within, how) = ((&range, at), (is_hidden, (&append, &*ahead)));
                 let walked = match is_up {
                     true => walk_up(&mut rows, &mut cursor, within, how, chunk),
                     false => walk_down(&mut rows, &mut cursor, within, how, chunk),

@@ -57,11 +57,14 @@ struct HeldAnswer {
     got: Answered<Got>,
 }
 
+/// All objects at a moment. Copies share what did not change since.
+type Content = Arc<BTreeMap<Arc<str>, Object>>;
+
 #[derive(Debug, Default)]
 struct Server {
-    objects: BTreeMap<String, Object>,
-    /// Names and lengths as they were after each of the last requests.
-    history: VecDeque<Vec<ObjectInfo>>,
+    objects: Content,
+    /// What it had before each of the last requests.
+    history: VecDeque<Content>,
     writings: u64,
     requests: u64,
     /// What becomes of requests, by their number.
@@ -154,7 +157,7 @@ impl MemoryServer {
     pub(crate) fn digest(&self) -> u128 {
         let server = self.0.lock();
         let mut sum = DefaultHasher::new();
-        for (name, object) in &server.objects {
+        for (name, object) in &*server.objects {
             (name, object.digest).hash(&mut sum);
         }
         for (at, changes) in &server.delayed {
@@ -213,11 +216,8 @@ impl MemoryServer {
     /// Names and bytes of all objects.
     pub(crate) fn content(&self) -> BTreeMap<String, Arc<[u8]>> {
         let server = self.0.lock();
-        server
-            .objects
-            .iter()
-            .map(|(name, object)| (name.clone(), Arc::clone(&object.bytes)))
-            .collect()
+        let objects = server.objects.iter();
+        objects.map(|(name, object)| (name.to_string(), Arc::clone(&object.bytes))).collect()
     }
 
     /// Puts an object there, past all effects.
@@ -225,17 +225,17 @@ impl MemoryServer {
         let mut server = self.0.lock();
         server.writings += 1;
         let object = Object::new([1][..].into(), server.writings);
-        server.objects.insert(name.to_string(), object);
+        server.objects_mut().insert(name.into(), object);
     }
 
     /// Loses an object.
     pub(crate) fn lose(&self, name: &str) {
-        self.0.lock().objects.remove(name);
+        self.0.lock().objects_mut().remove(name);
     }
 
     /// Changes a byte of an object.
     pub(crate) fn damage(&self, name: &str, at: usize) {
-        if let Some(object) = self.0.lock().objects.get_mut(name) {
+        if let Some(object) = self.0.lock().objects_mut().get_mut(name) {
             let mut bytes = object.bytes.to_vec();
             if let Some(byte) = bytes.get_mut(at) {
                 *byte ^= 0x10;
@@ -272,6 +272,11 @@ impl MemoryClient {
 }
 
 impl Server {
+    /// The objects, to change them. Earlier copies stay as they are.
+    fn objects_mut(&mut self) -> &mut BTreeMap<Arc<str>, Object> {
+        Arc::make_mut(&mut self.objects)
+    }
+
     /// Has changes arrive that were on their way until request `until`.
     fn arrive(&mut self, until: u64) {
         let later = self.delayed.split_off(&until.saturating_add(1));
@@ -284,7 +289,7 @@ impl Server {
     fn change(&mut self, change: &ObjectChange) -> Answered<Tag> {
         match change {
             ObjectChange::Put { name, bytes, when } => {
-                let found = self.objects.get(name).map(|object| tag(object.writing));
+                let found = self.objects.get(name.as_str()).map(|object| tag(object.writing));
                 let holds = match (when, &found) {
                     (None, _) => true,
                     (Some(PutWhen::Absent), found) => found.is_none(),
@@ -296,21 +301,14 @@ impl Server {
                 }
                 self.writings += 1;
                 let object = Object::new(Arc::clone(bytes), self.writings);
-                self.objects.insert(name.clone(), object);
+                self.objects_mut().insert(name.as_str().into(), object);
             }
-            ObjectChange::Delete { names } => names.iter().for_each(|name| {
-                self.objects.remove(name);
-            }),
+            ObjectChange::Delete { names } => {
+                let objects = self.objects_mut();
+                names.iter().for_each(|name| drop(objects.remove(name.as_str())));
+            }
         }
         Ok(tag(self.writings))
-    }
-
-    fn infos(&self) -> Vec<ObjectInfo> {
-        let info = |(name, object): (&String, &Object)| ObjectInfo {
-            name: name.clone(),
-            len: object.bytes.len() as u64,
-        };
-        self.objects.iter().map(info).collect()
     }
 
     /// Counts a request and says what becomes of it. A request of a machine without power does not
@@ -329,8 +327,7 @@ impl Server {
         if self.history.len() == HISTORY {
             self.history.pop_front();
         }
-        let infos = self.infos();
-        self.history.push_back(infos);
+        self.history.push_back(Arc::clone(&self.objects));
         self.requests += 1;
         self.arrive(self.requests);
         let number = self.requests;
@@ -376,9 +373,13 @@ impl Server {
         }
     }
 
-    fn read(&self, name: &str, span: Span) -> Answered<Got> {
+    fn find(&self, name: &str) -> Answered<&Object> {
         let missing = || Failure::new(FailureKind::Missing, "no such object");
-        let object = self.objects.get(name).ok_or_else(missing)?;
+        self.objects.get(name).ok_or_else(missing)
+    }
+
+    fn read(&self, name: &str, span: Span) -> Answered<Got> {
+        let object = self.find(name)?;
         let bytes = match span {
             Span::Whole => Some(&object.bytes[..]),
             Span::Bytes { offset, len } => {
@@ -412,7 +413,7 @@ fn tag(writing: u64) -> Tag {
 }
 
 /// An answer to a read as the effect of its request says.
-fn read_as(effect: Option<Effect>, found: Answered<Got>) -> Answered<Got> {
+fn answer_as<T>(effect: Option<Effect>, found: Answered<T>) -> Answered<T> {
     match effect {
         Some(Effect::LoseAnswer | Effect::CutAfter | Effect::Delay(_)) => {
             Err(Failure::new(FailureKind::Away, "the answer was lost"))
@@ -509,7 +510,7 @@ impl ObjectStore for MemoryClient {
         let mut is_held = false;
         let got = self.look((Call::Get, RequestKind::Get), name, |server, effect| {
             is_held = effect == Some(Effect::Hold);
-            read_as(effect, server.read(name, span))
+            answer_as(effect, server.read(name, span))
         });
         if is_held {
             self.server.0.lock().held.push(HeldAnswer { answer, got });
@@ -519,10 +520,10 @@ impl ObjectStore for MemoryClient {
     }
 
     fn head(&self, name: &str, _: Duration) -> Answered<ObjectInfo> {
-        let found = self.look((Call::Head, RequestKind::Head), name, |server, effect| {
-            read_as(effect, server.read(name, Span::Whole))
+        let len = self.look((Call::Head, RequestKind::Head), name, |server, effect| {
+            answer_as(effect, server.find(name).map(|object| object.bytes.len() as u64))
         })?;
-        Ok(ObjectInfo { name: name.to_string(), len: found.bytes.len() as u64 })
+        Ok(ObjectInfo { name: name.to_string(), len })
     }
 
     fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
@@ -532,7 +533,7 @@ impl ObjectStore for MemoryClient {
     }
 
     fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {
-        let infos = self.look(
+        let objects = self.look(
             (Call::ListObjects, RequestKind::List),
             prefix,
             |server, effect| match effect {
@@ -542,11 +543,14 @@ impl ObjectStore for MemoryClient {
                     let at = server.history.len().saturating_sub(back);
                     Ok(server.history.get(at).cloned().unwrap_or_default())
                 }
-                _ => Ok(server.infos()),
+                _ => Ok(Arc::clone(&server.objects)),
             },
         )?;
-        let asked =
-            |info: &&ObjectInfo| info.name.starts_with(prefix) && info.name.as_str() > after;
-        Ok(infos.iter().filter(asked).take(LIST_LEN).cloned().collect())
+        let asked = objects.iter().filter(|(name, _)| name.starts_with(prefix) && &***name > after);
+        let info = |(name, object): (&Arc<str>, &Object)| ObjectInfo {
+            name: name.to_string(),
+            len: object.bytes.len() as u64,
+        };
+        Ok(asked.take(LIST_LEN).map(info).collect())
     }
 }

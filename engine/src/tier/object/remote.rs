@@ -36,7 +36,10 @@ const THREADS: usize = 2;
 const CONNECT: Duration = Duration::from_secs(3);
 /// A read of which nothing came for so long has failed, however long it may take as a whole.
 const STALLED: Duration = Duration::from_secs(10);
-/// Objects that are longer are written in parts of this length, side by side.
+/// Objects that are longer are written in parts. One put costs as much as one part, and has a
+/// condition; extents are shorter.
+const LONGEST_PUT: usize = 16 << 20;
+/// The length of parts, which are sent side by side.
 const PART: usize = 8 << 20;
 
 /// A store that is reached over a network.
@@ -186,7 +189,7 @@ async fn put(
     when: PutWhen,
 ) -> Answered<PutResult> {
     let mode = match when {
-        PutWhen::Absent if bytes.len() > PART => {
+        PutWhen::Absent if bytes.len() > LONGEST_PUT => {
             // A put in parts takes no condition. The names of long objects are used once.
             return match store.head(&path).await {
                 Ok(_) => Err(Failure::new(FailureKind::Changed, "there is an object")),

@@ -14,8 +14,11 @@ const AHEAD_OF_CACHE: u64 = 16;
 /// with objects more, since a request to a store takes so long,
 const AHEAD_OF_CACHE_FOR_OBJECTS: u64 = 4;
 
-/// and under a memory limit up to one for so many of what cache and it have together.
+/// and under a memory limit up to one for so many of what cache and it have together,
 const AHEAD_OF_BOTH: u64 = 4;
+
+/// or with objects more.
+const AHEAD_OF_BOTH_FOR_OBJECTS: u64 = 2;
 
 /// What is held of extents.
 #[derive(Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Held {
     pub(crate) jobs: Arc<Gauge>,
     /// The most that a job reads ahead on one side of a merge.
     job_ahead: AtomicU64,
+    /// The same of objects.
+    job_ahead_of_objects: AtomicU64,
     /// Where jobs cut extents, as far as they may cut them where they like.
     extent_bytes: AtomicUsize,
 }
@@ -58,6 +63,7 @@ impl Default for Held {
             most_iterators: AtomicU64::new(u64::MAX),
             jobs: Arc::default(),
             job_ahead: AtomicU64::new(u64::MAX),
+            job_ahead_of_objects: AtomicU64::new(u64::MAX),
             extent_bytes: AtomicUsize::new(EXTENT_BYTES),
         }
     }
@@ -84,10 +90,11 @@ impl Held {
     /// The share for reading ahead from now on, of the bytes `left` for it and for the cache. It
     /// is twice of what readers wanted, so that pieces become longer. It shrinks step by step when
     /// no reader asks for it.
-    pub(crate) fn share_ahead(&self, left: u64) -> u64 {
+    pub(crate) fn share_ahead(&self, left: u64, has_objects: bool) -> u64 {
+        let part = if has_objects { AHEAD_OF_BOTH_FOR_OBJECTS } else { AHEAD_OF_BOTH };
         let wanted = self.ahead_wanted.swap(0, Ordering::Relaxed);
         let before = self.ahead_share.load(Ordering::Relaxed);
-        let share = (2 * wanted).max(before - before.div_ceil(64)).min(left / AHEAD_OF_BOTH);
+        let share = (2 * wanted).max(before - before.div_ceil(64)).min(left / part);
         self.ahead_share.store(share, Ordering::Relaxed);
         share.max(self.ahead.bytes())
     }
@@ -107,17 +114,24 @@ impl Held {
         self.job_ahead.load(Ordering::Relaxed)
     }
 
+    /// The same of objects.
+    pub(crate) fn job_ahead_of_objects(&self) -> u64 {
+        self.job_ahead_of_objects.load(Ordering::Relaxed)
+    }
+
     /// Where jobs cut extents.
     pub(crate) fn extent_bytes(&self) -> usize {
         self.extent_bytes.load(Ordering::Relaxed)
     }
 
     /// Has jobs read ahead at most `ahead` bytes on one side of a merge, or a block a level where
-    /// that is more, and cut extents at `extent_bytes`, or what they are usually cut at.
-    pub(crate) fn set_job(&self, extent_bytes: u64, ahead: u64) {
+    /// that is more, and so many of objects. Has them cut extents at `extent_bytes`, or what they
+    /// are usually cut at.
+    pub(crate) fn set_job(&self, extent_bytes: u64, (ahead, of_objects): (u64, u64)) {
         let extent_bytes = usize::try_from(extent_bytes).unwrap_or(usize::MAX);
         self.extent_bytes.store(extent_bytes.min(EXTENT_BYTES), Ordering::Relaxed);
         self.job_ahead.store(ahead, Ordering::Relaxed);
+        self.job_ahead_of_objects.store(of_objects, Ordering::Relaxed);
     }
 }
 
@@ -131,14 +145,16 @@ mod tests {
         let held = Held::default();
         let all: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, (LEFT, false))).collect();
         assert_eq!(all.len(), 4, "a sixteenth of the cache");
-        assert_eq!(held.share_ahead(LEFT), 10 << 10, "twice of what was asked for");
+        assert_eq!(held.share_ahead(LEFT, false), 10 << 10, "twice of what was asked for");
         let more: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, (LEFT, false))).collect();
         assert_eq!(more.len(), 6);
-        assert_eq!(held.share_ahead(LEFT), LEFT / 4, "and no more than a quarter");
-        let mut shares = (0..2000).map(|_| held.share_ahead(LEFT));
+        assert_eq!(held.share_ahead(LEFT, false), LEFT / 4, "and no more than a quarter");
+        let mut shares = (0..2000).map(|_| held.share_ahead(LEFT, false));
         assert!(shares.all(|share| share >= 10 << 10), "what is held counts");
         drop((all, more));
-        assert_eq!(held.share_ahead(LEFT), 0, "no reader has asked for a while");
-        assert_eq!(held.share_ahead(0), 0);
+        assert_eq!(held.share_ahead(LEFT, false), 0, "no reader has asked for a while");
+        assert_eq!(held.share_ahead(0, false), 0);
+        drop(held.hold_ahead(LEFT, (0, true)));
+        assert_eq!(held.share_ahead(LEFT, true), LEFT / 2, "half for requests to a store");
     }
 }

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::side_by_side::{BANDWIDTH, made_apart, roomy};
-use super::{COLD, Rows, key, made_and_closed, options, value};
+use super::{COLD, Rows, key, made, made_and_closed, options, run_until_idle, value};
 use crate::common::{alone, tiny};
+use terrace::operators::APPEND;
 use terrace::{Database, Durability, ObjectServer, Options, Table};
 
 /// How long a request takes, and for how long is written meanwhile.
@@ -125,6 +126,107 @@ fn no_writer_waits_for_a_value_apart_in_a_store_that_is_slow() {
     });
     assert_eq!(&read[..], &expected[..]);
     drop(snapshot);
+    db.close().unwrap();
+}
+
+/// A closed database with range deletes over rows 100 to 199 in objects, and behind them, not in
+/// objects, a newer version of row 150. Then came row 90, to objects too.
+fn made_with_range_deletes(path: &std::path::Path, server: &ObjectServer) -> Rows {
+    let (db, table, mut rows) = made(path, server);
+    // A reader keeps what is deleted, and with it what deletes it.
+    let before = db.snapshot().unwrap();
+    table.delete_range(key(100)..key(200)).unwrap();
+    rows.retain(|k, _| !(key(100)..key(200)).contains(k));
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    assert!(super::stats(&db).levels.iter().any(|level| level.range_deletes > 0));
+    for n in [150, 90] {
+        table.put_with(key(n), value(n, 1), Durability::Relaxed).unwrap();
+        rows.insert(key(n), value(n, 1));
+    }
+    db.compact_range(&table, key(90)..=key(90)).unwrap();
+    drop(before);
+    db.close().unwrap();
+    rows
+}
+
+/// Bug: a put waited for as long as a look-up of a row in memory waited for the store. Cause: a
+/// range delete in an object might hide the row, and the end of the object was read with an epoch
+/// pinned. Fix: a look-up brings such ends first.
+#[test]
+fn no_writer_waits_for_a_range_delete_in_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_with_range_deletes(dir.path(), &server);
+    std::fs::remove_file(dir.path().join("object-tails")).unwrap();
+    let db = slow(&server).open(dir.path()).unwrap();
+    let found = writes_beside(&db, |cold| cold.get(key(150)).unwrap());
+    assert_eq!(found.as_deref(), Some(rows[&key(150)].as_slice()));
+    assert_eq!(db.table("t").unwrap().get(key(151)).unwrap(), None);
+    db.close().unwrap();
+}
+
+/// A range delete hides nothing that is newer than all of its extent: no end is read for that.
+#[test]
+fn a_row_in_memory_needs_no_range_delete_of_an_older_object() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let mut rows = made_with_range_deletes(dir.path(), &server);
+    std::fs::remove_file(dir.path().join("object-tails")).unwrap();
+    let db = options(&server).open(dir.path()).unwrap();
+    let (table, before) = (db.table("t").unwrap(), server.requests());
+    table.put_with(key(160), value(160, 2), Durability::Relaxed).unwrap();
+    rows.insert(key(160), value(160, 2));
+    assert_eq!(table.get(key(160)).unwrap().as_deref(), Some(rows[&key(160)].as_slice()));
+    assert_eq!(server.requests(), before, "no end was read");
+    let read: Rows =
+        table.range(..).map(|r| r.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+    assert!(read == rows, "{} of {} rows", read.len(), rows.len());
+    db.close().unwrap();
+}
+
+/// Bug: a put waited for as long as a range waited for a value apart below operands. Cause: the
+/// range read it with its epoch pinned. Fix: the chunk ends there, and the range waits behind it.
+#[test]
+fn no_writer_waits_for_a_value_below_operands_in_a_store_that_is_slow() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(1024).merge_operator(APPEND)).unwrap();
+    let mut rows = Rows::new();
+    for n in 0..200 {
+        let value = crate::common::Chance::new(n).bytes(3000);
+        table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+        rows.insert(key(n), value);
+    }
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    for n in [7, 150] {
+        table.merge(key(n), " more").unwrap();
+        rows.get_mut(&key(n)).unwrap().extend(b" more");
+    }
+    db.close().unwrap();
+    drop(table);
+    for is_backward in [false, true] {
+        let db = slow(&server).open(dir.path()).unwrap();
+        // The blocks are cached then, and no value is.
+        assert_eq!(
+            db.table("t").unwrap().get(key(7)).unwrap().as_deref(),
+            Some(&rows[&key(7)][..])
+        );
+        let read: Rows = writes_beside(&db, |cold| {
+            let range = cold.range(key(7)..=key(7));
+            let range = if is_backward { range.rev() } else { range };
+            range.map(|r| r.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect()
+        });
+        assert_eq!(read.get(&key(7)), rows.get(&key(7)));
+        db.close().unwrap();
+    }
+    let db = options(&server).open(dir.path()).unwrap();
+    assert!(super::read_all(&db.table("t").unwrap()) == rows);
+    let back = db.table("t").unwrap().range(..).rev();
+    let back: Rows = back.map(|r| r.map(|(k, v)| (k.to_vec(), v.to_vec())).unwrap()).collect();
+    assert!(back == rows);
     db.close().unwrap();
 }
 
