@@ -172,12 +172,12 @@ fn a_takeover_that_is_cut_goes_on() {
     let note = || states.lock().push(content(&second).unwrap());
     note();
     let (into, of, known) = (Arc::clone(&images), server.clone(), Arc::clone(&states));
-    let (own, every) = (machine.clone(), rounds(5, 1));
+    let (own, every) = (machine, rounds(5, 1));
     let came = std::sync::atomic::AtomicU64::new(0);
     server.watch(Some(Box::new(move |_, _| {
         // While a state is read it is locked.
         let Some(known) = known.try_lock() else { return };
-        if came.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % every == 0 {
+        if came.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(every) {
             let survive = [Survive::Nothing, Survive::Everything][into.lock().len() % 2];
             into.lock().push((own.crash(survive), of.copy(), known.len()));
         }

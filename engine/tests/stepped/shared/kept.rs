@@ -23,7 +23,7 @@ fn checkpoint(db: &Database, round: u64) {
         }
     }
     db.write(batch).unwrap();
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         db.compact_range(&db.existing_table("t").unwrap(), ..).unwrap();
     }
     force_checkpoint(db);
@@ -253,7 +253,7 @@ fn cut_at_each_request(bug: Option<Failpoint>) -> Result<u64, String> {
     let options = of_machine(&machine, bug);
     let second = options.open_shared(server.url(), PATH).map_err(|e| e.to_string())?;
     let images = Arc::new(Mutex::new(Vec::new()));
-    let (into, of, own) = (Arc::clone(&images), server.clone(), machine.clone());
+    let (into, of, own) = (Arc::clone(&images), server.clone(), machine);
     server.watch(Some(Box::new(move |number, _| {
         let survive = [Survive::Nothing, Survive::Everything][number as usize % 2];
         into.lock().unwrap().push((own.crash(survive), of.copy()));

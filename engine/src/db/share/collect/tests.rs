@@ -91,13 +91,13 @@ fn what_followers_read_is_kept() {
     let (server, log) = begun();
     let mut kept = kept(0);
     for (number, piece) in (10..13).zip(0..) {
-        kept.add(number, names(OWN, &[piece]), 9);
+        kept.add(number, names(OWN, &[piece]), piece + 1);
     }
     log.register("all", FollowerPlace { entry: 10, base: 0 }).unwrap();
     log.register("one", FollowerPlace { entry: 40, base: 11 }).unwrap();
     log.register("two", FollowerPlace { entry: 40, base: 12 }).unwrap();
     for (number, piece) in (13..27).zip(3..) {
-        kept.add(number, names(OWN, &[piece]), 9);
+        kept.add(number, names(OWN, &[piece]), piece + 1);
         kept.collect(&log, &no_piece).unwrap();
         assert_eq!(left(&server, OWN), ALL[1..], "{number}");
     }
