@@ -182,6 +182,21 @@ fn nothing_is_lost_or_left_whatever_becomes_of_a_request() {
     }
 }
 
+/// Uploads, deletions and the fence fail one after the other, and some of them arrive late. The
+/// power is cut meanwhile. The next opening collects what is left.
+#[test]
+fn nothing_is_lost_or_left_by_a_cut_while_the_store_is_away() {
+    let _turn = alone();
+    let (requests, _) = course(None, &[], usize::MAX);
+    let step = rounds(11, 2) as usize;
+    for at in (1..=requests).step_by(step) {
+        for fault in [StoreFault::LoseRequest, StoreFault::LoseAnswer, StoreFault::Delay(4)] {
+            let away = [(at, fault), (at + 1, fault), (at + 2, fault)];
+            assert_eq!(course(None, &away, 5).1, None);
+        }
+    }
+}
+
 #[test]
 fn planted_bugs_are_found() {
     let _turn = alone();

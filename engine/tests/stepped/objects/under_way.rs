@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::side_by_side::{BANDWIDTH, LATENCY, MANY, far, made_with_many, scattered};
-use super::{extents, fill, made, objects, options, read_all, run_until_idle, stats, wait_until};
-use crate::common::{alone, tiny};
-use terrace::{ObjectServer, Options, Tier};
+use super::side_by_side::{BANDWIDTH, LATENCY, MANY, far, made_with_many, roomy, scattered};
+use super::{COLD, Rows, extents, fill, key, made, objects, options, read_all, run_until_idle};
+use super::{stats, wait_until};
+use crate::common::{Chance, alone, tiny};
+use terrace::{Durability, ObjectServer, Options, Tier};
 
 /// Bug: a range of 50,000 rows had one request under way. Cause: each level asked for all of the
 /// rows ahead, so the smaller one held most of what may be held; and pieces were long and few.
@@ -44,6 +45,104 @@ fn what_finds_no_room_in_the_cache_is_not_asked_for_in_each_round() {
     }
     let asked = server.requests() - before;
     assert!(asked <= 2 * 150 + 20, "{asked} requests for 150 rows");
+    db.close().unwrap();
+}
+
+/// Bug: 150 rows waited three times with a small cache. Cause: no more look-ups asked at a time
+/// than have room there for their blocks. Fix: what the next ones need is asked for too, as far as
+/// it may be held.
+#[test]
+fn look_ups_ask_ahead_of_a_small_cache() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_with_many(dir.path(), &server);
+    let keys = scattered();
+    for n in 0..3 {
+        let far = options(&server).cache_size(2 << 20).object_store_distance(LATENCY, BANDWIDTH);
+        let db = far.open(dir.path()).unwrap();
+        let (table, before) = (db.table("t").unwrap(), server.requests());
+        let (snapshot, txn) = (db.snapshot().unwrap(), db.begin().unwrap());
+        let found = match n {
+            0 => table.multi_get(&keys).unwrap(),
+            1 => snapshot.multi_get(&table, &keys).unwrap(),
+            _ => txn.multi_get(&table, &keys).unwrap(),
+        };
+        for (key, value) in keys.iter().zip(found) {
+            assert_eq!(value.as_deref(), Some(rows[key].as_slice()));
+        }
+        let most = server.most_under_way("get", before, LATENCY);
+        // 32 blocks have room.
+        assert!(most > 40, "{most} of {} requests, {n}", server.requests() - before);
+        drop((snapshot, txn));
+        db.close().unwrap();
+    }
+}
+
+/// A closed database with rows in objects of levels 2 and 3: every seventh is in level 2.
+fn made_with_levels(path: &std::path::Path, server: &ObjectServer) -> Rows {
+    let db = options(server).level1_size(32 << 10).create(path).unwrap();
+    let table = db.create_table("t", COLD).unwrap();
+    let mut rows = Rows::new();
+    for is_upper in [false, true] {
+        for n in (0..MANY).filter(|n| (n % 7 == 0) == is_upper) {
+            // Level 2 gets more than the region has room for.
+            let value = Chance::new(n).bytes(if is_upper { 2500 } else { 500 });
+            table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+            rows.insert(key(n), value);
+            if n % 500 < 7 {
+                run_until_idle(&db);
+            }
+        }
+        if !is_upper {
+            db.compact_range(&table, ..).unwrap();
+        }
+        run_until_idle(&db);
+    }
+    let levels = stats(&db).levels;
+    let has = |n: u8, least: u64| levels.iter().any(|l| l.level == n && l.records >= least);
+    assert!(has(2, 50) && has(3, MANY / 2), "{levels:?}");
+    assert!(read_all(&table) == rows);
+    db.close().unwrap();
+    rows
+}
+
+/// Several keys ask for the blocks of all levels that may have them at once. One key asks the upper
+/// level alone, and goes on below only if its filter was wrong.
+///
+/// Bug: 150 rows waited twice where some filters were in memory. Cause: others came from ends that
+/// are kept on this machine, in a round of their own. Fix: such an end is read at once.
+#[test]
+fn many_look_ups_ask_all_levels_in_one_round_and_one_asks_one() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_with_levels(dir.path(), &server);
+    let latency = Duration::from_millis(500);
+    let far = roomy(options(&server)).object_store_distance(latency, BANDWIDTH);
+    let db = far.level1_size(32 << 10).open(dir.path()).unwrap();
+    let (table, keys) = (db.table("t").unwrap(), scattered());
+    // Some filters are in memory then, and others are not.
+    for n in [0, 1] {
+        assert_eq!(table.get(key(n)).unwrap().as_deref(), Some(rows[&key(n)].as_slice()));
+    }
+    let before = server.requests();
+    let found = table.multi_get(&keys).unwrap();
+    for (key, value) in keys.iter().zip(found) {
+        assert_eq!(value.as_deref(), Some(rows[key].as_slice()));
+    }
+    let asked = (server.requests() - before) as usize;
+    assert!(asked > 50, "{asked} requests");
+    assert_eq!(server.most_under_way("get", before, latency), asked, "all in one round");
+    db.close().unwrap();
+    drop(table);
+
+    let db = roomy(options(&server)).level1_size(32 << 10).open(dir.path()).unwrap();
+    let (table, mut wrong) = (db.table("t").unwrap(), 0);
+    for key in &keys {
+        let before = server.requests();
+        assert_eq!(table.get(key).unwrap().as_deref(), Some(rows[key].as_slice()));
+        wrong += u64::from(server.requests() - before > 1);
+    }
+    assert!(wrong <= 8, "{wrong} of 150 look-ups took more than a request");
     db.close().unwrap();
 }
 
