@@ -242,9 +242,12 @@ mod tests {
         let object = of(OBJECT | 3, 7).unwrap();
         assert!(object.location.is_object());
         assert!(!sample().location.is_object());
-        for (file, offset) in [(OBJECT, 7), (OBJECT | 3, 8), (u32::MAX, 16_384)] {
+        for (file, offset) in [(OBJECT, 7), (OBJECT | 3, 8)] {
             assert_eq!(of(file, offset), None, "{file} {offset}");
         }
+        // A piece of the shared store has the number that its writer gave it.
+        let piece = of(u32::MAX, 16_384).unwrap();
+        assert_eq!(piece.location.object().unwrap().shared(), Some((16_384, (1 << 30) - 1)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Extent};
@@ -58,33 +58,28 @@ impl WriteSet {
         let (now, added) = (self.epochs.now(), taken(key, &write));
         let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
         self.make_table(table);
-        let epochs = &self.epochs;
-        let of_table = &mut self.tables[table];
-        let versions = of_table.memory.get(key);
-        let gone = |versions: &SmallVec<[Version; 1]>| {
-            versions.iter().rev().take_while(|(epoch, _)| !epochs.needs(*epoch, now)).count()
+        let OfTable { memory, bytes, .. } = &mut self.tables[table];
+        let Some(versions) = memory.get_mut(key) else {
+            check_limit(before + added as u64, limit)?;
+            memory.insert(Bytes::copy_from_slice(key), smallvec![(now, write)]);
+            *bytes += added;
+            return Ok(());
         };
-        let gone = versions.map_or(0, gone);
-        let freed = versions.map_or(0, |versions| {
-            versions.iter().rev().take(gone).map(|(_, write)| taken(key, write)).sum()
-        });
+        let is_gone = |(epoch, _): &&Version| !self.epochs.needs(*epoch, now);
+        let kept = versions.len() - versions.iter().rev().take_while(is_gone).count();
+        let freed: usize = versions[kept..].iter().map(|(_, write)| taken(key, write)).sum();
         debug_assert!(
-            freed <= of_table.bytes,
+            freed <= *bytes,
             "the bytes of a table count each of its versions in memory (invariant 1)"
         );
-        let bytes = before - freed as u64 + added as u64;
-        check_limit(bytes, limit)?;
-        let versions = match of_table.memory.get_mut(key) {
-            Some(versions) => versions,
-            None => of_table.memory.entry(Bytes::copy_from_slice(key)).or_default(),
-        };
-        versions.truncate(versions.len() - gone);
+        check_limit(before - freed as u64 + added as u64, limit)?;
+        versions.truncate(kept);
         debug_assert!(
             versions.last().is_none_or(|(epoch, _)| *epoch < now),
             "a savepoint lies between two versions of a key (invariant 3)"
         );
         versions.push((now, write));
-        of_table.bytes = of_table.bytes - freed + added;
+        *bytes = *bytes - freed + added;
         Ok(())
     }
 
