@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::binaries::Program;
+use crate::check::binaries::{self, Program};
 use crate::check::{Setting, passes};
 use proxy::Proxy;
 use server::{Kind, Running};
