@@ -262,8 +262,8 @@ pub(super) fn closing(session: &mut Session, machine: Machine<'_>, summary: &Sum
             "  no completed sync covers: cargo test --package terrace.",
         ],
         Some(_) => [
-            "  The store is a directory here, and all machines are this one. Stores that lose",
-            "  requests, and machines that were only paused, are simulated in the test suite:",
+            "  All machines are this one here. Stores that lose requests, and machines that",
+            "  were only paused, are simulated in the test suite:",
             "  cargo test --package terrace --test stepped shared.",
         ],
     };
