@@ -15,7 +15,7 @@ use crate::extent::{BlockCache, ReadAhead};
 use crate::merge::MergingCursor;
 use crate::operator::TableOperator;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
-use crate::view::View;
+use crate::view::{RangeTombstones, View};
 
 /// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(
@@ -25,21 +25,30 @@ pub(crate) fn forward(
     as_of: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let AsOf { lsn: at, expired } = as_of;
-    let ranges = view.range_tombstones();
-    let is_hidden = |key: &[u8], seq| match &ranges {
+    let (at, ranges) = (as_of.lsn, view.range_tombstones());
+    let is_hidden = hides(ranges.as_ref(), ahead, as_of);
+    view.version.begin_range((Some(range.start()), false), cache, ahead);
+    let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
+    let how = (is_hidden, (&view.operator, &**ahead));
+    let walked = walk_up(&mut rows, &mut cursor, (range, at), how, chunk);
+    so_far(rows, walked, ahead)
+}
+
+/// What hides a version at a moment: its age, or a range tombstone. A tombstone that has to come
+/// from an object store ends the walk.
+fn hides<'a>(
+    ranges: Option<&'a RangeTombstones<'a>>,
+    ahead: &'a ReadAhead,
+    AsOf { lsn: at, expired }: AsOf,
+) -> impl Fn(&[u8], Lsn) -> Result<bool> + 'a {
+    move |key, seq| match ranges {
         _ if seq <= expired => Ok(true),
         Some(ranges) => {
             ahead.need(|| ranges.missing_over(key, seq).next())?;
             ranges.hide_version(key, seq, at)
         }
         None => Ok(false),
-    };
-    view.version.begin_range((Some(range.start()), false), cache, ahead);
-    let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
-    let how = (is_hidden, (&view.operator, &**ahead));
-    let walked = walk_up(&mut rows, &mut cursor, (range, at), how, chunk);
-    so_far(rows, walked, ahead)
+    }
 }
 
 /// What a walk came to. If it has left, that is what it has passed before that.
@@ -112,16 +121,8 @@ pub(crate) fn backward(
     as_of: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let AsOf { lsn: at, expired } = as_of;
-    let ranges = view.range_tombstones();
-    let is_hidden = |key: &[u8], seq| match &ranges {
-        _ if seq <= expired => Ok(true),
-        Some(ranges) => {
-            ahead.need(|| ranges.missing_over(key, seq).next())?;
-            ranges.hide_version(key, seq, at)
-        }
-        None => Ok(false),
-    };
+    let (at, ranges) = (as_of.lsn, view.range_tombstones());
+    let is_hidden = hides(ranges.as_ref(), ahead, as_of);
     view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
     let how = (is_hidden, (&view.operator, &**ahead));

@@ -16,6 +16,7 @@ use crate::operator::TableOperator;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, OperandList};
 
 pub(crate) use pending_run::{PendingRun, TicketLsn};
+pub(crate) use ranges::RangeTombstones;
 
 /// A memtable that takes no new groups.
 #[derive(Clone, Debug)]
