@@ -199,7 +199,7 @@ impl JobContext {
             compression: self.options.compression,
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
-            has_objects: self.set.store().objects().is_some() && !self.options.stays_far,
+            has_objects: self.writes_objects(),
             stays_far: self.options.stays_far,
             local_room: self.local_room(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
@@ -210,11 +210,15 @@ impl JobContext {
 }
 
 impl JobContext {
+    /// Whether there is an object store, and jobs may write to it.
+    fn writes_objects(&self) -> bool {
+        self.set.store().objects().is_some() && !self.options.stays_far
+    }
+
     /// How many bytes more of what belongs into objects may lie on this machine.
     fn local_room(&self) -> Option<i64> {
         let most = self.options.object_cache;
-        let has_objects = self.set.store().objects().is_some() && !self.options.stays_far;
-        if most == 0 || !has_objects {
+        if most == 0 || !self.writes_objects() {
             return None;
         }
         let views = self.tables.all().into_iter().map(|table| table.view());
