@@ -69,9 +69,9 @@ impl Options {
     ///
     /// Of a follower ([`Database::follow`](crate::Database::follow)): none means that it copies all
     /// data. Otherwise it reads data in the store, and has no more than so many bytes of extents
-    /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]: the
-    /// writer keeps what it reads then, and it starts anew less often. Without a name a handle of
-    /// its database is good for one checkpoint more.
+    /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]:
+    /// then the writer keeps what the follower reads, and the follower restarts from a checkpoint
+    /// less often. Without a name a handle of its database can be read for one more checkpoint.
     #[must_use]
     pub fn object_cache(mut self, bytes: u64) -> Options {
         self.object_cache = bytes;

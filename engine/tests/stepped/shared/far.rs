@@ -232,7 +232,7 @@ fn here(follower: &Follower) -> u64 {
     follower.database().unwrap().stats().disk.extent_bytes
 }
 
-/// A follower with a bound reads in the store, and starts anew where it has more than that. What
+/// A follower with a bound reads in the store. It restarts from a checkpoint once it has more. What
 /// the writer drops, empties, renames, compacts and deletes meanwhile is never missing.
 #[test]
 fn a_follower_with_a_bound_keeps_it() {
@@ -286,7 +286,8 @@ fn a_follower_with_a_bound_keeps_it() {
     }
 }
 
-/// It is opened again: with a name it goes on where it was, without one it may have to start anew.
+/// A follower is opened again. With a name it goes on where it was. Without one it may restart from
+/// a checkpoint.
 #[test]
 fn a_follower_with_a_bound_is_opened_again() {
     let _turn = alone();

@@ -227,7 +227,8 @@ fn what_a_follower_reads_is_kept_while_it_stands_still() {
             assert_eq!(content(&shown).unwrap(), content(&db).unwrap(), "{case}");
             assert_eq!(follower.status().missed, 0, "{case}");
         }
-        // The last one was away for too long. It says which object is gone, and starts anew.
+        // The last one was away for too long. Its error names the object that is gone. Then it
+        // restarts from a checkpoint.
         for round in 20..44 {
             checkpoint(&db, round);
             catch_up(|| one.step()).unwrap();
