@@ -4,8 +4,9 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
+#include "partitions.h"
 
-static Bytes name_of(const char *path)
+Bytes name_of(const char *path)
 {
   return path[0] == '.' && path[1] == '/' ? path + 2 : path;
 }
@@ -64,36 +65,57 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error;
 }
 
-int ha_terrace::delete_table(const char *name)
+static bool is_there(const Bytes &name)
+{
+  terrace_table *found =
+    terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
+  terrace_table_free(found);
+  return found != nullptr;
+}
+
+int drop_library_table(const Bytes &name)
 {
   Failure failure;
-  Bytes of_table = name_of(name);
-  Open_table *opened = Open_table::acquire(of_table, &failure);
-  terrace_status status =
-    terrace_database_drop_table(terrace_db, of_table.c_str(), failure.out());
+  Open_table *opened = Open_table::acquire(name, &failure);
+  terrace_status status = terrace_database_drop_table(terrace_db, name.c_str(), failure.out());
   if (status == TERRACE_OK)
-    Open_table::forget(of_table);
+    Open_table::forget(name);
   if (opened && status == TERRACE_OK)
     opened->drop_own();
   if (opened)
     Open_table::release(opened);
   if (status == TERRACE_OK)
     return 0;
-  terrace_table *there =
-    terrace_database_existing_table(terrace_db, of_table.c_str(), Failure().out());
-  terrace_table_free(there);
-  return there ? failure.handler_error(ha_thd()) : HA_ERR_NO_SUCH_TABLE;
+  return is_there(name) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
-int ha_terrace::rename_table(const char *from, const char *to)
+/* A crash may leave partitions that the server drops by the name of the table. */
+int ha_terrace::delete_table(const char *path)
+{
+  const Bytes name = name_of(path);
+  const int error = drop_library_table(name);
+  return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
+}
+
+int rename_library_table(const Bytes &from, const Bytes &to)
 {
   Failure failure;
-  Bytes old_name = name_of(from), new_name = name_of(to);
-  if (terrace_database_rename_table(terrace_db, old_name.c_str(), new_name.c_str(),
-                                    failure.out()) != TERRACE_OK)
-    return failure.handler_error(ha_thd());
-  Open_table::rename(old_name, new_name);
-  return 0;
+  if (note_rename(from, to, &failure) != TERRACE_OK)
+    return failure.handler_error(current_thd);
+  if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) ==
+      TERRACE_OK)
+  {
+    Open_table::rename(from, to);
+    return 0;
+  }
+  return is_there(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+}
+
+/* As for a drop. */
+int ha_terrace::rename_table(const char *from, const char *to)
+{
+  const int error = rename_library_table(name_of(from), name_of(to));
+  return error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to)) : error;
 }
 
 int ha_terrace::truncate()

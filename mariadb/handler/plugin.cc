@@ -4,6 +4,7 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
+#include "partitions.h"
 #include "status.h"
 #include "tuning.h"
 
@@ -157,6 +158,7 @@ static int start(void *place)
     return 1;
   }
   drop_temporary_tables();
+  follow_partitions(terrace_hton);
   return 0;
 }
 

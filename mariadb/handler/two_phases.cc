@@ -3,6 +3,7 @@
 */
 #include "checkpoints.h"
 #include "engine.h"
+#include "partitions.h"
 #include "trx.h"
 
 /* What the functions of XA return: the standard's numbers. */
@@ -68,6 +69,7 @@ static void commit_ordered(handlerton *, THD *thd, bool all)
 
 static int recover(handlerton *, XID *xids, uint most)
 {
+  recovery_begins();
   Failure failure;
   terrace_prepared_list *list = terrace_database_list_prepared(terrace_db, failure.out());
   if (!list)

@@ -41,14 +41,18 @@ const FLAGS: &[&str] = &[
 /// Rust allocates by the same allocator, so memory that it lends is guarded too.
 const SANITIZER: &[&str] = &["-fsanitize=address", "-fno-omit-frame-pointer"];
 
-/// Stands between the handler and calls of the library that a test has fail.
-const FAILING: &str = "mariadb/tests/failing/verdicts.cc";
+/// Stands between the handler and calls of the library that a test has fail, or not return.
+const FAILING: &str = "mariadb/tests/failing";
 
 /// These calls of the handler lead to `FAILING`, which calls the library.
 const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_enqueue_prepared",
     "-Wl,--wrap=terrace_database_commit_prepared",
     "-Wl,--wrap=terrace_error_status",
+    "-Wl,--wrap=terrace_database_create_table",
+    "-Wl,--wrap=terrace_database_drop_table",
+    "-Wl,--wrap=terrace_database_rename_table",
+    "-Wl,--wrap=terrace_database_truncate_table",
 ];
 
 /// Builds the plugin. Returns its folder.
@@ -61,18 +65,25 @@ pub(super) fn sanitized_plugin(root: &Path, found: &Found) -> Result<PathBuf> {
     build(root, found, ("objects-sanitized", "plugin-sanitized"), SANITIZER)
 }
 
-/// Links the plugin once more, with calls that fail while a file is there. The plugin has to be
-/// built.
+/// Links the plugin once more, with calls that fail or kill the server while a file is there. The
+/// plugin has to be built.
 pub(super) fn failing_plugin(root: &Path) -> Result<PathBuf> {
     let found = Found::at(root);
     let folder = root.join(FOLDER);
     let (objects, generated) = (folder.join("objects"), folder.join("generated"));
-    let (failing, plugin) = (folder.join("failing.o"), folder.join("plugin-failing"));
-    fs::create_dir_all(&plugin).with_context(|| format!("making {}", plugin.display()))?;
-    let mut command = compiler(root, &found, &generated);
-    passes(command.arg(root.join(FAILING)).arg("-o").arg(&failing))?;
-    let failing = failing.to_str().context("a path in UTF-8")?;
-    let more: Vec<&str> = FAILING_CALLS.iter().copied().chain([failing]).collect();
+    let (failing, plugin) = (folder.join("objects-failing"), folder.join("plugin-failing"));
+    for made in [&failing, &plugin] {
+        fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
+    }
+    let mut more: Vec<String> = FAILING_CALLS.iter().map(|&call| call.to_owned()).collect();
+    for source in files(&root.join(FAILING), "cc")? {
+        let name = source.file_stem().context("a file has a name")?;
+        let object = failing.join(name).with_extension("o");
+        let mut command = compiler(root, &found, &generated);
+        passes(command.arg(&source).arg("-o").arg(&object))?;
+        more.push(object.to_str().context("a path in UTF-8")?.to_owned());
+    }
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
     link(root, &objects, (&generated.join("exports.map"), &plugin), &more)?;
     Ok(plugin)
 }

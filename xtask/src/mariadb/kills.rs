@@ -230,7 +230,7 @@ fn change(session: &mut Session, changes: [&[&str]; 2], is_over: &AtomicBool) ->
 }
 
 /// Fails where a table does not pass its check, or only the server or the library has it.
-fn verify_tables(server: &Server) -> Result<()> {
+pub(super) fn verify_tables(server: &Server) -> Result<()> {
     let of_server = server.sql(
         "SELECT CONCAT(table_schema, '/', table_name, COALESCE(CONCAT('#P#', partition_name), '')) \
          FROM information_schema.tables JOIN information_schema.partitions \

@@ -3,6 +3,7 @@
 
 mod bench;
 mod build;
+mod cut_ddl;
 mod examples;
 mod install;
 mod kills;
@@ -47,6 +48,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --online SECONDS
                                         indexes that are added while clients write
        cargo xtask mariadb --owed       commits that the binary log has, and that find no space
+       cargo xtask mariadb --cut-ddl    kills at each step of statements that change tables
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
        cargo xtask mariadb --examples [NAME]
@@ -81,6 +83,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             server.stop().map(|()| true)
         }
         ["--owed"] => owed::run(root).map(|()| true),
+        ["--cut-ddl"] => cut_ddl::run(root, true).map(|()| true),
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
         }
@@ -143,6 +146,7 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()?;
     owed::run(root)?;
+    cut_ddl::run(root, long)?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
     kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;
     if long {

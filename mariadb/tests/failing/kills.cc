@@ -1,0 +1,77 @@
+/*
+  Kills the server before or behind a call of the library that creates, drops, renames or empties a
+  table.
+
+  The variable TERRACE_KILL names a file with a number: how many such moments there are until the
+  server dies. Without the file it lives. A plugin for tests is linked with this.
+*/
+#include "terrace.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+static void moment()
+{
+  const char *path = getenv("TERRACE_KILL");
+  FILE *file = path ? fopen(path, "r+") : nullptr;
+  if (!file)
+    return;
+  int left = 0;
+  if (fscanf(file, "%d", &left) == 1 && left <= 1)
+    raise(SIGKILL);
+  rewind(file);
+  fprintf(file, "%d\n", left - 1);
+  fclose(file);
+}
+
+extern "C" {
+terrace_table *__real_terrace_database_create_table(const terrace_database *, const char *,
+                                                    const terrace_table_options *,
+                                                    terrace_error **);
+terrace_status __real_terrace_database_drop_table(const terrace_database *, const char *,
+                                                  terrace_error **);
+terrace_status __real_terrace_database_rename_table(const terrace_database *, const char *,
+                                                    const char *, terrace_error **);
+terrace_status __real_terrace_database_truncate_table(const terrace_database *, const char *,
+                                                      terrace_error **);
+
+terrace_table *__wrap_terrace_database_create_table(const terrace_database *database,
+                                                    const char *name,
+                                                    const terrace_table_options *options,
+                                                    terrace_error **error)
+{
+  moment();
+  terrace_table *made = __real_terrace_database_create_table(database, name, options, error);
+  moment();
+  return made;
+}
+
+terrace_status __wrap_terrace_database_drop_table(const terrace_database *database,
+                                                  const char *name, terrace_error **error)
+{
+  moment();
+  const terrace_status status = __real_terrace_database_drop_table(database, name, error);
+  moment();
+  return status;
+}
+
+terrace_status __wrap_terrace_database_rename_table(const terrace_database *database,
+                                                    const char *from, const char *to,
+                                                    terrace_error **error)
+{
+  moment();
+  const terrace_status status = __real_terrace_database_rename_table(database, from, to, error);
+  moment();
+  return status;
+}
+
+terrace_status __wrap_terrace_database_truncate_table(const terrace_database *database,
+                                                      const char *name, terrace_error **error)
+{
+  moment();
+  const terrace_status status = __real_terrace_database_truncate_table(database, name, error);
+  moment();
+  return status;
+}
+}

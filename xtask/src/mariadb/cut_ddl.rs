@@ -1,0 +1,182 @@
+//! Statements that change tables, and a kill of the server at each step of each.
+//!
+//! A plugin for this test kills the server before and behind each call of the library that creates,
+//! drops, renames or empties a table. After the next start the server and the library have the same
+//! tables, each passes its check, and they are those of before the statement or of behind it. The
+//! server is killed once more in some recoveries.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::kills::verify_tables;
+use super::server::{Server, Start};
+use super::sessions::Session;
+use super::{FOLDER, build};
+
+/// What a case begins with. The one table is partitioned, the other is not.
+const BEGIN: &str = "\
+    DROP DATABASE IF EXISTS cut; CREATE DATABASE cut; USE cut; \
+    CREATE TABLE parts (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace \
+    PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN \
+    (20), PARTITION p2 VALUES LESS THAN (40)); \
+    CREATE TABLE single (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace; \
+    INSERT INTO parts SELECT seq, 1 FROM seq_1_to_30; \
+    INSERT INTO single SELECT seq, 2 FROM seq_1_to_9";
+
+/// Statements of the check.
+const STATEMENTS: &[&str] = &[
+    "CREATE TABLE made (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) PARTITIONS 2",
+    "DROP TABLE parts",
+    "RENAME TABLE parts TO moved",
+    "ALTER TABLE parts ADD COLUMN b INT",
+];
+
+/// Statements of the long check besides.
+const MORE_STATEMENTS: &[&str] = &[
+    "CREATE TABLE made (id INT PRIMARY KEY) ENGINE=Terrace",
+    "CREATE TABLE made ENGINE=Terrace SELECT * FROM single",
+    "RENAME TABLE single TO other, parts TO single, other TO parts",
+    "TRUNCATE TABLE single",
+    "ALTER TABLE single ADD COLUMN b INT, ALGORITHM=COPY",
+    "ALTER TABLE single RENAME TO moved",
+    "ALTER TABLE single PARTITION BY HASH (id) PARTITIONS 2",
+    "ALTER TABLE parts REMOVE PARTITIONING",
+    "ALTER TABLE parts ADD PARTITION (PARTITION p3 VALUES LESS THAN (60))",
+    "ALTER TABLE parts DROP PARTITION p1",
+    "ALTER TABLE parts TRUNCATE PARTITION p1",
+    "ALTER TABLE parts REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (15), \
+     PARTITION p3 VALUES LESS THAN (20))",
+    "ALTER TABLE parts EXCHANGE PARTITION p0 WITH TABLE single",
+    "ALTER TABLE parts CONVERT PARTITION p1 TO TABLE made",
+];
+
+/// More of these, which the server does in steps: after a kill some of them are done.
+const IN_STEPS: &[&str] = &[
+    "CREATE OR REPLACE TABLE parts (id INT PRIMARY KEY) ENGINE=Terrace",
+    "DROP TABLE single, parts",
+    "DROP DATABASE cut",
+    "TRUNCATE TABLE parts",
+];
+
+const LOG: &[&str] = &["--log-bin=binlog", "--server-id=1"];
+
+/// Where the server has its data.
+const FOLDER_OF_SERVER: &str = "cut-ddl";
+
+/// The tables of a case.
+const TABLES: &str = "SELECT table_name FROM information_schema.tables \
+    WHERE table_schema = 'cut' ORDER BY 1";
+
+/// The server with the plugin that kills it.
+struct Killing<'a> {
+    root: &'a Path,
+    plugin: PathBuf,
+    /// The file with the number of moments until the server dies.
+    countdown: PathBuf,
+    options: &'static [&'static str],
+}
+
+impl Killing<'_> {
+    fn start(&self, start: Start<'_>) -> Result<Server> {
+        let variable = self.countdown.to_string_lossy().into_owned();
+        let start = start.with(self.options).environment("TERRACE_KILL", variable);
+        Server::start(self.root, &self.plugin, &start)
+    }
+
+    fn name(&self, moment: usize) -> Result<()> {
+        fs::write(&self.countdown, format!("{moment}\n")).context("naming a moment")
+    }
+
+    fn forget(&self) -> Result<()> {
+        fs::remove_file(&self.countdown).context("forgetting a moment")
+    }
+
+    /// Starts the server again. It is killed once more while it recovers, if it comes that far.
+    fn start_again(&self, moment: usize) -> Result<Server> {
+        self.name(moment)?;
+        let started = self.start(Start::kept(FOLDER_OF_SERVER));
+        self.forget()?;
+        match started {
+            Err(error) if format!("{error:#}").contains("signal: 9") => {
+                self.start(Start::kept(FOLDER_OF_SERVER))
+            }
+            started => started,
+        }
+    }
+}
+
+/// Runs the statements of the check, or all, with the binary log off and on.
+pub(super) fn run(root: &Path, long: bool) -> Result<()> {
+    let plugin = build::failing_plugin(root)?;
+    let countdown = root.join(FOLDER).join("moments");
+    let all: &[&[&str]] =
+        if long { &[STATEMENTS, MORE_STATEMENTS, IN_STEPS] } else { &[STATEMENTS] };
+    let logs: &[&[&str]] = if long { &[&[], LOG] } else { &[LOG] };
+    for options in logs {
+        let (plugin, countdown) = (plugin.clone(), countdown.clone());
+        let killing = Killing { root, plugin, countdown, options };
+        if killing.countdown.exists() {
+            killing.forget()?;
+        }
+        let mut server = killing.start(Start::fresh(FOLDER_OF_SERVER))?;
+        for statement in all.iter().copied().flatten() {
+            server = kill_in(&killing, server, statement)?;
+        }
+        server.stop()?;
+    }
+    Ok(())
+}
+
+/// Kills the server at each moment of a statement. Returns the last server.
+fn kill_in(killing: &Killing<'_>, mut server: Server, statement: &str) -> Result<Server> {
+    server.sql(BEGIN, "mysql")?;
+    let before = tables(&server)?;
+    server.sql(statement, "cut")?;
+    let behind = tables(&server)?;
+    for moment in 1.. {
+        server.sql(BEGIN, "mysql")?;
+        killing.name(moment)?;
+        let was_killed = send(&server, statement)?;
+        killing.forget()?;
+        if !was_killed {
+            println!("{statement}: killed at {} moments", moment - 1);
+            break;
+        }
+        server.kill()?;
+        let context = || format!("{statement}, killed at moment {moment}");
+        server = killing.start_again(1 + moment % 5).with_context(context)?;
+        verify_tables(&server).with_context(context)?;
+        let now = tables(&server).with_context(context)?;
+        if now != before && now != behind && !IN_STEPS.contains(&statement) {
+            bail!("{}: the tables are\n{now}and not\n{before}or\n{behind}", context());
+        }
+    }
+    Ok(server)
+}
+
+/// Sends a statement. Whether the server was killed in it.
+fn send(server: &Server, statement: &str) -> Result<bool> {
+    let mut session = Session::open(server, "cut")?;
+    session.send(statement)?;
+    // A client may end with its server.
+    let Ok(answer) = session.answer() else { return Ok(true) };
+    if answer.contains("ERROR 2006") || answer.contains("ERROR 2013") {
+        return Ok(true);
+    }
+    if !answer.is_empty() {
+        bail!("{statement}: {answer}");
+    }
+    Ok(false)
+}
+
+/// The definitions and the checksums of all tables of a case.
+fn tables(server: &Server) -> Result<String> {
+    let mut all = String::new();
+    for table in server.sql(TABLES, "mysql")?.lines() {
+        let statements = format!("SHOW CREATE TABLE cut.{table}; CHECKSUM TABLE cut.{table}");
+        all.push_str(&server.sql(&statements, "mysql")?);
+    }
+    Ok(all)
+}
