@@ -6,6 +6,7 @@
 mod backups;
 mod by_reads;
 mod cuts;
+mod held;
 mod side_by_side;
 mod slow_readers;
 mod under_way;
@@ -21,6 +22,8 @@ use terrace::{
     Database, Durability, ErrorKind, ObjectServer, ObjectStats, Options, StoreFault, Table,
     TableOptions, TableStats, Tier,
 };
+
+use held::Held;
 
 const COLD: TableOptions = TableOptions::new().cold(Tier::Object);
 
@@ -265,8 +268,8 @@ fn a_store_that_is_away_stops_neither_writers_nor_local_reads_and_all_goes_on_wh
 }
 
 /// Waits until something holds of a database.
-fn wait_until(db: &Database, holds: impl Fn(&Database) -> bool) {
-    let until = Instant::now() + Duration::from_secs(60);
+fn wait_until(db: &Database, mut holds: impl FnMut(&Database) -> bool) {
+    let until = Instant::now() + Duration::from_mins(2);
     while !holds(db) {
         assert!(Instant::now() < until, "{:?}", db.stats());
         std::thread::sleep(Duration::from_millis(5));
