@@ -60,7 +60,7 @@ const CHANGES: &[&str] = &[
 const PARTITIONS: &[&str] = &[
     "SET sql_log_bin = 0",
     "CREATE DATABASE IF NOT EXISTS apart",
-    "DROP TABLE IF EXISTS apart.parts, apart.single",
+    "DROP TABLE IF EXISTS apart.parts, apart.single, apart.moved",
     "CREATE TABLE apart.parts (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace PARTITION BY \
      RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)",
     "CREATE TABLE apart.single (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace",
@@ -73,6 +73,8 @@ const PARTITIONS: &[&str] = &[
      (PARTITION p1 VALUES LESS THAN (120), PARTITION p2 VALUES LESS THAN MAXVALUE)",
     "ALTER TABLE apart.parts TRUNCATE PARTITION p2",
     "ALTER TABLE apart.parts DROP PARTITION p2",
+    "RENAME TABLE apart.parts TO apart.moved",
+    "ALTER TABLE apart.moved FORCE, ALGORITHM=COPY",
     "SET sql_log_bin = 1",
 ];
 
