@@ -86,12 +86,32 @@ static void note_end_of_rename(const Bytes &to)
   terrace_table_free(renames);
 }
 
-/* The server calls it when it has renamed the list of a table, after all partitions. */
-static int list_changed(const char *path, const char *, chf_create_flags change)
+/* Has a list survive a power cut: the server writes it without a sync. */
+static int sync_list(const Bytes &table)
 {
-  if (change == CHF_RENAME_FLAG)
-    note_end_of_rename(name_of(path));
-  return 0;
+  const Bytes list = list_of(table);
+  const int file = my_open(list.c_str(), O_RDONLY, MYF(MY_WME));
+  if (file < 0)
+    return 1;
+  const int failed = my_sync(file, MYF(MY_WME));
+  my_close(file, MYF(0));
+  return failed || my_sync_dir_by_file(list.c_str(), MYF(MY_WME));
+}
+
+/*
+  The server calls it when it has written a list, before it creates partitions, and when it has
+  renamed one, after all partitions.
+*/
+static int list_changed(const char *path, const char *old_path, chf_create_flags change)
+{
+  if (change == CHF_CREATE_FLAG)
+    return sync_list(name_of(path));
+  if (change != CHF_RENAME_FLAG)
+    return 0;
+  const int failed = my_sync_dir_by_file(list_of(name_of(old_path)).c_str(), MYF(MY_WME)) ||
+                     my_sync_dir_by_file(list_of(name_of(path)).c_str(), MYF(MY_WME));
+  note_end_of_rename(name_of(path));
+  return failed;
 }
 
 int rename_partitions_of(const Bytes &from, const Bytes &to)

@@ -11,6 +11,8 @@
     partition back.
   - ALTER by a copy: it renames the copy by its name, which no table of the library has.
 
+  The server syncs no list, so a power cut would leave it empty, and its table unusable.
+
   Thread safety: what the plugin calls when it starts has no thread beside it; the others are for
   any thread.
 */
