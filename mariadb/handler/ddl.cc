@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "ha_terrace.h"
 #include "partitions.h"
+#include "renames.h"
 
 Bytes name_of(const char *path)
 {
@@ -65,7 +66,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error;
 }
 
-static bool is_there(const Bytes &name)
+bool library_has(const Bytes &name)
 {
   terrace_table *found =
     terrace_database_existing_table(terrace_db, name.c_str(), Failure().out());
@@ -86,13 +87,16 @@ int drop_library_table(const Bytes &name)
     Open_table::release(opened);
   if (status == TERRACE_OK)
     return 0;
-  return is_there(name) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+  return library_has(name) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
 /* A crash may leave partitions that the server drops by the name of the table. */
 int ha_terrace::delete_table(const char *path)
 {
   const Bytes name = name_of(path);
+  // The server's definition of what was renamed before is not behind this drop then.
+  if (sync_renames(ha_thd()))
+    return my_errno;
   const int error = drop_library_table(name);
   return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
 }
@@ -100,7 +104,7 @@ int ha_terrace::delete_table(const char *path)
 int rename_library_table(const Bytes &from, const Bytes &to)
 {
   Failure failure;
-  if (note_rename(from, to, &failure) != TERRACE_OK)
+  if (begin_rename(current_thd, from, to, &failure) != TERRACE_OK)
     return failure.handler_error(current_thd);
   if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) ==
       TERRACE_OK)
@@ -108,7 +112,7 @@ int rename_library_table(const Bytes &from, const Bytes &to)
     Open_table::rename(from, to);
     return 0;
   }
-  return is_there(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+  return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
 /* As for a drop. */

@@ -281,6 +281,7 @@ private:
 
 /* The library's name of the table with this path. */
 Bytes name_of(const char *path);
+bool library_has(const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */
 int drop_library_table(const Bytes &name);
 int rename_library_table(const Bytes &from, const Bytes &to);

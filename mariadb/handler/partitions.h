@@ -8,7 +8,7 @@
   - CREATE: it drops the table by its name, which no table of the library has, and leaves the list.
   - DROP: the list goes first. The recovery finds none, so it drops no partition.
   - RENAME: the list goes last. The recovery finds none under the new name, so it renames no
-    partition back.
+    partition back (renames.h does).
   - ALTER by a copy: it renames the copy by its name, which no table of the library has.
 
   The server syncs no list, so a power cut would leave it empty, and its table unusable.
@@ -22,18 +22,24 @@
 #include "errors.h"
 #include "server.h"
 
-/* Drops what the library has of a partitioned table. HA_ERR_NO_SUCH_TABLE if that is nothing. */
-int drop_partitions_of(const Bytes &table);
+/* The table that a partition belongs to; the name itself for another table. */
+Bytes table_of_partition(const Bytes &name);
 
+/*
+  Drops what the library has of a partitioned table without a definition. HA_ERR_NO_SUCH_TABLE if
+  that is nothing, or is left until the server has recovered.
+*/
+int drop_partitions_of(const Bytes &table);
 /* Renames them, and the list. HA_ERR_NO_SUCH_TABLE if there are none, or no recovery asks. */
 int rename_partitions_of(const Bytes &from, const Bytes &to);
+/* Renames a table and its partitions, as far as the new name has none of them. */
+terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
-/* Before a table is renamed: if it is a partition, notes where the whole table goes. */
-terrace_status note_rename(const Bytes &from, const Bytes &to, Failure *failure);
-
-/* When the plugin starts: has partitions follow their lists. The server has changed nothing yet. */
-void follow_partitions(handlerton *hton);
+/* When the plugin starts: settles renames, before the server has changed anything. */
+void prepare_recovery(handlerton *hton);
 /* Before the server reads its log of DDL: its drops of partitioned tables drop what has no list. */
 void recovery_begins();
+/* Whether the server does what its log of DDL says. */
+bool is_recovering();
 
 #endif

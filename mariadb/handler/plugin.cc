@@ -158,7 +158,7 @@ static int start(void *place)
     return 1;
   }
   drop_temporary_tables();
-  follow_partitions(terrace_hton);
+  prepare_recovery(terrace_hton);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "checkpoints.h"
 #include "engine.h"
 #include "partitions.h"
+#include "renames.h"
 #include "trx.h"
 
 /* What the functions of XA return: the standard's numbers. */
@@ -42,6 +43,7 @@ static int close_connection(handlerton *, THD *thd)
 
 static int commit(handlerton *, THD *thd, bool all)
 {
+  end_renames(thd);
   Trx *trx = Trx::existing(thd);
   int error = trx ? trx->commit(all) : 0;
   if (!error)
@@ -51,6 +53,7 @@ static int commit(handlerton *, THD *thd, bool all)
 
 static int rollback(handlerton *, THD *thd, bool all)
 {
+  end_renames(thd);
   Trx *trx = Trx::existing(thd);
   return trx ? trx->rollback(all) : 0;
 }

@@ -1,0 +1,189 @@
+#include "renames.h"
+#include "engine.h"
+#include "partitions.h"
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+/* The library's table of renames. Under a number, which grows, it has the old and the new name. */
+static const char RENAMES[] = "#terrace/renames";
+
+struct Rename
+{
+  ulonglong number;
+  Bytes from, to;
+};
+
+static std::mutex lock;
+static std::map<THD *, std::vector<Rename>> under_way;
+static ulonglong last_number = 0;
+
+static Bytes key_of(ulonglong number)
+{
+  uchar bytes[8];
+  mi_int8store(bytes, number);
+  return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
+}
+
+static terrace_status put(const Rename &rename, Failure *failure)
+{
+  terrace_table *renames = terrace_database_table(terrace_db, RENAMES, failure->out());
+  if (!renames)
+    return failure->status();
+  const Bytes key = key_of(rename.number), value = rename.from + '\0' + rename.to;
+  // The rename comes behind it in the order of commits, so it need not be durable by itself.
+  const terrace_status status =
+    terrace_table_put(renames, key.data(), key.size(), value.data(), value.size(), TERRACE_RELAXED,
+                      failure->out());
+  terrace_table_free(renames);
+  return status;
+}
+
+static void forget(const std::vector<Rename> &done)
+{
+  Failure failure;
+  terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
+  for (const Rename &rename : done)
+  {
+    const Bytes key = key_of(rename.number);
+    if (terrace_table_delete(renames, key.data(), key.size(), TERRACE_RELAXED, failure.out()) !=
+        TERRACE_OK)
+      sql_print_warning("Terrace: cannot note the end of a rename of table %s to %s: %s",
+                        rename.from.c_str(), rename.to.c_str(), failure.message());
+  }
+  terrace_table_free(renames);
+}
+
+/* All that are noted, the newest first. */
+static std::vector<Rename> noted()
+{
+  std::vector<Rename> found;
+  Failure failure;
+  terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
+  // No table was ever renamed.
+  if (!renames)
+    return found;
+  terrace_cursor *cursor = terrace_table_cursor(renames, nullptr, failure.out());
+  terrace_row row;
+  while (cursor && terrace_cursor_prev(cursor, &row, failure.out()) == TERRACE_OK)
+  {
+    const Bytes names(row.value, row.value_len);
+    const size_t end = names.find('\0');
+    if (row.key_len == 8 && end != Bytes::npos)
+      found.push_back({mi_uint8korr(reinterpret_cast<const uchar *>(row.key)),
+                       names.substr(0, end), names.substr(end + 1)});
+  }
+  terrace_cursor_free(cursor);
+  terrace_table_free(renames);
+  return found;
+}
+
+terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failure *failure)
+{
+  Rename rename = {0, table_of_partition(from), table_of_partition(to)};
+  // A partition that becomes a table, or moves in its table, is not all that its definition names.
+  if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
+    return TERRACE_OK;
+  // No crash leaves temporary tables.
+  if (from.find("/#sql-temptable-") != Bytes::npos)
+    return TERRACE_OK;
+  std::lock_guard<std::mutex> guard(lock);
+  std::vector<Rename> &of_statement = under_way[thd];
+  // The other partitions of the same table.
+  if (!of_statement.empty() && of_statement.back().from == rename.from &&
+      of_statement.back().to == rename.to)
+    return TERRACE_OK;
+  rename.number = ++last_number;
+  const terrace_status status = put(rename, failure);
+  if (status != TERRACE_OK)
+    return status;
+  of_statement.push_back(rename);
+  // So that commit or rollback is called at the end of the statement. A recovery has no such end.
+  if (!is_recovering())
+    trans_register_ha(thd, false, terrace_hton, 0);
+  return status;
+}
+
+static int sync(const std::vector<Rename> &renames)
+{
+  int failed = 0;
+  for (const Rename &rename : renames)
+    for (const Bytes &name : {rename.from, rename.to})
+      failed |= my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME));
+  return failed;
+}
+
+int sync_renames(THD *thd)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  auto at = under_way.find(thd);
+  return at == under_way.end() ? 0 : sync(at->second);
+}
+
+void end_renames(THD *thd)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  auto at = under_way.find(thd);
+  if (at == under_way.end())
+    return;
+  // The end of the connection's next statement tries again what failed.
+  if (sync(at->second))
+    return;
+  forget(at->second);
+  under_way.erase(at);
+}
+
+bool has_definition(const Bytes &table)
+{
+  return access(("./" + table + ".frm").c_str(), F_OK) == 0;
+}
+
+/* Which tables had definitions before a rename, where that is not as it is now. */
+typedef std::map<Bytes, bool> Definitions;
+
+/* Undoes a rename that has not come to the definition. The renames behind it are settled. */
+static bool settle(const Rename &rename, Definitions *definitions)
+{
+  auto is_defined = [definitions](const Bytes &table) {
+    auto known = definitions->find(table);
+    return known == definitions->end() ? has_definition(table) : known->second;
+  };
+  if (!is_defined(rename.from))
+  {
+    // The definition goes last: if it is there, all is.
+    (*definitions)[rename.from] = is_defined(rename.to);
+    (*definitions)[rename.to] = false;
+    return true;
+  }
+  Failure failure;
+  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
+    return true;
+  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
+                  rename.to.c_str(), rename.from.c_str(), failure.message());
+  return false;
+}
+
+void settle_renames()
+{
+  std::vector<Rename> settled;
+  Definitions definitions;
+  for (const Rename &rename : noted())
+  {
+    last_number = std::max(last_number, rename.number);
+    // A later start tries again what failed.
+    if (settle(rename, &definitions))
+      settled.push_back(rename);
+  }
+  if (!settled.empty())
+    forget(settled);
+}
+
+void forget_renames()
+{
+  std::lock_guard<std::mutex> guard(lock);
+  for (auto &of_thread : under_way)
+    if (!sync(of_thread.second))
+      forget(of_thread.second);
+  under_way.clear();
+}
