@@ -154,6 +154,7 @@ fn tables_stats_and_verify_tell_of_the_database() {
     assert!(bench.run(["stats"]).good().contains("commit groups"));
     let verified = bench.run(["verify", "--json"]);
     assert_eq!(verified.json()["damages"], serde_json::json!([]));
+    assert_eq!(verified.json()["unreadable"], serde_json::json!([]));
     assert!(bench.run(["verify"]).good().contains("all sound"));
 }
 

@@ -93,6 +93,66 @@ impl fmt::Display for Damage {
     }
 }
 
+/// A structure that could not be read: nothing is known of what is stored there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// As [`Damage::tier`].
+    pub tier: &'static str,
+    /// As [`Damage::file`].
+    pub file: PathBuf,
+    /// As [`Damage::offset`].
+    pub offset: u64,
+    /// As [`Damage::what`].
+    pub what: String,
+    /// Why the read failed.
+    pub error: String,
+}
+
+/// What a check has found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Read, and wrong.
+    pub(crate) damages: Vec<Damage>,
+    /// Not read.
+    pub(crate) unreadable: Vec<Unreadable>,
+}
+
+impl Findings {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.damages.len() + self.unreadable.len()
+    }
+
+    /// Adds what an error says: damage, or that nothing is known of the structure at `place`.
+    pub(crate) fn add(&mut self, error: &Error, place: impl FnOnce() -> Damage) {
+        if let Some(damage) = error.damage() {
+            self.damages.push(damage.clone());
+            return;
+        }
+        let Damage { tier, file, offset, what, .. } = place();
+        let error = error.to_string();
+        self.unreadable.push(Unreadable { tier, file, offset, what, error });
+    }
+
+    /// The first of them as an error.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` with the first damage; `Unavailable` if there is none, and something could not be
+    /// read.
+    pub(crate) fn check(self) -> Result<()> {
+        if let Some(damage) = self.damages.into_iter().next() {
+            return Err(Error::corrupt(damage));
+        }
+        match self.unreadable.into_iter().next() {
+            Some(unreadable) => Err(Error::new(ErrorKind::Unavailable, unreadable.error)),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What a part of the engine tells another with an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Signal {

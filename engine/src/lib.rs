@@ -92,7 +92,7 @@ pub use db::{
     SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableStats, VerifyReport,
     verify,
 };
-pub use error::{Damage, Error, ErrorKind, Result};
+pub use error::{Damage, Error, ErrorKind, Result, Unreadable};
 pub use operator::MergeOperator;
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,

@@ -171,10 +171,16 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
   terrace_report *report = terrace_database_verify(terrace_db, failure.out());
   if (!report)
     return HA_ADMIN_FAILED;
-  size_t damages = terrace_report_damages(report);
+  size_t unreadable = terrace_report_unreadable(report);
+  size_t damages = terrace_report_damages(report) - unreadable;
   terrace_report_free(report);
+  if (unreadable)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                        "%llu structures could not be read", ulonglong(unreadable));
   if (damages)
     return HA_ADMIN_CORRUPT;
+  if (unreadable)
+    return HA_ADMIN_FAILED;
   ha_rows of_rows = 0;
   int error = ha_rnd_init(true);
   if (error)

@@ -2290,8 +2290,9 @@ enum terrace_status terrace_table_get_statistics(const struct terrace_table *tab
  * Checks every structure of an open database, on every tier, against its checksum. Writers wait
  * meanwhile. NULL after an error. Free the report with terrace_report_free.
  *
- * Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when a file could not be read. Damage is no error;
- * it is in the report.
+ * Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when a file could not be read without which nothing
+ * else can be checked. Damage is no error; it is in the report, and so is an extent that could not
+ * be read.
  */
 struct terrace_report *terrace_database_verify(const struct terrace_database *database,
                                                struct terrace_error **error);
@@ -2324,9 +2325,17 @@ uint64_t terrace_report_checked(const struct terrace_report *report);
 uint64_t terrace_report_tables(const struct terrace_report *report);
 
 /**
- * How many damages were found; 0 for NULL.
+ * How many damages were found, with what could not be read: terrace_report_unreadable says how
+ * many of them that is. 0 for NULL.
  */
 size_t terrace_report_damages(const struct terrace_report *report);
+
+/**
+ * How many structures could not be read: an I/O error, or a store that does not answer. They are
+ * the last of the damages, and their got is the error. Nothing is known of what is stored there. 0
+ * for NULL.
+ */
+size_t terrace_report_unreadable(const struct terrace_report *report);
 
 /**
  * One of the damages, counted from 0. Its text belongs to the report.

@@ -146,6 +146,18 @@ impl DamageText {
         }
     }
 
+    /// The place of what could not be read, and the error.
+    pub(crate) fn of_unreadable(place: &terrace::Unreadable) -> DamageText {
+        DamageText {
+            tier: c_text(place.tier),
+            file: c_text(place.file.as_os_str().as_bytes()),
+            what: c_text(place.what.as_str()),
+            expected: c_text("readable bytes"),
+            got: c_text(place.error.as_str()),
+            offset: place.offset,
+        }
+    }
+
     pub(crate) fn damage(&self) -> Damage {
         Damage {
             tier: self.tier.as_ptr(),

@@ -14,24 +14,31 @@ use crate::prepared::nth;
 pub struct Report {
     checked: u64,
     tables: u64,
+    /// Those that could not be read come last.
     damages: Vec<DamageText>,
+    unreadable: usize,
 }
 
 impl Report {
     pub(crate) fn new(checked: u64, tables: u64, damages: &[terrace::Damage]) -> Report {
-        Report { checked, tables, damages: damages.iter().map(DamageText::new).collect() }
+        let damages = damages.iter().map(DamageText::new).collect();
+        Report { checked, tables, damages, unreadable: 0 }
     }
 
     pub(crate) fn of_verification(report: &terrace::VerifyReport) -> Report {
-        Report::new(report.checked, 0, &report.damages)
+        let mut found = Report::new(report.checked, 0, &report.damages);
+        found.damages.extend(report.unreadable.iter().map(DamageText::of_unreadable));
+        found.unreadable = report.unreadable.len();
+        found
     }
 }
 
 /// Checks every structure of an open database, on every tier, against its checksum. Writers wait
 /// meanwhile. NULL after an error. Free the report with terrace_report_free.
 ///
-/// Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when a file could not be read. Damage is no error;
-/// it is in the report.
+/// Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when a file could not be read without which nothing
+/// else can be checked. Damage is no error; it is in the report, and so is an extent that could not
+/// be read.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_verify(
     database: Option<&Database>,
@@ -81,10 +88,19 @@ pub extern "C" fn terrace_report_tables(report: Option<&Report>) -> u64 {
     report.map_or(0, |report| report.tables)
 }
 
-/// How many damages were found; 0 for NULL.
+/// How many damages were found, with what could not be read: terrace_report_unreadable says how
+/// many of them that is. 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_report_damages(report: Option<&Report>) -> usize {
     report.map_or(0, |report| report.damages.len())
+}
+
+/// How many structures could not be read: an I/O error, or a store that does not answer. They are
+/// the last of the damages, and their got is the error. Nothing is known of what is stored there. 0
+/// for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_report_unreadable(report: Option<&Report>) -> usize {
+    report.map_or(0, |report| report.unreadable)
 }
 
 /// One of the damages, counted from 0. Its text belongs to the report.

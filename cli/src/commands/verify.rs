@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::text::grouped;
 
-/// Checks the database. Damage is a negative answer, not an error.
+/// Checks the database. Damage is a negative answer, not an error, and so is what cannot be read.
 pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<Outcome, Failure> {
     if let Some(other) = &arguments.against {
         return compare(session, other);
@@ -77,11 +77,20 @@ pub(super) fn print(session: &mut Session, report: &VerifyReport) -> Result<Outc
             output.line(&format!("  expected  {}", damage.expected))?;
             output.line(&format!("  got       {}", damage.got))?;
         }
-        let checked = grouped(report.checked);
-        match report.damages.len() {
-            0 => output.line(&format!("{checked} structures checked, all sound"))?,
-            damaged => output.line(&format!("{checked} structures checked, {damaged} damaged"))?,
+        for unreadable in &report.unreadable {
+            output.line(&format!("could not be read: {}", unreadable.what))?;
+            output.line(&format!("  tier      {}", unreadable.tier))?;
+            output.line(&format!("  file      {}", unreadable.file.display()))?;
+            output.line(&format!("  offset    {}", unreadable.offset))?;
+            output.line(&format!("  error     {}", unreadable.error))?;
         }
+        let checked = grouped(report.checked);
+        let found = match (report.damages.len(), report.unreadable.len()) {
+            (0, 0) => "all sound".to_string(),
+            (damaged, 0) => format!("{damaged} damaged"),
+            (damaged, unread) => format!("{damaged} damaged, {unread} could not be read"),
+        };
+        output.line(&format!("{checked} structures checked, {found}"))?;
     }
-    Ok(if report.damages.is_empty() { Outcome::Good } else { Outcome::Negative })
+    Ok(if report.is_sound() { Outcome::Good } else { Outcome::Negative })
 }

@@ -17,6 +17,13 @@ use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
 
+/// An event that is durable.
+struct CarriedOut {
+    lsn: Lsn,
+    /// The error of the call, if the journal could not take it: the database has stopped.
+    in_journal: Result<()>,
+}
+
 /// The tables of an open database by name, and how they change.
 ///
 /// Thread safety: any thread may call any method. Lock order is `ddl`, then a table's change, then
@@ -139,12 +146,13 @@ impl Catalog {
         let table = self.ctx.set.allocate_table_id();
         debug_assert!(self.ctx.tables.get(table).is_none(), "a number is given once");
         let event = Event::Create { table, name: name.to_string(), options };
-        let lsn = self.carry_out(&event, None)?;
+        let done = self.carry_out(&event, None)?;
         let version =
             self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
         debug_assert_eq!(version.table, table, "a new table has its own version");
-        let slot = TableSlot::new(self.new_core(table, name, lsn, version));
-        Ok(self.ctx.tables.insert(name, slot))
+        let slot = TableSlot::new(self.new_core(table, name, done.lsn, version));
+        let slot = self.ctx.tables.insert(name, slot);
+        done.in_journal.map(|()| slot)
     }
 
     pub(super) fn existing(&self, name: &str) -> Result<Arc<TableSlot>> {
@@ -173,9 +181,10 @@ impl Catalog {
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
         self.count_live.finish(&self.ctx)?;
-        let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
-        debug_assert!(lsn > core.created(), "a table is dropped after it was created");
+        let done = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
+        debug_assert!(done.lsn > core.created(), "a table is dropped after it was created");
         self.ctx.tables.remove(name);
+        done.in_journal?;
         self.clear(&core);
         Ok(())
     }
@@ -189,10 +198,11 @@ impl Catalog {
             return Err(Error::invalid(format!("there is a table {to:?} already")));
         }
         let core = slot.core();
-        self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
+        let event = Event::Rename { table: core.id(), name: to.to_string() };
+        let done = self.carry_out(&event, None)?;
         self.ctx.tables.rename(from, to);
         debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
-        Ok(())
+        done.in_journal
     }
 
     pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
@@ -203,10 +213,11 @@ impl Catalog {
         let (table, new) = (slot.core().id(), self.ctx.set.allocate_table_id());
         let options = slot.core().view().version.options;
         let event = Event::Truncate { table, new, name: name.to_string(), options };
-        let lsn = self.carry_out(&event, Some(&slot.core()))?;
+        let done = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
-        debug_assert!(lsn > slot.core().created(), "a table is truncated after it was created");
-        let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
+        debug_assert!(done.lsn > slot.core().created(), "a table is created before");
+        let old = self.ctx.tables.replace(&slot, self.new_core(new, name, done.lsn, version));
+        done.in_journal?;
         self.clear(&old);
         Ok(())
     }
@@ -264,13 +275,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Commits an event and brings the journal up to it; its LSN. The table that the event drops
-    /// is marked in the turnstile, with the event's ticket: groups before it still reach the
-    /// table, groups after it do not.
+    /// Commits an event and brings the journal up to it. The table that the event drops is marked
+    /// in the turnstile, with the event's ticket: groups before it still reach the table, groups
+    /// after it do not.
     ///
     /// Once the event has its ticket, the journal has to follow it, and no other outcome can be
     /// told. So the journal's space is reserved before.
-    fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<Lsn> {
+    ///
+    /// # Errors
+    ///
+    /// With an unknown outcome the event may be durable or not. The database shows what is known to
+    /// be durable, so its tables are as they were.
+    fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<CarriedOut> {
         let room = if drops.is_some() { Room::Freeing } else { Room::Ordinary };
         let mut reservation = self.ctx.set.reserve_edits([event.edit(0)].into_iter(), room)?;
         let (key, value) = event.encode();
@@ -279,21 +295,31 @@ impl Catalog {
             Ok(Group::event(&key, &value, table))
         };
         let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
-        let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
-        let zone = pending.zone();
-        let lsn = pending.wait()?;
+        let enqueued = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket);
+        let committed = enqueued.and_then(|pending| {
+            let zone = pending.zone();
+            pending.wait().map(|lsn| (zone, lsn))
+        });
+        let (zone, lsn) = committed.inspect_err(|_| {
+            if self.ctx.shared.poison.is_set() {
+                drops.into_iter().for_each(|table| table.unmark_dropped());
+            }
+        })?;
         debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
         debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
-            // The event is decided; only the next opening can finish it now.
+            // The event is decided, and shown. Only the next opening can finish it in the journal.
             self.ctx.stop_because(&e.to_string());
-            return Err(self.ctx.shared.poison.unknown_outcome(lsn));
+            return Ok(CarriedOut {
+                lsn,
+                in_journal: Err(self.ctx.shared.poison.unknown_outcome(lsn)),
+            });
         }
         debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal is up to the event");
         self.ctx.shared.zones.sub_live(zone, 1);
-        Ok(lsn)
+        Ok(CarriedOut { lsn, in_journal: Ok(()) })
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.

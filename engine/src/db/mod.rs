@@ -252,7 +252,9 @@ impl Database {
         self.inner.catalog.table_names()
     }
 
-    /// Drops a table and all that is in it. Handles of it fail from then on.
+    /// Drops a table and all that is in it. Handles of it fail from then on. After an
+    /// `UnknownOutcome` the table is listed and can be read, unless the drop is known to be
+    /// durable. The next opening decides.
     ///
     /// # Errors
     ///
@@ -487,7 +489,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Closed`, or an I/O error. Damage is not an error but in the report.
+    /// `Closed`, or an I/O error of the region. Damage is not an error but in the report, and so is
+    /// what cannot be read.
     pub fn verify(&self) -> Result<VerifyReport> {
         maintenance::open_database(&self.inner)
     }

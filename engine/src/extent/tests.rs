@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Findings};
 use crate::mvcc::{drive_until, pin};
 use crate::options::Compression;
 use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, SimFiles};
@@ -148,9 +148,9 @@ proptest! {
         let got = extent.get(&key, seq, Blocks::new(&cache, &guard)).unwrap();
         prop_assert_eq!(got.map(|f| (f.seq, f.kind, f.into_value().unwrap().to_vec())),
             want.map(|e| (e.seq, e.kind, e.value.clone())));
-        let mut report = Vec::new();
+        let mut report = Findings::default();
         prop_assert!(extent.verify(&mut report) > 3);
-        prop_assert_eq!(report, vec![]);
+        prop_assert_eq!(report, Findings::default());
     }
 }
 
@@ -159,7 +159,7 @@ fn large_extents_have_many_blocks() {
     let (_, store) = sim_store();
     let list = numbered(10_000);
     let extent = write_extent(&store, 1, &list);
-    assert!(extent.verify(&mut Vec::new()) > 60);
+    assert!(extent.verify(&mut Findings::default()) > 60);
     assert_eq!((extent.meta().records, extent.meta().deletes), (13_334, 3334));
     let cache = cache();
     let mut cursor = extent.cursor(&cache, &ReadAhead::for_job(1));
@@ -197,9 +197,9 @@ fn extents_with_restarts_are_read_and_their_blocks_written_anew() {
                 assert_eq!(found.into_value().unwrap(), entry.value);
             }
         }
-        let mut report = Vec::new();
+        let mut report = Findings::default();
         extent.verify(&mut report);
-        assert!(report.is_empty(), "{report:?}");
+        assert_eq!(report, Findings::default());
         let mut walk = BlockWalk::new(&[extent], &cache, true);
         walk.enter().unwrap();
         let is_copied = walk.block_ahead(format).unwrap().is_some();
@@ -338,12 +338,16 @@ fn a_flip_of_any_byte_is_found_and_never_served() {
     for i in 0..u64::from(at.len) {
         files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
         let fresh = Extent::open(extent.meta().clone(), Arc::clone(&store));
-        let mut report = Vec::new();
+        let mut report = Findings::default();
         fresh.verify(&mut report);
-        assert_eq!(report.len(), 1, "byte {i}");
-        assert_eq!((report[0].tier, &report[0].file), ("ssd", &store.path(at.file)));
+        assert_eq!(report.count(), 1, "byte {i}");
+        assert_eq!(
+            (report.damages[0].tier, &report.damages[0].file),
+            ("ssd", &store.path(at.file))
+        );
         let damaged = at.offset + i;
-        assert!((report[0].offset..report[0].offset + 20_000).contains(&damaged), "byte {i}");
+        let offset = report.damages[0].offset;
+        assert!((offset..offset + 20_000).contains(&damaged), "byte {i}");
         let cache = BlockCache::new(0);
         for entry in list.iter().step_by(7) {
             let guard = pin();

@@ -27,7 +27,7 @@ use bytes::Bytes;
 
 use super::frame::{self, HEADER_LEN};
 use super::{Extent, Malformed};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Findings, Result};
 use crate::record::{ComingValues, ReadValue, Reference};
 use crate::tier::ExtentStore;
 
@@ -173,16 +173,14 @@ impl ValueExtent {
         Ok(bytes)
     }
 
-    /// Reads all of it and appends all damage to `report`. Gives the number of structures that were
-    /// checked.
-    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+    /// Reads all of it and appends all that is wrong to `report`. Gives the number of structures
+    /// that were checked.
+    pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
         match self.store.read(&self.meta.location, 0, self.meta.location.len) {
-            Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), report),
+            Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut report.damages),
             Err(error) => {
-                let unreadable =
-                    || self.damage(0, Malformed::new("readable bytes", error.to_string()));
-                report.push(error.damage().cloned().unwrap_or_else(unreadable));
+                report.add(&error, || self.damage(0, Malformed::new("", "")));
                 1
             }
         }

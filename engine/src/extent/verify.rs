@@ -6,16 +6,16 @@ use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::index::Index;
 use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
-use crate::error::{Damage, Error};
+use crate::error::{Error, Findings};
 use crate::mvcc::{Tombstone, Tombstones};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn, Reference};
 
 impl Extent {
-    /// Reads the whole extent from the store and appends all damage to `report`. References are
-    /// checked, but not the values that they lead to. Returns the number of structures that were
-    /// checked.
-    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+    /// Reads the whole extent from the store and appends all that is wrong to `report`. References
+    /// are checked, but not the values that they lead to. Returns the number of structures that
+    /// were checked.
+    pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let mut check = Check { extent: self, report, checked: 0, unreadable: None };
         check.all();
         check.checked
@@ -27,12 +27,11 @@ impl Extent {
     ///
     /// `Corrupt` where it is damaged; an I/O error where a part of it cannot be read.
     pub(super) fn check_whole(&self) -> Result<(), Error> {
-        let mut damages = Vec::new();
-        let mut check = Check { extent: self, report: &mut damages, checked: 0, unreadable: None };
+        let mut found = Findings::default();
+        let mut check = Check { extent: self, report: &mut found, checked: 0, unreadable: None };
         check.all();
-        let unreadable = check.unreadable.take();
-        let damaged = || damages.into_iter().next().map(Error::corrupt);
-        unreadable.or_else(damaged).map_or(Ok(()), Err)
+        check.unreadable.take().map_or(Ok(()), Err)?;
+        found.check()
     }
 }
 
@@ -126,7 +125,7 @@ fn uses(meta: &ExtentMeta) -> impl Iterator<Item = (u64, u64)> {
 
 struct Check<'a> {
     extent: &'a Extent,
-    report: &'a mut Vec<Damage>,
+    report: &'a mut Findings,
     checked: u64,
     /// The first error of a read, which says nothing of what is stored.
     unreadable: Option<Error>,
@@ -140,13 +139,11 @@ impl Check<'_> {
     }
 
     fn report(&mut self, what: &str, error: Error) {
-        if let Some(damage) = error.damage() {
-            self.report.push(damage.clone());
-            return;
+        let extent = self.extent;
+        self.report.add(&error, || extent.damage(0, what, Malformed::new("", "")));
+        if error.damage().is_none() {
+            self.unreadable.get_or_insert(error);
         }
-        let malformed = Malformed::new("readable bytes", error.to_string());
-        self.report.push(self.extent.damage(0, what, malformed));
-        self.unreadable.get_or_insert(error);
     }
 
     fn blocks(
@@ -156,7 +153,7 @@ impl Check<'_> {
         index: &Index,
         ranges: Option<&Tombstones>,
     ) {
-        let before = self.report.len();
+        let before = self.report.count();
         let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
             if let Some(block) =
@@ -167,16 +164,16 @@ impl Check<'_> {
                     })
             {
                 let offset = index.entries()[n].offset;
-                self.report.push(self.extent.damage(offset, "block", malformed));
+                self.report.damages.push(self.extent.damage(offset, "block", malformed));
             }
             self.references(&mut tally);
         }
         ranges.into_iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
         let meta = self.extent.meta();
-        if self.report.len() == before && !tally.agrees_with(meta) {
+        if self.report.count() == before && !tally.agrees_with(meta) {
             let expected = format!("{} records as the journal describes them", meta.records);
             let malformed = Malformed::new(expected, format!("{} others", tally.records));
-            self.report.push(self.extent.damage(0, "records", malformed));
+            self.report.damages.push(self.extent.damage(0, "records", malformed));
         }
     }
 }

@@ -29,7 +29,7 @@ use super::edit::{Edit, Op};
 use super::journal::{self, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
-use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::error::{Damage, Error, ErrorKind, Findings, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
 use crate::operator::{Operators, TableOperator};
@@ -494,12 +494,12 @@ impl VersionSet {
     }
 
     /// Checks the journal and every extent against their checksums and against each other, and
-    /// appends all damage to `report`. Gives the number of structures that were checked.
-    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+    /// appends all that is wrong to `report`. Gives the number of structures that were checked.
+    pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let mut checked = 0;
         match self.writer.lock().journal.verify() {
             Ok(structures) => checked += structures,
-            Err(error) => report.push(self.damage_of(&error)),
+            Err(error) => report.add(&error, || self.unread_journal()),
         }
         // Whatever it names stays in place while this is held, so overlaps need no check: taking
         // the same space twice fails at open, and the store gives none out twice.
@@ -511,15 +511,16 @@ impl VersionSet {
         checked + values.values().map(|values| values.verify(report)).sum::<u64>()
     }
 
-    fn damage_of(&self, error: &Error) -> Damage {
-        error.damage().cloned().unwrap_or_else(|| Damage {
+    /// The place of a journal that cannot be read.
+    fn unread_journal(&self) -> Damage {
+        Damage {
             tier: "journal",
             file: self.directory.clone(),
             offset: 0,
             what: "journal".to_string(),
-            expected: "readable bytes".to_string(),
-            got: error.to_string(),
-        })
+            expected: String::new(),
+            got: String::new(),
+        }
     }
 }
 

@@ -72,6 +72,8 @@ impl Options {
     /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]:
     /// then the writer keeps what the follower reads, and the follower restarts from a checkpoint
     /// less often. Without a name a handle of its database can be read for one more checkpoint.
+    /// Later a read that needs deleted data fails as `Unavailable`, and
+    /// [`Follower::database`](crate::Follower::database) gives another handle.
     #[must_use]
     pub fn object_cache(mut self, bytes: u64) -> Options {
         self.object_cache = bytes;

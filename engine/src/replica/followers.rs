@@ -1,11 +1,14 @@
 //! Followers that are registered: a small object for each, by name, with how far it has come, and
 //! from which checkpoint on it reads data of the store. The writer keeps the entries that they lack
-//! and that data, up to a bound.
+//! and that data, up to a bound. The register has their names ([`register`](super::register)).
+
+use std::collections::BTreeSet;
 
 use super::log::SharedLog;
+use super::register::Register;
 use crate::error::{Error, Result};
 use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
-use crate::tier::{FailureKind, ObjectSpan, PutWhen};
+use crate::tier::{FailureKind, ObjectSpan, PutWhen, RequestFailure};
 
 const PREFIX: &str = "shared/followers/";
 const MAGIC: &[u8; 8] = b"TERRFOLL";
@@ -60,45 +63,52 @@ fn object_of(name: &str) -> Result<String> {
 }
 
 impl SharedLog {
-    /// Says how far the follower `name` is.
+    /// Says how far the follower `name` is; whether it was not known before. Then the register may
+    /// not have its name.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a name that is none; `Unavailable` if the store does not answer.
-    pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<()> {
+    /// `Invalid` for a name that is none; `Unavailable` if the store does not answer, or another
+    /// node has the same name.
+    pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<bool> {
         let (object, bytes) = (object_of(name)?, encode(place));
         for _ in 0..TRIES {
             let when = match self.client.get(&object, ObjectSpan::Whole) {
-                Ok(got) if got.bytes == bytes => return Ok(()),
+                Ok(got) if got.bytes == bytes => return Ok(false),
                 Ok(got) => PutWhen::Tagged(got.tag),
                 Err(failure) if failure.kind == FailureKind::Missing => PutWhen::Absent,
                 Err(failure) => return Err(self.client.error("read", &object, failure)),
             };
+            let is_new = when == PutWhen::Absent;
             match self.client.put(&object, &bytes, &when) {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(is_new),
                 Err(failure) if failure.kind == FailureKind::Changed => {}
                 Err(failure) => return Err(self.client.error("write", &object, failure)),
             }
         }
-        Ok(())
+        let failure = RequestFailure::new(FailureKind::Changed, "another node has the same name");
+        Err(self.client.error("write", &object, failure))
     }
 
-    /// Those that are registered, with how far each has come.
+    /// Those that are registered, with how far each has come: those that the register has, and
+    /// those of earlier versions, which a list shows.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer.
-    pub(crate) fn registered(&self) -> Result<Vec<(String, FollowerPlace)>> {
+    pub(crate) fn registered(&self, register: &Register) -> Result<Vec<(String, FollowerPlace)>> {
+        let listed = self.names(PREFIX, &|_| false)?.into_iter();
+        let listed = listed.filter_map(|name| name.strip_prefix(PREFIX).map(str::to_string));
+        let names: BTreeSet<String> = register.names.iter().cloned().chain(listed).collect();
         let mut found = Vec::new();
-        for object in self.names(PREFIX, &|_| false)? {
+        for name in names {
+            let object = format!("{PREFIX}{name}");
             let got = match self.client.get(&object, ObjectSpan::Whole) {
                 Err(failure) if failure.kind == FailureKind::Missing => continue,
                 got => self.client.told("read", &object, got)?,
             };
             // Bytes of something else hold nothing back.
-            if let (Some(name), Some(place)) = (object.strip_prefix(PREFIX), decode(&got.bytes)) {
-                found.push((name.to_string(), place));
-            }
+            found.extend(decode(&got.bytes).map(|place| (name, place)));
         }
         Ok(found)
     }
@@ -109,6 +119,9 @@ impl SharedLog {
     ///
     /// As [`SharedLog::register`].
     pub(crate) fn unregister(&self, name: &str) -> Result<()> {
-        self.delete(&[object_of(name)?])
+        let object = object_of(name)?;
+        // Of one that registers meanwhile both stay, or it finds the object missing and enlists.
+        self.strike(name)?;
+        self.delete(&[object])
     }
 }

@@ -15,6 +15,7 @@ mod parts;
 mod prepares;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
+mod register;
 mod under_way;
 mod writer;
 
@@ -27,6 +28,7 @@ pub(crate) use identity::Identity;
 pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
 pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
+pub(crate) use register::Register;
 pub(crate) use under_way::{DataSends, EntryReads};
 pub(crate) use writer::{Expects, LogWriter};
 

@@ -4,9 +4,10 @@ use super::entry::{Entry, HEADER_LEN};
 use super::followers;
 use super::head::LogHead;
 use super::identity::Nonces;
+use super::register::Register;
 use crate::record::mended;
 
-/// Entries of the log, its head, followers, and the claims that a directory knows.
+/// Entries of the log, its head, followers, their register, and the claims that a directory knows.
 pub(crate) fn entry(bytes: &[u8]) -> bool {
     let number = bytes.get(32..).and_then(|rest| rest.first_chunk().copied());
     let number = number.map_or(1, u64::from_le_bytes);
@@ -31,6 +32,12 @@ pub(crate) fn entry(bytes: &[u8]) -> bool {
         }
     }
     accepted |= [bytes, &head].into_iter().any(|bytes| followers::decode(bytes).is_some());
+    for bytes in [bytes, &head] {
+        if let Some(register) = Register::decode(bytes) {
+            accepted = true;
+            assert_eq!(Register::decode(&register.encode()), Some(register));
+        }
+    }
     for bytes in [bytes, &nonces] {
         if let Some(nonces) = Nonces::decode(bytes) {
             accepted = true;

@@ -316,28 +316,61 @@ fn registered_followers_are_listed_until_they_are_forgotten() {
     let server = ObjectServer::new();
     let log = Machine::new(&server).log;
     let at = |entry, base| FollowerPlace { entry, base };
-    assert_eq!(log.registered().unwrap(), []);
+    let registered = |log: &SharedLog| log.registered(&log.read_register().unwrap().0).unwrap();
+    assert_eq!(registered(&log), []);
     log.register("one", at(7, 0)).unwrap();
     log.register("two", at(9, 4)).unwrap();
     log.register("one", at(8, 0)).unwrap();
-    assert_eq!(
-        log.registered().unwrap(),
-        [("one".to_string(), at(8, 0)), ("two".to_string(), at(9, 4))]
-    );
+    assert_eq!(registered(&log), [("one".to_string(), at(8, 0)), ("two".to_string(), at(9, 4))]);
     log.unregister("one").unwrap();
-    assert_eq!(log.registered().unwrap(), [("two".to_string(), at(9, 4))]);
+    assert_eq!(registered(&log), [("two".to_string(), at(9, 4))]);
     server.damage("shared/followers/two", 17);
-    assert_eq!(log.registered().unwrap(), [], "other bytes hold nothing back");
+    assert_eq!(registered(&log), [], "other bytes hold nothing back");
     for name in ["", "a/b", &"x".repeat(65)] {
         assert_eq!(log.register(name, at(1, 0)).unwrap_err().kind(), ErrorKind::Invalid);
     }
     for fault in [StoreFault::LoseAnswer, StoreFault::Repeat(1), StoreFault::LoseRequest] {
         server.plan(server.requests() + 2, fault);
         log.register("three", at(5, 0)).unwrap();
+        log.enlist("three").unwrap();
         server.deliver();
-        assert_eq!(log.registered().unwrap(), [("three".to_string(), at(5, 0))], "{fault:?}");
+        assert_eq!(registered(&log), [("three".to_string(), at(5, 0))], "{fault:?}");
         log.unregister("three").unwrap();
     }
+}
+
+/// A list that is as of before the registration lacks the follower. The register has it.
+#[test]
+fn a_follower_that_an_old_list_lacks_is_registered() {
+    let server = ObjectServer::new();
+    let log = Machine::new(&server).log;
+    let place = FollowerPlace { entry: 7, base: 5 };
+    assert!(log.register("one", place).unwrap(), "it is new");
+    assert_eq!(log.enlist("one").unwrap(), 0);
+    assert!(!log.register("one", place).unwrap());
+    server.always(Some(StoreFault::Stale(60)));
+    let (register, tag) = log.read_register().unwrap();
+    assert_eq!(log.registered(&register).unwrap(), [("one".to_string(), place)]);
+    assert_eq!(log.registered(&Register::default()).unwrap(), [], "the list is old");
+    assert!(log.replace_register(&Register { kept: 4, ..register.clone() }, tag.clone()).unwrap());
+    assert!(!log.replace_register(&Register { kept: 3, ..register }, tag).unwrap(), "it changed");
+    assert_eq!(log.enlist("one").unwrap(), 4);
+    for fault in [StoreFault::LoseAnswer, StoreFault::Repeat(1), StoreFault::LoseRequest] {
+        for n in 1..4 {
+            server.always(None);
+            server.plan(server.requests() + n, fault);
+            assert_eq!(log.enlist("two").unwrap(), 4, "{fault:?} {n}");
+            log.unregister("one").unwrap();
+            server.deliver();
+            let names: Vec<String> = log.read_register().unwrap().0.names.into_iter().collect();
+            assert_eq!(names, ["two"], "{fault:?} {n}");
+            log.unregister("two").unwrap();
+            server.forget_plans();
+            log.enlist("one").unwrap();
+        }
+    }
+    server.damage("shared/register", 17);
+    assert_eq!(log.read_register().unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 /// The takeover of one machine is paused before request `at`. Meanwhile the writer goes on, makes

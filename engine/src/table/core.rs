@@ -201,6 +201,12 @@ impl TableCore {
         self.dropped.store(true, Ordering::Release);
     }
 
+    /// Takes the mark back, in a database that has stopped: the event may not be durable, and reads
+    /// show what is.
+    pub(crate) fn unmark_dropped(&self) {
+        self.dropped.store(false, Ordering::Release);
+    }
+
     /// Whether prepared transactions have written to it.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0

@@ -583,6 +583,60 @@ fn a_creation_that_fails_can_be_repeated_whatever_call_it_was() {
     }
 }
 
+/// Bug: `verify` called damaged what it could not read. Cause: its report had nothing else to say.
+/// Fix: what could not be read is told by itself, with the error.
+#[test]
+fn a_verification_that_cannot_read_names_no_damage() {
+    let _alone = alone();
+    let mut rig = Rig::new(Kind::Files, 1, None);
+    rig.create("a");
+    rig.create("b");
+    while rig.db.stats().background.drains < 3 || rig.db.stats().tables[1].value_extents == 0 {
+        for table in ["a", "b"] {
+            rig.put(table, &format!("{}", rig.content.0[table].len()), 9000, Relaxed);
+        }
+        rig.steps(4);
+    }
+    let mut unread = 0;
+    let cases = [(FileKind::Extents, true), (FileKind::Extents, false), (FileKind::Journal, true)];
+    for ((file, is_open), for_good) in cases.into_iter().flat_map(|c| [(c, false), (c, true)]) {
+        let site = CallSite { call: Call::Read, file };
+        for nth in 1.. {
+            let machine = rig.machine.kill();
+            let db = options(&machine, None).open(PATH).unwrap();
+            let fault = Fault { for_good, ..Fault::once(Faulty::Site(site), nth) };
+            let report = if is_open {
+                machine.fail(fault);
+                db.verify()
+            } else {
+                db.close().unwrap();
+                machine.fail(fault);
+                options(&machine, None).verify(PATH)
+            };
+            let failed = machine.failed_calls().get(&site).copied().unwrap_or(0);
+            let what = format!("{site} {nth}, {for_good}");
+            match report {
+                Ok(report) => {
+                    assert_eq!(report.damages, [], "{what}");
+                    // What was read ahead in vain is read again.
+                    let may_be_sound = failed == 0 || !for_good;
+                    assert!(may_be_sound || !report.is_sound(), "{what}");
+                    for place in &report.unreadable {
+                        assert!(place.error.contains("simulated I/O error"), "{place:?}");
+                        assert!(!place.what.is_empty(), "{place:?}");
+                    }
+                    unread += report.unreadable.len();
+                }
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Unavailable, "{what}: {e}"),
+            }
+            if failed == 0 {
+                break;
+            }
+        }
+    }
+    assert!(unread > 10, "{unread}");
+}
+
 /// Bug: a backup, or a restore, called an extent damaged that it could not read. Cause: the check
 /// of an extent before its copy makes damage of each error. Fix: an error of the device stays one.
 #[test]

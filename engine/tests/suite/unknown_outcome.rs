@@ -198,3 +198,64 @@ fn a_transaction_with_an_unknown_outcome_does_not_say_that_it_was_rolled_back() 
         assert!(!told.to_string().contains("rolled back"), "{told}");
     }
 }
+
+/// Bug: after a drop or a truncation with an unknown outcome the table was listed, and each call
+/// on it said that it was dropped. Cause: the ticket of the event marks the table, and the mark
+/// stayed. Fix: reads show what is durable, so the table is as it was. Where the event is durable,
+/// and the journal cannot take it, the table is as the event leaves it.
+#[test]
+fn a_table_is_listed_as_its_calls_find_it_after_an_event_with_an_unknown_outcome() {
+    type Change = fn(&Database) -> Result<(), Error>;
+    let changes: [(&str, Change); 3] = [
+        ("drop", |db| db.drop_table("a")),
+        ("truncate", |db| db.truncate_table("a")),
+        ("rename", |db| db.rename_table("a", "c")),
+    ];
+    let rows = |table: &terrace::Table| {
+        let rows = table.iter().collect::<Result<Vec<_>, Error>>();
+        rows.map(|rows| rows.len()).map_err(|error| error.kind())
+    };
+    for ((name, change), kind) in changes.iter().flat_map(|change| KINDS.map(|kind| (change, kind)))
+    {
+        let (mut before, mut after, mut n) = (0, 0, 1);
+        loop {
+            let machine = kind.machine();
+            let (db, txn) = made(&machine, Way::Commit);
+            drop(txn);
+            let table = db.existing_table("a").unwrap();
+            machine.fail_sync_after(n);
+            let what = format!("{name}, {kind:?}, sync {n}");
+            match change(&db) {
+                Ok(()) => break,
+                Err(e) => assert_eq!(e.kind(), ErrorKind::UnknownOutcome, "{what}: {e}"),
+            }
+            let names = db.table_names();
+            let listed: Vec<String> = db.stats().tables.into_iter().map(|it| it.name).collect();
+            assert_eq!(names, listed, "{what}");
+            let found = names.iter().find(|name| ["a", "c"].contains(&name.as_str()));
+            let expected = match found {
+                Some(found) => rows(&db.existing_table(found).unwrap()),
+                None => Err(ErrorKind::Invalid),
+            };
+            assert_eq!(rows(&table), expected, "{what}: a handle from before");
+            let as_before = expected == Ok(30) && found.is_some_and(|name| name == "a");
+            let as_after = match *name {
+                "drop" => found.is_none(),
+                "truncate" => expected == Ok(0),
+                _ => expected == Ok(30) && found.is_some_and(|name| name == "c"),
+            };
+            assert!(as_before || as_after, "{what}: {found:?} {expected:?}");
+            let refused = table.put("more", "rows").unwrap_err().kind();
+            assert!(refused == ErrorKind::Unavailable || expected.is_err(), "{what}: {refused:?}");
+            for cut in [machine.kill(), machine.crash(Survive::Nothing)] {
+                let again = options(&cut, None).open(PATH).unwrap();
+                let there = again.existing_table("a").map_err(|error| error.kind());
+                let there = there.and_then(|table| rows(&table));
+                assert!(as_before || there != Ok(30), "{what}: what was shown is durable");
+            }
+            (before, after) = (before + u32::from(as_before), after + u32::from(as_after));
+            n += 1;
+        }
+        assert!(kind != Kind::Files || before > 0 && after > 0, "{name}: {before} and {after}");
+    }
+}

@@ -84,6 +84,7 @@ static void is_sound(terrace_report *report, const char *error) {
     CHECK(terrace_report_checked(report) > 0 && terrace_report_damages(report) == 0);
     terrace_error *none = NULL;
     terrace_damage damage;
+    CHECK(terrace_report_unreadable(report) == 0);
     CHECK(terrace_report_damage(report, 0, &damage, &none) == TERRACE_INVALID);
     terrace_error_free(none);
     terrace_report_free(report);
@@ -160,7 +161,7 @@ static void damage(void) {
     damage_extents(path_of("kept"));
     terrace_report *report = terrace_verify(path_of("kept"), &error);
     HANDLE(report);
-    CHECK(terrace_report_damages(report) > 0);
+    CHECK(terrace_report_damages(report) > 0 && terrace_report_unreadable(report) == 0);
     terrace_damage found;
     OK(terrace_report_damage(report, 0, &found, &error));
     CHECK(strcmp(found.tier, "ssd") == 0 && strstr(found.file, "extents-") != NULL);

@@ -60,6 +60,7 @@ static void nulls(void) {
     CHECK(terrace_strings_len(NULL) == 0 && terrace_strings_at(NULL, 0) == NULL);
     CHECK(terrace_pending_number(NULL) == 0 && terrace_snapshot_number(NULL) == 0);
     CHECK(terrace_transaction_id(NULL) == 0 && terrace_report_damages(NULL) == 0);
+    CHECK(terrace_report_unreadable(NULL) == 0);
     CHECK(terrace_report_checked(NULL) == 0 && terrace_report_tables(NULL) == 0);
     CHECK(terrace_prepared_list_len(NULL) == 0 && terrace_backup_list_len(NULL) == 0);
 }

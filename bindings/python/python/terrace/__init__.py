@@ -46,6 +46,7 @@ from terrace.errors import (
     TimeoutError,
     UnavailableError,
     UnknownOutcomeError,
+    Unreadable,
 )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Transactions",
     "UnavailableError",
     "UnknownOutcomeError",
+    "Unreadable",
     "__version__",
     "create",
     "open",

@@ -10,7 +10,7 @@ from _typeshed import ReadableBuffer as Buffer
 from typing_extensions import Concatenate, ParamSpec, Self, Unpack
 
 from terrace._views import Savepoint, TableView, WritableTableView
-from terrace.errors import Damage
+from terrace.errors import Damage, Unreadable
 
 _T = TypeVar("_T")
 _D = TypeVar("_D")
@@ -90,6 +90,7 @@ class _BackupInfo(TypedDict):
 class _VerifyReport(TypedDict):
     checked: int
     damages: list[Damage]
+    unreadable: list[Unreadable]
 
 class _SalvageReport(TypedDict):
     tables: int

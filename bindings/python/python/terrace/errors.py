@@ -23,6 +23,16 @@ class Damage(TypedDict):
     got: str
 
 
+class Unreadable(TypedDict):
+    """What could not be read, so that nothing is known of it."""
+
+    tier: str
+    file: str
+    offset: int
+    what: str
+    error: str
+
+
 class Error(Exception):
     """What every error of Terrace is."""
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compaction::{Situation, Work, pick};
+use crate::error::Findings;
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
 use crate::levels::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
@@ -141,9 +142,9 @@ impl Fixture {
 
     /// Checks every extent against its checksums and its summaries.
     pub(in crate::compaction) fn verify(&self) {
-        let mut report = Vec::new();
+        let mut report = Findings::default();
         self.set.verify(&mut report);
-        assert_eq!(report, []);
+        assert_eq!(report, Findings::default());
     }
 
     /// Compacts until nothing is left to do; in how many jobs.
@@ -244,9 +245,9 @@ proptest! {
                 }
             }
         }
-        let mut report = Vec::new();
+        let mut report = Findings::default();
         fixture.set.verify(&mut report);
-        prop_assert_eq!(report, vec![]);
+        prop_assert_eq!(report, Findings::default());
         let named: u64 = {
             let version = fixture.set.version(fixture.table).unwrap();
             let extents = version.levels.iter().flat_map(|l| l.extents().iter());
@@ -504,9 +505,9 @@ fn readers_go_on_while_extents_are_replaced() {
             fixture.compact_all();
         }
     });
-    let mut report = Vec::new();
+    let mut report = Findings::default();
     fixture.set.verify(&mut report);
-    assert_eq!(report, []);
+    assert_eq!(report, Findings::default());
 }
 
 /// What comes in the order of its keys overlaps nothing on its way down, and is compressed there

@@ -10,7 +10,7 @@ use crate::db::engine::Engine;
 use crate::db::open::Parts;
 use crate::db::open::region_path;
 use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Findings, Result, Unreadable};
 use crate::level0::verify_row;
 use crate::levels::{FoundEdits, JournalFloor, Version, VersionSet};
 use crate::mvcc::pin;
@@ -27,8 +27,12 @@ use crate::pm::Region;
 pub struct VerifyReport {
     /// Structures that were checked.
     pub checked: u64,
-    /// Every damage found. Damage can hide more behind it: what cannot be reached is not checked.
+    /// Every damage found: what was read, and is wrong. Damage can hide more behind it: what cannot
+    /// be reached is not checked.
     pub damages: Vec<Damage>,
+    /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
+    /// is known of it, so mend the cause and verify again.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Checks the database in the directory `path`, which must not be open to write. Nothing is
@@ -36,8 +40,9 @@ pub struct VerifyReport {
 ///
 /// # Errors
 ///
-/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere or a file cannot
-/// be read. Damage is not an error but in the report.
+/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere, or a file cannot
+/// be read without which nothing else can be. Damage is not an error but in the report, and so is
+/// an extent that cannot be read.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_with(path.as_ref(), &Options::new())
 }
@@ -68,7 +73,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     if let Some(set) = report.keep(opened)? {
         opening.attach_objects(&set, 0)?;
         check_objects_reachable(&set)?;
-        report.checked += set.verify(&mut report.damages);
+        report.look(|found| set.verify(found));
         if let Some(loaded) = &loaded {
             report.row_tables(&loaded.region, &set)?;
         }
@@ -115,7 +120,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     })?;
     report.cache(engine);
     check_objects_reachable(&engine.set)?;
-    report.checked += engine.set.verify(&mut report.damages);
+    report.look(|found| engine.set.verify(found));
     Ok(report)
 }
 
@@ -143,6 +148,19 @@ pub(in crate::db) fn broken_cache(engine: &Engine) -> Option<String> {
 }
 
 impl VerifyReport {
+    /// Whether all was read, and nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Adds what a check finds, and how much it has checked.
+    pub(in crate::db) fn look(&mut self, check: impl FnOnce(&mut Findings) -> u64) {
+        let mut found = Findings::default();
+        self.checked += check(&mut found);
+        self.damages.append(&mut found.damages);
+        self.unreadable.append(&mut found.unreadable);
+    }
+
     /// Turns damage into a line of the report; other errors stay errors.
     pub(in crate::db) fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {

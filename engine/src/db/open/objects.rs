@@ -38,6 +38,7 @@ impl Opening<'_> {
             read_only: self.read_only,
             named,
             planted: planted(self.options),
+            follows: self.options.stays_far,
             #[cfg(any(test, feature = "testing", feature = "bench"))]
             distance: self
                 .options

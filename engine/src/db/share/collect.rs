@@ -10,10 +10,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::replica::{EntryKind, FollowerPlace, LogHead, SharedLog, data_number};
+use crate::replica::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
+
+/// How often a collection is tried that followers overtake.
+const TRIES: u32 = 8;
 
 /// Pieces that this machine reads from the store: their claims and numbers.
 pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
@@ -90,29 +93,53 @@ impl Kept {
     }
 
     fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
-        let Some((newest, _)) = self.checkpoints.back() else { return Ok(()) };
+        for _ in 0..TRIES {
+            if self.try_collect(log, live)? {
+                return Ok(());
+            }
+        }
+        // Followers register all the time.
+        self.is_due = true;
+        Ok(())
+    }
+
+    /// Whether no follower has registered meanwhile.
+    fn try_collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<bool> {
+        let Some((newest, _)) = self.checkpoints.back() else { return Ok(true) };
         let older = self.checkpoints.len().saturating_sub(2);
         let (older, newest) = (self.checkpoints[older].0, *newest);
+        let (register, tag) = log.read_register()?;
         let followers: Vec<FollowerPlace> =
-            log.registered()?.into_iter().map(|(_, place)| place).collect();
-        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0);
-        self.forget_below(bases.min().unwrap_or(u64::MAX));
+            log.registered(&register)?.into_iter().map(|(_, place)| place).collect();
         let oldest = self.first_needed(log, older, &followers)?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
-            return Ok(());
+            return Ok(true);
         }
         let below = if self.early { newest + 1 } else { oldest };
         self.delete_entries(log, below)?;
-        self.delete_data(log, live)
+        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0);
+        let (gone, kept) = self.left_behind(bases.min().unwrap_or(u64::MAX));
+        // What a checkpoint of an earlier opening names is not known.
+        if self.checkpoints.iter().skip(gone).any(|(_, data)| data.is_none()) {
+            return Ok(true);
+        }
+        // A follower that registers before this is seen, or its base is kept. One that registers
+        // later sees it.
+        if kept > register.kept && !log.replace_register(&Register { kept, ..register }, tag)? {
+            return Ok(false);
+        }
+        self.checkpoints.drain(..gone);
+        self.delete_data(log, live).map(|()| true)
     }
 
-    /// Forgets checkpoints before the last two, but for those from `base` on: a follower reads
-    /// their data. They are sixteen at most.
-    fn forget_below(&mut self, base: u64) {
-        let checkpoints = &mut self.checkpoints;
-        while checkpoints.len() > 2 && (checkpoints[0].0 < base || checkpoints.len() > MOST_HELD) {
-            checkpoints.pop_front();
-        }
+    /// How many checkpoints before the last two are not kept, since no follower reads data from
+    /// `base` on of them; and the first one that is. Sixteen are kept at most.
+    fn left_behind(&self, base: u64) -> (usize, u64) {
+        let numbers: Vec<u64> = self.checkpoints.iter().map(|(number, _)| *number).collect();
+        let most = numbers.len().saturating_sub(2);
+        let is_gone = |at: &usize| numbers[*at] < base || numbers.len() - at > MOST_HELD;
+        let gone = (0..most).take_while(is_gone).count();
+        (gone, numbers.get(gone).copied().unwrap_or(0))
     }
 
     /// The first entry that is kept, where the older checkpoint is entry `older`.
@@ -164,10 +191,8 @@ impl Kept {
     }
 
     fn delete_data(&self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
-        let known: Option<Vec<&BTreeSet<String>>> =
-            self.checkpoints.iter().map(|(_, data)| data.as_ref()).collect();
-        // What a checkpoint of an earlier opening names is not known.
-        let Some(known) = known else { return Ok(()) };
+        let known = || self.checkpoints.iter().filter_map(|(_, data)| data.as_ref());
+        debug_assert_eq!(known().count(), self.checkpoints.len(), "each one's data is known");
         // What a takeover has named is read until the last reader of an older version has gone.
         let live = live();
         let is_gone = |name: &String| {
@@ -175,7 +200,7 @@ impl Kept {
                 let is_before = claim < self.claim || claim == self.claim && piece < self.pending;
                 is_before && !live.contains(&(claim, piece))
             });
-            is_old && !known.iter().any(|data| data.contains(name))
+            is_old && !known().any(|data| data.contains(name))
         };
         let gone: Vec<String> = log.all_data()?.into_iter().filter(is_gone).collect();
         log.delete(&gone)

@@ -18,11 +18,14 @@ impl Follower {
     }
 
     /// The database, to read. Its handles keep what they show, also where the follower had to start
-    /// from a checkpoint and has another database by now: ask again now and then.
+    /// from a checkpoint and has another database by now: ask again now and then. A read that needs
+    /// data of the store which the writer has deleted fails as `Unavailable`. Ask again then: this
+    /// call starts from the newest checkpoint.
     ///
     /// # Errors
     ///
-    /// `Closed`.
+    /// `Closed`; `Unavailable` if it has to start from the newest checkpoint, and the store does
+    /// not answer or has none that is newer than what the follower shows.
     pub fn database(&self) -> Result<Database> {
         self.0.database()
     }

@@ -27,6 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 use crate::os::{DirectoryLock, create_directory};
 use crate::replica::{EntryBody, FollowerPlace, NextEntry, SharedLog};
+use crate::tier::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -63,8 +64,8 @@ pub struct NodeStatus {
     pub lag_ms: u64,
     /// How often it has started from a checkpoint.
     pub restarts: u64,
-    /// How often it was away for too long: the writer had deleted what it had not yet applied, and
-    /// it started from the newest checkpoint. [`Options::share_retention`] and
+    /// How often it was away for too long: the writer had deleted what it had not yet applied, or
+    /// what it reads, and it started from the newest checkpoint. [`Options::share_retention`] and
     /// [`Options::follower_name`] keep more.
     pub missed: u64,
     /// Reads of the store.
@@ -177,8 +178,11 @@ impl Node {
             None => node.restart(&mut applier)?,
         }
         node.clean();
+        let kept = node.register()?;
+        if node.is_left_behind(applier.as_ref(), kept) {
+            node.start_anew(&mut applier)?;
+        }
         drop(applier);
-        node.register()?;
         Ok(node)
     }
 
@@ -216,7 +220,7 @@ impl Node {
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
     pub(super) fn step(&self) -> Result<bool> {
         let mut applier = self.applier.lock();
-        let did = self.register().and_then(|()| self.advance(&mut applier));
+        let did = self.register().and_then(|kept| self.advance(&mut applier, kept));
         let mut progress = self.progress.lock();
         progress.note = did.as_ref().err().map(ToString::to_string);
         if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
@@ -230,9 +234,10 @@ impl Node {
         did
     }
 
-    /// Tells the store how far the node is, if it has a name and news that is due.
-    fn register(&self) -> Result<()> {
-        let Some(name) = &self.options.follower_name else { return Ok(()) };
+    /// Tells the store how far the node is, if it has a name and news that is due. As
+    /// [`tell`](Node::tell).
+    fn register(&self) -> Result<u64> {
+        let Some(name) = &self.options.follower_name else { return Ok(0) };
         let base = self.oldest_base();
         let (place, told) = {
             let progress = self.progress.lock();
@@ -242,15 +247,41 @@ impl Node {
             let is_time = self.options.stepped || at.elapsed() >= REGISTERS;
             known.base != place.base || known.entry < place.entry && is_time
         };
-        if told.is_none_or(is_due) {
-            self.tell(name, place)?;
+        match told.is_none_or(is_due) {
+            true => self.tell(name, place),
+            false => Ok(0),
         }
-        Ok(())
     }
 
-    fn tell(&self, name: &str, place: FollowerPlace) -> Result<()> {
-        self.log.register(name, place)?;
+    /// Tells it. If the store may not have known the name, data of earlier checkpoints than the
+    /// answer may be deleted.
+    fn tell(&self, name: &str, place: FollowerPlace) -> Result<u64> {
+        let is_new = self.log.register(name, place)?;
+        let is_first = self.progress.lock().registered.is_none();
+        let kept = if is_new || is_first { self.log.enlist(name)? } else { 0 };
         self.progress.lock().registered = Some((place, Instant::now()));
+        Ok(kept)
+    }
+
+    /// Whether the writer has deleted data that a reader needs: it is known to keep data from the
+    /// checkpoint `kept` on alone, or a read has found none.
+    fn is_left_behind(&self, reader: Option<&Applier>, kept: u64) -> bool {
+        reader.is_some_and(|reader| {
+            let misses = objects_of(&reader.db).is_some_and(ObjectTier::is_left_behind);
+            reader.base > 0 && (misses || reader.base < kept)
+        })
+    }
+
+    /// Starts from the newest checkpoint, since the writer has deleted data.
+    fn start_anew(&self, applier: &mut Option<Applier>) -> Result<()> {
+        let newest = self.log.end()?.checkpoint;
+        if let Some(reader) = applier.as_ref().filter(|reader| reader.base == newest) {
+            // The writer keeps that: the store has lost a part of it.
+            objects_of(&reader.db).into_iter().for_each(ObjectTier::is_not_left_behind);
+            return Ok(());
+        }
+        self.restart(applier)?;
+        self.progress.lock().missed += 1;
         Ok(())
     }
 
@@ -276,7 +307,11 @@ impl Node {
         behind >= most || own > self.options.object_cache
     }
 
-    fn advance(&self, applier: &mut Option<Applier>) -> Result<bool> {
+    fn advance(&self, applier: &mut Option<Applier>, kept: u64) -> Result<bool> {
+        if self.is_left_behind(applier.as_ref(), kept) {
+            self.start_anew(applier)?;
+            return Ok(true);
+        }
         let Some(reader) = applier else {
             self.restart(applier)?;
             return Ok(true);
@@ -301,8 +336,9 @@ impl Node {
         let starts_anew = match reader.apply(&entry, &self.log) {
             Ok(EntryApplied::Leaps) => true,
             Ok(EntryApplied::Done) => is_checkpoint && self.wants_newer(reader),
-            // The writer has deleted what it reads.
+            // The store has lost what it reads.
             Err(error) if self.reads_store && error.kind() == ErrorKind::Corrupt => true,
+            // The next step starts anew where the writer has deleted it.
             Err(error) => return Err(error),
         };
         if starts_anew {
@@ -431,8 +467,18 @@ impl Node {
     }
 
     pub(super) fn database(&self) -> Result<Database> {
-        let current = self.current.read();
-        current.as_ref().map(|current| current.db.clone()).ok_or_else(Error::closed)
+        let current = || self.current.read().as_ref().map(|current| current.db.clone());
+        let db = current().ok_or_else(Error::closed)?;
+        if !objects_of(&db).is_some_and(ObjectTier::is_left_behind) {
+            return Ok(db);
+        }
+        // The next step would start anew too.
+        let mut applier = self.applier.lock();
+        if self.is_left_behind(applier.as_ref(), 0) {
+            self.start_anew(&mut applier)?;
+        }
+        drop(applier);
+        current().ok_or_else(Error::closed)
     }
 
     pub(super) fn status(&self) -> NodeStatus {
@@ -500,6 +546,11 @@ impl Node {
             None => Ok(()),
         }
     }
+}
+
+/// The objects that a database reads.
+fn objects_of(db: &Database) -> Option<&ObjectTier> {
+    db.inner.set.store().objects().map(|tier| &**tier)
 }
 
 impl NodeHandle {

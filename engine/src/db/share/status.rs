@@ -63,7 +63,7 @@ pub(super) fn of(url: &str, options: &Options) -> Result<SharedStatus> {
         Some(EntryBody::Claim(claim)) => claim.to_string(),
         _ => "an opening of which the claim is lost".to_string(),
     };
-    let followers = log.registered()?.into_iter();
+    let followers = log.registered(&log.read_register()?.0)?.into_iter();
     let followers = followers.map(|(name, FollowerPlace { entry, base })| RegisteredFollower {
         name,
         entry,

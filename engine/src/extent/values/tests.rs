@@ -94,12 +94,13 @@ fn entries_of(extent: &Arc<Extent>) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
 }
 
 fn check(extent: &Extent) -> Vec<Damage> {
-    let mut report = Vec::new();
+    let mut report = Findings::default();
     extent.verify(&mut report);
     extent.values().iter().for_each(|values| {
         values.verify(&mut report);
     });
-    report
+    assert_eq!(report.unreadable, []);
+    report.damages
 }
 
 fn read(extent: &Extent, n: u64) -> Result<Option<Bytes>> {

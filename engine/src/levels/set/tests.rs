@@ -78,9 +78,9 @@ fn what_was_applied_is_found_again() {
             .unwrap(),
         "c"
     );
-    let mut report = Vec::new();
+    let mut report = Findings::default();
     assert!(again.verify(&mut report) > 10);
-    assert_eq!(report, []);
+    assert_eq!(report, Findings::default());
     again.forget_drained_below(table, 6);
     assert_eq!(again.version(table).unwrap().drained.get(b"x"), 0);
 }
@@ -104,9 +104,9 @@ fn a_cut_at_any_sync_leaves_each_edit_whole_or_absent() {
                     let again = open(&found, floor).unwrap();
                     let got = keys(&again, table).len();
                     assert!(got == count || got == count + 2, "{got} of {count}");
-                    let mut report = Vec::new();
+                    let mut report = Findings::default();
                     again.verify(&mut report);
-                    assert_eq!(report, []);
+                    assert_eq!(report, Findings::default());
                     let edit = add(&again, table, "zz");
                     again.apply(edit, 8).unwrap();
                     let second = open(&found.crash(Survive::Nothing), again.floor()).unwrap();
@@ -370,9 +370,12 @@ fn a_lost_epoch_or_edit_is_damage() {
     }
     let path = Path::new("/db/journal-00000001");
     files.corrupt(path, 70, 1);
-    let mut report = Vec::new();
+    let mut report = Findings::default();
     set.verify(&mut report);
-    assert_eq!((report.len(), report[0].tier, report[0].offset), (1, "journal", 64));
+    assert_eq!(
+        (report.count(), report.damages[0].tier, report.damages[0].offset),
+        (1, "journal", 64)
+    );
     let error = open(&files, JournalFloor::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
 }
@@ -431,9 +434,9 @@ fn a_device_that_lies_about_extents_is_found_out() {
     let edit = add(&set, table, "b");
     set.apply(edit, 7).unwrap();
     let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
-    let mut report = Vec::new();
+    let mut report = Findings::default();
     again.verify(&mut report);
-    assert_eq!(report.len(), 1);
+    assert_eq!(report.count(), 1);
     let version = again.version(table).unwrap();
     let cache = BlockCache::new(0);
     assert_eq!(

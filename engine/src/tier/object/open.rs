@@ -39,6 +39,8 @@ pub(crate) struct Settings<'a> {
     /// What the journal names.
     pub(crate) named: BTreeSet<ObjectId>,
     pub(crate) planted: Planted,
+    /// Whether it is a follower's that reads pieces of the shared store.
+    pub(crate) follows: bool,
     /// How far away a test or a benchmark has the store be.
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     pub(crate) distance: Option<super::slow::Distance>,
@@ -96,6 +98,7 @@ impl Settings<'_> {
         let claim = WriterClaim { incarnation: self.incarnation, nonce, owner };
         let tier = ObjectTier::open(client, names, claim, self.named);
         let tier = tier.with_planted(self.planted);
+        let tier = if self.follows { tier.follows() } else { tier };
         if self.read_only {
             return Ok(tier.read_only());
         }

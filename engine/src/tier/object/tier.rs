@@ -29,6 +29,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
@@ -90,8 +91,17 @@ pub(crate) struct ObjectTier {
     objects: Mutex<Objects>,
     uploads: Uploads,
     tails: Option<TailCache>,
+    /// What a piece of the shared store is that is missing: one of [`LOST`] and those behind it.
+    missing: AtomicU8,
     planted: Planted,
 }
+
+/// A piece that is missing is lost: damage.
+const LOST: u8 = 0;
+/// The writer has deleted it, since this follower was away.
+const LEFT_BEHIND: u8 = 1;
+/// So it was found.
+const FOUND_LEFT_BEHIND: u8 = 2;
 
 /// An object that is on its way to the store.
 #[derive(Debug)]
@@ -147,8 +157,26 @@ impl ObjectTier {
             objects: Mutex::new(Objects { live, ..Objects::default() }),
             uploads: Uploads::default(),
             tails: None,
+            missing: AtomicU8::new(LOST),
             planted: Planted::default(),
         }
+    }
+
+    /// Takes pieces of the shared store that are missing for deleted by its writer: a follower
+    /// reads them.
+    pub(crate) fn follows(self) -> ObjectTier {
+        self.missing.store(LEFT_BEHIND, Ordering::Relaxed);
+        self
+    }
+
+    /// Whether a read has found a piece missing that the writer has deleted.
+    pub(crate) fn is_left_behind(&self) -> bool {
+        self.missing.load(Ordering::Relaxed) == FOUND_LEFT_BEHIND
+    }
+
+    /// The writer keeps all that is read here: pieces that are missing are lost.
+    pub(crate) fn is_not_left_behind(&self) {
+        self.missing.store(LOST, Ordering::Relaxed);
     }
 
     /// Has it only read.
@@ -322,7 +350,8 @@ impl ObjectTier {
     /// # Errors
     ///
     /// `Corrupt`, naming the object, if the store lost it or a part of it; `Unavailable` if it does
-    /// not answer in time, or another writer has taken the store over.
+    /// not answer in time, another writer has taken the store over, or the writer has deleted what
+    /// this follower reads.
     pub(crate) fn finish_read(&self, fetch: Fetch) -> Result<Vec<u8>> {
         let (id, reading, from, (offset, len), is_tail) = match fetch {
             Fetch::Here(bytes) => return Ok(bytes),
@@ -332,6 +361,13 @@ impl ObjectTier {
         };
         let name = self.names.extent(id);
         let answer = reading.finish(&self.client);
+        if id.shared().is_some()
+            && self.missing.load(Ordering::Relaxed) != LOST
+            && matches!(&answer, Err(failure) if failure.kind == FailureKind::Missing)
+        {
+            self.missing.store(FOUND_LEFT_BEHIND, Ordering::Relaxed);
+            return Err(self.left_behind(&name));
+        }
         let bytes = self.client.told("read", &name, answer).map_err(|e| self.why_lost(e))?.bytes;
         if let Some(tails) = self.tails.as_ref().filter(|_| is_tail) {
             tails.keep(id, from, &bytes);
@@ -350,6 +386,16 @@ impl ObjectTier {
     /// As [`finish_read`](Self::finish_read).
     pub(crate) fn read(&self, id: ObjectId, has: u32, range: (u32, u32)) -> Result<Vec<u8>> {
         self.finish_read(self.begin_read(id, has, range))
+    }
+
+    fn left_behind(&self, name: &str) -> Error {
+        let message = format!(
+            "object {name} of {} is gone: the writer has deleted it since this follower started \
+             from its checkpoint; ask the follower for its database again, which starts from the \
+             newest checkpoint",
+            self.client.address()
+        );
+        Error::new(ErrorKind::Unavailable, message).of_store()
     }
 
     /// An object that is gone may have been deleted by the writer that has the fence now, or the

@@ -1,8 +1,9 @@
 //! Random histories over a writer, two followers, a standby and takeovers on one store. Requests
-//! fail, writers are paused and wake up, and the power of each machine is cut, in the midst of its
-//! work too. After each step each node shows a state of the writers' order, nothing that was remote
-//! is lost, and nothing void is read. `TERRACE_LONG=1` tries more seeds; `TERRACE_IMAGES` goes on
-//! until so many states of nodes were looked at.
+//! and calls of files fail, lists are old, writers are paused and wake up, followers go away and
+//! are forgotten, and the power of each machine is cut, in the midst of its work too. After each
+//! step each node shows a state of the writers' order, nothing that was remote is lost, and nothing
+//! void is read. `TERRACE_LONG=1` tries more seeds, `TERRACE_SEED` says which is the first one;
+//! `TERRACE_IMAGES` goes on until so many states of nodes were looked at.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +11,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::nodes::{FAULTS, again, catch_up, visible};
-use super::{Content, WORK, content, make_tables, of_machine, writer_options};
+use super::{Content, WORK, content, force_checkpoint, make_tables, of_machine, writer_options};
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone, rounds};
-use terrace::testing::{Failpoint, Machine, Survive};
-use terrace::{Database, Durability, Follower, ObjectServer, Standby};
+use terrace::testing::{Failpoint, Fault, Faulty, Machine, Survive};
+use terrace::{Database, Durability, ErrorKind, Follower, ObjectServer, Standby, StoreFault};
 
 type History = BTreeMap<u64, Content>;
 
@@ -32,14 +33,31 @@ impl Reader {
         }
     }
 
-    /// What it shows, and at which commit.
-    fn shown(&self) -> Result<(Content, u64), String> {
-        let (db, status) = match self {
-            Reader::Follower(node) => (node.database(), node.status()),
-            Reader::Standby(node) => (node.database(), node.status()),
+    fn database(&self) -> terrace::Result<Database> {
+        match self {
+            Reader::Follower(node) => node.database(),
+            Reader::Standby(node) => node.database(),
+        }
+    }
+
+    /// What it shows, and at which commit. `None` of one that was forgotten, until there is a newer
+    /// checkpoint.
+    fn shown(&self) -> Result<Option<(Content, u64)>, String> {
+        let read = || self.database().and_then(|db| content(&db));
+        // A follower that was away for too long says so, and is asked again.
+        let shown = read().or_else(|error| match error.kind() {
+            ErrorKind::Unavailable => read(),
+            _ => Err(error),
+        });
+        let status = match self {
+            Reader::Follower(node) => node.status(),
+            Reader::Standby(node) => node.status(),
         };
-        let db = db.map_err(|error| error.to_string())?;
-        Ok((content(&db).map_err(|error| error.to_string())?, status.commit))
+        match shown {
+            Ok(shown) => Ok(Some((shown, status.commit))),
+            Err(error) if error.to_string().contains("is older than what the follower") => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
@@ -130,7 +148,7 @@ impl World {
 
     /// One of the things that happen.
     fn act(&mut self) -> Result<(), String> {
-        let what = self.chance.below(22);
+        let what = self.chance.below(29);
         match what {
             0..8 => self.work(),
             8..11 => drop(self.db.step()),
@@ -148,6 +166,17 @@ impl World {
             17 => self.cut_writer()?,
             18 => self.wake_paused()?,
             19 => self.take_over()?,
+            22 | 23 => self.go_away()?,
+            24 => {
+                let forgotten = of_machine(&Machine::with_files(), None);
+                drop(forgotten.forget_follower(self.server.url(), "far"));
+            }
+            25 | 26 => {
+                let (next, old) = (self.server.requests() + 1, 1 + self.chance.below(60));
+                (next..next + 80).for_each(|n| self.server.plan(n, StoreFault::Stale(old)));
+            }
+            27 => self.fail_reader()?,
+            28 => self.fail_writer()?,
             _ => self.look_cold()?,
         }
         self.check_readers()
@@ -182,7 +211,8 @@ impl World {
     fn check_readers(&mut self) -> Result<(), String> {
         let history = self.history.lock();
         for (n, place) in self.readers.iter_mut().enumerate() {
-            let (shown, commit) = place.reader.shown().map_err(|e| format!("reader {n}: {e}"))?;
+            let shown = place.reader.shown().map_err(|e| format!("reader {n}: {e}"))?;
+            let Some((shown, commit)) = shown else { continue };
             if commit < place.watermark {
                 return Err(format!("reader {n} went back from {} to {commit}", place.watermark));
             }
@@ -216,6 +246,64 @@ impl World {
         place.reader = read(&self.server, &place.machine, place.reads)?;
         (place.watermark, place.cut_at) = (0, Some(0));
         Ok(())
+    }
+
+    /// A reader goes away while the writer goes on, maybe for more checkpoints than are kept.
+    fn go_away(&mut self) -> Result<(), String> {
+        let (n, away) = (self.chance.below(3) as usize, self.chance.below(22));
+        let place = self.readers.remove(n);
+        drop(place.reader);
+        for _ in 0..away {
+            if self.chance.below(3) == 0 {
+                self.work();
+            }
+            force_checkpoint(&self.db);
+            self.note();
+            for _ in 0..4 {
+                drop(self.db.step());
+            }
+        }
+        let reader = read(&self.server, &place.machine, place.reads)?;
+        self.readers.insert(n, ReaderPlace { reader, ..place });
+        Ok(())
+    }
+
+    /// A write or a sync of a reader's machine fails, maybe while it applies. It is opened again.
+    fn fail_reader(&mut self) -> Result<(), String> {
+        let n = self.chance.below(3) as usize;
+        let of = [Faulty::AnyWrite, Faulty::AnySync][self.chance.below(2) as usize];
+        let (nth, steps) = (1 + self.chance.below(12), 1 + self.chance.below(6));
+        let survive = any_survive(&mut self.chance);
+        let place = &mut self.readers[n];
+        place.machine.fail(Fault::once(of, nth));
+        for _ in 0..steps {
+            drop(place.reader.step());
+        }
+        place.machine.mend();
+        place.machine =
+            if nth.is_multiple_of(2) { place.machine.kill() } else { place.machine.crash(survive) };
+        place.reader = read(&self.server, &place.machine, place.reads)?;
+        (place.watermark, place.cut_at) = (0, Some(0));
+        Ok(())
+    }
+
+    /// A sync of the writer's machine fails while it ships and moves records, maybe. It is opened
+    /// again.
+    fn fail_writer(&mut self) -> Result<(), String> {
+        let survive = any_survive(&mut self.chance);
+        let nth = 1 + self.chance.below(8);
+        self.machine.fail(Fault::once(Faulty::AnySync, nth));
+        for _ in 0..8 {
+            drop(self.db.step());
+        }
+        self.machine.mend();
+        self.machine =
+            if nth.is_multiple_of(2) { self.machine.kill() } else { self.machine.crash(survive) };
+        self.server.forget_plans();
+        self.server.deliver();
+        let options = || writer_options(&self.machine, &self.server, self.bug);
+        self.db = again(|| options().open(PATH)).map_err(|e| format!("the writer: {e}"))?;
+        self.found_writer("the writer after a failed sync", false)
     }
 
     /// The power of the writer is cut, maybe at a request. It comes up with a state that has all
@@ -327,7 +415,8 @@ impl World {
         };
         let (history, mut shown) = (self.history.lock(), Vec::new());
         for (n, place) in self.readers.iter().enumerate() {
-            shown.push(cold(place).map_err(|e| format!("reader {n} after a cut: {e}"))?.0);
+            let found = cold(place).map_err(|e| format!("reader {n} after a cut: {e}"))?;
+            shown.extend(found.map(|(shown, _)| shown));
         }
         let again = writer_options(&self.machine.crash(Survive::Everything), &server, None);
         let writer = again.open(PATH).map_err(|e| format!("the writer after a cut: {e}"))?;
@@ -359,12 +448,14 @@ impl World {
     fn end(&mut self) -> Result<(), String> {
         self.server.forget_plans();
         self.server.deliver();
+        // For a follower that was forgotten, and reads what is deleted.
+        force_checkpoint(&self.db);
         catch_up(|| self.db.step())?;
         self.note();
         let expected = content(&self.db).unwrap();
         for (n, place) in self.readers.iter().enumerate() {
             catch_up(|| place.reader.step()).map_err(|e| format!("reader {n}: {e}"))?;
-            if place.reader.shown()?.0 != expected {
+            if place.reader.shown()?.is_none_or(|(shown, _)| shown != expected) {
                 return Err(format!("reader {n} does not come to what the writer has"));
             }
         }
@@ -386,15 +477,16 @@ fn run(seed: u64, bug: Option<Failpoint>) -> Result<u64, String> {
 fn random_histories_show_one_order() {
     let _turn = alone();
     let wanted = std::env::var("TERRACE_IMAGES").ok().and_then(|n| n.parse().ok());
-    let (mut images, mut seed) = (0, 0);
-    while seed < rounds(6, 400) || wanted.is_some_and(|wanted: u64| images < wanted) {
+    let first = std::env::var("TERRACE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (mut images, mut seed) = (0, first);
+    while seed < first + rounds(6, 400) || wanted.is_some_and(|wanted: u64| images < wanted) {
         match run(seed, None) {
             Ok(looked) => images += looked,
             Err(wrong) => panic!("{wrong}"),
         }
         seed += 1;
     }
-    assert!(images > seed * 40, "{images} states of {seed} seeds");
+    assert!(images > (seed - first) * 40, "{images} states of {seed} seeds");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::db::open::{Content, create_with};
 use crate::db::open::{Presence, look};
 use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow, memory};
-use crate::error::{Error, Result};
+use crate::error::{Error, Findings, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
@@ -65,15 +65,13 @@ pub(in crate::db) fn check_written(
 ) -> Result<()> {
     let store = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
     for meta in edit.added() {
-        let mut damages = Vec::new();
+        let mut found = Findings::default();
         let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(store));
-        extent.verify(&mut damages);
+        extent.verify(&mut found);
         for values in extent.values() {
-            values.verify(&mut damages);
+            values.verify(&mut found);
         }
-        if let Some(damage) = damages.into_iter().next() {
-            return Err(Error::corrupt(damage));
-        }
+        found.check()?;
     }
     Ok(())
 }

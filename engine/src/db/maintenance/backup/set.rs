@@ -162,10 +162,10 @@ impl Set {
                     continue;
                 }
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
-                report.checked += extent.verify(&mut report.damages);
+                report.look(|found| extent.verify(found));
                 for values in extent.values() {
                     if seen.insert(values.meta().location) {
-                        report.checked += values.verify(&mut report.damages);
+                        report.look(|found| values.verify(found));
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! Which pieces the collector leaves: each rule by itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::os::Files;
@@ -126,4 +127,44 @@ fn what_followers_read_of_an_earlier_opening_is_kept() {
     kept.add(25, names(OWN, &[1]), 9);
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![1]));
+}
+
+/// A follower that was forgotten registers again at each request of a collection. What it reads is
+/// there, or it is told that it may be deleted.
+#[test]
+fn a_follower_that_comes_back_is_told_what_is_kept() {
+    let (mut told, mut kept_for_it) = (0, 0);
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        for (number, piece) in (10..13).zip(0..) {
+            kept.add(number, names(OWN, &[piece]), piece + 1);
+        }
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
+        let found = Arc::new(AtomicU64::new(u64::MAX));
+        let into = Arc::clone(&found);
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                other.register("back", FollowerPlace { entry: 40, base: 10 }).unwrap();
+                into.store(other.enlist("back").unwrap(), Ordering::Relaxed);
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        match found.load(Ordering::Relaxed) {
+            u64::MAX => break,
+            0 => kept_for_it += 1,
+            oldest => {
+                assert_eq!(oldest, 11, "{at}");
+                told += 1;
+                continue;
+            }
+        }
+        kept.add(13, names(OWN, &[3]), 4);
+        kept.collect(&log, &no_piece).unwrap();
+        assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+    }
+    assert!(told > 0 && kept_for_it > 2, "{told} {kept_for_it}");
 }

@@ -164,10 +164,10 @@ impl BucketSet {
             let Some(manifest) = report.keep(self.manifest(number))? else { continue };
             for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
-                report.checked += extent.verify(&mut report.damages);
+                report.look(|found| extent.verify(found));
                 for values in extent.values() {
                     if values_seen.insert(values.meta().location) {
-                        report.checked += values.verify(&mut report.damages);
+                        report.look(|found| values.verify(found));
                     }
                 }
             }
