@@ -79,7 +79,7 @@ pub mod testing;
 mod tier;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
-pub use tier::object_testing::{Asked, ObjectServer, StoreFault};
+pub use tier::object_testing::{Asked, ObjectServer, StoreFault, StoreRounds};
 mod txn;
 #[cfg(feature = "typed")]
 pub mod typed;

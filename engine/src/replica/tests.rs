@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::entry::LogClaim;
 use super::*;
@@ -10,7 +9,7 @@ use crate::os::Files;
 use crate::os::sim::SimFiles;
 use crate::record::Kind;
 use crate::tier::object_testing::{ObjectServer, StoreFault};
-use crate::tier::{Distance, open_client};
+use crate::tier::open_client;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -173,26 +172,15 @@ impl Machine {
     }
 
     fn on(server: &ObjectServer, files: &Arc<SimFiles>) -> Machine {
-        Machine::with(server, files, None, false)
+        Machine::with(server, files, false)
     }
 
-    fn with(
-        server: &ObjectServer,
-        files: &Arc<SimFiles>,
-        distance: Option<Distance>,
-        trusts_searches: bool,
-    ) -> Machine {
+    fn with(server: &ObjectServer, files: &Arc<SimFiles>, trusts_searches: bool) -> Machine {
         let files = Arc::clone(files) as Arc<dyn Files>;
-        let (client, nonce) = open_client((server.url(), true), &files, 0, distance).unwrap();
+        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
         let identity = Identity::new(&files, std::path::Path::new("/db"));
         let log = Arc::new(SharedLog::new(client, trusts_searches));
         Machine { log, nonce, identity }
-    }
-
-    /// A machine with a store that is so far away.
-    fn far(server: &ObjectServer, latency: Duration) -> Machine {
-        let distance = Distance { latency, bytes_per_second: 1 << 30 };
-        Machine::with(server, &SimFiles::new(), Some(distance), false)
     }
 
     fn claim(&self, expects: Expects) -> crate::error::Result<LogWriter> {
@@ -400,7 +388,7 @@ fn claim_with_a_pause(at: u64, trusts_searches: bool) -> Result<(), String> {
         let below: Vec<String> = (2..number).map(entry_name).collect();
         log.delete(&below).unwrap();
     })));
-    let second = Machine::with(&server, &SimFiles::new(), None, trusts_searches);
+    let second = Machine::with(&server, &SimFiles::new(), trusts_searches);
     let claimed = second.claim(Expects::Any);
     server.watch(None);
     let mut new = claimed.map_err(|error| error.to_string())?;
@@ -474,22 +462,18 @@ fn fetch_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> crate::error::Res
     Ok(found)
 }
 
-/// 64 requests of 20 ms each, one after the other, take 1.3 seconds.
+/// One request after the other would wait 64 times.
 #[test]
 fn data_of_a_far_store_moves_side_by_side() {
-    let (server, latency) = (ObjectServer::new(), Duration::from_millis(20));
-    let (log, all) = (Machine::far(&server, latency).log, pieces(64));
-    let began = Instant::now();
-    let (sent, unsent) = send_all(&log, &all);
+    let server = ObjectServer::new();
+    let (log, all) = (Machine::new(&server).log, pieces(64));
+    let ((sent, unsent), sends) = server.in_rounds(|| send_all(&log, &all));
     sent.unwrap();
-    let sent_in = began.elapsed();
     assert_eq!(unsent, [0; 0]);
-    let began = Instant::now();
-    let found = fetch_all(&log, &all).unwrap();
-    let fetched_in = began.elapsed();
+    let (found, fetches) = server.in_rounds(|| fetch_all(&log, &all).unwrap());
     assert!(found.iter().eq(all.iter().map(|(_, bytes)| bytes)), "in their order");
-    for took in [sent_in, fetched_in] {
-        assert!(took >= latency && took < latency * 40, "{took:?}");
+    for rounds in [sends, fetches] {
+        assert!((1..32).contains(&rounds.waits), "{rounds:?}");
     }
 }
 
@@ -554,19 +538,21 @@ fn a_failure_names_its_object_and_what_is_not_sent() {
 /// A takeover reads the entries before its claim ahead, in their order, and sees what was deleted.
 #[test]
 fn entries_that_are_read_ahead_come_in_their_order() {
-    let (server, latency) = (ObjectServer::new(), Duration::from_millis(20));
+    let server = ObjectServer::new();
     let (first, mut writer) = begun(&server);
     for lsn in 4..44 {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
-    let log = Machine::far(&server, latency).log;
-    let (mut reads, began) = (EntryReads::new(&log, 3, writer.next()), Instant::now());
-    for number in 3..writer.next() {
-        let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
-        assert_eq!((entry.number, entry.first), (number, number + 1));
-    }
-    assert!(matches!(reads.next(writer.next()).unwrap(), NextEntry::Absent), "the end");
-    assert!(began.elapsed() < latency * 30, "{:?}", began.elapsed());
+    let log = Machine::new(&server).log;
+    let mut reads = EntryReads::new(&log, 3, writer.next());
+    let ((), rounds) = server.in_rounds(|| {
+        for number in 3..writer.next() {
+            let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
+            assert_eq!((entry.number, entry.first), (number, number + 1));
+        }
+        assert!(matches!(reads.next(writer.next()).unwrap(), NextEntry::Absent), "the end");
+    });
+    assert!(rounds.waits < 30, "{rounds:?}");
     assert!(first.log.raise_head(LogHead { oldest: 20, checkpoint: 20 }).unwrap());
     first.log.delete(&(10..20).map(entry_name).collect::<Vec<_>>()).unwrap();
     let mut reads = EntryReads::new(&first.log, 9, writer.next());

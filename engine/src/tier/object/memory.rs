@@ -8,12 +8,13 @@
 //! Thread safety: one lock over all state; no call waits under it.
 
 mod faults;
+mod rounds;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -25,6 +26,8 @@ use super::store::{
 use crate::os::sim::{Call, FileKind, Outcome, RequestFault, Uplink};
 
 pub(crate) use faults::{Effect, RequestKind, Requested};
+use rounds::HeldAnswer;
+pub use rounds::StoreRounds;
 
 /// How many earlier lists a stale one may go back to.
 const HISTORY: usize = 64;
@@ -51,12 +54,6 @@ enum ObjectChange {
     },
 }
 
-#[derive(Debug)]
-struct HeldAnswer {
-    answer: Answer<Got>,
-    got: Answered<Got>,
-}
-
 /// All objects at a moment. Copies share what did not change since.
 type Content = Arc<BTreeMap<Arc<str>, Object>>;
 
@@ -74,6 +71,8 @@ struct Server {
     /// Changes on their way, by the request before which they arrive.
     delayed: BTreeMap<u64, Vec<ObjectChange>>,
     held: Vec<HeldAnswer>,
+    /// Where answers come in rounds: what is known of them.
+    rounds: Option<StoreRounds>,
     dead: BTreeSet<u64>,
     clients: u64,
     log: Vec<Requested>,
@@ -248,12 +247,6 @@ impl MemoryServer {
     pub(crate) fn deliver(&self) {
         self.0.lock().arrive(u64::MAX);
     }
-
-    /// Sends the answers that are held.
-    pub(crate) fn release(&self) {
-        let held = std::mem::take(&mut self.0.lock().held);
-        held.into_iter().for_each(|held| held.answer.send(held.got));
-    }
 }
 
 impl Object {
@@ -331,8 +324,7 @@ impl Server {
         self.requests += 1;
         self.arrive(self.requests);
         let number = self.requests;
-        let (name, at) = (name.to_string(), Instant::now());
-        self.log.push(Requested { number, client, kind, name, at });
+        self.log.push(Requested { number, client, kind, name: name.to_string() });
         let of_machine = fault.map(|fault| effect_of(fault, number));
         let effect = self.effects.remove(&number).or(of_machine).or(self.always);
         match effect {
@@ -438,6 +430,23 @@ impl MemoryServer {
 }
 
 impl MemoryClient {
+    /// Sends an answer, or holds it: until the test says so, or until the end of a round.
+    fn send<T: Send + 'static>(
+        &self,
+        (kind, name): (RequestKind, &str),
+        is_held: bool,
+        (answer, found): (Answer<T>, Answered<T>),
+    ) {
+        let mut server = self.server.0.lock();
+        if is_held || server.rounds.is_some() {
+            let send = Box::new(move || answer.send(found));
+            server.held.push(HeldAnswer { kind, is_fence: name.ends_with("/fence"), send });
+        } else {
+            drop(server);
+            answer.send(found);
+        }
+    }
+
     /// Serves a request that changes objects.
     fn change(&self, call: Call, name: &str, change: &ObjectChange) -> Answered<Tag> {
         let kind = if call == Call::Delete { RequestKind::Delete } else { RequestKind::Put };
@@ -499,11 +508,12 @@ impl ObjectStore for MemoryClient {
         let in_parts = *when == PutWhen::Absent && parts_from.is_some_and(|len| bytes.len() > len);
         let name_of = name.to_string();
         let change = |when| ObjectChange::Put { name: name_of, bytes: bytes.into(), when };
-        answer.send(match when {
+        let done = match when {
             _ if in_parts => self.put_in_parts(name, &change(None), within),
             PutWhen::Absent => self.change(Call::Put, name, &change(Some(when.clone()))),
             PutWhen::Tagged(_) => self.change(Call::Replace, name, &change(Some(when.clone()))),
-        });
+        };
+        self.send((RequestKind::Put, name), false, (answer, done));
     }
 
     fn begin_get(&self, name: &str, span: Span, _: Duration, answer: Answer<Got>) {
@@ -512,11 +522,11 @@ impl ObjectStore for MemoryClient {
             is_held = effect == Some(Effect::Hold);
             answer_as(effect, server.read(name, span))
         });
-        if is_held {
-            self.server.0.lock().held.push(HeldAnswer { answer, got });
-        } else {
-            answer.send(got);
-        }
+        self.send((RequestKind::Get, name), is_held, (answer, got));
+    }
+
+    fn awaited(&self) {
+        self.server.awaited();
     }
 
     fn head(&self, name: &str, _: Duration) -> Answered<ObjectInfo> {

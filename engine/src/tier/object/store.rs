@@ -251,6 +251,9 @@ pub(crate) trait ObjectStore: fmt::Debug + Send + Sync {
     /// for.
     fn begin_get(&self, name: &str, span: Span, within: Duration, answer: Answer<Got>);
 
+    /// A caller is about to wait for an answer. Stores of tests answer no sooner.
+    fn awaited(&self) {}
+
     /// Looks at an object.
     ///
     /// # Errors
@@ -281,6 +284,7 @@ pub(crate) trait ObjectStore: fmt::Debug + Send + Sync {
     fn put(&self, name: &str, bytes: &[u8], when: &PutWhen, within: Duration) -> Answered<Tag> {
         let waiting = Waiting::default();
         self.begin_put(name, bytes, when, within, waiting.answer());
+        self.awaited();
         waiting.next(within).unwrap_or_else(|| Err(late(within)))
     }
 
@@ -292,6 +296,7 @@ pub(crate) trait ObjectStore: fmt::Debug + Send + Sync {
     fn get(&self, name: &str, span: Span, within: Duration) -> Answered<Got> {
         let waiting = Waiting::default();
         self.begin_get(name, span, within, waiting.answer());
+        self.awaited();
         waiting.next(within).unwrap_or_else(|| Err(late(within)))
     }
 }

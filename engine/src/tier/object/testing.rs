@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
-use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind, Requested};
+use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind};
 use super::store::FailureKind;
 use crate::error::{Error, Result};
 use crate::os::sim::{Machine, Reached, Uplink};
+
+pub use super::memory::StoreRounds;
 
 /// All servers, by their URL.
 static SERVERS: LazyLock<Mutex<BTreeMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
@@ -53,6 +54,8 @@ pub enum StoreFault {
     Garble,
     /// A list is as of that many requests ago.
     Stale(u64),
+    /// A read is answered when [`ObjectServer::release`] is called.
+    Hold,
     /// The machine loses its power before the request leaves.
     CutBefore,
     /// The machine loses its power once the request is served.
@@ -71,6 +74,7 @@ impl StoreFault {
             StoreFault::Shorten => Effect::Fail(FailureKind::Short),
             StoreFault::Garble => Effect::Fail(FailureKind::Wrong),
             StoreFault::Stale(requests) => Effect::Stale(requests),
+            StoreFault::Hold => Effect::Hold,
             StoreFault::CutBefore => Effect::CutBefore,
             StoreFault::CutAfter => Effect::CutAfter,
         }
@@ -148,23 +152,22 @@ impl ObjectServer {
         asked
     }
 
-    /// The most requests of one kind, behind the first `behind`, that were served within less than
-    /// `latency`: so many were under way together, if each is served so long after it was begun.
-    /// Those for the fence do not count.
-    pub fn most_under_way(&self, kind: &str, behind: u64, latency: Duration) -> usize {
-        let wanted = |asked: &Requested| {
-            let is_kind = match asked.kind {
-                RequestKind::Put => kind == "put",
-                RequestKind::Get => kind == "get",
-                RequestKind::Head | RequestKind::Delete | RequestKind::List => false,
-            };
-            is_kind && asked.number > behind && !asked.name.ends_with("/fence")
-        };
-        let log = self.0.server.log();
-        let mut times: Vec<Instant> = log.iter().filter(|a| wanted(a)).map(|a| a.at).collect();
-        times.sort_unstable();
-        let within = |from: usize| times[from..].partition_point(|at| *at < times[from] + latency);
-        (0..times.len()).map(within).max().unwrap_or(0)
+    /// Has answers come in rounds while `work` runs, and says how it waited. A round comes when a
+    /// caller waits: with all that is under way then. So no clock decides what is waited for.
+    pub fn in_rounds<T>(&self, work: impl FnOnce() -> T) -> (T, StoreRounds) {
+        self.0.server.begin_rounds();
+        let done = work();
+        (done, self.0.server.end_rounds())
+    }
+
+    /// How many answers are held.
+    pub fn held(&self) -> usize {
+        self.0.server.held()
+    }
+
+    /// Sends the answers of reads that were held ([`StoreFault::Hold`]).
+    pub fn release(&self) {
+        self.0.server.release();
     }
 
     /// Has something happen to the request of a number; the first one has number 1.

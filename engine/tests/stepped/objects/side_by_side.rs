@@ -1,7 +1,7 @@
-//! Requests to a store that is far away: many look-ups wait about as long as one, a range asks for
+//! Requests to a store that is far away: many look-ups wait about as often as one, a range asks for
 //! pieces ahead, and level 0 waits for none of them.
-
-use std::time::{Duration, Instant};
+//!
+//! What waits is counted in rounds of answers (`ObjectServer::in_rounds`), and not by the clock.
 
 use super::{
     COLD, Held, Rows, extents, fill, key, made, objects, options, read_all, run_until_idle, stats,
@@ -10,9 +10,6 @@ use super::{
 use crate::common::{Chance, alone, tiny};
 use bytes::Bytes;
 use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table, TableStats};
-
-pub(super) const LATENCY: Duration = Duration::from_millis(200);
-pub(super) const BANDWIDTH: u64 = 100_000_000;
 
 /// Enough rows for more blocks than are asked for together.
 pub(super) const MANY: u64 = 6000;
@@ -59,15 +56,14 @@ fn many_look_ups_wait_about_as_long_as_one() {
         if !ends_are_kept {
             std::fs::remove_file(dir.path().join("object-tails")).unwrap();
         }
-        let far = roomy(options(&server)).object_store_distance(LATENCY, BANDWIDTH);
-        let db = far.open(dir.path()).unwrap();
+        let db = roomy(options(&server)).open(dir.path()).unwrap();
         let table = db.table("t").unwrap();
-        let (before, began) = (server.requests(), Instant::now());
-        has_all(&table, &rows);
-        let (asked, took) = (server.requests() - before, began.elapsed());
+        let before = server.requests();
+        let ((), rounds) = server.in_rounds(|| has_all(&table, &rows));
+        let asked = server.requests() - before;
         assert!((20..=300).contains(&asked), "{asked} requests");
-        let rounds = if ends_are_kept { 1 } else { 2 };
-        assert!(took >= rounds * LATENCY && took < 10 * LATENCY, "{took:?}, {asked} requests");
+        let least = if ends_are_kept { 1 } else { 2 };
+        assert!((least..10).contains(&rounds.waits), "{rounds:?}, {asked} requests");
         let before = server.requests();
         has_all(&table, &rows);
         assert_eq!(server.requests(), before, "all of it is cached");
@@ -110,8 +106,7 @@ fn many_values_apart_wait_about_as_long_as_one() {
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_apart(dir.path(), &server);
     let open = || {
-        let far = roomy(options(&server)).object_store_distance(LATENCY, BANDWIDTH);
-        let db = far.open(dir.path()).unwrap();
+        let db = roomy(options(&server)).open(dir.path()).unwrap();
         let table = db.table("t").unwrap();
         (db, table)
     };
@@ -125,13 +120,14 @@ fn many_values_apart_wait_about_as_long_as_one() {
         ("a transaction", &|| txn.multi_get(&table, &keys)),
     ];
     for (n, (what, multi_get)) in all.iter().enumerate() {
-        let (before, began) = (server.requests(), Instant::now());
-        assert!(multi_get().unwrap() == expected, "{what}");
-        let (asked, took) = (server.requests() - before, began.elapsed());
+        let before = server.requests();
+        let (found, rounds) = server.in_rounds(multi_get);
+        assert!(found.unwrap() == expected, "{what}");
+        let asked = server.requests() - before;
         assert!(asked >= 50, "{what}: values are in no cache: {asked} requests");
         // The first has to bring blocks too.
         let most = if n == 0 { 10 } else { 5 };
-        assert!(took < most * LATENCY, "{what}: {took:?}, {asked} requests");
+        assert!(rounds.waits < most, "{what}: {rounds:?}, {asked} requests");
     }
     drop((snapshot, txn));
     db.close().unwrap();
@@ -139,10 +135,10 @@ fn many_values_apart_wait_about_as_long_as_one() {
 
     // A range asks for the values of a chunk together.
     let (db, table) = open();
-    let began = Instant::now();
-    assert!(read_all(&table) == rows);
-    let chunks = (APART * 6100 / (256 << 10)) as u32;
-    assert!(began.elapsed() < (chunks + 15) * LATENCY, "{:?}", began.elapsed());
+    let (read, rounds) = server.in_rounds(|| read_all(&table));
+    assert!(read == rows);
+    let chunks = APART * 6100 / (256 << 10);
+    assert!(rounds.waits < chunks + 15, "{rounds:?} for {chunks} chunks");
     db.close().unwrap();
 }
 
@@ -152,23 +148,24 @@ fn snapshots_and_transactions_ask_side_by_side_too() {
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_with_many(dir.path(), &server);
     let open = || {
-        let far = roomy(options(&server)).object_store_distance(LATENCY, BANDWIDTH);
-        let db = far.open(dir.path()).unwrap();
+        let db = roomy(options(&server)).open(dir.path()).unwrap();
         let table = db.table("t").unwrap();
         (db, table)
     };
     let expected: Vec<_> = scattered().iter().map(|key| Some(rows[key].clone().into())).collect();
     let (db, table) = open();
-    let (snapshot, began) = (db.snapshot().unwrap(), Instant::now());
-    assert_eq!(snapshot.multi_get(&table, scattered()).unwrap(), expected);
-    assert!(began.elapsed() < 10 * LATENCY, "{:?}", began.elapsed());
+    let snapshot = db.snapshot().unwrap();
+    let (found, rounds) = server.in_rounds(|| snapshot.multi_get(&table, scattered()));
+    assert_eq!(found.unwrap(), expected);
+    assert!(rounds.waits < 10, "{rounds:?}");
     drop(snapshot);
     db.close().unwrap();
     drop(table);
     let (db, table) = open();
-    let (txn, began) = (db.begin().unwrap(), Instant::now());
-    assert_eq!(txn.multi_get(&table, scattered()).unwrap(), expected);
-    assert!(began.elapsed() < 10 * LATENCY, "{:?}", began.elapsed());
+    let txn = db.begin().unwrap();
+    let (found, rounds) = server.in_rounds(|| txn.multi_get(&table, scattered()));
+    assert_eq!(found.unwrap(), expected);
+    assert!(rounds.waits < 10, "{rounds:?}");
 }
 
 #[test]
@@ -206,23 +203,21 @@ fn a_range_asks_for_long_pieces_ahead() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_with_many(dir.path(), &server);
-    let far = tiny().cache_size(64 << 20).object_store(server.url());
-    let db = far.object_store_distance(LATENCY, BANDWIDTH).open(dir.path()).unwrap();
-    let table = db.table("t").unwrap();
-    let (before, began) = (server.requests(), Instant::now());
-    assert_eq!(read_all(&table), rows);
-    let (asked, took) = (server.requests() - before, began.elapsed());
+    let (db, table) = far(dir.path(), &server, 64 << 20);
+    let before = server.requests();
+    let (read, rounds) = server.in_rounds(|| read_all(&table));
+    assert_eq!(read, rows);
+    let asked = server.requests() - before;
     let whole: usize = rows.values().map(Vec::len).sum();
     let most = (whole / (512 << 10)) as u64 + 2 * extents(&server).len() as u64 + 4;
     assert!(asked <= most, "{asked} requests for {whole} bytes, where {most} would do");
-    assert!(took < 12 * LATENCY, "{took:?}, {asked} requests");
+    assert!(rounds.waits < 12, "{rounds:?}, {asked} requests");
     db.close().unwrap();
 }
 
-/// A database whose store is far away, with what reads ahead.
+/// A database whose data lie in objects alone, with what reads ahead.
 pub(super) fn far(path: &std::path::Path, server: &ObjectServer, cache: u64) -> (Database, Table) {
-    let far = tiny().cache_size(cache).object_store(server.url());
-    let db = far.object_store_distance(LATENCY, BANDWIDTH).open(path).unwrap();
+    let db = tiny().cache_size(cache).object_store(server.url()).open(path).unwrap();
     let table = db.table("t").unwrap();
     (db, table)
 }
@@ -238,27 +233,27 @@ fn a_short_range_takes_one_request_and_a_long_one_has_many_under_way() {
     let (db, table) = far(dir.path(), &server, 64 << 20);
     let levels = stats(&db).levels.iter().filter(|level| level.extents > 0).count() as u64;
     let read = |from: u64, rows: usize, backward: bool| {
-        let (before, began) = (objects(&db), Instant::now());
-        let found = match backward {
+        let before = objects(&db);
+        let (found, rounds) = server.in_rounds(|| match backward {
             false => table.range(key(from)..).limit(rows).count(),
             true => table.range(..key(from)).limit(rows).rev().count(),
-        };
+        });
         assert_eq!(found, rows);
         let after = objects(&db);
         let sent = after.received_bytes - before.received_bytes;
-        (after.gets - before.gets, sent, began.elapsed())
+        (after.gets - before.gets, sent, rounds.waits)
     };
     for (from, backward) in [(1000, false), (2000, true)] {
-        let (asked, sent, took) = read(from, 50, backward);
+        let (asked, sent, waits) = read(from, 50, backward);
         assert!(asked <= 2 * levels, "{asked} requests from {from} on, {backward}");
         assert!(sent <= 2 * levels * (192 << 10), "{sent} bytes");
-        assert!(took < 2 * LATENCY, "{took:?}, {asked} requests from {from} on, {backward}");
+        assert_eq!(waits, 1, "{asked} requests from {from} on, {backward}");
     }
     // About a MB, in pieces that go out together.
-    let (asked, sent, took) = read(3000, 2000, false);
+    let (asked, sent, waits) = read(3000, 2000, false);
     assert!((3..=8 * levels).contains(&asked), "{asked} requests");
     assert!(sent < levels * (2 << 20), "{sent} bytes");
-    assert!(took < 3 * LATENCY, "{took:?}, {asked} requests");
+    assert!(waits < 3, "{waits} rounds, {asked} requests");
     db.close().unwrap();
 }
 
@@ -270,10 +265,9 @@ fn a_range_has_several_requests_under_way_with_a_small_cache_too() {
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_with_many(dir.path(), &server);
     let (db, table) = far(dir.path(), &server, 4 << 20);
-    let began = Instant::now();
-    assert!(read_all(&table) == rows);
-    let took = began.elapsed();
-    assert!(took < 12 * LATENCY, "{took:?}, {} requests", objects(&db).gets);
+    let (read, rounds) = server.in_rounds(|| read_all(&table));
+    assert!(read == rows);
+    assert!(rounds.waits < 12, "{rounds:?}, {} requests", objects(&db).gets);
     db.close().unwrap();
 }
 

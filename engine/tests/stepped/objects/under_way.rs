@@ -1,11 +1,9 @@
 //! How many requests are under way at a time: ranges and compactions fill the bandwidth of many
 //! connections.
 
-use std::time::Duration;
-
-use super::side_by_side::{BANDWIDTH, LATENCY, MANY, far, made_with_many, roomy, scattered};
-use super::{COLD, Rows, extents, fill, key, made, objects, options, read_all, run_until_idle};
-use super::{stats, wait_until};
+use super::side_by_side::{MANY, far, made_with_many, roomy, scattered};
+use super::{COLD, Held, Rows, extents, fill, key, made, objects, options, read_all};
+use super::{run_until_idle, stats, wait_until};
 use crate::common::{Chance, alone, tiny};
 use terrace::{Durability, ObjectServer, Options, Tier};
 
@@ -19,11 +17,11 @@ fn a_range_has_many_requests_under_way() {
     let rows = made_with_many(dir.path(), &server);
     for limit in [rows.len(), usize::MAX] {
         let (db, table) = far(dir.path(), &server, 64 << 20);
-        let before = server.requests();
-        assert_eq!(table.range(..).limit(limit).count(), rows.len());
-        let most = server.most_under_way("get", before, LATENCY);
+        let (found, rounds) = server.in_rounds(|| table.range(..).limit(limit).count());
+        assert_eq!(found, rows.len());
         let least = if limit == usize::MAX { 6 } else { 8 };
-        assert!(most >= least, "{most} of {} requests, limit {limit}", objects(&db).gets);
+        let asked = objects(&db).gets;
+        assert!(rounds.gets >= least, "{rounds:?} of {asked} requests, limit {limit}");
         db.close().unwrap();
     }
 }
@@ -58,21 +56,19 @@ fn look_ups_ask_ahead_of_a_small_cache() {
     let rows = made_with_many(dir.path(), &server);
     let keys = scattered();
     for n in 0..3 {
-        let far = options(&server).cache_size(2 << 20).object_store_distance(LATENCY, BANDWIDTH);
-        let db = far.open(dir.path()).unwrap();
-        let (table, before) = (db.table("t").unwrap(), server.requests());
+        let db = options(&server).cache_size(2 << 20).open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
         let (snapshot, txn) = (db.snapshot().unwrap(), db.begin().unwrap());
-        let found = match n {
+        let (found, rounds) = server.in_rounds(|| match n {
             0 => table.multi_get(&keys).unwrap(),
             1 => snapshot.multi_get(&table, &keys).unwrap(),
             _ => txn.multi_get(&table, &keys).unwrap(),
-        };
+        });
         for (key, value) in keys.iter().zip(found) {
             assert_eq!(value.as_deref(), Some(rows[key].as_slice()));
         }
-        let most = server.most_under_way("get", before, LATENCY);
         // 32 blocks have room.
-        assert!(most > 40, "{most} of {} requests, {n}", server.requests() - before);
+        assert!(rounds.gets > 40, "{rounds:?} of {} requests, {n}", objects(&db).gets);
         drop((snapshot, txn));
         db.close().unwrap();
     }
@@ -116,22 +112,20 @@ fn many_look_ups_ask_all_levels_in_one_round_and_one_asks_one() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_with_levels(dir.path(), &server);
-    let latency = Duration::from_millis(500);
-    let far = roomy(options(&server)).object_store_distance(latency, BANDWIDTH);
-    let db = far.level1_size(32 << 10).open(dir.path()).unwrap();
+    let db = roomy(options(&server)).level1_size(32 << 10).open(dir.path()).unwrap();
     let (table, keys) = (db.table("t").unwrap(), scattered());
     // Some filters are in memory then, and others are not.
     for n in [0, 1] {
         assert_eq!(table.get(key(n)).unwrap().as_deref(), Some(rows[&key(n)].as_slice()));
     }
     let before = server.requests();
-    let found = table.multi_get(&keys).unwrap();
+    let (found, rounds) = server.in_rounds(|| table.multi_get(&keys).unwrap());
     for (key, value) in keys.iter().zip(found) {
         assert_eq!(value.as_deref(), Some(rows[key].as_slice()));
     }
     let asked = (server.requests() - before) as usize;
     assert!(asked > 50, "{asked} requests");
-    assert_eq!(server.most_under_way("get", before, latency), asked, "all in one round");
+    assert_eq!((rounds.waits, rounds.gets), (1, asked), "all in one round");
     db.close().unwrap();
     drop(table);
 
@@ -153,19 +147,18 @@ fn a_merge_has_many_requests_under_way() {
     let _turn = alone();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let rows = made_with_many(dir.path(), &server);
-    let most_of = |tier, kind: &str, options: Options| {
-        let far = options.object_store(server.url()).object_store_distance(LATENCY, BANDWIDTH);
-        let db = far.open(dir.path()).unwrap();
-        let before = server.requests();
-        db.set_cold_tier("t", tier).unwrap();
-        wait_until(&db, |db| stats(db).misplaced_bytes == 0);
-        let most = server.most_under_way(kind, before, LATENCY);
+    let moved = |tier, options: Options| {
+        let db = options.object_store(server.url()).open(dir.path()).unwrap();
+        let ((), rounds) = server.in_rounds(|| {
+            db.set_cold_tier("t", tier).unwrap();
+            wait_until(&db, |db| stats(db).misplaced_bytes == 0);
+        });
         assert!(read_all(&db.table("t").unwrap()) == rows);
         db.close().unwrap();
-        most
+        rounds
     };
-    let read = most_of(Tier::Ssd, "get", tiny());
-    let sent = most_of(Tier::Object, "put", tiny().memory(16 << 20));
+    let read = moved(Tier::Ssd, tiny()).gets;
+    let sent = moved(Tier::Object, tiny().memory(16 << 20)).puts;
     assert!(read >= 6 && sent >= 2, "{read} reads, {sent} writes");
 }
 
@@ -184,10 +177,10 @@ fn one_merge_goes_on_while_another_waits_for_the_store() {
     assert_eq!(extents(&server), Vec::<String>::new());
     db.close().unwrap();
     drop(table);
-    let latency = Duration::from_millis(500);
-    let options = tiny().object_store(server.url()).object_store_distance(latency, BANDWIDTH);
-    let db = options.open(dir.path()).unwrap();
+    let db = tiny().object_store(server.url()).open(dir.path()).unwrap();
+    let held = Held::behind(&server, 0);
     db.set_cold_tier("t", Tier::Object).unwrap();
-    wait_until(&db, |db| objects(db).compacting == 2);
+    wait_until(&db, |db| objects(db).compacting == 2 && held.has_some());
+    drop(held);
     db.close().unwrap();
 }

@@ -1,7 +1,5 @@
 //! What may become of a request to the store in memory.
 
-use std::time::Instant;
-
 use super::FailureKind;
 
 /// What a request asks for.
@@ -30,8 +28,6 @@ pub(crate) struct Requested {
     pub(crate) kind: RequestKind,
     /// The object, the first of several, or the prefix of a list.
     pub(crate) name: String,
-    /// When it came.
-    pub(crate) at: Instant,
 }
 
 /// What becomes of a request.
