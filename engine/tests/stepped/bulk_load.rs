@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use crate::common::cuts::{PATH, options};
 use crate::common::{Chance, rounds, tiny, together};
@@ -417,11 +418,18 @@ fn transactions_in_the_range_of_a_load() {
             load.finish().unwrap();
             table.get("c").unwrap().unwrap()
         });
-        (0..2000).for_each(|_| std::thread::yield_now());
+        // It gives up after ten seconds, so it is watched for a moment.
+        let waits = |what: &str| {
+            let until = Instant::now() + Duration::from_millis(50);
+            while Instant::now() < until {
+                assert!(!loading.is_finished(), "{what}");
+                std::thread::yield_now();
+            }
+        };
+        waits("two transactions have locks");
         assert_eq!(reader.range(&table, "k"..).unwrap().count(), 1, "what it has locked stays");
         reader.commit().unwrap();
-        (0..2000).for_each(|_| std::thread::yield_now());
-        assert!(!loading.is_finished(), "the gap is locked still");
+        waits("the gap is locked still");
         assert_eq!(table.get("a").unwrap(), None);
         writer.commit().unwrap();
         assert_eq!(loading.join().unwrap(), "before the load");

@@ -200,15 +200,20 @@ fn nothing_is_lost_or_left_by_a_cut_while_the_store_is_away() {
 #[test]
 fn planted_bugs_are_found() {
     let _turn = alone();
+    let tried = std::cell::Cell::new(0);
+    let try_with = |bug, faults: &[(u64, StoreFault)]| {
+        tried.set(tried.get() + 1);
+        course(Some(bug), faults, 1)
+    };
     let find = |bug: Failpoint| {
-        let (requests, wrong) = course(Some(bug), &[], 1);
-        let with = |fault| (1..=requests).find_map(|at| course(Some(bug), &[(at, fault)], 1).1);
+        let (requests, wrong) = try_with(bug, &[]);
+        let with = |fault| (1..=requests).find_map(|at| try_with(bug, &[(at, fault)]).1);
         wrong.or_else(|| with(StoreFault::LoseRequest)).or_else(|| with(StoreFault::Delay(3)))
     };
     for bug in [Failpoint::EditBeforeAcknowledgement, Failpoint::DeleteBeforeEdit] {
-        let began = std::time::Instant::now();
+        tried.set(0);
         assert!(find(bug).is_some(), "{bug:?} was not found");
-        assert!(began.elapsed().as_secs() < 10, "{bug:?} took {:?}", began.elapsed());
+        assert!(tried.get() <= 5, "{bug:?} took {} courses", tried.get());
     }
 }
 
