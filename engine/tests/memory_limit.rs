@@ -6,10 +6,10 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Chance, alone, rounds};
+use common::{Chance, Course, alone, rounds};
 use terrace::{
     BackgroundTuning, Compression, Database, Durability, MemoryStats, Options, Table, TableOptions,
     WriteBatch,
@@ -98,7 +98,7 @@ fn most(a: &MemoryStats, b: &MemoryStats) -> MemoryStats {
 fn wait_for(what: &str, db: &Database, mut holds: impl FnMut(&MemoryStats) -> bool) {
     let from = Instant::now();
     while !holds(&db.stats().memory) {
-        assert!(from.elapsed() < Duration::from_secs(30), "{what}: {:?}", db.stats().memory);
+        assert!(from.elapsed() < Duration::from_secs(60), "{what}: {:?}", db.stats().memory);
         std::thread::yield_now();
     }
 }
@@ -129,11 +129,17 @@ fn the_limit_holds_under_load() {
     let db = options.create(dir.path().join("db")).unwrap();
     let table = loaded(&db, "t", TableOptions::new(), ROWS);
     let snapshot = db.snapshot().unwrap();
-    let (done, from) = (AtomicBool::new(false), Instant::now());
-    let until = Duration::from_secs(rounds(4, 60));
+    let (done, course) = (AtomicBool::new(false), Course::of(Duration::from_secs(rounds(4, 60))));
+    let written = AtomicU64::new(0);
+    let has_enough = || {
+        let background = db.stats().background;
+        let has_moved = background.drains > 10 && background.compactions > 3;
+        has_moved && written.load(Ordering::Relaxed) > 2000
+    };
+    let goes_on = || course.goes_on(has_enough);
     MOST.store(LIVE.load(Ordering::Relaxed), Ordering::Relaxed);
-    let (seen, written) = std::thread::scope(|scope| {
-        let (db, table, done) = (&db, &table, &done);
+    let seen = std::thread::scope(|scope| {
+        let (db, table, done, written, goes_on) = (&db, &table, &done, &written, &goes_on);
         let sampler = scope.spawn(move || {
             let mut seen = MemoryStats::default();
             while !done.load(Ordering::Acquire) {
@@ -145,18 +151,18 @@ fn the_limit_holds_under_load() {
         });
         let writer = move |seed| {
             let (mut chance, mut round) = (Chance::new(seed), 0);
-            while from.elapsed() < until {
+            while goes_on() {
                 let n = chance.below(ROWS);
                 round += 1;
                 table.put_with(key(n), value(n, round), Durability::Relaxed).unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
             }
-            round
         };
         let writers = [scope.spawn(move || writer(1)), scope.spawn(move || writer(2))];
         let others = [
             scope.spawn(move || {
                 let mut chance = Chance::new(3);
-                while from.elapsed() < until {
+                while goes_on() {
                     let n = chance.below(ROWS);
                     assert_eq!(number(&table.get(key(n)).unwrap().unwrap()), n);
                 }
@@ -164,7 +170,7 @@ fn the_limit_holds_under_load() {
             scope.spawn(move || {
                 let mut ranges: Vec<_> = (0..4).map(|n| table.range(key(n * 999)..)).collect();
                 for n in 0.. {
-                    if from.elapsed() >= until {
+                    if !goes_on() {
                         break;
                     }
                     match ranges[n % 4].next() {
@@ -175,7 +181,7 @@ fn the_limit_holds_under_load() {
             }),
             scope.spawn(move || {
                 let mut chance = Chance::new(4);
-                while from.elapsed() < until {
+                while goes_on() {
                     let txn = db.begin().unwrap();
                     for _ in 0..200 {
                         let n = ROWS + chance.below(1000);
@@ -185,15 +191,15 @@ fn the_limit_holds_under_load() {
                 }
             }),
         ];
-        let written: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
         others.into_iter().for_each(|other| other.join().unwrap());
         done.store(true, Ordering::Release);
-        (sampler.join().unwrap(), written)
+        sampler.join().unwrap()
     });
     let real = MOST.load(Ordering::Relaxed) - before + REGION as i64;
     let beside = real - LIMIT as i64;
     let background = db.stats().background;
-    let disk = db.stats().disk.extent_bytes;
+    let (disk, written) = (db.stats().disk.extent_bytes, written.into_inner());
     assert!(disk >= 16 * LIMIT && written > 2000, "{written} writes, {disk} bytes on disk");
     assert!(background.drains > 10 && background.compactions > 3, "{background:?}");
     assert!(seen.jobs > 0 && seen.iterators > 0 && seen.filters > 0, "{seen:?}");

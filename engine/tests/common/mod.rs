@@ -42,6 +42,23 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// How long threads of a test work: for a time, and then until they have done enough for what the
+/// test is about, however slow the machine is. At the end of that the test says what is missing.
+#[derive(Clone, Copy)]
+pub struct Course(Instant);
+
+impl Course {
+    pub fn of(time: Duration) -> Course {
+        Course(Instant::now() + time)
+    }
+
+    /// Whether they go on.
+    pub fn goes_on(self, has_enough: impl FnOnce() -> bool) -> bool {
+        let now = Instant::now();
+        now < self.0 || (now < self.0 + Duration::from_mins(2) && !has_enough())
+    }
+}
+
 /// Whether the long variants run.
 pub fn long() -> bool {
     std::env::var_os("TERRACE_LONG").is_some_and(|v| v == "1")

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Chance, alone, rounds, tiny, together, wait_until};
+use crate::common::{Chance, Course, alone, rounds, tiny, together, wait_until};
 use terrace::testing::{Machine, Survive};
 use terrace::{
     BackgroundTuning, Compression, Database, Durability, ErrorKind, Options, Table, TableOptions,
@@ -208,10 +208,10 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
 /// Rows of one table as its writer left them.
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn write_rows(db: &Database, name: &str, seed: u64, until: Instant) -> Model {
+fn write_rows(db: &Database, name: &str, seed: u64, course: Course) -> Model {
     let (table, mut model) = (db.table(name).unwrap(), Model::new());
     let mut chance = Chance::new(seed);
-    while Instant::now() < until {
+    while course.goes_on(|| has_compacted(db)) {
         let key = format!("{:05}", chance.below(3000)).into_bytes();
         if chance.percent(15) {
             table.delete_with(&key, Durability::Relaxed).unwrap();
@@ -230,13 +230,18 @@ fn write_rows(db: &Database, name: &str, seed: u64, until: Instant) -> Model {
     model
 }
 
+fn has_compacted(db: &Database) -> bool {
+    let done = db.stats().background;
+    done.compactions + done.moves > 0 && done.drains > 0
+}
+
 #[test]
 fn several_compactions_at_a_time_leave_every_table_right() {
     let _together = together();
     let dir = tempfile::tempdir().unwrap();
     let tuning = BackgroundTuning::new().threads(4);
     let db = tiny().background_tuning(tuning).create(dir.path()).unwrap();
-    let until = Instant::now() + Duration::from_secs(rounds(3, 60));
+    let course = Course::of(Duration::from_secs(rounds(3, 60)));
     let done = AtomicBool::new(false);
     let names = ["a", "b", "c"];
     let models: Vec<Model> = std::thread::scope(|scope| {
@@ -244,7 +249,7 @@ fn several_compactions_at_a_time_leave_every_table_right() {
             .zip(names)
             .map(|(seed, name)| {
                 let db = &db;
-                scope.spawn(move || write_rows(db, name, seed, until))
+                scope.spawn(move || write_rows(db, name, seed, course))
             })
             .collect();
         // Workers come and go, tables too, and snapshots keep versions.
@@ -269,8 +274,7 @@ fn several_compactions_at_a_time_leave_every_table_right() {
         unrest.join().unwrap();
         models
     });
-    let stats = db.stats().background;
-    assert!(stats.compactions + stats.moves > 0 && stats.drains > 0, "{stats:?}");
+    assert!(has_compacted(&db), "{:?}", db.stats().background);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
     let check = |db: &Database| {
         for (name, model) in names.iter().zip(&models) {
@@ -431,7 +435,8 @@ fn compactions_keep_to_their_bytes_a_second() {
     let from = Instant::now();
     let written = || db.stats().disk.written_bytes;
     let (all, mut seen) = (level1(&db, "t"), 0);
-    while from.elapsed() < Duration::from_millis(1500) {
+    let course = Course::of(Duration::from_millis(1500));
+    while course.goes_on(|| seen > RATE / 2) {
         seen = written();
         let most = RATE as f64 * from.elapsed().as_secs_f64() + AHEAD as f64;
         assert!(seen as f64 <= most, "{seen} bytes in {:?}", from.elapsed());

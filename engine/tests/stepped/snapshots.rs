@@ -10,9 +10,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Chance, alone, long, tiny, together};
+use crate::common::{Chance, Course, alone, long, tiny, together};
 use terrace::{Database, Durability, Index, Mode, Range, Snapshot, Table, WriteBatch};
 
 const WRITERS: u64 = 2;
@@ -87,9 +87,9 @@ impl Model {
     }
 }
 
-fn write(db: &Database, tables: &[Table; 2], writer: u64, until: Instant) -> u64 {
+fn write(db: &Database, tables: &[Table; 2], writer: u64, goes_on: &dyn Fn() -> bool) -> u64 {
     let mut n = 0;
-    while Instant::now() < until {
+    while goes_on() {
         n += 1;
         let mut batch = WriteBatch::new();
         if let Some(range) = range(writer, n) {
@@ -263,10 +263,17 @@ fn so_it_is_with_the_index_in_persistent_memory() {
 
 fn is_exact(db: &Database) {
     let tables = [db.table("even").unwrap(), db.table("odd").unwrap()];
-    let until = Instant::now() + time();
+    let course = Course::of(time());
     let (checks, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let has_enough = || {
+        let done = db.stats().background;
+        let work = [done.merges > 5, done.drains > 5, done.zones_released > 5];
+        let gone = [done.pruned_records > 100, done.zones_cleaned > 0, done.records_moved > 0];
+        checks.load(Ordering::Relaxed) > 100 && [work, gone].concat().into_iter().all(|is| is)
+    };
+    let goes_on = || course.goes_on(has_enough);
     let commits = std::thread::scope(|scope| {
-        let (tables, checks, over) = (&tables, &checks, &over);
+        let (tables, checks, over, goes_on) = (&tables, &checks, &over, &goes_on);
         let stop = || match over.load(Ordering::Acquire) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -274,7 +281,7 @@ fn is_exact(db: &Database) {
         let readers: Vec<_> =
             (0..3).map(|seed| scope.spawn(move || read(db, tables, seed, checks, stop))).collect();
         let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| scope.spawn(move || write(db, tables, writer, until)))
+            .map(|writer| scope.spawn(move || write(db, tables, writer, goes_on)))
             .collect();
         let ends: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         over.store(true, Ordering::Release);

@@ -5,9 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Chance, long, tiny};
+use crate::common::{Chance, Course, long, tiny};
 use terrace::{Database, Durability, ErrorKind, Index, Mode, Snapshot, Table, WriteBatch};
 
 const ACCOUNTS: u64 = 300;
@@ -84,22 +84,23 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
         }
         db.write_with(batch, Durability::Relaxed).unwrap();
     }
-    let (until, scans) = (Instant::now() + seconds(), AtomicU64::new(0));
+    let (course, scans) = (Course::of(seconds()), AtomicU64::new(0));
+    let has_enough = || scans.load(Ordering::Relaxed) > 20 && db.stats().background.drains > 3;
     std::thread::scope(|scope| {
         for t in 0..4 {
-            let (db, tables) = (&db, &tables);
+            let (db, tables, has_enough) = (&db, &tables, &has_enough);
             scope.spawn(move || {
                 let mut chance = Chance::new(100 + t);
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     transfer(db, tables, t, 4, &mut chance);
                 }
             });
         }
         for t in 0..3 {
-            let (db, tables, scans) = (&db, &tables, &scans);
+            let (db, tables, scans, has_enough) = (&db, &tables, &scans, &has_enough);
             scope.spawn(move || {
                 let mut held: Option<(Snapshot, Vec<u64>)> = None;
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     let snapshot = db.snapshot().unwrap();
                     let sums: Vec<_> =
                         tables.iter().map(|table| sum(&snapshot, table, t == 1)).collect();
@@ -117,7 +118,7 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
     });
     let stats = db.stats();
     eprintln!("{} scans, {:?}", scans.load(Ordering::Relaxed), stats.background);
-    assert!(scans.load(Ordering::Relaxed) > 20 && stats.background.drains > 3, "{stats:?}");
+    assert!(has_enough(), "{stats:?}");
     assert!(db.verify().unwrap().damages.is_empty());
 }
 
@@ -125,14 +126,15 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
 fn readers_never_see_a_torn_batch() {
     let (_dir, db) = open();
     let tables = [db.table("a").unwrap(), db.table("b").unwrap()];
-    let (until, reads) = (Instant::now() + seconds(), AtomicU64::new(0));
+    let (course, reads) = (Course::of(seconds()), AtomicU64::new(0));
+    let has_enough = || reads.load(Ordering::Relaxed) > 1000 && db.stats().background.drains > 0;
     let key = |pair: u64| format!("pair {pair:03}");
     std::thread::scope(|scope| {
         for t in 0..3 {
-            let (db, tables) = (&db, &tables);
+            let (db, tables, has_enough) = (&db, &tables, &has_enough);
             scope.spawn(move || {
                 let mut chance = Chance::new(200 + t);
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     let key = key(chance.below(40));
                     let mut batch = WriteBatch::new();
                     if chance.percent(20) {
@@ -151,10 +153,10 @@ fn readers_never_see_a_torn_batch() {
             });
         }
         for t in 0..3 {
-            let (db, tables, reads) = (&db, &tables, &reads);
+            let (db, tables, reads, has_enough) = (&db, &tables, &reads, &has_enough);
             scope.spawn(move || {
                 let mut chance = Chance::new(300 + t);
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     let key = key(chance.below(40));
                     let snapshot = db.snapshot().unwrap();
                     let [a, b] = [0, 1].map(|n| snapshot.get(&tables[n], &key).unwrap());
@@ -166,8 +168,7 @@ fn readers_never_see_a_torn_batch() {
             });
         }
     });
-    assert!(reads.load(Ordering::Relaxed) > 1000);
-    assert!(db.stats().background.drains > 0, "{:?}", db.stats());
+    assert!(has_enough(), "{reads:?} reads, {:?}", db.stats());
 }
 
 #[test]
@@ -179,13 +180,14 @@ fn iterators_are_sorted_and_complete_while_others_write() {
     for n in (0..2000).step_by(2) {
         table.put_with(key(n), [7; 200], Durability::Relaxed).unwrap();
     }
-    let until = Instant::now() + seconds();
+    let course = Course::of(seconds());
+    let has_enough = || db.stats().background.drains > 0;
     std::thread::scope(|scope| {
         for t in 0..3 {
-            let table = &table;
+            let (table, has_enough) = (&table, &has_enough);
             scope.spawn(move || {
                 let mut chance = Chance::new(400 + t);
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     let n = chance.below(1000) * 2;
                     if chance.percent(30) {
                         table.delete_with(key(n + 1), Durability::Relaxed).unwrap();
@@ -198,10 +200,10 @@ fn iterators_are_sorted_and_complete_while_others_write() {
             });
         }
         for t in 0..3u64 {
-            let table = &table;
+            let (table, has_enough) = (&table, &has_enough);
             scope.spawn(move || {
                 let mut chance = Chance::new(500 + t);
-                while Instant::now() < until {
+                while course.goes_on(has_enough) {
                     let from = chance.below(2000);
                     let to = from + chance.below(2000 - from);
                     let mut range = table.range(key(from)..key(to));
@@ -224,7 +226,7 @@ fn iterators_are_sorted_and_complete_while_others_write() {
             });
         }
     });
-    assert!(db.stats().background.drains > 0, "{:?}", db.stats());
+    assert!(has_enough(), "{:?}", db.stats());
 }
 
 /// Stops the other threads, however this one ends.
@@ -257,7 +259,7 @@ fn tables_come_and_go_with_the_index_in_persistent_memory() {
 }
 
 fn come_and_go(db: &Database) {
-    let until = Instant::now() + seconds();
+    let course = Course::of(seconds());
     let (stop, dropped) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for t in 0..3 {
@@ -280,7 +282,7 @@ fn come_and_go(db: &Database) {
         }
         let _at_the_end = Stop(&stop);
         let mut chance = Chance::new(700);
-        while Instant::now() < until {
+        while course.goes_on(|| dropped.load(Ordering::Relaxed) > 10) {
             let name = format!("t{}", chance.below(3));
             let rows = db.table(&name).unwrap().iter().take(2000).filter(Result::is_ok).count();
             if rows < 200 {
