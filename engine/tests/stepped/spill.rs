@@ -267,7 +267,7 @@ fn prepared_ones_keep_what_they_spilled_until_their_verdict() {
         } else {
             db.roll_back_prepared("large").unwrap();
             // As soon as no reader has a view with it, in this test or another one.
-            let late = Instant::now() + Duration::from_secs(20);
+            let late = Instant::now() + Duration::from_secs(60);
             while db.stats().disk.extent_bytes > 0 && Instant::now() < late {
                 table.get([0]).unwrap();
             }

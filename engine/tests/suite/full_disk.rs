@@ -454,7 +454,7 @@ struct Unmounts(std::path::PathBuf);
 impl Drop for Unmounts {
     fn drop(&mut self) {
         // A process that another test starts has all files of this one for a moment.
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         let unmount = || std::process::Command::new("umount").arg(&self.0).output();
         while !unmount().is_ok_and(|output| output.status.success()) {
             assert!(Instant::now() < until, "{} stays", self.0.display());

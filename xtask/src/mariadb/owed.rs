@@ -16,7 +16,7 @@ use super::{FOLDER, build};
 const OPTIONS: &[&str] = &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"];
 
 /// How long the server may take for what it does by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the handler says of a commit without a place.
 const NO_PLACE: &str = "a commit in the order of the binary log failed";

@@ -16,7 +16,7 @@ use crate::os::sim::{Explored, Explorer, Machine, Site, Survive, Trace};
 use crate::record::Lsn;
 
 /// How long something that must happen is given to happen.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(60);
 
 const STEPS: [Step; 6] =
     [Step::Ticket, Step::Flushed, Step::FloorStored, Step::Fenced, Step::Indexed, Step::Finishing];

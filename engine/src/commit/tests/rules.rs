@@ -348,7 +348,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
         fixture.machine.fail_sync_after(0);
         assert!(fixture.committer.make_standby(0, 0, false).is_err());
-        let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(20)));
+        let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(60)));
         drop(syncs);
         fixture.committer.wake_all();
         for outcome in woken {

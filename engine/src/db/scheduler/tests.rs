@@ -209,7 +209,7 @@ fn zones_are_ready_whatever_the_background_is_at() {
         table.put(key.to_be_bytes(), [1; 4000]).unwrap();
         key += 1;
     }
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while ctx.shared.committer.lacks_standby().is_some() {
         assert!(Instant::now() < deadline, "only a writer that needs a zone links one");
         std::thread::yield_now();

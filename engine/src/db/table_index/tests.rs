@@ -29,7 +29,7 @@ fn answers(index: &mut TableIndex, ctx: &JobContext) -> String {
 /// The index says what a look at all tables says. Records may leave level 0 at any moment, by what
 /// was deferred, so it may take a few looks.
 fn assert_current(ctx: &JobContext) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         let expected = answers(&mut scanned(ctx), ctx);
         let found = answers(&mut ctx.tables.index(), ctx);

@@ -10,7 +10,7 @@ use super::{
     content, force_checkpoint, key, make_tables, of_machine, settle, taken_over, writer_options,
 };
 use crate::common::cuts::PATH;
-use crate::common::{alone, tiny};
+use crate::common::{alone, tiny, wait_until};
 use terrace::testing::{Machine, Survive};
 use terrace::{Database, Durability, Follower, ObjectServer, Options};
 
@@ -142,7 +142,7 @@ fn entries_go_once_the_retention_has_passed() {
             if is_enough(made, oldest - first) {
                 break;
             }
-            assert!(began.elapsed() < Duration::from_secs(60), "nothing goes: {oldest}");
+            assert!(began.elapsed() < Duration::from_mins(2), "nothing goes: {oldest}");
         }
         let oldest = status().unwrap().oldest;
         let entries = server.names().into_iter().filter(|name| name.starts_with("shared/log/"));
@@ -248,14 +248,19 @@ fn an_idle_follower_makes_at_most_two_requests_a_second() {
     let db = tiny().object_store(&url).share(true).open(dir.path().join("writer")).unwrap();
     db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
     let follower = tiny().follow(&url, dir.path().join("follower")).unwrap();
-    // Until its pauses are as long as they become.
-    std::thread::sleep(Duration::from_millis(1500));
-    let (before, began) = (follower.status().gets, std::time::Instant::now());
-    std::thread::sleep(Duration::from_secs(3));
-    let made = follower.status().gets - before;
-    let seconds = began.elapsed().as_secs_f64();
-    assert!(made > 2, "it looks for news: {made}");
-    assert!(made as f64 <= 2.0 * seconds + 1.0, "{made} requests in {seconds} s");
+    // Its pauses grow sooner or later. The clock is read last: a delay of this thread adds to the
+    // time and to no requests.
+    let is_idle = |_| {
+        let (before, began) = (follower.status().gets, std::time::Instant::now());
+        std::thread::sleep(Duration::from_secs(3));
+        let made = follower.status().gets - before;
+        let most = 2.0 * began.elapsed().as_secs_f64() + 1.0;
+        eprintln!("{made} requests, where {most:.1} may be");
+        made as f64 <= most
+    };
+    assert!((0..10).any(is_idle), "it asks more often");
+    let before = follower.status().gets;
+    wait_until("it looks for news", || follower.status().gets > before + 2);
 }
 
 /// Subdirectories of databases that were replaced, and of restores that did not end, go.
