@@ -37,7 +37,8 @@ fn writes_beside<T: Send>(
                     table.put_with(key(n % 3000), value(n, 1), Durability::Relaxed).unwrap();
                 }
             }
-            assert!(!reader.is_finished(), "the reader waits all the time");
+            // Later on a job of the background may be what waits, and the reader has all it needs.
+            assert!(waits > 0 || !reader.is_finished(), "the reader waits all the time");
             server.release();
         }
         server.always(None);
