@@ -410,7 +410,11 @@ fn add_large_zone(db: &Database, table: &Table, chance: &mut Chance) {
     db.write(batch).unwrap();
 }
 
-/// One more row table of each table.
+/// One more row table of each table, the newest of which is not drained.
+///
+/// Bug: at times reads needed no value of a row table. Cause: zones are not free while another test
+/// reads, so steps went on to drain the row tables as well. Fix: steps end behind a row table that
+/// comes after the last drain.
 fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
     let made = || db.stats().background.row_tables;
     let before = made();
@@ -419,14 +423,19 @@ fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
             table.put_with(format!("late {n}"), chance.bytes(1000), Durability::Relaxed).unwrap();
         }
     }
+    let mut at_last_drain = (db.stats().background.drains, made());
     // Each its own key: of the newest row table reads need values then.
     for n in 0.. {
-        if made() >= before + 3 {
+        if made() >= before + 3 && made() > at_last_drain.1 {
             break;
         }
         let (key, value) = (format!("last {n}"), chance.bytes(1000));
         tables[0].put_with(key, value, Durability::Relaxed).unwrap();
         db.step().unwrap();
+        let drains = db.stats().background.drains;
+        if drains > at_last_drain.0 {
+            at_last_drain = (drains, made());
+        }
     }
 }
 
