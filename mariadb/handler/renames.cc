@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "partitions.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -17,6 +18,8 @@ struct Rename
 
 static std::mutex lock;
 static std::map<THD *, std::vector<Rename>> under_way;
+/* How many connections that is: commits take no lock without a rename. */
+static std::atomic<size_t> connections{0};
 static ulonglong last_number = 0;
 
 static Bytes key_of(ulonglong number)
@@ -99,6 +102,7 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
   if (status != TERRACE_OK)
     return status;
   of_statement.push_back(rename);
+  connections = under_way.size();
   // So that commit or rollback is called at the end of the statement. A recovery has no such end.
   if (!is_recovering())
     trans_register_ha(thd, false, terrace_hton, 0);
@@ -123,6 +127,9 @@ int sync_renames(THD *thd)
 
 void end_renames(THD *thd)
 {
+  // What the connection itself has begun is seen.
+  if (!connections)
+    return;
   std::lock_guard<std::mutex> guard(lock);
   auto at = under_way.find(thd);
   if (at == under_way.end())
@@ -132,6 +139,7 @@ void end_renames(THD *thd)
     return;
   forget(at->second);
   under_way.erase(at);
+  connections = under_way.size();
 }
 
 bool has_definition(const Bytes &table)
@@ -186,4 +194,5 @@ void forget_renames()
     if (!sync(of_thread.second))
       forget(of_thread.second);
   under_way.clear();
+  connections = 0;
 }
