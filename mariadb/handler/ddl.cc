@@ -66,6 +66,17 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error;
 }
 
+std::vector<Bytes> library_tables()
+{
+  Failure failure;
+  std::vector<Bytes> all;
+  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  for (size_t i = 0; i < terrace_strings_len(names); i++)
+    all.push_back(terrace_strings_at(names, i));
+  terrace_strings_free(names);
+  return all;
+}
+
 bool library_has(const Bytes &name)
 {
   terrace_table *found =

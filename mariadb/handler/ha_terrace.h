@@ -281,6 +281,8 @@ private:
 
 /* The library's name of the table with this path. */
 Bytes name_of(const char *path);
+/* The names of the library's tables, also of its own. */
+std::vector<Bytes> library_tables();
 bool library_has(const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */
 int drop_library_table(const Bytes &name);

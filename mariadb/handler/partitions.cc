@@ -24,22 +24,11 @@ bool is_recovering() { return drop_of_server != nullptr; }
 
 static bool has_list(const Bytes &table) { return access(list_of(table).c_str(), F_OK) == 0; }
 
-static std::vector<Bytes> all_names()
-{
-  Failure failure;
-  std::vector<Bytes> all;
-  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
-  for (size_t i = 0; i < terrace_strings_len(names); i++)
-    all.push_back(terrace_strings_at(names, i));
-  terrace_strings_free(names);
-  return all;
-}
-
 static std::vector<Bytes> partitions_of(const Bytes &table)
 {
   const Bytes begin = table + SEPARATOR;
   std::vector<Bytes> found;
-  for (const Bytes &name : all_names())
+  for (const Bytes &name : library_tables())
     if (!name.compare(0, begin.size(), begin))
       found.push_back(name);
   return found;
@@ -162,7 +151,7 @@ static int drop_partitioned(handlerton *hton, const char *path)
 static void warn_of_tables_without_definitions()
 {
   std::set<Bytes> missing;
-  for (const Bytes &name : all_names())
+  for (const Bytes &name : library_tables())
     if (name[0] != '#' && !has_definition(table_of_partition(name)))
       missing.insert(table_of_partition(name));
   for (const Bytes &name : missing)

@@ -120,16 +120,14 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *m
 /* Temporary tables end with the server, and a crash leaves their tables here. */
 static void drop_temporary_tables()
 {
-  Failure failure;
-  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
-  for (size_t i = 0; i < terrace_strings_len(names); i++)
+  for (const Bytes &name : library_tables())
   {
-    const char *name = terrace_strings_at(names, i);
-    if (strstr(name, "/#sql-temptable-") &&
-        terrace_database_drop_table(terrace_db, name, failure.out()) != TERRACE_OK)
-      sql_print_warning("Terrace: cannot drop temporary table %s: %s", name, failure.message());
+    Failure failure;
+    if (name.find("/#sql-temptable-") != Bytes::npos &&
+        terrace_database_drop_table(terrace_db, name.c_str(), failure.out()) != TERRACE_OK)
+      sql_print_warning("Terrace: cannot drop temporary table %s: %s", name.c_str(),
+                        failure.message());
   }
-  terrace_strings_free(names);
 }
 
 static const char *no_extensions[] = {nullptr};
