@@ -6,7 +6,7 @@
 //! server is killed once more in some recoveries.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
@@ -60,6 +60,7 @@ const IN_STEPS: &[&str] = &[
     "TRUNCATE TABLE parts",
 ];
 
+/// Turns the binary log on.
 const LOG: &[&str] = &["--log-bin=binlog", "--server-id=1"];
 
 /// Where the server has its data.
@@ -72,9 +73,9 @@ const TABLES: &str = "SELECT table_name FROM information_schema.tables \
 /// The server with the plugin that kills it.
 struct Killing<'a> {
     root: &'a Path,
-    plugin: PathBuf,
+    plugin: &'a Path,
     /// The file with the number of moments until the server dies.
-    countdown: PathBuf,
+    countdown: &'a Path,
     options: &'static [&'static str],
 }
 
@@ -82,22 +83,24 @@ impl Killing<'_> {
     fn start(&self, start: Start<'_>) -> Result<Server> {
         let variable = self.countdown.to_string_lossy().into_owned();
         let start = start.with(self.options).environment("TERRACE_KILL", variable);
-        Server::start(self.root, &self.plugin, &start)
+        Server::start(self.root, self.plugin, &start)
     }
 
-    fn name(&self, moment: usize) -> Result<()> {
-        fs::write(&self.countdown, format!("{moment}\n")).context("naming a moment")
+    /// From now on the server dies at a moment, counted from 1.
+    fn kill_at(&self, moment: usize) -> Result<()> {
+        fs::write(self.countdown, format!("{moment}\n")).context("naming a moment")
     }
 
-    fn forget(&self) -> Result<()> {
-        fs::remove_file(&self.countdown).context("forgetting a moment")
+    /// From now on it lives.
+    fn let_live(&self) -> Result<()> {
+        fs::remove_file(self.countdown).context("forgetting a moment")
     }
 
     /// Starts the server again. It is killed once more while it recovers, if it comes that far.
     fn start_again(&self, moment: usize) -> Result<Server> {
-        self.name(moment)?;
+        self.kill_at(moment)?;
         let started = self.start(Start::kept(FOLDER_OF_SERVER));
-        self.forget()?;
+        self.let_live()?;
         match started {
             Err(error) if format!("{error:#}").contains("signal: 9") => {
                 self.start(Start::kept(FOLDER_OF_SERVER))
@@ -115,10 +118,9 @@ pub(super) fn run(root: &Path, long: bool) -> Result<()> {
         if long { &[STATEMENTS, MORE_STATEMENTS, IN_STEPS] } else { &[STATEMENTS] };
     let logs: &[&[&str]] = if long { &[&[], LOG] } else { &[LOG] };
     for options in logs {
-        let (plugin, countdown) = (plugin.clone(), countdown.clone());
-        let killing = Killing { root, plugin, countdown, options };
+        let killing = Killing { root, plugin: &plugin, countdown: &countdown, options };
         if killing.countdown.exists() {
-            killing.forget()?;
+            killing.let_live()?;
         }
         let mut server = killing.start(Start::fresh(FOLDER_OF_SERVER))?;
         for statement in all.iter().copied().flatten() {
@@ -137,9 +139,9 @@ fn kill_in(killing: &Killing<'_>, mut server: Server, statement: &str) -> Result
     let behind = tables(&server)?;
     for moment in 1.. {
         server.sql(BEGIN, "mysql")?;
-        killing.name(moment)?;
+        killing.kill_at(moment)?;
         let was_killed = send(&server, statement)?;
-        killing.forget()?;
+        killing.let_live()?;
         if !was_killed {
             println!("{statement}: killed at {} moments", moment - 1);
             break;
