@@ -583,11 +583,8 @@ fn a_creation_that_fails_can_be_repeated_whatever_call_it_was() {
     }
 }
 
-/// Bug: `verify` called damaged what it could not read. Cause: its report had nothing else to say.
-/// Fix: what could not be read is told by itself, with the error.
-#[test]
-fn a_verification_that_cannot_read_names_no_damage() {
-    let _alone = alone();
+/// Two tables with extents and value extents.
+fn rig_with_extents() -> Rig {
     let mut rig = Rig::new(Kind::Files, 1, None);
     rig.create("a");
     rig.create("b");
@@ -597,6 +594,15 @@ fn a_verification_that_cannot_read_names_no_damage() {
         }
         rig.steps(4);
     }
+    rig
+}
+
+/// Bug: `verify` called damaged what it could not read. Cause: its report had nothing else to say.
+/// Fix: what could not be read is told by itself, with the error.
+#[test]
+fn a_verification_that_cannot_read_names_no_damage() {
+    let _alone = alone();
+    let rig = rig_with_extents();
     let mut unread = 0;
     let cases = [(FileKind::Extents, true), (FileKind::Extents, false), (FileKind::Journal, true)];
     for ((file, is_open), for_good) in cases.into_iter().flat_map(|c| [(c, false), (c, true)]) {
@@ -642,15 +648,7 @@ fn a_verification_that_cannot_read_names_no_damage() {
 #[test]
 fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
     let _alone = alone();
-    let mut rig = Rig::new(Kind::Files, 1, None);
-    rig.create("a");
-    rig.create("b");
-    while rig.db.stats().background.drains < 3 || rig.db.stats().tables[1].value_extents == 0 {
-        for table in ["a", "b"] {
-            rig.put(table, &format!("{}", rig.content.0[table].len()), 9000, Relaxed);
-        }
-        rig.steps(4);
-    }
+    let rig = rig_with_extents();
     let site = CallSite { call: Call::Read, file: FileKind::Extents };
     let mut failed = 0;
     for nth in 1.. {

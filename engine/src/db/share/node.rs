@@ -338,7 +338,7 @@ impl Node {
             Ok(EntryApplied::Done) => is_checkpoint && self.wants_newer(reader),
             // The store has lost what it reads.
             Err(error) if self.reads_store && error.kind() == ErrorKind::Corrupt => true,
-            // The next step starts anew where the writer has deleted it.
+            // If the writer has deleted it, the next step starts anew.
             Err(error) => return Err(error),
         };
         if starts_anew {
@@ -472,7 +472,7 @@ impl Node {
         if !objects_of(&db).is_some_and(ObjectTier::is_left_behind) {
             return Ok(db);
         }
-        // The next step would start anew too.
+        // A step starts anew too, but this reader waits for none.
         let mut applier = self.applier.lock();
         if self.is_left_behind(applier.as_ref(), 0) {
             self.start_anew(&mut applier)?;
