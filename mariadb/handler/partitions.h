@@ -13,8 +13,7 @@
 
   The server syncs no list, so a power cut would leave it empty, and its table unusable.
 
-  Thread safety: what the plugin calls when it starts has no thread beside it; the others are for
-  any thread.
+  Thread safety: any thread.
 */
 #ifndef TERRACE_HANDLER_PARTITIONS_H
 #define TERRACE_HANDLER_PARTITIONS_H
@@ -22,8 +21,14 @@
 #include "errors.h"
 #include "server.h"
 
+#include <vector>
+
 /* The table that a partition belongs to; the name itself for another table. */
 Bytes table_of_partition(const Bytes &name);
+std::vector<Bytes> partitions_of(const Bytes &table);
+/* The server's list of them. */
+Bytes list_of(const Bytes &table);
+int drop_each(const std::vector<Bytes> &names);
 
 /*
   Drops what the library has of a partitioned table without a definition. HA_ERR_NO_SUCH_TABLE if
@@ -35,11 +40,7 @@ int rename_partitions_of(const Bytes &from, const Bytes &to);
 /* Renames a table and its partitions, as far as the new name has none of them. */
 terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
-/* When the plugin starts: settles renames, before the server has changed anything. */
-void prepare_recovery(handlerton *hton);
-/* Before the server reads its log of DDL: its drops of partitioned tables drop what has no list. */
-void recovery_begins();
-/* Whether the server does what its log of DDL says. */
-bool is_recovering();
+/* The server calls it when it has written a list, before it creates partitions. */
+int list_changed(const char *path, const char *old_path, chf_create_flags change);
 
 #endif

@@ -4,7 +4,7 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
-#include "partitions.h"
+#include "recovery.h"
 #include "status.h"
 #include "tuning.h"
 

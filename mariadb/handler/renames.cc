@@ -1,6 +1,7 @@
 #include "renames.h"
 #include "engine.h"
 #include "partitions.h"
+#include "recovery.h"
 
 #include <atomic>
 #include <map>

@@ -3,7 +3,7 @@
 */
 #include "checkpoints.h"
 #include "engine.h"
-#include "partitions.h"
+#include "recovery.h"
 #include "renames.h"
 #include "trx.h"
 

@@ -1,0 +1,99 @@
+#include "recovery.h"
+#include "engine.h"
+#include "ha_terrace.h"
+#include "mysqld.h"
+#include "partitions.h"
+#include "renames.h"
+
+#include <set>
+
+/* The library's table of what recoveries have dropped by name. */
+static const char DROPS[] = "#terrace/drops";
+
+/* What the server drops partitioned tables with, while it recovers. NULL before and after that. */
+static int (*drop_of_server)(handlerton *, const char *) = nullptr;
+
+bool is_recovering() { return drop_of_server != nullptr; }
+
+/* What recoveries have dropped by a name that no table has, until their definitions are settled. */
+int note_drop(const Bytes &table)
+{
+  Failure failure;
+  terrace_table *drops = terrace_database_table(terrace_db, DROPS, failure.out());
+  const bool failed = !drops || terrace_table_put(drops, table.data(), table.size(), "", 0,
+                                                  TERRACE_RELAXED, failure.out()) != TERRACE_OK;
+  terrace_table_free(drops);
+  return failed ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
+}
+
+/* Drops what was noted and has no definition any more, and the list, which the server leaves. */
+static void end_drops()
+{
+  Failure failure;
+  terrace_table *drops = terrace_database_existing_table(terrace_db, DROPS, failure.out());
+  if (!drops)
+    return;
+  terrace_cursor *cursor = terrace_table_cursor(drops, nullptr, failure.out());
+  terrace_row row;
+  while (cursor && terrace_cursor_next(cursor, &row, failure.out()) == TERRACE_OK)
+  {
+    const Bytes table(row.key, row.key_len);
+    if (!has_definition(table))
+    {
+      // What cannot be dropped is named as a table without a definition.
+      drop_each(partitions_of(table));
+      unlink(list_of(table).c_str());
+    }
+    terrace_table_delete(drops, table.data(), table.size(), TERRACE_RELAXED, failure.out());
+  }
+  terrace_cursor_free(cursor);
+  terrace_table_free(drops);
+}
+
+/* A drop of a partitioned table by the server's recovery. */
+static int drop_partitioned(handlerton *hton, const char *path)
+{
+  const int error = drop_of_server(hton, path);
+  if (error && !non_existing_table_error(error))
+    return error;
+  const std::vector<Bytes> names = partitions_of(name_of(path));
+  return names.empty() ? error : drop_each(names);
+}
+
+/* Says which tables the server does not have any more. */
+static void warn_of_tables_without_definitions()
+{
+  std::set<Bytes> missing;
+  for (const Bytes &name : library_tables())
+    if (name[0] != '#' && !has_definition(table_of_partition(name)))
+      missing.insert(table_of_partition(name));
+  for (const Bytes &name : missing)
+    sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. "
+                      "Restore the file, or remove the data with DROP TABLE", name.c_str());
+}
+
+static int recovery_done(handlerton *)
+{
+  if (drop_of_server)
+    partition_hton->drop_table = drop_of_server;
+  drop_of_server = nullptr;
+  forget_renames();
+  end_drops();
+  warn_of_tables_without_definitions();
+  return 0;
+}
+
+void prepare_recovery(handlerton *hton)
+{
+  settle_renames();
+  hton->create_partitioning_metadata = list_changed;
+  hton->signal_ddl_recovery_done = recovery_done;
+}
+
+void recovery_begins()
+{
+  if (drop_of_server || !partition_hton)
+    return;
+  drop_of_server = partition_hton->drop_table;
+  partition_hton->drop_table = drop_partitioned;
+}
