@@ -56,7 +56,12 @@ static int sync_list(const Bytes &table)
 
 int list_changed(const char *path, const char *, chf_create_flags change)
 {
-  return change == CHF_CREATE_FLAG ? sync_list(name_of(path)) : 0;
+  if (change == CHF_CREATE_FLAG)
+    return sync_list(name_of(path));
+  // Behind changes of single partitions the definition was renamed just before.
+  if (change == CHF_RENAME_FLAG)
+    return my_sync_dir_by_file(list_of(name_of(path)).c_str(), MYF(MY_WME));
+  return 0;
 }
 
 int rename_partitions_of(const Bytes &from, const Bytes &to)

@@ -40,7 +40,10 @@ int rename_partitions_of(const Bytes &from, const Bytes &to);
 /* Renames a table and its partitions, as far as the new name has none of them. */
 terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure);
 
-/* The server calls it when it has written a list, before it creates partitions. */
+/*
+  The server calls it when it has written a list, before it creates partitions, and when it has
+  renamed one. It makes that durable.
+*/
 int list_changed(const char *path, const char *old_path, chf_create_flags change);
 
 #endif
