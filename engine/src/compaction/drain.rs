@@ -68,7 +68,7 @@ fn choose_column(
 /// The column of these keys, as far as one job takes it.
 fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) -> Column {
     end_after(&mut interval, &view.version, sublevel, MOST_OVERLAP);
-    if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
+    if view.level0.has_tombstones_in(&interval, upto, &view.version.drained) {
         end_after(&mut interval, &view.version, LEVEL_2, MOST_UNDER);
     }
     Column { interval, upto }
@@ -276,7 +276,7 @@ fn beside_claims(
         return Some(plan);
     }
     let Column { interval, upto } = &plan.column;
-    let has_ranges = !view.level0.tombstones_in(interval, *upto, &view.version.drained).is_empty();
+    let has_ranges = view.level0.has_tombstones_in(interval, *upto, &view.version.drained);
     let end = interval.end.clone();
     let free = plan.cut_before(busy, again)?;
     // A range tombstone is cut behind some key, and a claim may begin in front of one.

@@ -12,33 +12,40 @@ use super::claimed::{ClaimedKeys, is_claimed};
 use crate::error::Result;
 use crate::extent::{Described, Extent};
 use crate::levels::Version;
-use crate::merge::Fragments;
-use crate::mvcc::{Tombstone, union};
+use crate::mvcc::{KeyInterval, Tombstone, union};
 use crate::record::Lsn;
 
 /// The most extents that one edit removes.
 const MOST: usize = 256;
 
-/// Extents, with their levels, that `ranges` hide as a whole from readers at `oldest` and later.
-/// None of those that other jobs are at work on.
+/// Extents, with their levels, that range tombstones hide as a whole from readers at `oldest` and
+/// later: `hides` tells it of the keys and the newest record of one. None of those that other jobs
+/// are at work on.
+///
+/// # Errors
+///
+/// Those of `hides`.
 pub(crate) fn hidden<E: Described>(
     version: &Version<E>,
-    ranges: &Fragments,
+    hides: impl Fn(&KeyInterval, Lsn) -> Result<bool>,
     oldest: Lsn,
     busy: &[ClaimedKeys],
-) -> Vec<(u8, E)> {
-    let is_hidden = |(n, extent): &(u8, &E)| {
-        let meta = extent.meta();
-        let keys = meta.interval();
-        ranges.hide(&keys, meta.greatest_seq, oldest) && !is_claimed(busy, *n, &keys)
-    };
-    let hidden = version.extents().filter(is_hidden).take(MOST);
-    let hidden: Vec<(u8, E)> = hidden.map(|(level, extent)| (level, extent.clone())).collect();
-    debug_assert!(
-        hidden.iter().all(|(_, extent)| extent.meta().greatest_seq < oldest),
-        "what hides an extent from a reader is newer than the extent, and no newer than the reader"
-    );
-    hidden
+) -> Result<Vec<(u8, E)>> {
+    let mut hidden = Vec::new();
+    for (level, extent) in version.extents() {
+        let (meta, keys) = (extent.meta(), extent.meta().interval());
+        if hides(&keys, meta.greatest_seq)? && !is_claimed(busy, level, &keys) {
+            debug_assert!(
+                meta.greatest_seq < oldest,
+                "what hides an extent from a reader is newer than it, and no newer than the reader"
+            );
+            hidden.push((level, extent.clone()));
+        }
+        if hidden.len() == MOST {
+            break;
+        }
+    }
+    Ok(hidden)
 }
 
 /// About how many records of extents range tombstones hide, counted in whole blocks, up to `most`.
@@ -76,7 +83,8 @@ mod tests {
     use super::*;
     use crate::extent::ExtentMeta;
     use crate::levels::Level;
-    use crate::mvcc::{KeyInterval, SnapshotRegistry, Watermark};
+    use crate::merge::Fragments;
+    use crate::mvcc::{SnapshotRegistry, Watermark};
     use crate::tier::Location;
 
     fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
@@ -113,8 +121,9 @@ mod tests {
         let registry = SnapshotRegistry::new(Arc::clone(&visible));
         let gone = |tombstones: &[Arc<Tombstone>], busy: &[ClaimedKeys]| -> Vec<u64> {
             let horizon = registry.horizon();
-            let ranges = Fragments::new(tombstones, &horizon);
-            let gone = hidden(&version, &ranges, horizon.oldest(), busy);
+            let (ranges, oldest) = (Fragments::new(tombstones, &horizon), horizon.oldest());
+            let hides = |keys: &KeyInterval, seq| Ok(ranges.hide(keys, seq, oldest));
+            let gone = hidden(&version, hides, oldest, busy).unwrap_or_default();
             gone.into_iter().map(|(_, extent)| extent.id).collect()
         };
         assert_eq!(gone(&[], &[]), [0; 0]);

@@ -193,6 +193,16 @@ impl Level0 {
         self.tombstones.undrained_in(interval, upto, drained)
     }
 
+    /// Whether [`Level0::tombstones_in`] gives any.
+    pub(crate) fn has_tombstones_in(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> bool {
+        self.tombstones.has_undrained_in(interval, upto, drained)
+    }
+
     /// Records and bytes that it holds, range tombstones included.
     pub(crate) fn size(&self) -> Size {
         self.container.size() + self.tombstones.size()
@@ -311,8 +321,7 @@ impl Level0 {
         drained: &DrainedMap,
         budget: ColumnBudget,
     ) -> Result<Option<KeyInterval>> {
-        let rest = KeyInterval { start: from.to_vec(), end: None };
-        let ranges = self.tombstones.starts_in(&rest, upto, drained);
+        let ranges = self.tombstones.starts_from(from, upto, drained, budget.bytes);
         let search = ColumnSearch { from, upto, drained, budget, ranges: &ranges };
         let column = self.container.next_column(&search)?;
         let begins = |column: &KeyInterval| column.start == from;
@@ -337,9 +346,8 @@ impl Level0 {
         drained: &DrainedMap,
     ) -> Result<u64> {
         debug_assert!(!interval.is_empty(), "a drain asks for keys");
-        let ranges = self.tombstones.starts_in(interval, upto, drained);
         let records = self.container.bytes_in(interval, upto, drained)?;
-        Ok(records + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
+        Ok(records + self.tombstones.bytes_in(interval, upto, drained))
     }
 
     /// Removes what a drain moved, once its edit is durable and no reader of an older view is left.

@@ -5,6 +5,8 @@
 //!
 //! Invariant: a range tombstone is in the list, and counts in its zone, until D covers all of it.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -52,7 +54,8 @@ impl RangeTombstones {
     ) -> Vec<Arc<Tombstone>> {
         let Some(tombstones) = self.list.load() else { return Vec::new() };
         let mut parts = Vec::new();
-        for whole in tombstones.iter().filter(|tombstone| tombstone.seq <= upto) {
+        let inside = tombstones.overlapping(interval).into_iter();
+        for whole in inside.filter(|tombstone| tombstone.seq <= upto) {
             let Some(inside) = whole.interval.intersection(interval) else { continue };
             let undrained = drained.undrained(&inside, whole.seq).into_iter();
             debug_assert!(interval.covers(&inside), "a part of a range is inside the interval");
@@ -61,29 +64,79 @@ impl RangeTombstones {
         parts
     }
 
-    /// Where those with a sequence number of at most `upto` have something left to drain in
-    /// `interval`, in order. Each has the bytes of its record, but for those that begin before
-    /// `interval`: an earlier column counted theirs.
-    pub(super) fn starts_in(
+    /// Whether any with a sequence number of at most `upto` says something of keys in `interval`
+    /// that are not drained.
+    pub(super) fn has_undrained_in(
         &self,
         interval: &KeyInterval,
         upto: Lsn,
         drained: &DrainedMap,
+    ) -> bool {
+        let is_left = |t: &Arc<Tombstone>| {
+            let inside = t.interval.intersection(interval).filter(|_| t.seq <= upto)?;
+            (!drained.undrained(&inside, t.seq).is_empty()).then_some(())
+        };
+        self.list.load().is_some_and(|set| set.find_overlapping(interval, is_left).is_some())
+    }
+
+    /// Where those with a sequence number of at most `upto` have something left to drain from
+    /// `from` on, in order, with the bytes of their records, but for those that begin before
+    /// `from`: an earlier column counted theirs. It ends with the first key behind those whose
+    /// bytes are a whole `budget`. The column has that budget, so it ends there at the latest.
+    pub(super) fn starts_from(
+        &self,
+        from: &[u8],
+        upto: Lsn,
+        drained: &DrainedMap,
+        budget: u64,
     ) -> Vec<(Vec<u8>, u64)> {
         let Some(tombstones) = self.list.load() else { return Vec::new() };
+        let rest = KeyInterval { start: from.to_vec(), end: None };
         let left = |t: &Arc<Tombstone>| {
-            let inside = t.interval.intersection(interval).filter(|_| t.seq <= upto)?;
+            let inside = t.interval.intersection(&rest).filter(|_| t.seq <= upto)?;
             let first = drained.undrained(&inside, t.seq).into_iter().next()?;
-            let starts_here = t.interval.start >= interval.start;
-            Some((first.start, if starts_here { self.stored_len(t) } else { 0 }))
+            let starts_here = t.interval.start >= rest.start;
+            Some(Reverse((first.start, if starts_here { self.stored_len(t) } else { 0 })))
         };
-        let mut starts: Vec<_> = tombstones.iter().filter_map(left).collect();
-        starts.sort();
-        debug_assert!(
-            starts.iter().all(|(start, _)| interval.contains(start)),
-            "what is left to drain of a range begins inside the interval"
-        );
+        let over = tombstones.overlapping(&KeyInterval::closed(from, from)).into_iter();
+        let over = over.filter(|t| t.interval.start < rest.start);
+        let mut next: BinaryHeap<_> = over.filter_map(left).collect();
+        let mut behind = tombstones.iter_from(from).peekable();
+        let (mut starts, mut bytes) = (Vec::<(Vec<u8>, u64)>::new(), 0);
+        loop {
+            // What is left of a range may begin behind the start of later ranges.
+            let is_first = |t: &&Arc<Tombstone>| match next.peek() {
+                Some(Reverse((start, _))) => t.interval.start <= *start,
+                None => true,
+            };
+            if let Some(tombstone) = behind.next_if(is_first) {
+                next.extend(left(tombstone));
+                continue;
+            }
+            let Some(Reverse((start, len))) = next.pop() else { break };
+            let is_enough = bytes >= budget;
+            let is_new = starts.last().is_none_or(|(last, _)| *last != start);
+            bytes += len;
+            starts.push((start, len));
+            if is_enough && is_new {
+                break;
+            }
+        }
+        debug_assert!(starts.is_sorted_by_key(|(start, _)| start), "starts come in order");
         starts
+    }
+
+    /// The bytes of those with a sequence number of at most `upto` that begin in `interval` and have
+    /// something left to drain there.
+    pub(super) fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
+        let Some(tombstones) = self.list.load() else { return 0 };
+        let inside = tombstones.overlapping(interval).into_iter();
+        let begins = inside.filter(|t| t.seq <= upto && t.interval.start >= interval.start);
+        let is_left = |t: &&Arc<Tombstone>| {
+            let inside = t.interval.intersection(interval);
+            inside.is_some_and(|inside| !drained.undrained(&inside, t.seq).is_empty())
+        };
+        begins.filter(is_left).map(|t| self.stored_len(t)).sum()
     }
 
     /// Removes those with a sequence number of at most `upto` of which every part is in `interval`
@@ -94,7 +147,7 @@ impl RangeTombstones {
         upto: Lsn,
         drained: &DrainedMap,
     ) -> Released {
-        self.remove(|tombstone| {
+        self.remove(interval, |tombstone| {
             let rest = drained.undrained(&tombstone.interval, tombstone.seq);
             tombstone.seq <= upto && rest.iter().all(|part| interval.covers(part))
         })
@@ -102,11 +155,11 @@ impl RangeTombstones {
 
     /// Removes all.
     pub(super) fn clear(&self) -> Released {
-        self.remove(|_| true)
+        self.remove(&KeyInterval::all(), |_| true)
     }
 
-    fn remove(&self, which: impl Fn(&Tombstone) -> bool) -> Released {
-        let gone = self.list.remove(which);
+    fn remove(&self, interval: &KeyInterval, which: impl Fn(&Tombstone) -> bool) -> Released {
+        let gone = self.list.remove(interval, which);
         let (gone_records, gone_bytes) = (gone.len() as u64, self.bytes_of(&gone));
         let records = self.records.fetch_sub(gone_records, Ordering::Relaxed);
         debug_assert!(records >= gone_records, "a range tombstone is counted in before it goes");
@@ -142,5 +195,72 @@ impl RangeTombstones {
 
     fn bytes_of(&self, tombstones: &[Arc<Tombstone>]) -> u64 {
         tombstones.iter().map(|tombstone| self.stored_len(tombstone)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memtable::{encode_record, set_seq};
+    use crate::os::sim::Machine;
+    use crate::record::Kind;
+
+    fn key(n: u64) -> Vec<u8> {
+        n.to_be_bytes().to_vec()
+    }
+
+    /// Ten thousand of three keys each, ten keys apart, and the bytes of each.
+    fn many() -> (RangeTombstones, u64) {
+        let region = Region::of_machine(&Machine::with_memory(), 1 << 20).unwrap();
+        let mut record = Vec::new();
+        encode_record(&mut record, 1, Kind::RangeDelete, &key(0), &[&[1], &key(3)[..]].concat());
+        set_seq(&mut record, 1);
+        region.persist([region.write(0, &record)]).unwrap();
+        let ranges = RangeTombstones::new(region);
+        let one = |n| KeyInterval { start: key(n * 10), end: Some(key(n * 10 + 3)) };
+        ranges.add((0..10_000).map(|n| Arc::new(Tombstone::new(one(n), n + 1))).collect());
+        let bytes = ranges.size().bytes / 10_000;
+        (ranges, bytes)
+    }
+
+    /// Bug: the search for a column listed what was left of all range tombstones behind its start.
+    /// Cause: it took no budget, so a round was quadratic in the tombstones.
+    #[test]
+    fn a_search_lists_the_range_tombstones_that_fit_its_budget() {
+        let (ranges, bytes) = many();
+        let mut drained = DrainedMap::default();
+        let of = |from: u64, upto, drained: &DrainedMap| -> Vec<Vec<u8>> {
+            let starts = ranges.starts_from(&key(from), upto, drained, 3 * bytes);
+            starts.into_iter().map(|(start, _)| start).collect()
+        };
+        assert_eq!(of(0, 10_000, &drained), [key(0), key(10), key(20), key(30)]);
+        // The one that begins before the start counts nothing.
+        assert_eq!(of(52, 10_000, &drained), [52, 60, 70, 80, 90].map(key));
+        assert_eq!(of(53, 10_000, &drained), [60, 70, 80, 90].map(key));
+        assert_eq!(of(0, 2, &drained), [key(0), key(10)]);
+        // What is left of one may begin behind the start of the next.
+        let wide = KeyInterval { start: key(1), end: None };
+        ranges.add(vec![Arc::new(Tombstone::new(wide, 9000))]);
+        drained.set(&KeyInterval { start: key(0), end: Some(key(25)) }, 10_000);
+        assert_eq!(of(0, 10_000, &drained), [25, 30, 40, 50].map(key));
+        assert_eq!(of(99_995, 10_000, &drained), [key(99_995)]);
+    }
+
+    #[test]
+    fn what_is_left_of_some_keys_is_that_of_the_whole_list() {
+        let (ranges, bytes) = many();
+        let mut drained = DrainedMap::default();
+        drained.set(&KeyInterval { start: key(0), end: Some(key(1002)) }, 10_000);
+        let column = KeyInterval { start: key(990), end: Some(key(1022)) };
+        let left = ranges.undrained_in(&column, 10_000, &drained);
+        let starts: Vec<_> = left.iter().map(|t| t.interval.start.clone()).collect();
+        assert_eq!(starts, [1002, 1010, 1020].map(key));
+        assert_eq!(ranges.bytes_in(&column, 10_000, &drained), 3 * bytes);
+        assert!(ranges.has_undrained_in(&column, 10_000, &drained));
+        assert!(!ranges.has_undrained_in(&column, 100, &drained));
+        drained.set(&column, 10_000);
+        assert!(!ranges.has_undrained_in(&column, 10_000, &drained));
+        let released = ranges.retire(&column, 10_000, &drained);
+        assert_eq!(released.records.len(), 3, "99 and 100, and 101; 102 ends behind the column");
     }
 }

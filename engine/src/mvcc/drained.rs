@@ -30,9 +30,9 @@ impl DrainedMap {
 
     /// The smallest D of the keys from `first` to `last`.
     pub(crate) fn least_within(&self, first: &[u8], last: &[u8]) -> Lsn {
-        let inside =
-            |(start, _): &&(Vec<u8>, Lsn)| first < start.as_slice() && start.as_slice() <= last;
-        self.steps.iter().filter(inside).map(|(_, seq)| *seq).fold(self.get(first), Lsn::min)
+        let behind = self.steps.partition_point(|(start, _)| start.as_slice() <= first);
+        let inside = self.steps[behind..].iter().take_while(|(start, _)| start.as_slice() <= last);
+        inside.map(|(_, seq)| *seq).fold(self.get(first), Lsn::min)
     }
 
     /// Sets D of every key in `interval` to `seq`, in place. Linear in the number of steps.
@@ -52,10 +52,9 @@ impl DrainedMap {
     /// The parts of `interval` in which D is below `seq`, in order: what is not drained of a range
     /// delete with that sequence number.
     pub(crate) fn undrained(&self, interval: &KeyInterval, seq: Lsn) -> Vec<KeyInterval> {
-        let inside = self
-            .steps
-            .iter()
-            .filter(|(start, _)| *start > interval.start && interval.contains(start));
+        let behind = self.steps.partition_point(|(start, _)| *start <= interval.start);
+        let inside =
+            self.steps[behind..].iter().take_while(|(start, _)| interval.ends_after(start));
         let steps = [(&interval.start, self.get(&interval.start))];
         let steps = steps.into_iter().chain(inside.map(|(start, seq)| (start, *seq)));
         let mut parts: Vec<KeyInterval> = Vec::new();

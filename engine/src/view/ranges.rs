@@ -63,7 +63,7 @@ impl RangeTombstones<'_> {
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
     pub(crate) fn newest_over(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
-        let mut newest = self.newest_in_memory(key, at);
+        let mut newest = self.newest_in_memory_over(key, at);
         for extent in self.extents_over(key) {
             if extent.meta().greatest_seq > newest {
                 newest = newest.max(extent.tombstones()?.newest_over(key, at));
@@ -78,7 +78,7 @@ impl RangeTombstones<'_> {
     ///
     /// As [`RangeTombstones::newest_over`].
     pub(crate) fn hide_version(&self, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
-        if self.newest_in_memory(key, at) > seq {
+        if self.newest_in_memory_over(key, at) > seq {
             return Ok(true);
         }
         for extent in self.extents_over(key).filter(|extent| extent.meta().greatest_seq > seq) {
@@ -95,8 +95,41 @@ impl RangeTombstones<'_> {
         newer.filter_map(Extent::missing_end)
     }
 
-    fn newest_in_memory(&self, key: &[u8], at: Lsn) -> Lsn {
+    fn newest_in_memory_over(&self, key: &[u8], at: Lsn) -> Lsn {
         self.memory.iter().map(|set| set.newest_over(key, at)).max().unwrap_or(0)
+    }
+
+    /// The sequence number of the newest one in memory; 0 if there is none.
+    pub(crate) fn newest_in_memory(&self) -> Lsn {
+        self.memory.iter().map(|set| set.newest()).max().unwrap_or(0)
+    }
+
+    /// Those newer than `older` and not newer than `at` that have keys of `interval`. Those that
+    /// would have to come from an object store are left out.
+    ///
+    /// # Errors
+    ///
+    /// As [`RangeTombstones::newest_over`].
+    pub(crate) fn at_hand_over(
+        &self,
+        interval: &KeyInterval,
+        older: Lsn,
+        at: Lsn,
+    ) -> Result<Vec<Arc<Tombstone>>> {
+        let mut over: Vec<Arc<Tombstone>> = Vec::new();
+        let mut add = |set: &Tombstones| {
+            let seen = set.overlapping(interval).into_iter();
+            over.extend(seen.filter(|one| older < one.seq && one.seq <= at).cloned());
+        };
+        self.memory.iter().for_each(|set| add(set));
+        for extent in self.levels.iter().flat_map(|level| level.overlapping(interval)) {
+            let meta = extent.meta();
+            let is_newer = meta.tombstones > 0 && meta.greatest_seq > older;
+            if is_newer && extent.missing_end().is_none() {
+                add(&*extent.tombstones()?);
+            }
+        }
+        Ok(over)
     }
 
     /// The extents around `key` that have tombstones.
@@ -117,8 +150,9 @@ impl RangeTombstones<'_> {
         since: Lsn,
     ) -> Result<Option<(Vec<u8>, Lsn)>> {
         let first = |set: &Tombstones| {
-            set.iter().filter(|tombstone| tombstone.seq > since).find_map(|tombstone| {
-                Some((tombstone.interval.intersection(interval)?.start, tombstone.seq))
+            set.find_overlapping(interval, |tombstone| {
+                let start = tombstone.interval.intersection(interval)?.start;
+                (tombstone.seq > since).then_some((start, tombstone.seq))
             })
         };
         let mut found = self.memory.iter().find_map(|set| first(set));

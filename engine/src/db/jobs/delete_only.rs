@@ -7,12 +7,11 @@ use super::context::{JobContext, Outcome};
 use super::ops::{self, remove_extents};
 use crate::compaction;
 use crate::error::Result;
-use crate::extent::Extent;
 use crate::merge::Fragments;
-use crate::mvcc::Tombstone;
+use crate::mvcc::{Horizon, KeyInterval};
 use crate::record::Lsn;
 use crate::table::TableCore;
-use crate::view::View;
+use crate::view::RangeTombstones;
 
 /// The job.
 #[derive(Debug, Default)]
@@ -42,18 +41,22 @@ impl DeleteOnly {
     }
 }
 
-/// The range tombstones of a view that a reader at `at` sees, and the newest of those in the
-/// region. Those that would have to come from an object store are left out, since drains wait for
-/// this job: a merge removes what they hide.
-fn visible(view: &View, at: Lsn) -> Result<(Vec<Arc<Tombstone>>, Lsn)> {
-    let mut all = view.tombstones_in_memory(at);
-    let newest = all.iter().map(|tombstone| tombstone.seq).max().unwrap_or(0);
-    let has_some = |extent: &Arc<Extent>| extent.meta().tombstones > 0;
-    let at_hand = |extent: &Arc<Extent>| has_some(extent) && extent.missing_end().is_none();
-    for (_, extent) in view.version.extents().filter(|(_, extent)| at_hand(extent)) {
-        all.extend(extent.tombstones()?.iter().filter(|t| t.seq <= at).cloned());
+/// Whether range tombstones at hand that readers of the horizon see hide all that is not newer than
+/// `seq` in `keys`. Those that would have to come from an object store are left out, since drains
+/// wait for this job: a merge removes what they hide.
+fn hides(
+    ranges: &RangeTombstones<'_>,
+    keys: &KeyInterval,
+    seq: Lsn,
+    horizon: &Horizon,
+) -> Result<bool> {
+    // Where no tombstone is over the first key, those over the others need no look.
+    let first = KeyInterval::closed(&keys.start, &keys.start);
+    if ranges.at_hand_over(&first, seq, horizon.oldest())?.is_empty() {
+        return Ok(false);
     }
-    Ok((all, newest))
+    let over = ranges.at_hand_over(keys, seq, horizon.oldest())?;
+    Ok(Fragments::new(&over, horizon).hide(keys, seq, horizon.oldest()))
 }
 
 fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
@@ -65,19 +68,23 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     let horizon = ctx.shared.snapshots.horizon();
     let view = Arc::clone(&table.view());
     let version = Arc::clone(&view.version);
-    let (tombstones, newest) = visible(&view, horizon.oldest())?;
     let busy = ctx.claims.of(table.id());
-    let ranges = Fragments::new(&tombstones, &horizon);
-    let gone = compaction::hidden(&version, &ranges, horizon.oldest(), &busy);
+    let (gone, newest) = match view.range_tombstones() {
+        None => (Vec::new(), 0),
+        Some(ranges) => {
+            let is_hidden = |keys: &KeyInterval, seq| hides(&ranges, keys, seq, &horizon);
+            let gone = compaction::hidden(&version, is_hidden, horizon.oldest(), &busy)?;
+            (gone, ranges.newest_in_memory())
+        }
+    };
     if gone.is_empty() {
-        let in_memory = view.range_deletes();
-        let are_visible = view.tombstones_in_memory(horizon.newest()).len() as u64 == in_memory;
-        if busy.is_empty() && are_visible {
-            ctx.tables.index().not_covered(table.id(), &version, in_memory);
+        if busy.is_empty() && newest <= horizon.newest() {
+            ctx.tables.index().not_covered(table.id(), &version, view.range_deletes());
         }
         return Ok(false);
     }
-    debug_assert!(newest <= horizon.oldest(), "every reader sees what hides the extents");
+    // What hides an extent is no newer than the oldest reader.
+    let newest = newest.min(horizon.oldest());
     drop(view);
     // Or a power cut could take what hides them, and leave them away.
     let floor = ctx.floor_from(newest)?;

@@ -152,8 +152,7 @@ fn drain(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result
     let mut interval = KeyInterval { start: span.interval.start.clone(), end };
     let share = if ctx.is_idle() { QUARTER } else { HALF };
     let mut outcome = Outcome::DONE;
-    let has_ranges =
-        || !level0.tombstones_in(&interval, upto, &table.view().version.drained).is_empty();
+    let has_ranges = || level0.has_tombstones_in(&interval, upto, &table.view().version.drained);
     if column.deleted * share >= column.keys.max(1) || (column.keys == 0 && has_ranges()) {
         let Some(done) = drain_out_of_turn(ctx, (table, change), (interval, floor))? else {
             return Ok(Outcome::NOTHING);
