@@ -126,8 +126,8 @@ impl RangeTombstones {
         starts
     }
 
-    /// The bytes of those with a sequence number of at most `upto` that begin in `interval` and have
-    /// something left to drain there.
+    /// The bytes of those with a sequence number of at most `upto` that begin in `interval` and
+    /// have something left to drain there.
     pub(super) fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
         let Some(tombstones) = self.list.load() else { return 0 };
         let inside = tombstones.overlapping(interval).into_iter();

@@ -99,7 +99,7 @@ impl VersionSet {
             return Err(Error::invalid(message));
         }
         let checkpoint =
-            State::default().apply(edit).map_err(|broken| refused(&broken))?.state.checkpoint();
+            State::default().into_next(edit).map_err(|broken| refused(&broken))?.state.checkpoint();
         let first = JournalFloor { epoch: 1, number: 1 };
         let prepared = Journal::prepare(files, directory, database_id, first, lsn, &checkpoint)?;
         prepared.install(files, &Directory::at(directory)).map(drop)
@@ -539,7 +539,7 @@ fn opened(described: &State<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> State
 fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>>> {
     let mut state = State::default();
     for Replayed { offset, number, edit, .. } in edits {
-        let applied = state.apply(edit).map_err(|broken| {
+        let applied = state.into_next(edit).map_err(|broken| {
             let expected = format!("edit {number} to keep {}", broken.name);
             journal.refuse(*offset, expected, broken.detail)
         })?;

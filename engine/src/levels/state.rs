@@ -7,7 +7,7 @@ mod invariants;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(super) struct Counters {
 #[derive(Clone, Debug)]
 pub(super) struct State<E = Arc<Extent>> {
     pub(super) tables: BTreeMap<TableId, Table<E>>,
+    /// The names of the tables.
+    names: Arc<HashSet<Arc<str>>>,
     /// By the number of the run.
     pub(super) pending: BTreeMap<u64, JournaledRun<E>>,
     pub(super) counters: Counters,
@@ -60,7 +62,7 @@ impl<E> Default for State<E> {
     fn default() -> State<E> {
         let counters = Counters { next_table: 1, next_extent: 1, table_event_lsn: 0 };
         let (tables, pending) = (BTreeMap::new(), BTreeMap::new());
-        State { tables, pending, counters, timeline: Arc::default() }
+        State { tables, names: Arc::default(), pending, counters, timeline: Arc::default() }
     }
 }
 
@@ -75,11 +77,17 @@ pub(super) struct Applied<E> {
 }
 
 impl<E: Described> State<E> {
-    /// This state with `edit` applied to it.
+    /// This state with `edit` applied to it. Copies the list of tables.
     pub(super) fn apply(&self, edit: &Edit<E>) -> Result<Applied<E>, Broken> {
+        self.clone().into_next(edit)
+    }
+
+    /// The state that `edit` makes of this one, which is gone if the edit is refused.
+    pub(super) fn into_next(self, edit: &Edit<E>) -> Result<Applied<E>, Broken> {
         let mut draft = Draft {
-            state: self.clone(),
+            state: self,
             levels: BTreeMap::new(),
+            added: BTreeMap::new(),
             touched: BTreeSet::new(),
             removed: Vec::new(),
         };
@@ -182,7 +190,8 @@ impl<E: Described> State<E> {
             (run, JournaledRun { table: pending.table, extents, loaded: pending.loaded })
         });
         let timeline = Arc::clone(&self.timeline);
-        State { tables, pending: pending.collect(), counters: self.counters, timeline }
+        let names = Arc::clone(&self.names);
+        State { tables, names, pending: pending.collect(), counters: self.counters, timeline }
     }
 }
 
@@ -191,6 +200,8 @@ impl<E: Described> State<E> {
 struct Draft<E> {
     state: State<E>,
     levels: BTreeMap<(TableId, u8), Vec<E>>,
+    /// The extents that came to levels, by table.
+    added: BTreeMap<TableId, Vec<u64>>,
     touched: BTreeSet<TableId>,
     removed: Vec<E>,
 }
@@ -202,11 +213,7 @@ impl<E: Described> Draft<E> {
                 self.create_table(*table, *created_lsn, name)
             }
             Op::DropTable { table } => self.drop_table(*table),
-            Op::RenameTable { table, name } => {
-                invariants::name_is_free(&self.state, name)?;
-                self.table(*table)?.name = name.as_str().into();
-                Ok(())
-            }
+            Op::RenameTable { table, name } => self.rename_table(*table, name),
             Op::AddExtent { table, level, extent } => self.add_extent(*table, *level, extent),
             Op::RemoveExtent { table, level, id } => {
                 let extent = self.remove_extent(*table, *level, *id)?;
@@ -246,7 +253,7 @@ impl<E: Described> Draft<E> {
             Op::MoveFromRun { table, run, level, ids } => {
                 let (lsn, extents) = self.take_from_run(*table, *run, ids)?;
                 for extent in extents {
-                    self.check_extent_is_new(*table, extent.meta().id)?;
+                    self.added.entry(*table).or_default().push(extent.meta().id);
                     self.level(*table, *level)?.push(extent.numbered(lsn));
                 }
                 Ok(())
@@ -305,12 +312,26 @@ impl<E: Described> Draft<E> {
 
     fn create_table(&mut self, id: TableId, created_lsn: Lsn, name: &str) -> Result<(), Broken> {
         invariants::table_is_new(&self.state, id)?;
-        invariants::name_is_free(&self.state, name)?;
+        let name = self.take_name(name)?;
         let version = Arc::new(Version::empty(id));
-        self.state.tables.insert(id, Table { name: name.into(), created_lsn, version });
+        self.state.tables.insert(id, Table { name, created_lsn, version });
         self.state.counters.next_table = self.state.counters.next_table.max(id.saturating_add(1));
         self.touched.insert(id);
         Ok(())
+    }
+
+    fn rename_table(&mut self, id: TableId, name: &str) -> Result<(), Broken> {
+        let name = self.take_name(name)?;
+        let before = std::mem::replace(&mut self.table(id)?.name, name);
+        Arc::make_mut(&mut self.state.names).remove(&before);
+        Ok(())
+    }
+
+    fn take_name(&mut self, name: &str) -> Result<Arc<str>, Broken> {
+        invariants::name_is_free(&self.state.names, name)?;
+        let name: Arc<str> = name.into();
+        Arc::make_mut(&mut self.state.names).insert(Arc::clone(&name));
+        Ok(name)
     }
 
     fn drop_table(&mut self, id: TableId) -> Result<(), Broken> {
@@ -326,14 +347,17 @@ impl<E: Described> Draft<E> {
             self.removed.extend(extents.extents().iter().cloned());
         }
         self.levels.retain(|(table, _), _| *table != id);
-        self.state.tables.remove(&id);
+        if let Some(table) = self.state.tables.remove(&id) {
+            Arc::make_mut(&mut self.state.names).remove(&table.name);
+        }
+        self.added.remove(&id);
         self.touched.remove(&id);
         Ok(())
     }
 
     fn add_extent(&mut self, table: TableId, level: u8, extent: &E) -> Result<(), Broken> {
         invariants::extent_is_sound(extent.meta())?;
-        self.check_extent_is_new(table, extent.meta().id)?;
+        self.added.entry(table).or_default().push(extent.meta().id);
         self.level(table, level)?.push(extent.clone());
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(extent.meta().last_id().saturating_add(1));
@@ -417,18 +441,6 @@ impl<E: Described> Draft<E> {
         Ok(self.levels.entry((id, level)).or_insert_with(|| extents.to_vec()))
     }
 
-    fn check_extent_is_new(&mut self, table: TableId, id: u64) -> Result<(), Broken> {
-        let count = self.table(table)?.version.levels.len() as u8;
-        for level in 1..=count {
-            let list = match self.levels.get(&(table, level)) {
-                Some(list) => list.as_slice(),
-                None => self.state.tables[&table].version.levels[usize::from(level) - 1].extents(),
-            };
-            invariants::extent_is_new(list, table, level, id)?;
-        }
-        Ok(())
-    }
-
     fn remove_extent(&mut self, table: TableId, level: u8, id: u64) -> Result<E, Broken> {
         let list = self.level(table, level)?;
         let at = list.iter().position(|extent| extent.meta().id == id);
@@ -440,6 +452,9 @@ impl<E: Described> Draft<E> {
             let level = Level::new(extents);
             invariants::level_is_disjoint(&level, id, n)?;
             self.version(id)?.levels[usize::from(n) - 1] = level;
+        }
+        for (id, added) in std::mem::take(&mut self.added) {
+            invariants::extents_are_new(&self.table(id)?.version.levels, id, added)?;
         }
         for id in &self.touched {
             if let Some(table) = self.state.tables.get_mut(id) {

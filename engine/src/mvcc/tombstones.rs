@@ -2,10 +2,10 @@
 //! is older than itself. It hides nothing of its own sequence number, since range deletes come
 //! first within a commit.
 //!
-//! A set answers a stabbing query: which is the newest tombstone over a key. It also gives those that
-//! have keys of an interval. A set is a few sorted runs. Each run is at least twice as large as the
-//! next, so adding a tombstone copies little. A run is a tree of leaves, and a leaf a tree of
-//! tombstones (`tree.rs`), so removing and moving some copies their leaves only.
+//! A set answers a stabbing query: which is the newest tombstone over a key. It also gives those
+//! that have keys of an interval. A set is a few sorted runs. Each run is at least twice as large
+//! as the next, so adding a tombstone copies little. A run is a tree of leaves, and a leaf a tree
+//! of tombstones (`tree.rs`), so removing and moving some copies their leaves only.
 //!
 //! Source: runs in powers of two as in Bentley and Saxe's decomposition.
 //!
@@ -23,7 +23,7 @@ use super::KeyInterval;
 use crate::memory::Gauge;
 use crate::record::Lsn;
 use arc_swap::ArcSwap;
-use tree::{Span, Tree};
+use tree::{IntervalTree, Span};
 
 /// Tombstones of a leaf.
 const LEAF: usize = 128;
@@ -50,12 +50,12 @@ impl Tombstone {
 }
 
 /// Tombstones by start, of one start the newest first.
-type Leaf = Arc<Tree<Arc<Tombstone>>>;
+type Leaf = Arc<IntervalTree<Arc<Tombstone>>>;
 
 /// A sorted run of tombstones, never empty.
 #[derive(Clone, Debug)]
 struct Run {
-    leaves: Arc<Tree<Leaf>>,
+    leaves: Arc<IntervalTree<Leaf>>,
     len: usize,
 }
 
@@ -63,13 +63,14 @@ impl Run {
     fn new(mut items: Vec<Arc<Tombstone>>) -> Option<Run> {
         let place = |t: &Arc<Tombstone>| std::cmp::Reverse(t.seq);
         items.sort_by(|a, b| a.interval.start.cmp(&b.interval.start).then(place(a).cmp(&place(b))));
-        let leaves = items.chunks(LEAF).filter_map(|some| Tree::new(some.to_vec()).map(Arc::new));
+        let leaves =
+            items.chunks(LEAF).filter_map(|some| IntervalTree::new(some.to_vec()).map(Arc::new));
         Run::of(leaves.collect())
     }
 
     fn of(leaves: Vec<Leaf>) -> Option<Run> {
         let len = leaves.iter().map(|leaf| leaf.items().len()).sum();
-        Some(Run { leaves: Arc::new(Tree::new(leaves)?), len })
+        Some(Run { leaves: Arc::new(IntervalTree::new(leaves)?), len })
     }
 
     fn iter(&self) -> impl Iterator<Item = &Arc<Tombstone>> {
@@ -110,7 +111,7 @@ impl Run {
                 continue;
             }
             is_same = false;
-            leaves.extend(Tree::new(items).map(Arc::new));
+            leaves.extend(IntervalTree::new(items).map(Arc::new));
         }
         if is_same { Some(self.clone()) } else { Run::of(leaves) }
     }
@@ -417,9 +418,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Bug: each drained column copied and sorted all range tombstones of its table, so 150,000 range
-    /// deletes took 152 seconds. Cause: a set was one list. Now removing copies the leaves that have
-    /// some of the removed keys, and keeps the others.
+    /// Bug: each drained column copied and sorted all range tombstones of its table, so 150,000
+    /// range deletes took 152 seconds. Cause: a run was one list. Now removing copies the leaves
+    /// that have some of the removed keys, and keeps the others.
     #[test]
     fn removing_some_of_many_copies_their_leaves_only() {
         let key = |n: u64| n.to_be_bytes().to_vec();

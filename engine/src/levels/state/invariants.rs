@@ -1,5 +1,8 @@
 //! What holds of the metadata before and after every edit, each under its name.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use super::State;
 use crate::extent::{Described, ExtentMeta, ValueMeta};
 use crate::levels::version::{Level, MAX_LEVELS};
@@ -27,9 +30,9 @@ pub(super) fn table_is_new<E>(state: &State<E>, id: TableId) -> Check {
 }
 
 /// No two tables have one name.
-pub(super) fn name_is_free<E>(state: &State<E>, name: &str) -> Check {
-    let holder = state.tables.iter().find(|(_, table)| *table.name == *name);
-    require(holder.is_none(), "name_is_free", || format!("there is a table named {name:?}"))
+pub(super) fn name_is_free(names: &HashSet<Arc<str>>, name: &str) -> Check {
+    let is_free = !names.contains(name);
+    require(is_free, "name_is_free", || format!("there is a table named {name:?}"))
 }
 
 /// What an edit changes is there.
@@ -60,11 +63,24 @@ pub(super) fn values_are_described_alike(one: &ValueMeta, other: &ValueMeta) -> 
     require(one == other, "values_are_described_alike", detail)
 }
 
-/// An extent is in one level of one table, once.
-pub(super) fn extent_is_new<E: Described>(list: &[E], table: TableId, level: u8, id: u64) -> Check {
-    let new = list.iter().all(|extent| extent.meta().id != id);
-    let detail = || format!("extent {id} is in level {level} of table {table} already");
-    require(new, "extent_is_new", detail)
+/// An extent is in one level of its table, once. Looks at each extent of the table once, however
+/// many were `added`.
+pub(super) fn extents_are_new<E: Described>(
+    levels: &[Level<E>],
+    table: TableId,
+    mut added: Vec<u64>,
+) -> Check {
+    added.sort_unstable();
+    let mut times = vec![0; added.len()];
+    for (n, level) in (1..).zip(levels) {
+        for id in level.extents().iter().map(|extent| extent.meta().id) {
+            let Ok(at) = added.binary_search(&id) else { continue };
+            times[at] += 1;
+            let detail = || format!("extent {id} is in table {table} already, now in level {n}");
+            require(times[at] == 1, "extent_is_new", detail)?;
+        }
+    }
+    Ok(())
 }
 
 /// No key is in two extents of a level.

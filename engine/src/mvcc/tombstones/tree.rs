@@ -69,17 +69,17 @@ impl Span for Arc<Tombstone> {
 
 /// Spans by start, one at least.
 #[derive(Debug)]
-pub(super) struct Tree<T> {
+pub(super) struct IntervalTree<T> {
     items: Vec<T>,
     reach: Vec<Reach>,
 }
 
-impl<T: Span> Tree<T> {
+impl<T: Span> IntervalTree<T> {
     /// Of spans in the order of their starts; `None` of none.
-    pub(super) fn new(items: Vec<T>) -> Option<Tree<T>> {
+    pub(super) fn new(items: Vec<T>) -> Option<IntervalTree<T>> {
         debug_assert!(items.windows(2).all(|w| w[0].start() <= w[1].start()), "spans by start");
         let reach = items.iter().map(Span::reach).collect();
-        let mut tree = Tree { items, reach };
+        let mut tree = IntervalTree { items, reach };
         tree.measure(0, tree.items.len()).map(|_| tree)
     }
 
@@ -153,7 +153,7 @@ impl<T: Span> Tree<T> {
     }
 }
 
-impl<T: Span> Span for Arc<Tree<T>> {
+impl<T: Span> Span for Arc<IntervalTree<T>> {
     fn start(&self) -> &[u8] {
         self.items[0].start()
     }
