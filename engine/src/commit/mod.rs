@@ -39,6 +39,9 @@ pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};
 pub(crate) use salvage::readable;
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+pub(crate) use steps::stop_at;
+pub(crate) use steps::{Step, reached};
 pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SALT_AT, SUB_HEADER, SubEntry};

@@ -1,8 +1,8 @@
-//! The steps of a commit at which a test may stop its thread.
+//! The steps of a commit, and of what rests on its order, at which a test may stop a thread.
 
 /// What a thread has just done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// It took its ticket.
     Ticket,
     /// It stored its parts, and flushed them.
@@ -17,6 +17,10 @@ pub(super) enum Step {
     Finishing,
     /// As the publisher, it stored the floor, which its run takes along.
     FloorInRun,
+    /// It changed a table that the list of changed tables does not have yet.
+    TableChanged,
+    /// It did half of what makes a table known: by number, and by name.
+    TableHalfKnown,
 }
 
 /// Says, as long as it lives, that this thread is in the turnstile, where nothing is allocated.
@@ -40,12 +44,12 @@ impl Drop for InTurnstile {
 /// Says that a step was reached. Nothing, but for threads that a test stops there.
 #[cfg(not(test))]
 #[inline(always)]
-pub(super) fn reached(_step: Step) {}
+pub(crate) fn reached(_step: Step) {}
 
 #[cfg(test)]
-pub(super) use stops::reached;
+pub(crate) use stops::reached;
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
-pub(super) use stops::stop_at;
+pub(crate) use stops::stop_at;
 
 #[cfg(test)]
 mod stops {
@@ -61,11 +65,11 @@ mod stops {
 
     /// Has this thread call `wait` when it reaches `step` next.
     #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-    pub(in crate::commit) fn stop_at(step: Step, wait: impl FnOnce() + 'static) {
+    pub(crate) fn stop_at(step: Step, wait: impl FnOnce() + 'static) {
         STOP.set(Some((step, Box::new(wait))));
     }
 
-    pub(in crate::commit) fn reached(step: Step) {
+    pub(crate) fn reached(step: Step) {
         let due = STOP.with_borrow_mut(|stop| stop.take_if(|(at, _)| *at == step));
         if let Some((_, wait)) = due {
             wait();

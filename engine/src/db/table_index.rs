@@ -2,6 +2,9 @@
 //! tables that changed are looked at again ([`ChangedTables`](crate::table::ChangedTables)), so a
 //! step does not grow with the number of idle tables.
 //!
+//! It is a hint: what a thread has just done may not be in it yet. It says which table a job looks
+//! at and when, and how writers are paced. A job decides by the views that it then finds.
+//!
 //! Thread safety: plain data; [`Tables`](super::tables::Tables) has it behind a mutex.
 //!
 //! Invariants:
@@ -110,6 +113,19 @@ struct Entry {
     /// Fullness of level 1 in thousandths, where it has something.
     level1: Option<u64>,
     written: u64,
+}
+
+/// The oldest record of some tables, as the index knows them. A commit that is durable may not be
+/// noted yet. So this is no LSN, and nothing that a power cut may ask for takes it for one: the
+/// views say that ([`Tables::merged_upto`](super::tables::Tables::merged_upto)).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OldestHint(Option<Lsn>);
+
+impl OldestHint {
+    /// Where to pace writers by: what lies below it of all that is visible.
+    pub(super) fn pace_upto(self, visible: Lsn) -> Lsn {
+        self.0.map_or(visible, |oldest| visible.min(oldest - 1))
+    }
 }
 
 /// Sums over all tables.
@@ -306,18 +322,13 @@ impl TableIndex {
     }
 
     /// The oldest record of any table.
-    pub(super) fn oldest(&self) -> Option<Lsn> {
-        self.by_age.first().map(|(age, _)| *age)
-    }
-
-    /// The oldest record in any memtable.
-    pub(super) fn oldest_in_memtables(&self) -> Option<Lsn> {
-        self.in_memtables.first().map(|(lsn, _)| *lsn)
+    pub(super) fn oldest(&self) -> OldestHint {
+        OldestHint(self.by_age.first().map(|(age, _)| *age))
     }
 
     /// The oldest record in a memtable of a table that has something in level 0.
-    pub(super) fn oldest_over_level0(&self) -> Option<Lsn> {
-        self.in_both.first().map(|(lsn, _)| *lsn)
+    pub(super) fn oldest_over_level0(&self) -> OldestHint {
+        OldestHint(self.in_both.first().map(|(lsn, _)| *lsn))
     }
 
     /// Bytes of the tables with records in memtables alone, the oldest of which is at or below

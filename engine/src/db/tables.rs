@@ -2,7 +2,11 @@
 //! each.
 //!
 //! Thread safety: lock order is `by_name`, then `index`, then `by_id`; each is held for a few
-//! instructions, `index` also for what [`TableIndex::refresh`] reads of tables that changed.
+//! instructions, `index` also for what [`TableIndex::refresh`] reads of tables that changed, and
+//! `by_id` for a look at the views of all tables.
+//!
+//! Invariant: a table is in `by_id` before any writer finds it, and until it is dropped. So `by_id`
+//! has each table with records that count, and the scheduler finds each table that was noted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +14,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::table_index::TableIndex;
-use crate::record::TableId;
+use crate::commit::{Step, reached};
+use crate::record::{Lsn, TableId};
 use crate::table::{ChangedTables, TableCore, TableSlot};
 
 /// The tables.
@@ -68,9 +73,10 @@ impl Tables {
     pub(super) fn insert(&self, name: &str, slot: TableSlot) -> Arc<TableSlot> {
         let slot = Arc::new(slot);
         debug_assert_eq!(slot.core().name(), name, "a slot has the name of its table");
+        self.register(&slot.core());
+        reached(Step::TableHalfKnown);
         let before = self.by_name.lock().insert(name.to_string(), Arc::clone(&slot));
         debug_assert!(before.is_none(), "a name has one slot");
-        self.register(&slot.core());
         slot
     }
 
@@ -97,10 +103,12 @@ impl Tables {
     /// Puts a table into a slot that is there; the one before.
     pub(super) fn replace(&self, slot: &TableSlot, core: TableCore) -> Arc<TableCore> {
         debug_assert!(slot.core().id() < core.id(), "numbers go up");
+        let core = Arc::new(core);
+        self.register(&core);
+        reached(Step::TableHalfKnown);
         let before = slot.replace(core);
         debug_assert!(before.check().is_err(), "a table that is replaced is dropped");
         self.unregister(&before);
-        self.register(&slot.core());
         before
     }
 
@@ -114,6 +122,17 @@ impl Tables {
         let gone = self.by_id.lock().remove(&core.id());
         debug_assert!(gone.is_some_and(|gone| gone.created() == core.created()), "it had a number");
         core.mark_changed();
+    }
+
+    /// The greatest LSN up to `floor`, which was read before, up to which no table has a record in
+    /// a memtable. It looks at the views of all tables.
+    ///
+    /// Up to the floor each commit has counted its records in its memtables. A view lets go of a
+    /// memtable only once all of it is in level 0. A writer finds a table only once it is here.
+    pub(super) fn merged_upto(&self, floor: Lsn) -> Lsn {
+        let by_id = self.by_id.lock();
+        let oldest = by_id.values().filter_map(|table| table.view().oldest_in_memtables()).min();
+        oldest.map_or(floor, |oldest| floor.min(oldest - 1))
     }
 
     /// What the background knows of tables, as of this moment.

@@ -98,9 +98,7 @@ impl TableCore {
 
     /// Has the scheduler look at it again: its view was replaced, or its level 0 lost records.
     pub(crate) fn mark_changed(&self) {
-        if !self.changed.swap(true, Ordering::AcqRel) {
-            self.changed_tables.note(self.id);
-        }
+        self.changed_tables.note(self.id, &self.changed);
     }
 
     /// The scheduler is about to look at it: what changes from now on is noted again.
@@ -362,13 +360,12 @@ impl TableSlot {
     }
 
     /// Puts an empty table in its place.
-    pub(crate) fn replace(&self, core: TableCore) -> Arc<TableCore> {
+    pub(crate) fn replace(&self, core: Arc<TableCore>) -> Arc<TableCore> {
         debug_assert!(
             core.created() > self.core().created(),
             "a table begins after the one that it replaces (invariant 5)"
         );
         self.emptied.store(core.created(), Ordering::Release);
-        let core = Arc::new(core);
         drop(self.lent.replace(Arc::clone(&core)));
         self.core.swap(core)
     }

@@ -116,8 +116,9 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
 /// Notes durably how far the persistent index knows of everything.
 fn raise_merged(ctx: &JobContext) -> Result<()> {
     let Some(forest) = &ctx.forest else { return Ok(()) };
-    // Before any memtable is looked at: what the floor covers is in one of them, or in the index.
     let floor = ctx.sync_floor()?;
-    let oldest = ctx.tables.index().oldest_in_memtables();
-    forest.raise_merged(oldest.map_or(floor, |oldest| floor.min(oldest - 1)))
+    forest.raise_merged(ctx.tables.merged_upto(floor))
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;

@@ -139,9 +139,8 @@ impl RegionUsage {
         let shape = ctx.shape();
         let mut index = ctx.tables.index();
         let (sums, level1) = (index.sums(), index.fullness(&shape));
-        let low = index.oldest().map_or(visible, |oldest| visible.min(oldest - 1));
-        let over = index.oldest_over_level0();
-        let bound = over.map_or(visible, |oldest| visible.min(oldest - 1));
+        let low = index.oldest().pace_upto(visible);
+        let bound = index.oldest_over_level0().pace_upto(visible);
         // Tables with records in memtables alone are to be drained too before a round is over.
         let bytes_due = sums.level0 + index.fresh_upto(bound);
         drop(index);

@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::commit::{Step, stop_at};
 use crate::db::Database;
 use crate::db::jobs::JobContext;
 use crate::options::{Durability, Options};
@@ -140,4 +141,36 @@ fn a_database_without_tables_has_empty_sums() {
     assert!(db.inner.ctx.tables.index().sums().undrained > 0);
     db.drop_table("t").unwrap();
     assert_eq!(db.inner.ctx.tables.index().sums(), Sums::default());
+}
+
+/// Bug: a new table was never drained, and one that was truncated neither: the region filled up,
+/// and writes ended in `Full`. Cause: writers found it before the scheduler could. A step in
+/// between took its note, knew no such table, and its flag stayed set: later notes were left
+/// out. Fix: a table is known by number before any writer finds it.
+#[test]
+fn a_table_that_a_writer_finds_is_known_to_the_scheduler() {
+    for truncates in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Arc::new(Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap());
+        let slot = truncates.then(|| {
+            db.table("t").unwrap();
+            db.inner.ctx.tables.find("t").unwrap()
+        });
+        let (before, within) = (slot.map(|slot| slot.core().id()), Arc::clone(&db));
+        stop_at(Step::TableHalfKnown, move || {
+            let ctx = &within.inner.ctx;
+            let found = ctx.tables.find("t").filter(|slot| Some(slot.core().id()) != before);
+            if found.is_some() {
+                within.table("t").unwrap().put("early", "1").unwrap();
+            }
+            drop(ctx.tables.index());
+        });
+        match truncates {
+            true => db.truncate_table("t").unwrap(),
+            false => drop(db.table("t").unwrap()),
+        }
+        db.table("t").unwrap().put("row", "1").unwrap();
+        assert!(db.inner.ctx.tables.index().has_undrained(), "truncated: {truncates}");
+        assert_current(&db.inner.ctx);
+    }
 }

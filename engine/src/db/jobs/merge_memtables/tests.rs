@@ -1,0 +1,91 @@
+//! How far the persistent index is said to know of everything, beside commits that are stopped on
+//! their way.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::MergeMemtables;
+use crate::commit::{Step, stop_at};
+use crate::db::Database;
+use crate::db::jobs::{JobContext, freeze};
+use crate::options::{Durability, Options};
+use crate::os::sim::{Machine, Survive};
+use crate::table::WriteBatch;
+
+/// How long something that must happen is given to happen.
+const LONG: Duration = Duration::from_secs(60);
+
+fn options(machine: &Machine) -> Options {
+    Options::new().pm_size(4 << 20).stepped().machine(machine)
+}
+
+/// Commits a row, and waits until it is durable.
+fn put(db: &Database, table: &str, key: &str) {
+    let mut batch = WriteBatch::new();
+    batch.put(&db.table(table).unwrap(), key, "1");
+    db.enqueue(batch, Durability::Durable).unwrap().wait().unwrap();
+}
+
+/// Has this thread, when it comes to `step`, say so and wait until the other end sends, or is gone.
+fn stop_here(step: Step, stopped: mpsc::Sender<()>, go: mpsc::Receiver<()>) {
+    stop_at(step, move || {
+        stopped.send(()).unwrap();
+        go.recv().ok();
+    });
+}
+
+/// Bug: an opening with a persistent index left out a commit that was acknowledged. Cause: two
+/// commits were about to note that their table had changed. The later one said that it was noted,
+/// and was stopped before it was. The earlier one believed that, and was acknowledged. A merge
+/// of another table asked the scheduler's index for the oldest record in a memtable, and raised the
+/// boundary of the persistent index above the acknowledged one. Fix: the boundary comes from the
+/// views of all tables; and a table says that it is noted only once it is.
+#[test]
+fn the_boundary_of_a_persistent_index_stays_below_a_commit_that_the_scheduler_has_not_seen() {
+    for truncated in [false, true] {
+        let machine = Machine::with_memory().index(true);
+        let db = &options(&machine).create("/db").unwrap();
+        put(db, "busy", "row");
+        db.table("idle").unwrap();
+        if truncated {
+            put(db, "idle", "before");
+            db.truncate_table("idle").unwrap();
+        }
+        let ctx: &JobContext = &db.inner.ctx;
+        let busy = ctx.tables.find("busy").unwrap().core();
+        drop(ctx.tables.index());
+        let (stopped, at_step) = mpsc::channel();
+        let late_stopped = stopped.clone();
+        let ((go_early, early), (go_late, late)) = (mpsc::channel(), mpsc::channel());
+        let ends = std::thread::scope(|scope| {
+            // Dropped first where an assertion fails: then no thread waits for ever.
+            let (go_early, go_late) = (go_early, go_late);
+            let acknowledged = scope.spawn(move || {
+                stop_here(Step::Ticket, stopped, early);
+                put(db, "idle", "acknowledged");
+            });
+            at_step.recv_timeout(LONG).expect("the first one has its ticket");
+            assert!(freeze(ctx, &busy), "there is something to merge");
+            scope.spawn(move || {
+                stop_here(Step::TableChanged, late_stopped, late);
+                put(db, "idle", "late");
+            });
+            at_step.recv_timeout(LONG).expect("the other one is about to note its table");
+            go_early.send(()).unwrap();
+            acknowledged.join().unwrap();
+            let committer = &db.inner.ctx.shared.committer;
+            let last = committer.at_boundary(|last| last);
+            assert_eq!(committer.visible(), last - 1, "the later one is stopped");
+            assert!(MergeMemtables.run(vec![busy], ctx).unwrap().did);
+            let ends = [machine.kill(), machine.crash(Survive::Nothing)];
+            go_late.send(()).unwrap();
+            ends
+        });
+        for after in ends {
+            let again = options(&after).open("/db").unwrap();
+            let found = again.table("idle").unwrap().get("acknowledged").unwrap();
+            assert_eq!(found.as_deref(), Some(&b"1"[..]), "truncated: {truncated}");
+        }
+        assert!(db.table("idle").unwrap().get("late").unwrap().is_some());
+    }
+}
