@@ -1,8 +1,12 @@
 //! The blob that the last commit with one left: a position in another system's log, for example.
 //!
 //! A blob is a record of the engine's own in the group of its commit. It counts as living in its
-//! zone until a later commit with a blob is durable; the cleaner carries it along like any other
-//! record.
+//! zone until a later commit with a blob is durable and visible; the cleaner carries it along like
+//! any other record.
+//!
+//! A reader names a moment and takes the blob of that moment in one call ([`Blobs::as_of`]). What
+//! it took stays readable while its thread is pinned. A snapshot keeps no blob: its owner takes it
+//! with the snapshot.
 //!
 //! Thread safety: every method takes `&self`. The list never changes: it is replaced as a whole,
 //! and a thread that finds another one was faster begins again. There is no lock: commits note
@@ -11,7 +15,7 @@
 //!
 //! Invariants:
 //!
-//! 1. `noted` ascends by LSN, and has the last durable one and all after it.
+//! 1. `noted` ascends by LSN. It has the last one that is durable and visible, and all after it.
 //! 2. Each of `noted` counts as one living record in the zone that it lies in, but for those that
 //!    were just let go. Their zones stay until all pinned threads have left.
 
@@ -21,22 +25,23 @@ use arc_swap::ArcSwap;
 
 use crate::alloc::ZonePool;
 use crate::memtable::record_at;
-use crate::mvcc::pin;
+use crate::mvcc::is_pinned;
 use crate::pm::Region;
 use crate::record::Lsn;
 
-#[derive(Clone, Copy, Debug)]
-struct Noted {
+/// A blob that was noted: the LSN of its commit, and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Noted {
     lsn: Lsn,
     at: u64,
 }
 
-/// A list with one more, short of those that one at or below `durable` supersedes; and these.
-fn with(noted: &[Noted], new: Noted, durable: Lsn) -> (Vec<Noted>, Vec<Noted>) {
+/// A list with one more, short of those that one at or below `settled` supersedes; and these.
+fn with(noted: &[Noted], new: Noted, settled: Lsn) -> (Vec<Noted>, Vec<Noted>) {
     let mut list = noted.to_vec();
     list.insert(list.partition_point(|other| other.lsn < new.lsn), new);
     debug_assert!(list.is_sorted_by(|a, b| a.lsn < b.lsn), "they ascend (invariant 1)");
-    let superseded = list.partition_point(|noted| noted.lsn <= durable).saturating_sub(1);
+    let superseded = list.partition_point(|noted| noted.lsn <= settled).saturating_sub(1);
     let kept = list.split_off(superseded);
     (kept, list)
 }
@@ -55,21 +60,36 @@ impl Blobs {
     }
 
     /// Takes note of the blob of commit `lsn`, which lies at `at` and counts in its zone; lets
-    /// those go that one at or below `durable` supersedes.
-    pub(crate) fn note(&self, lsn: Lsn, at: u64, durable: Lsn) {
+    /// those go that one at or below `settled` supersedes, up to which all is durable and visible.
+    pub(crate) fn note(&self, lsn: Lsn, at: u64, settled: Lsn) {
         let new = Noted { lsn, at };
-        let before = self.noted.rcu(|noted| with(noted, new, durable).0);
-        let (_, gone) = with(&before, new, durable);
+        let before = self.noted.rcu(|noted| with(noted, new, settled).0);
+        let (_, gone) = with(&before, new, settled);
         gone.into_iter().for_each(|gone| self.zones.sub_live(self.zones.zone_of(gone.at), 1));
     }
 
-    /// The blob of the last commit at or below `visible` that has one.
-    pub(crate) fn last(&self, visible: Lsn) -> Option<Vec<u8>> {
-        // Before the look: its zone stays while this lives (invariant 2).
-        let _guard = pin();
-        let noted = self.noted.load();
-        let last = noted.iter().rev().find(|noted| noted.lsn <= visible)?;
-        Some(record_at(&self.region, last.at).value.to_vec())
+    /// The LSN that `moment` gives, up to which commits are seen, and the last blob at or below it.
+    /// Takes no lock and allocates nothing. The caller is pinned while it uses the blob.
+    ///
+    /// `moment` may be asked several times. It never gives less than what was durable and visible
+    /// before.
+    pub(crate) fn as_of(&self, moment: impl Fn() -> Lsn) -> (Lsn, Option<Noted>) {
+        loop {
+            // First: what is seen was noted before.
+            let lsn = moment();
+            let noted = self.noted.load();
+            let last = noted.iter().rev().find(|noted| noted.lsn <= lsn).copied();
+            // One that was let go in between was superseded by one that the next moment has.
+            if last.is_some() || moment() == lsn {
+                return (lsn, last);
+            }
+        }
+    }
+
+    /// A blob that was taken while this thread was pinned (invariant 2).
+    pub(crate) fn read(&self, noted: Noted) -> Vec<u8> {
+        debug_assert!(is_pinned(), "the zone of a blob stays while its reader is pinned");
+        record_at(&self.region, noted.at).value.to_vec()
     }
 
     /// Whether the blob of commit `lsn` at `at` is noted.

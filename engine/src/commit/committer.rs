@@ -94,7 +94,8 @@ pub(crate) struct Committer {
     pub(super) feed: Option<Feed>,
 }
 
-/// A commit that has its place in the order and waits for nothing but the device.
+/// A commit that has its place in the order and waits for nothing but the device. Where it is
+/// dropped and not waited for, a thread that sleeps behind it is woken to publish.
 #[derive(Debug)]
 pub(crate) struct Pending<'a> {
     committer: &'a Committer,
@@ -102,6 +103,7 @@ pub(crate) struct Pending<'a> {
     zone: u32,
     at: u64,
     durability: Durability,
+    is_waited_for: bool,
 }
 
 impl Pending<'_> {
@@ -125,9 +127,18 @@ impl Pending<'_> {
     /// # Errors
     ///
     /// As [`Committer::wait_for`].
-    pub(crate) fn wait(self) -> Result<Lsn> {
+    pub(crate) fn wait(mut self) -> Result<Lsn> {
+        self.is_waited_for = true;
         self.committer.wait_for(self.lsn, self.durability)?;
         Ok(self.lsn)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_waited_for {
+            self.committer.publisher.pass_on();
+        }
     }
 }
 
@@ -271,7 +282,8 @@ impl Committer {
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        Pending { committer: self, lsn, zone: first.0, at, durability }
+        let (committer, zone) = (self, first.0);
+        Pending { committer, lsn, zone, at, durability, is_waited_for: false }
     }
 
     /// Whether transactions lock rows, so that commits without locks are refused.
@@ -295,7 +307,9 @@ impl Committer {
                 self.locking_since.load(Ordering::Acquire)
             });
         }
-        self.wait_before_ticket(since - 1, Goal::Visible)
+        // A durable commit that is enqueued, and that no thread waits for, is visible only after a
+        // sync: which this thread brings about.
+        self.wait_before_ticket(since - 1, Goal::Durable)
     }
 
     /// Makes durable every group that has its ticket.
@@ -470,7 +484,7 @@ impl Committer {
                     && Record::decode(&part.bytes[placed.at as usize..])
                         .is_some_and(|record| record.kind == Kind::Blob)
                 {
-                    self.blobs.note(ticket.lsn, at, self.durable());
+                    self.blobs.note(ticket.lsn, at, self.durable().min(self.visible()));
                 }
             }
         }

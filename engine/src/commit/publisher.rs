@@ -12,7 +12,8 @@
 //! it, or that of the threads that wait for no sync. The end of a run wakes its queue with one
 //! system call.
 //! After a stage was given back, its last holder looks whether there is more to do, and wakes one
-//! sleeper to do it (`pass_on`).
+//! sleeper to do it (`pass_on`). So does a thread that finishes its slot and does not wait: others
+//! may sleep behind that slot.
 //!
 //! Thread safety: every method takes `&self`. Lock order: `syncer`, `writer`, `floor_writer`.
 //!
@@ -283,9 +284,10 @@ impl Publisher {
         (current >> TARGET_BITS, current & ((1 << TARGET_BITS) - 1))
     }
 
-    /// After a stage was given back: if one is free and has something to do, one sleeper is woken
-    /// to do it. Those of the next run first, since those of earlier ones may be on their way out.
-    fn pass_on(&self) {
+    /// After a stage was given back, or a slot was finished whose thread waits for nothing: if a
+    /// stage is free and has something to do, one sleeper is woken to do it. Those of the next run
+    /// first, since those of earlier ones may be on their way out.
+    pub(super) fn pass_on(&self) {
         fence(Ordering::SeqCst);
         let hand_over = self.can_hand_over();
         if hand_over && self.handed.wake_one() {
@@ -470,6 +472,12 @@ impl Publisher {
     #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
     pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
         self.syncer.lock()
+    }
+
+    /// Threads that sleep, or are about to.
+    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    pub(super) fn sleepers(&self) -> u32 {
+        self.queues.iter().chain([&self.handed]).map(WaitQueue::waiters).sum()
     }
 
     /// Whether everything committed is durable and the floor says so. A commit that no thread waits

@@ -62,6 +62,12 @@ impl WaitQueue {
         self.wakes.wake(1) > 0
     }
 
+    /// How many threads have entered.
+    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    pub(super) fn waiters(&self) -> u32 {
+        self.waiters.load(Ordering::SeqCst)
+    }
+
     fn has_waiters(&self) -> bool {
         fence(Ordering::SeqCst);
         self.waiters.load(Ordering::SeqCst) > 0

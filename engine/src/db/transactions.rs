@@ -133,7 +133,8 @@ impl Database {
         let _guard = crate::mvcc::pin();
         self.inner.shared().check_open().ok()?;
         let committer = &self.inner.shared().committer;
-        committer.blobs().last(committer.readable()).map(Bytes::from)
+        let (_, last) = committer.blobs().as_of(|| committer.readable());
+        last.map(|last| committer.blobs().read(last).into())
     }
 
     /// The transactions that are prepared and have neither been committed nor rolled back, by name;
@@ -229,3 +230,6 @@ impl Database {
         self.inner.shared().locks.held()
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;

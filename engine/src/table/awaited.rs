@@ -1,19 +1,22 @@
-//! Commits that are awaited: a thread waits for them, and wakes the tasks that await them.
+//! Commits that are awaited: threads wait for them, and wake the tasks that await them.
 //!
 //! A commit is published by threads that wait for it (`commit/publisher.rs`). A task must not block
-//! its executor's thread, so this thread waits in its place. The first poll that finds its commit
-//! not yet done starts it.
+//! its executor's thread, so a thread waits in its place. Each durability has a queue and a thread
+//! of its own: a commit that waits for the shared store, or for a sync, holds up none that asked
+//! for less. The first poll that finds its commit not yet done starts the thread.
 //!
-//! Thread safety: any thread registers and withdraws, one waits and wakes. The mutex is held for a
-//! few instructions, and never while a task is woken, a lock is given back or a commit is waited
-//! for.
+//! Thread safety: any thread registers and withdraws, one of each queue waits and wakes. The mutex
+//! of a queue is held for a few instructions, and never while a task is woken, a lock is given back
+//! or a commit is waited for.
 //!
 //! Invariants:
 //!
 //! 1. An entry stays until its commit is done, its database is poisoned, or its future is dropped.
 //! 2. A poll registers first and looks at its commit then. The thread lets a commit become done
 //!    first, and takes the entries then. So one of the two sees the other.
-//! 3. The thread ends after the closing has asked it to, once no entry is left.
+//! 3. A thread ends after the closing has asked it to, once no entry of its queue is left.
+//! 4. Commits of one durability are done in their order: no entry of a queue waits longer than the
+//!    first.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +31,18 @@ use crate::locks::Locker;
 use crate::options::Durability;
 use crate::record::Lsn;
 
-/// The place of an entry: commits in their order, and of one commit each future.
-pub(super) type Place = (Lsn, u64);
+/// The place of an entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    durability: Durability,
+    at: Key,
+}
+
+/// Commits in their order, and of one commit each future.
+type Key = (Lsn, u64);
 
 #[derive(Debug)]
 struct Entry {
-    durability: Durability,
     waker: Option<Waker>,
     /// The row locks of a commit whose future was dropped: given back once the commit is done.
     locks: Option<Locker>,
@@ -41,20 +50,31 @@ struct Entry {
 
 #[derive(Debug, Default)]
 struct State {
-    entries: BTreeMap<Place, Entry>,
+    entries: BTreeMap<Key, Entry>,
     next: u64,
     thread: Option<JoinHandle<()>>,
     is_stopped: bool,
 }
 
-/// The commits of one database that are awaited.
+/// Those of one durability.
 #[derive(Debug, Default)]
-pub(crate) struct Awaited {
+struct AwaitedQueue {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// The commits of one database that are awaited.
+#[derive(Debug, Default)]
+pub(crate) struct Awaited {
+    /// By durability.
+    queues: [AwaitedQueue; 3],
+}
+
 impl Awaited {
+    fn queue(&self, durability: Durability) -> &AwaitedQueue {
+        &self.queues[durability as usize]
+    }
+
     /// Has `waker` woken when the commit `lsn` is done; in place of an earlier one, if the future
     /// was polled before. `None` where no thread can be had: the caller waits by itself.
     pub(super) fn register(
@@ -66,69 +86,101 @@ impl Awaited {
     ) -> Option<Place> {
         // Executors may run code of their own when a waker is cloned or dropped.
         let waker = Some(waker.clone());
-        let mut state = self.state.lock();
+        let queue = self.queue(durability);
+        let mut state = queue.state.lock();
         if let Some(place) = before
-            && let Some(entry) = state.entries.get_mut(&place)
+            && let Some(entry) = state.entries.get_mut(&place.at)
         {
-            debug_assert_eq!(place.0, lsn, "a future stands in the queue for one commit");
+            debug_assert_eq!(place.at.0, lsn, "a future stands in the queue for one commit");
             let old = std::mem::replace(&mut entry.waker, waker);
             drop(state);
             drop(old);
             return Some(place);
         }
+        drop(state);
+        let at = self.add(shared, (lsn, durability), Entry { waker, locks: None }).ok()?;
+        Some(Place { durability, at })
+    }
+
+    /// Adds an entry to its queue.
+    ///
+    /// # Errors
+    ///
+    /// The entry, where no thread can be had.
+    fn add(
+        &self,
+        shared: &Arc<Shared>,
+        (lsn, durability): (Lsn, Durability),
+        entry: Entry,
+    ) -> std::result::Result<Key, Entry> {
+        let queue = self.queue(durability);
+        let mut state = queue.state.lock();
         if state.is_stopped {
-            return None;
+            return Err(entry);
         }
         if state.thread.is_none() {
             let shared = Arc::clone(shared);
-            let named = std::thread::Builder::new().name("terrace-commits".into());
-            state.thread = Some(named.spawn(move || shared.awaited.run(&shared)).ok()?);
+            let run = move || shared.awaited.queue(durability).run(&shared, durability);
+            match std::thread::Builder::new().name("terrace-commits".into()).spawn(run) {
+                Ok(thread) => state.thread = Some(thread),
+                Err(_) => return Err(entry),
+            }
         }
-        let place = (lsn, state.next);
+        let at = (lsn, state.next);
         state.next += 1;
-        let before = state.entries.insert(place, Entry { durability, waker, locks: None });
+        let before = state.entries.insert(at, entry);
         debug_assert!(before.is_none(), "each future has a place of its own (invariant 1)");
         drop(state);
-        self.changed.notify_one();
-        Some(place)
+        queue.changed.notify_one();
+        Ok(at)
     }
 
-    /// A future goes. Locks of its commit are kept until the commit is done.
-    pub(super) fn withdraw(&self, place: Place, locks: &mut Option<Locker>) {
-        let mut state = self.state.lock();
-        let Some(entry) = state.entries.get_mut(&place) else { return };
-        let waker = entry.waker.take();
-        debug_assert!(entry.locks.is_none(), "a future leaves its place once (invariant 1)");
-        match locks.take() {
-            Some(locks) => entry.locks = Some(locks),
-            None => drop(state.entries.remove(&place)),
-        }
-        drop(state);
+    /// A future goes. Locks of its commit are kept until it is as durable as this machine makes it:
+    /// it is visible then, and no lock waits for a store. Where no thread can be had for them, they
+    /// stay in `locks`.
+    pub(super) fn withdraw(
+        &self,
+        shared: &Arc<Shared>,
+        Place { durability, at }: Place,
+        locks: &mut Option<Locker>,
+    ) {
+        let gone = self.queue(durability).state.lock().entries.remove(&at);
+        debug_assert!(
+            gone.as_ref().is_none_or(|gone| gone.locks.is_none()),
+            "a future leaves its place once (invariant 1)"
+        );
+        let is_done = gone.is_none();
         // Executors may run code of their own here.
-        drop(waker);
-    }
-
-    /// Ends the thread, if there is one: the database is closed, and all commits are done.
-    pub(crate) fn stop(&self) {
-        let thread = {
-            let mut state = self.state.lock();
-            state.is_stopped = true;
-            state.thread.take()
-        };
-        self.changed.notify_one();
-        // A waker may close the database, on the thread itself.
-        if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
-        {
-            thread.join().unwrap_or(());
+        drop(gone);
+        if !is_done && locks.is_some() {
+            let entry = Entry { waker: None, locks: locks.take() };
+            let added = self.add(shared, (at.0, durability.on_this_machine()), entry);
+            *locks = added.err().and_then(|entry| entry.locks);
         }
     }
 
-    fn run(&self, shared: &Shared) {
-        while let Some((lsn, durability)) = self.first() {
+    /// Ends the threads, if there are any: the database is closed, and all commits are done.
+    pub(crate) fn stop(&self) {
+        let stopped = self.queues.iter().filter_map(|queue| {
+            let mut state = queue.state.lock();
+            state.is_stopped = true;
+            queue.changed.notify_one();
+            state.thread.take()
+        });
+        let threads: Vec<JoinHandle<()>> = stopped.collect();
+        // A waker may close the database, on one of the threads itself.
+        let own = std::thread::current().id();
+        let others = threads.into_iter().filter(|thread| thread.thread().id() != own);
+        others.for_each(|thread| thread.join().unwrap_or(()));
+    }
+}
+
+impl AwaitedQueue {
+    fn run(&self, shared: &Shared, durability: Durability) {
+        while let Some(lsn) = self.first() {
             // After a failure each future learns by itself what became of its commit.
             drop(shared.committer.wait_for(lsn, durability));
-            for entry in self.take_done(shared) {
+            for entry in self.take_done(shared, durability) {
                 // Locks first: what the task does next may need them.
                 drop(entry.locks);
                 // A panic of an executor's code is not ours to pass on.
@@ -140,11 +192,11 @@ impl Awaited {
     }
 
     /// The first commit that is awaited; `None` when the thread is to end (invariant 3).
-    fn first(&self) -> Option<(Lsn, Durability)> {
+    fn first(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
         loop {
-            if let Some(((lsn, _), entry)) = state.entries.first_key_value() {
-                return Some((*lsn, entry.durability));
+            if let Some(((lsn, _), _)) = state.entries.first_key_value() {
+                return Some(*lsn);
             }
             if state.is_stopped {
                 return None;
@@ -154,18 +206,16 @@ impl Awaited {
     }
 
     /// Takes out those whose commits are done, or never will be (invariant 1).
-    fn take_done(&self, shared: &Shared) -> Vec<Entry> {
+    fn take_done(&self, shared: &Shared, durability: Durability) -> Vec<Entry> {
         let is_poisoned = shared.poison.is_set();
         let mut state = self.state.lock();
-        let is_done =
-            |lsn: Lsn, entry: &Entry| is_poisoned || shared.is_done(lsn, entry.durability);
-        let done: Vec<Place> = state
-            .entries
-            .iter()
-            .filter(|((lsn, _), entry)| is_done(*lsn, entry))
-            .map(|(place, _)| *place)
-            .collect();
-        done.iter().filter_map(|place| state.entries.remove(place)).collect()
+        let is_done = |lsn: Lsn| is_poisoned || shared.is_done(lsn, durability);
+        let mut done = Vec::new();
+        // The rest is not done either (invariant 4).
+        while let Some(first) = state.entries.first_entry().filter(|first| is_done(first.key().0)) {
+            done.push(first.remove());
+        }
+        done
     }
 }
 

@@ -172,7 +172,7 @@ impl PendingCommit {
         self.debug_assert_may_unlock();
         self.locks = None;
         if let Some(place) = self.place.take() {
-            self.shared.awaited.withdraw(place, &mut None);
+            self.shared.awaited.withdraw(&self.shared, place, &mut None);
         }
     }
 }
@@ -180,12 +180,14 @@ impl PendingCommit {
 impl Drop for PendingCommit {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
-            self.shared.awaited.withdraw(place, &mut self.locks);
+            self.shared.awaited.withdraw(&self.shared, place, &mut self.locks);
         }
-        // The next owner of a lock sees the commits of its earlier owners.
+        // The next owner of a lock sees the commits of its earlier owners. For that no commit has
+        // to be in a shared store.
         if self.locks.is_some() {
+            let own = self.durability.on_this_machine();
             // A failure stops the database, and every later call reports it.
-            drop(self.finish());
+            drop(self.shared.committer.wait_for(self.lsn, own));
             self.debug_assert_may_unlock();
         } else if !self.waited {
             self.shared.wakeup.wake();

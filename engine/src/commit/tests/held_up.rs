@@ -2,7 +2,7 @@
 //! else: stopped at each step, on both media.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::super::Group;
 use super::super::floor::Floor;
@@ -11,7 +11,7 @@ use super::super::steps::{Step, stop_at};
 use super::super::ticket::Ticket;
 use super::Fixture;
 use super::rules::first_incarnation;
-use crate::options::Durability::Durable;
+use crate::options::Durability::{Durable, Relaxed};
 use crate::os::sim::{Explored, Explorer, Machine, Site, Survive, Trace};
 use crate::record::Lsn;
 
@@ -216,4 +216,40 @@ fn a_floor_that_is_brought_home_leaves_one_slot_whole_wherever_it_is_cut() {
     }
     let here = |site: &&Site| site.file.ends_with("commit/pending_floor.rs");
     assert_eq!(sites.iter().filter(here).count(), 4, "two flushes and two fences: {sites:?}");
+}
+
+/// Bug: a durable commit behind an enqueued one slept until some other thread came by to publish.
+/// Cause: the enqueued one finished its slot last, and its thread went on without a look whether
+/// another one slept behind that slot. Fix: a pending commit that no thread waits for looks, and
+/// wakes one sleeper to publish.
+#[test]
+fn an_enqueued_commit_wakes_a_sleeper_behind_it() {
+    for (dax, goal) in [(false, Durable), (true, Durable), (false, Relaxed), (true, Relaxed)] {
+        let fixture = &Fixture::new(dax);
+        let (stopped, at_step) = mpsc::channel();
+        let ((go, told_to_go), (done, behind)) = (mpsc::channel(), mpsc::channel());
+        std::thread::scope(|scope| {
+            let go = go;
+            scope.spawn(move || {
+                stop_here(Step::Finishing, stopped, told_to_go);
+                // Its thread waits for nothing from here on.
+                fixture.committer.enqueue(&mut &fixture.batch(&[("first", "1")]), Relaxed).unwrap();
+            });
+            at_step.recv_timeout(LONG).expect("it is about to finish its slot");
+            scope.spawn(move || {
+                let batch = fixture.batch(&[("behind", "1")]);
+                done.send(fixture.committer.commit(&mut &batch, goal)).unwrap();
+            });
+            let begun = Instant::now();
+            while fixture.committer.publisher.sleepers() == 0 {
+                assert!(begun.elapsed() < LONG, "the one behind sleeps");
+                std::thread::yield_now();
+            }
+            go.send(()).unwrap();
+            let found = behind.recv_timeout(LONG).map(|lsn| lsn.unwrap());
+            // Where it sleeps on, the scope would wait for it.
+            fixture.committer.wake_all();
+            assert_eq!(found, Ok(2), "{goal:?}, dax {dax}");
+        });
+    }
 }

@@ -30,10 +30,11 @@ struct Seen {
     view: Arc<View>,
 }
 
-/// All tables as of one LSN.
+/// All tables as of one LSN, and the last blob as of that.
 struct Moment {
     tables: Vec<Seen>,
     snapshot: Registered,
+    blob: Option<Vec<u8>>,
 }
 
 /// The unit of a backup's time is a second, that of the clock a microsecond.
@@ -164,14 +165,13 @@ fn dump(
     // In this order: a close waits for the calls that found the database open.
     let _guard = pin();
     engine.shared.check_open()?;
-    let Moment { tables, snapshot } = moment(engine);
+    let Moment { tables, snapshot, blob } = moment(engine);
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
         let floor = engine.ctx.sync_floor()?;
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
     destination.begins(lsn);
-    let blob = engine.shared.committer.blobs().last(lsn);
     let into = (&*engine.set, destination.store());
     let half = |Seen { table, name, view }| {
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
@@ -181,23 +181,29 @@ fn dump(
     Ok((halves, lsn, blob))
 }
 
+/// Step 1. The caller is pinned.
 fn moment(engine: &Engine) -> Moment {
     // None is created, dropped or renamed meanwhile.
     let _ddl = engine.shared.ddl.lock();
     let tables = engine.tables();
     // Room for them is made here, so that the turnstile allocates nothing.
     let mut views = Vec::with_capacity(tables.len());
+    let (blobs, mut last_blob) = (engine.shared.committer.blobs(), None);
     let snapshot = engine.shared.snapshots.register_at(|visible| {
         engine.shared.committer.at_boundary(|_| {
             // Views first: a drain takes no more to levels than what is visible by then.
             views.extend(tables.iter().map(|table| Arc::clone(&table.view())));
-            visible.get()
+            let (lsn, blob) = blobs.as_of(|| visible.get());
+            last_blob = blob;
+            lsn
         })
     });
+    let blob = last_blob.map(|blob| blobs.read(blob));
     debug_assert_eq!(views.len(), tables.len(), "a backup has the view of each table");
     let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
-    Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot }
+    Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot, blob }
 }
+
 impl Half {
     /// Copies what the set has not; the operations that make the table.
     fn describe(
@@ -245,3 +251,6 @@ impl Half {
         Ok(())
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
