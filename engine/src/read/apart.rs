@@ -17,14 +17,14 @@ const MOST: usize = 256;
 /// are beside those that it takes.
 const MOST_BYTES: u64 = 32 << 20;
 
-/// Reads values in the order of their places, and gives each to `take` with the caller's number
-/// for it.
+/// Sorts values by their places, reads them in this order, and gives each to `take` with the
+/// caller's number for it.
 ///
 /// # Errors
 ///
 /// `Corrupt` if one does not check out; or on an I/O error.
 pub(super) fn read_apart(
-    mut values: Vec<(usize, SeparatedValue)>,
+    values: &mut [(usize, SeparatedValue)],
     take: impl FnMut(usize, Bytes),
 ) -> Result<()> {
     values.sort_unstable_by_key(|(_, value)| (value.at.extent, value.at.offset));
@@ -119,7 +119,7 @@ impl Lookups {
     /// Those of reading them; an operator fails.
     pub(crate) fn into_values(mut self) -> Result<Vec<Option<Bytes>>> {
         let values = &mut self.values;
-        read_apart(self.apart, |number, value| values[number] = Some(value))?;
+        read_apart(&mut self.apart, |number, value| values[number] = Some(value))?;
         for (number, operands) in self.merges {
             debug_assert!(values[number].is_some(), "what lies below was read");
             values[number] = Some(operands.over(values[number].as_deref())?);

@@ -123,17 +123,32 @@ impl Rows {
         }
     }
 
-    /// Reads the values that lie apart. The caller pins no epoch.
+    /// Reads the values that lie apart. Where one cannot be read, these are the rows in front of
+    /// it. The caller pins no epoch.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if one does not check out; or on an I/O error.
+    /// Of the first row's value: `Corrupt` if it does not check out; or on an I/O error.
     pub(crate) fn fetch(mut self) -> Result<Rows> {
-        let separated = std::mem::take(&mut self.separated);
+        let mut separated = std::mem::take(&mut self.separated);
+        let Err(error) = self.read_values(&mut separated) else { return Ok(self) };
+        // Values are read many at a time: which one it was shows when they are read one by one.
+        separated.sort_unstable_by_key(|(start, _)| *start);
+        let fails = |one| self.read_values(std::slice::from_mut(one)).is_err();
+        let Some(bad) = separated.iter_mut().position(fails) else { return Ok(self) };
+        let row = self.ends.partition_point(|(key_end, _)| *key_end < separated[bad].0);
+        if row == 0 {
+            return Err(error);
+        }
+        self.truncate(row);
+        (self.passed, self.exhausted) = (None, false);
+        Ok(self)
+    }
+
+    fn read_values(&mut self, separated: &mut [(usize, SeparatedValue)]) -> Result<()> {
         read_apart(separated, |start, value| {
             self.bytes[start..start + value.len()].copy_from_slice(&value);
-        })?;
-        Ok(self)
+        })
     }
 
     pub(super) fn is_full(&self, chunk: Chunk) -> bool {

@@ -237,8 +237,8 @@ impl Table {
     }
 
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those
-    /// of [`Table::get`], come as items. After a truncation a range that has begun fails with
-    /// `Invalid`; one of which nothing was read yet goes on with the emptied table.
+    /// of [`Table::get`], come as items. After a truncation the range fails with `Invalid`, whether
+    /// or not a row of it was taken.
     pub fn range(&self, range: impl KeyBounds) -> Range {
         self.iterate(KeyRange::from_bounds(&range))
     }

@@ -29,7 +29,8 @@ const SHORT_CHUNK_BYTES: usize = 16 * 1024;
 ///
 /// It owns what it returns and borrows nothing; it may outlive the handles it came from and move
 /// between threads. Between calls it holds only its snapshot and, once it has gone on for a
-/// while, what it has read ahead. After an error it ends.
+/// while, what it has read ahead. All rows in front of what cannot be read come before the error.
+/// After an error it ends.
 ///
 /// Rows are read in chunks, and those of a chunk share one buffer of up to 256 KiB: copy what you
 /// keep for long. If you know how many rows you want, say so with [`Range::limit`].
@@ -37,8 +38,9 @@ pub struct Range {
     shared: Arc<Shared>,
     slot: Arc<TableSlot>,
     core: Arc<TableCore>,
-    /// Whether it is of now, and nothing of it was read: after a truncation it goes on with the
-    /// table that took the place of its own.
+    /// Whether a truncation of its table was under way when it was made, and nothing of it was
+    /// read: it goes on with the table that takes the place of its own. After a later truncation
+    /// it fails.
     follows: bool,
     snapshot: Arc<Registered>,
     keep: Keep,
@@ -66,7 +68,7 @@ impl Range {
     pub(super) fn of_now(table: &Table, range: KeyRange) -> Range {
         let now = Arc::new(table.shared.snapshots.register());
         let mut of_now = Range::new(table, range, now, || None);
-        of_now.follows = true;
+        of_now.follows = of_now.core.check().is_err();
         // A truncation may have come between the snapshot and the look at the table.
         let lsn = of_now.snapshot.lsn();
         if table.slot.check_not_emptied_since(lsn).is_err() {
@@ -77,9 +79,9 @@ impl Range {
 
     /// Begins again with the table of this moment, as of now.
     fn renew(&mut self) {
-        debug_assert!(self.follows, "a range that has begun stays as of its moment");
         self.core = self.slot.core();
         self.snapshot = Arc::new(self.shared.snapshots.register());
+        self.follows = self.core.check().is_err();
     }
 
     pub(crate) fn new(
@@ -250,8 +252,8 @@ impl Range {
         Chunk { rows, bytes, keys_only: self.keys_only }
     }
 
-    /// Reads a chunk as of the range's moment; once more when the table was truncated before the
-    /// first one. It waits for parts of objects, and for values that lie apart, with no epoch
+    /// Reads a chunk as of the range's moment; of its first one with the next table, where it
+    /// follows. It waits for parts of objects, and for values that lie apart, with no epoch
     /// pinned.
     fn read(
         &mut self,
@@ -412,3 +414,6 @@ impl std::fmt::Debug for Range {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;

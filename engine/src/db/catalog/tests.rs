@@ -92,3 +92,34 @@ fn a_dropped_table_stays_dropped() {
         assert!(error.to_string().contains("was dropped"), "{error}");
     }
 }
+
+/// Bug: a range of which nothing was read showed rows that were written after a truncation, and
+/// later ones than its moment. Cause: until its first read it followed its handle to whatever
+/// table stood there. Fix: it does so only where the truncation was under way when it was made.
+#[test]
+fn a_range_from_before_a_truncation_fails_whether_or_not_it_has_begun() {
+    let (db, table) = database(&Machine::with_files());
+    let ranges = || [table.iter(), table.range([3]..).rev(), table.range(..=[9]).limit(2)];
+    let (by_rows, lent, moved) = (ranges(), ranges(), ranges());
+    let truncate = || {
+        db.truncate_table("t").unwrap();
+        table.put([5], "later").unwrap();
+    };
+    truncate();
+    let fails = |error: crate::error::Error| {
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("truncated since"), "{error}");
+    };
+    for mut range in by_rows {
+        fails(range.next().unwrap().unwrap_err());
+        assert!(range.next().is_none() && range.next_back().is_none(), "it has ended");
+    }
+    for mut range in lent {
+        fails(range.next_with(|_, _| ()).unwrap().unwrap_err());
+    }
+    for mut range in moved {
+        range.seek([5]);
+        fails(range.next_back_with(|_, _| ()).unwrap().unwrap_err());
+    }
+    assert_eq!(table.iter().count(), 1, "one that is made afterwards shows what is there");
+}
