@@ -131,6 +131,8 @@ pub struct Options {
     /// Of files that the database makes.
     pub(crate) permissions: u32,
     pub(crate) storage: Storage,
+    /// The directory that a node holds, in which this database's lies.
+    pub(crate) within: Option<Arc<crate::os::HeldDirectory>>,
     /// The background runs only when a test steps it.
     pub(crate) stepped: bool,
     /// How long a request to the object store takes beyond what it takes, and the bytes a second
@@ -327,6 +329,7 @@ impl Options {
             merge_operators: Vec::new(),
             permissions: PRIVATE,
             storage: Storage::Real,
+            within: None,
             stepped: false,
             #[cfg(any(test, feature = "testing", feature = "bench"))]
             distance: None,

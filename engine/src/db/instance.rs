@@ -182,7 +182,10 @@ impl Instance {
         // After a failure the content of the index is unknown, so nothing is sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
         let gave_back = match engine.shared.poison.check() {
-            Ok(()) => engine.set.store().give_back_all().map(drop),
+            Ok(()) => {
+                let is_there = engine.set.check_directory();
+                is_there.and_then(|()| engine.set.store().give_back_all().map(drop))
+            }
             Err(_) => Ok(()),
         };
         engine.shared.awaited.stop();

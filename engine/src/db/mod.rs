@@ -175,7 +175,7 @@ impl Database {
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
         let db = Database::open_unshared(path, options, how)?;
         if options.share && how != OpenHow::ReadOnly {
-            share::share(&db.inner, &open::files_of(options))?;
+            share::share(&db.inner, db.inner.set.store().files())?;
             db.inner.start_shipper()?;
         }
         Ok(db)

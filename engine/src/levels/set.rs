@@ -407,7 +407,19 @@ impl VersionSet {
             let message = "an earlier failure poisoned the database; open it again";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
+        self.check_directory()?;
         Ok(writer)
+    }
+
+    /// Fails if the directory is not this process's any more: it was removed, or its lock file was
+    /// removed or replaced.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`.
+    pub(crate) fn check_directory(&self) -> Result<()> {
+        let checked = self.files.check(&self.directory);
+        checked.map_err(|e| Error::io("go on in", &self.directory, e))
     }
 
     fn publish(&self, applied: Applied<Arc<Extent>>) -> Vec<(TableId, Arc<Version>)> {

@@ -53,13 +53,24 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
     }
 }
 
-/// Makes the name of a path durable.
+/// Makes the name of a path durable. A process may have a directory whose parent it may not read:
+/// then that cannot be synced by itself, and the file system is synced as a whole.
 ///
 /// # Errors
 ///
 /// As [`Directory::sync`].
 pub(crate) fn sync_name(files: &dyn Files, path: &Path) -> io::Result<()> {
-    Directory::at(parent_of(path)).sync(files)
+    // Never as if nothing had changed.
+    try_sync_name(files, path).map_err(io::Error::other)
+}
+
+fn try_sync_name(files: &dyn Files, path: &Path) -> io::Result<()> {
+    match files.sync_names(parent_of(path), Sealed::new()) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            files.sync_file_system(path, Sealed::new())
+        }
+        synced => synced,
+    }
 }
 
 /// Creates a directory and its parents where missing, each durable before the next one is made in
@@ -81,10 +92,10 @@ pub(crate) fn create_directory(files: &dyn Files, path: &Path) -> io::Result<()>
     if missing.is_empty() {
         return Ok(());
     }
-    match sync_name(files, at) {
-        // This process may make names in there and not read them: it made none itself.
+    match try_sync_name(files, at) {
+        // Neither may be read: this process made neither. What it makes is synced below.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
-        done => done?,
+        synced => synced.map_err(io::Error::other)?,
     }
     for directory in missing.into_iter().rev() {
         files.create_directory(directory)?;

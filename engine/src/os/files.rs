@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::handle::File;
+use super::real::RealFiles;
 
 /// How [`Files::open`] opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +130,34 @@ pub(crate) trait Files: Send + Sync + fmt::Debug {
     /// Makes names in a directory durable, for [`Directory`](super::Directory).
     fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()>;
 
+    /// Makes all of the file system durable that a path is in, for
+    /// [`sync_name`](super::sync_name).
+    fn sync_file_system(&self, path: &Path, _: Sealed) -> io::Result<()> {
+        debug_assert!(path.parent().is_some(), "the name of a root is always durable");
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Keeps a handle of a directory. What is below its path is found through that from now on,
+    /// whatever becomes of the path.
+    ///
+    /// # Errors
+    ///
+    /// There is no such directory, or this process may not read it.
+    fn hold(&self, _directory: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Fails if a directory that is held is not this process's any more: it was removed, or its
+    /// lock file was removed or replaced.
+    fn check(&self, _directory: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The files of the operating system, where these are they: to lock, map and link them.
+    fn real(&self) -> Option<&RealFiles> {
+        None
+    }
+
     /// Renames a file over whatever has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -144,8 +173,8 @@ pub(crate) trait Files: Send + Sync + fmt::Debug {
     /// Removes a directory that is empty.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates a directory and its parents where missing. That alone makes none of them durable:
-    /// see [`create_directory`](super::create_directory).
+    /// Creates a directory where it is missing. That alone does not make it durable: see
+    /// [`create_directory`](super::create_directory).
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Whether there is a directory.

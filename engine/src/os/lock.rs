@@ -1,10 +1,11 @@
 //! One process at a time: the lock on a database's directory, or on a tree's file.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Write};
+use std::path::Path;
 
-use super::{ForkGuard, calls};
+use super::calls::{self, FileId};
+use super::{ForkGuard, OpenHow, RealFiles};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The permissions of a database's files by default: those of their owner alone.
@@ -41,9 +42,46 @@ impl FileLock {
     /// # Errors
     ///
     /// What the operating system says.
-    pub(crate) fn take(file: fs::File, access: Access) -> std::io::Result<Option<FileLock>> {
+    pub(crate) fn take(file: fs::File, access: Access) -> io::Result<Option<FileLock>> {
         let is_taken = calls::try_lock(&file, access == Access::Exclusive)?;
         Ok(is_taken.then(|| FileLock { file, fork: ForkGuard::new() }))
+    }
+
+    /// Locks the file that `path` leads to. For exclusive access a missing one is made.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says.
+    pub(crate) fn at(
+        files: &RealFiles,
+        path: &Path,
+        access: Access,
+    ) -> io::Result<Option<FileLock>> {
+        loop {
+            let file = match access {
+                Access::Exclusive => open_or_make(files, path)?,
+                Access::Shared => files.open_system(path, OpenHow::Read)?,
+            };
+            let Some(lock) = FileLock::take(file, access)? else { return Ok(None) };
+            // The path may have got another file in between, which others lock.
+            if files.leads_to(path, &lock.file)? {
+                return Ok(Some(lock));
+            }
+        }
+    }
+}
+
+fn open_or_make(files: &RealFiles, path: &Path) -> io::Result<fs::File> {
+    loop {
+        match files.open_system(path, OpenHow::Write) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        match files.open_system(path, OpenHow::CreateNew) {
+            // Another process was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
     }
 }
 
@@ -67,32 +105,25 @@ pub(crate) struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock of the database in `directory`; a lock file that is missing is made with
-    /// these `permissions`.
+    /// Takes the lock of the database in `directory`, which is held; a lock file that is missing is
+    /// made. While it is held exclusively, a lock file that is lost or replaced keeps `files` from
+    /// making, changing and removing names there.
     ///
     /// # Errors
     ///
     /// `Unavailable` when another process holds it, naming that process where the lock file says
     /// which; or when the lock file cannot be made or opened.
     pub(crate) fn take(
+        files: &RealFiles,
         directory: &Path,
         access: Access,
-        permissions: u32,
     ) -> Result<DirectoryLock> {
         let path = directory.join("LOCK");
-        let opened = match access {
-            Access::Exclusive => {
-                let mut options = fs::OpenOptions::new();
-                options.read(true).write(true).create(true).truncate(false);
-                calls::set_permissions(&mut options, permissions);
-                options.open(&path)
-            }
-            Access::Shared => fs::File::open(&path),
-        };
-        let file = opened.map_err(|e| Error::io("open the lock file", &path, e))?;
-        let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", &path, e))?;
-        let Some(mut lock) = taken else { return Err(held_by(directory, &path)) };
+        let io = |e| Error::io("lock", &path, e);
+        let taken = FileLock::at(files, &path, access).map_err(io)?;
+        let Some(mut lock) = taken else { return Err(held_by(files, directory, &path)) };
         if access == Access::Exclusive {
+            files.locked_by(&path, &lock.file).map_err(io)?;
             // The content is for the message of another opening alone, and a full device or one
             // that refuses writes must not keep what is durable from being read.
             write_holder(&mut lock.file).unwrap_or(());
@@ -105,15 +136,20 @@ impl DirectoryLock {
     /// # Errors
     ///
     /// `Unavailable` when another open database holds it, naming the process; or on an I/O error.
-    pub(crate) fn take_region(&mut self, path: &Path, access: Access) -> Result<()> {
+    pub(crate) fn take_region(
+        &mut self,
+        files: &RealFiles,
+        path: &Path,
+        access: Access,
+    ) -> Result<()> {
         debug_assert!(self.region.is_none(), "a database has one region");
-        let is_exclusive = access == Access::Exclusive;
-        let file = match fs::OpenOptions::new().read(true).write(is_exclusive).open(path) {
+        let how = if access == Access::Exclusive { OpenHow::Write } else { OpenHow::Read };
+        let file = match files.open_system(path, how) {
             Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(Error::io("open", path, e)),
         };
-        let inode = calls::number_of(&file);
+        let inode = calls::id_of(&file).ok().and_then(FileId::number);
         let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", path, e))?;
         let Some(lock) = taken else { return Err(region_held(path, inode)) };
         self.region = Some(lock);
@@ -121,13 +157,12 @@ impl DirectoryLock {
     }
 
     /// A lock that locks nothing, for a database on simulated files.
-    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn none() -> DirectoryLock {
         DirectoryLock { lock: None, region: None }
     }
 }
 
-fn write_holder(file: &mut fs::File) -> std::io::Result<()> {
+fn write_holder(file: &mut fs::File) -> io::Result<()> {
     let program = std::env::current_exe()
         .ok()
         .and_then(|p| p.file_name().map(|n| n.to_string_lossy().into_owned()))
@@ -168,9 +203,10 @@ fn holder_of(locks: &str, inode: u64) -> Option<u32> {
     })
 }
 
-fn held_by(directory: &Path, path: &PathBuf) -> Error {
+fn held_by(files: &RealFiles, directory: &Path, path: &Path) -> Error {
     let mut holder = String::new();
-    let read = fs::File::open(path).and_then(|f| f.take(HOLDER).read_to_string(&mut holder));
+    let opened = files.open_system(path, OpenHow::Read);
+    let read = opened.and_then(|f| f.take(HOLDER).read_to_string(&mut holder));
     let who = match (read, holder.trim().split_once(' ')) {
         (Ok(_), Some((pid, program))) => format!("process {pid} ({program})"),
         _ => "another process".to_string(),
@@ -197,7 +233,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         // A device that is always full, and takes locks.
         std::os::unix::fs::symlink("/dev/full", directory.path().join("LOCK")).unwrap();
-        let take = || DirectoryLock::take(directory.path(), Access::Exclusive, PRIVATE);
+        let files = RealFiles::default();
+        let take = || DirectoryLock::take(&files, directory.path(), Access::Exclusive);
         let held = take().unwrap();
         let refused = take().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable);

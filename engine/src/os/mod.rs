@@ -10,6 +10,7 @@ mod files;
 mod fork;
 mod handle;
 mod heap;
+mod held;
 mod lock;
 pub(crate) mod pages;
 mod prefetch;
@@ -21,7 +22,7 @@ mod usable_memory;
 
 pub(crate) use calls::{
     allowed_cores, bytes_of_path, device_at, draw_random, free_space, host_name, is_on_tmpfs,
-    make_link, path_of_bytes, pin_thread, read_exact_at,
+    path_of_bytes, pin_thread, read_exact_at,
 };
 pub(crate) use cores::{at_once, cores};
 pub use device_read::before_device_read;
@@ -33,6 +34,7 @@ pub(crate) use files::{RawFile, Sealed};
 pub(crate) use fork::ForkGuard;
 pub(crate) use handle::File;
 pub(crate) use heap::give_back_freed;
+pub(crate) use held::HeldDirectory;
 pub(crate) use lock::{Access, DirectoryLock, FileLock, PRIVATE};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::{RealFiles, reserve_mapped};

@@ -2,32 +2,100 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls;
+use parking_lot::RwLock;
+
+use super::calls::{self, Place};
 use super::direct;
 use super::files::{Files, OpenHow, RawFile, Sealed};
+use super::held::HeldDirectory;
 use super::lock::PRIVATE;
 
 /// The file system of this machine.
+///
+/// Thread safety: `held` is locked for a look, and while a directory is opened to be held.
 #[derive(Debug)]
 pub(crate) struct RealFiles {
     /// The permissions of files that it makes, before the umask takes some away.
     permissions: u32,
+    /// Directories through the handles of which names below their paths are found.
+    held: RwLock<Vec<Arc<HeldDirectory>>>,
 }
 
 impl Default for RealFiles {
     fn default() -> RealFiles {
-        RealFiles { permissions: PRIVATE }
+        RealFiles::new(PRIVATE, None)
     }
 }
 
 impl RealFiles {
     /// One that makes files with these permissions, and directories that can be searched by those
-    /// that may read.
-    pub(crate) fn with_permissions(permissions: u32) -> RealFiles {
-        RealFiles { permissions }
+    /// that may read. It finds what is below `within` through that.
+    pub(crate) fn new(permissions: u32, within: Option<&Arc<HeldDirectory>>) -> RealFiles {
+        RealFiles { permissions, held: RwLock::new(within.cloned().into_iter().collect()) }
+    }
+
+    /// The held directory that a path is in, the nearest one.
+    pub(crate) fn held(&self, path: &Path) -> Option<Arc<HeldDirectory>> {
+        let held = self.held.read();
+        let has = held.iter().filter(|held| held.place(path).is_some());
+        has.max_by_key(|held| held.depth()).cloned()
+    }
+
+    /// Does `call` with the place of a path.
+    fn at<T>(&self, path: &Path, call: impl FnOnce(Place<'_>) -> io::Result<T>) -> io::Result<T> {
+        let held = self.held(path);
+        match held.as_ref().and_then(|held| Some((held, held.place(path)?))) {
+            Some((held, place)) => call(place).map_err(|e| held.explain(e)),
+            None => call(Place { directory: None, path }),
+        }
+    }
+
+    /// The same, of a call that makes, changes or removes a name.
+    fn change<T>(
+        &self,
+        path: &Path,
+        call: impl FnOnce(Place<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.check(path)?;
+        self.at(path, call)
+    }
+
+    /// Opens a file of the operating system, to lock or to map it.
+    pub(crate) fn open_system(&self, path: &Path, how: OpenHow) -> io::Result<fs::File> {
+        let open = |at: Place<'_>| calls::open_file(at, how, self.permissions);
+        if how == OpenHow::CreateNew { self.change(path, open) } else { self.at(path, open) }
+    }
+
+    /// Whether the path leads to this file.
+    pub(super) fn leads_to(&self, path: &Path, file: &fs::File) -> io::Result<bool> {
+        match self.at(path, calls::id_at) {
+            Ok(found) => Ok(found == calls::id_of(file)?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// From now on nothing is made, changed or removed in a held directory once the path of its
+    /// lock file leads to another file than this one.
+    pub(super) fn locked_by(&self, path: &Path, file: &fs::File) -> io::Result<()> {
+        if let Some(held) = self.held(path) {
+            held.locked_by(path, calls::id_of(file)?);
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link.
+    pub(crate) fn make_link(&self, target: &Path, link: &Path) -> io::Result<()> {
+        self.change(link, |at| calls::make_link(target, at))
+    }
+
+    /// Where a symbolic link leads.
+    pub(crate) fn read_link(&self, link: &Path) -> io::Result<PathBuf> {
+        self.at(link, calls::read_link)
     }
 }
 
@@ -134,69 +202,68 @@ impl RawFile for RealFile {
 
 impl Files for RealFiles {
     fn open_raw(&self, path: &Path, how: OpenHow, _: Sealed) -> io::Result<Box<dyn RawFile>> {
-        let mut options = fs::OpenOptions::new();
-        options.read(true);
-        match how {
-            OpenHow::Read => {}
-            OpenHow::Write => {
-                options.write(true);
-            }
-            OpenHow::CreateNew => {
-                options.write(true).create_new(true);
-                calls::set_permissions(&mut options, self.permissions);
-            }
-        }
-        let file = options.open(path)?;
+        let file = self.open_system(path, how)?;
         Ok(Box::new(RealFile { file, is_direct: AtomicBool::new(false) }))
     }
 
+    fn hold(&self, directory: &Path) -> io::Result<()> {
+        let mut held = self.held.write();
+        if held.iter().any(|held| held.is(directory)) {
+            return Ok(());
+        }
+        let above = held.iter().filter(|held| held.place(directory).is_some());
+        let above = above.max_by_key(|held| held.depth()).cloned();
+        let place = above.as_ref().and_then(|above| above.place(directory));
+        let place = place.unwrap_or(Place { directory: None, path: directory });
+        held.push(Arc::new(HeldDirectory::open(directory, place)?));
+        Ok(())
+    }
+
+    fn check(&self, directory: &Path) -> io::Result<()> {
+        self.held(directory).map_or(Ok(()), |held| held.check_lock())
+    }
+
+    fn real(&self) -> Option<&RealFiles> {
+        Some(self)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+        self.change(to, |to| self.at(from, |from| calls::rename(from, to)))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        self.change(path, calls::remove_file)
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(directory)? {
-            names.push(entry?.file_name().to_string_lossy().into_owned());
-        }
+        let mut names = self.at(directory, |at| calls::list(at, false))?;
         names.sort();
         Ok(names)
     }
 
     fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                names.push(entry.file_name().to_string_lossy().into_owned());
-            }
-        }
-        Ok(names)
+        self.at(directory, |at| calls::list(at, true))
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        fs::remove_dir(path)
+        self.change(path, calls::remove_directory)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let may_search = (self.permissions & 0o444) >> 2;
-        calls::make_directory(path, self.permissions | may_search)
+        self.change(path, |at| calls::make_directory(at, self.permissions | may_search))
     }
 
     fn has_directory(&self, path: &Path) -> io::Result<bool> {
-        match fs::metadata(path) {
-            Ok(metadata) => Ok(metadata.is_dir()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e),
-        }
+        self.at(path, calls::is_directory)
     }
 
     fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
-        calls::sync_names(path)
+        self.at(path, calls::sync_names)
+    }
+
+    fn sync_file_system(&self, path: &Path, _: Sealed) -> io::Result<()> {
+        calls::sync_file_system(&self.open_system(path, OpenHow::Read)?)
     }
 }
 

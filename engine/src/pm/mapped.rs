@@ -2,7 +2,7 @@
 //! `emulated`, the same instructions on a tmpfs file, for benchmarks and tests. What `emulated`
 //! holds survives the process, not the machine.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::{device_at, pages, read_exact_at, reserve_mapped};
+use crate::os::{Files, OpenHow, device_at, pages, read_exact_at, reserve_mapped};
 
 #[cfg(test)]
 mod tests;
@@ -42,8 +42,8 @@ impl Mapped {
     ///
     /// `Invalid` when the path is a device, or the environment asks for no flushes where they are
     /// needed; otherwise an I/O error.
-    pub(crate) fn dax(path: &Path) -> Result<Mapped> {
-        let file = open(path)?;
+    pub(crate) fn dax(files: &dyn Files, path: &Path) -> Result<Mapped> {
+        let file = open(files, path)?;
         let is_flushed = flushed_at_power_failure(&file, Path::new("/sys"));
         let flush = flush_of_dax(path, Flush::asked_for(), is_flushed)?;
         Ok(Mapped { file, dax: true, flush, delay: Duration::ZERO })
@@ -54,8 +54,8 @@ impl Mapped {
     /// # Errors
     ///
     /// `Invalid` when the path is a device; otherwise an I/O error.
-    pub(crate) fn emulated(path: &Path, delay: Duration) -> Result<Mapped> {
-        Ok(Mapped { file: open(path)?, dax: false, flush: Flush::detect(), delay })
+    pub(crate) fn emulated(files: &dyn Files, path: &Path, delay: Duration) -> Result<Mapped> {
+        Ok(Mapped { file: open(files, path)?, dax: false, flush: Flush::detect(), delay })
     }
 
     /// The mode's name.
@@ -180,9 +180,12 @@ fn flush_of_dax(path: &Path, asked_for: Option<Flush>, is_flushed: bool) -> Resu
     }
 }
 
-fn open(path: &Path) -> Result<File> {
+fn open(files: &dyn Files, path: &Path) -> Result<File> {
     refuse_device(path)?;
-    let opened = OpenOptions::new().read(true).write(true).open(path);
+    let opened = match files.real() {
+        Some(files) => files.open_system(path, OpenHow::Write),
+        None => Err(io::ErrorKind::Unsupported.into()),
+    };
     opened.map_err(|e| Error::io("open the region", path, e))
 }
 

@@ -42,18 +42,24 @@ impl Media {
             _ => Error::io("make the region", path, e),
         })?;
         // From here on the file is this call's own.
-        Media::fill(file, path, len, mode).inspect_err(|_| files.remove(path).unwrap_or(()))
+        let filled = Media::fill(files, (file, path), len, mode);
+        filled.inspect_err(|_| files.remove(path).unwrap_or(()))
     }
 
     /// Gives a file that was just made its space.
-    fn fill(file: Arc<File>, path: &Path, len: u64, mode: Mode) -> Result<Media> {
+    fn fill(
+        files: &Arc<dyn Files>,
+        (file, path): (Arc<File>, &Path),
+        len: u64,
+        mode: Mode,
+    ) -> Result<Media> {
         let mapped = match mode {
             Mode::File => {
                 zero(&file, 0, len).map_err(|e| Error::io("make the region", path, e))?;
                 return Ok(Media::File(file));
             }
-            Mode::Dax => Mapped::dax(path)?,
-            Mode::Emulated { delay } => Mapped::emulated(path, delay)?,
+            Mode::Dax => Mapped::dax(&**files, path)?,
+            Mode::Emulated { delay } => Mapped::emulated(&**files, path, delay)?,
         };
         mapped.reserve(path, len)?;
         Ok(Media::Mapped(mapped))
@@ -74,8 +80,8 @@ impl Media {
             // Reading needs no persistence: an image of the file serves in every mode.
             _ if read_only => return file(files, path, OpenHow::Read),
             Mode::File => return file(files, path, OpenHow::Write),
-            Mode::Dax => Mapped::dax(path)?,
-            Mode::Emulated { delay } => Mapped::emulated(path, delay)?,
+            Mode::Dax => Mapped::dax(&**files, path)?,
+            Mode::Emulated { delay } => Mapped::emulated(&**files, path, delay)?,
         };
         let len = mapped.len().map_err(|e| Error::io("measure", path, e))?;
         Ok((Media::Mapped(mapped), len))

@@ -166,6 +166,11 @@ impl ExtentStore {
         Ok(Arc::new(store))
     }
 
+    /// The files of the directory that it is in.
+    pub(crate) fn files(&self) -> &Arc<dyn Files> {
+        &self.files
+    }
+
     fn without_files(files: Arc<dyn Files>, directory: &Path, read_only: bool) -> ExtentStore {
         ExtentStore {
             files,

@@ -7,6 +7,7 @@
 mod common;
 
 mod bank;
+mod directory;
 mod histories;
 mod kill;
 mod lock_file;

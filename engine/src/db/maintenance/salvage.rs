@@ -49,8 +49,8 @@ pub struct SalvageReport {
 pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<SalvageReport> {
     let files = files_of(options);
     let parts = find_damaged(&files, from, options)?;
-    let mut lock = lock(from, options, OpenHow::ReadOnly)?;
-    lock_region(&mut lock, from, options, OpenHow::ReadOnly)?;
+    let mut lock = lock(&*files, from, options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, &*files, (from, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path: from, options, read_only: true };
     let mut report = SalvageReport::default();
     let loaded = report.keep(opening.load())?;

@@ -50,8 +50,8 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
 pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
     let parts = find_damaged(&files, path, options)?;
-    let mut lock = lock(path, options, OpenHow::ReadOnly)?;
-    lock_region(&mut lock, path, options, OpenHow::ReadOnly)?;
+    let mut lock = lock(&*files, path, options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, &*files, (path, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path, options, read_only: true };
     let mut report = VerifyReport::default();
     report.damages.extend(parts.iter().map(Parts::damage));
@@ -99,7 +99,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     engine.shared.check_open()?;
     let mut report = VerifyReport::default();
     let opening = Opening {
-        files: files_of(&engine.options),
+        files: Arc::clone(engine.set.store().files()),
         path: &engine.path,
         options: &engine.options,
         read_only: true,

@@ -7,9 +7,7 @@ use super::media;
 use super::presence::{Parts, Presence, look};
 use crate::db::OpenHow;
 use crate::error::{Error, Result};
-#[cfg(any(test, feature = "testing"))]
-use crate::options::Failpoint;
-use crate::options::{Options, Storage};
+use crate::options::{Failpoint, Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, RealFiles};
 
 /// What is found, if an opening may go on with it: a database, or room for one that it may make.
@@ -36,20 +34,35 @@ pub(super) fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presen
 
 pub(in crate::db) fn files_of(options: &Options) -> Arc<dyn Files> {
     match &options.storage {
-        Storage::Real => Arc::new(RealFiles::with_permissions(options.permissions)),
+        Storage::Real => Arc::new(RealFiles::new(options.permissions, options.within.as_ref())),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => machine.files(),
     }
 }
 
-pub(in crate::db) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
-    match &options.storage {
-        #[cfg(any(test, feature = "testing"))]
-        Storage::Real if options.has(Failpoint::SkipLock) => Ok(DirectoryLock::none()),
-        Storage::Real => DirectoryLock::take(path, access(how), options.permissions),
-        #[cfg(any(test, feature = "testing"))]
-        Storage::Simulated(_) => Ok(DirectoryLock::none()),
+/// Takes the lock of the directory `path`. From now on `files` find all that is in it through one
+/// handle: a changed working directory, a link that leads elsewhere or a directory that was removed
+/// and made again send none of it to another directory.
+///
+/// # Errors
+///
+/// `Unavailable` when another process has it; or an I/O error.
+pub(in crate::db) fn lock(
+    files: &dyn Files,
+    path: &Path,
+    options: &Options,
+    how: OpenHow,
+) -> Result<DirectoryLock> {
+    files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
+    match files.real().filter(|_| locks(options)) {
+        Some(files) => DirectoryLock::take(files, path, access(how)),
+        None => Ok(DirectoryLock::none()),
     }
+}
+
+/// Whether a test has planted that there are no locks.
+fn locks(options: &Options) -> bool {
+    !options.has(Failpoint::SkipLock)
 }
 
 /// Takes the lock of the region too, where there is one.
@@ -59,16 +72,13 @@ pub(in crate::db) fn lock(path: &Path, options: &Options, how: OpenHow) -> Resul
 /// `Unavailable` when another open database has the region; or on an I/O error.
 pub(in crate::db) fn lock_region(
     lock: &mut DirectoryLock,
-    path: &Path,
-    options: &Options,
+    files: &dyn Files,
+    (path, options): (&Path, &Options),
     how: OpenHow,
 ) -> Result<()> {
-    match options.storage {
-        #[cfg(any(test, feature = "testing"))]
-        Storage::Real if options.has(Failpoint::SkipLock) => Ok(()),
-        Storage::Real => lock.take_region(&media::path(path, options), access(how)),
-        #[cfg(any(test, feature = "testing"))]
-        Storage::Simulated(_) => Ok(()),
+    match files.real().filter(|_| locks(options)) {
+        Some(files) => lock.take_region(files, &media::path(path, options), access(how)),
+        None => Ok(()),
     }
 }
 

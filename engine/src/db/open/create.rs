@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet, is_journal_name};
 use crate::options::{Failpoint, Options, Storage};
-use crate::os::{Directory, Files, draw_random, parent_of};
+use crate::os::{Directory, Files, draw_random, sync_name};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
 use crate::tier::is_extent_file_name;
@@ -103,10 +103,16 @@ impl Creation<'_> {
         format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
         self.sync(directory)?;
         if self.options.pm_path.is_some() && !self.options.has(Failpoint::SkipRegionName) {
-            self.sync(parent_of(&path))?;
+            self.sync_name(&path)?;
         }
         VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
-        self.sync(parent_of(directory))
+        self.sync_name(directory)
+    }
+
+    /// Makes the name of a path durable.
+    fn sync_name(&self, path: &Path) -> Result<()> {
+        let synced = sync_name(&**self.files, path);
+        synced.map_err(|e| Error::io("sync the name of", path, e))
     }
 
     /// Says how much space the region was to have, where that is not there.

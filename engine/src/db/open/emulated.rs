@@ -4,10 +4,11 @@
 //!
 //! A file that a link leads to is removed only if its name is one that this module gives.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::{draw_random, free_space, is_on_tmpfs, make_link};
+use crate::os::{Files, draw_random, free_space, is_on_tmpfs};
 
 /// The name of the file in memory that is the region of a database.
 pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
@@ -39,7 +40,12 @@ fn is_own_name(name: &str) -> bool {
 /// # Errors
 ///
 /// `Full` when no place has that much room; otherwise an I/O error.
-pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<PathBuf> {
+pub(super) fn place(
+    files: &dyn Files,
+    (link, len): (&Path, u64),
+    tmpfs: &Path,
+    name: &str,
+) -> Result<PathBuf> {
     let temporary = std::env::temp_dir();
     let homes = [tmpfs, temporary.as_path()];
     let Some(home) =
@@ -57,7 +63,11 @@ pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<P
         ));
     };
     let target = home.join(name);
-    make_link(&target, link).map_err(|e| Error::io("link", link, e))?;
+    let made = match files.real() {
+        Some(files) => files.make_link(&target, link),
+        None => Err(io::ErrorKind::Unsupported.into()),
+    };
+    made.map_err(|e| Error::io("link", link, e))?;
     Ok(target)
 }
 
@@ -67,15 +77,20 @@ pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<P
 /// # Errors
 ///
 /// An I/O error.
-pub(super) fn remove_target(link: &Path) -> std::io::Result<()> {
-    let Ok(target) = std::fs::read_link(link) else { return Ok(()) };
+pub(super) fn remove_target(files: &dyn Files, link: &Path) -> io::Result<()> {
+    let Some(target) = target_of(files, link) else { return Ok(()) };
     if !target.file_name().and_then(|name| name.to_str()).is_some_and(is_own_name) {
         return Ok(());
     }
     match std::fs::remove_file(target) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
+}
+
+/// Where a link leads; `None` for what is none.
+fn target_of(files: &dyn Files, link: &Path) -> Option<PathBuf> {
+    files.real()?.read_link(link).ok()
 }
 
 /// What users should know of where an emulated region lies.
@@ -92,8 +107,8 @@ pub(in crate::db) fn note(path: &Path) -> Option<String> {
 }
 
 /// What an opening should say when the link leads nowhere.
-pub(super) fn vanished(link: &Path) -> Option<Error> {
-    let target = std::fs::read_link(link).ok().filter(|t| matches!(t.try_exists(), Ok(false)))?;
+pub(super) fn vanished(files: &dyn Files, link: &Path) -> Option<Error> {
+    let target = target_of(files, link).filter(|t| matches!(t.try_exists(), Ok(false)))?;
     Some(Error::new(
         ErrorKind::Unavailable,
         format!(
@@ -108,10 +123,11 @@ pub(super) fn vanished(link: &Path) -> Option<Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::RealFiles;
 
     #[test]
     fn only_a_file_with_a_name_of_ours_goes_with_its_link() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, files) = (tempfile::tempdir().unwrap(), RealFiles::default());
         for (name, goes) in [
             (name_of_region([7; 16]), true),
             ("terrace-0123456789abcdef.region".to_string(), true),
@@ -121,26 +137,26 @@ mod tests {
             let (target, link) = (dir.path().join(&name), dir.path().join("link"));
             std::fs::write(&target, "bytes").unwrap();
             std::os::unix::fs::symlink(&target, &link).unwrap();
-            remove_target(&link).unwrap();
+            remove_target(&files, &link).unwrap();
             assert_eq!(target.exists(), !goes, "{name}");
-            remove_target(&link).unwrap();
+            remove_target(&files, &link).unwrap();
             std::fs::remove_file(&link).unwrap();
-            remove_target(&link).unwrap();
+            remove_target(&files, &link).unwrap();
         }
     }
 
     #[test]
     fn what_tmpfs_has_no_room_for_goes_to_temporary_files_or_nowhere() {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, files) = (tempfile::tempdir().unwrap(), RealFiles::default());
         let (tmpfs, nowhere) = (dir.path().join("tmpfs"), dir.path().join("nowhere"));
         std::fs::create_dir(&tmpfs).unwrap();
-        let small = place(&dir.path().join("small"), 1, &tmpfs, "a").unwrap();
+        let small = place(&files, (&dir.path().join("small"), 1), &tmpfs, "a").unwrap();
         assert!(small.starts_with(&tmpfs));
         let link = dir.path().join("large");
-        let target = place(&link, 1, &nowhere, "b").unwrap();
+        let target = place(&files, (&link, 1), &nowhere, "b").unwrap();
         assert!(target.starts_with(std::env::temp_dir()) && !target.starts_with(&tmpfs));
         assert_eq!(std::fs::read_link(&link).unwrap(), target);
-        let error = place(&dir.path().join("huge"), u64::MAX, &nowhere, "c").unwrap_err();
+        let error = place(&files, (&dir.path().join("huge"), u64::MAX), &nowhere, "c").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Full);
         for words in ["nowhere has 0", "TMPDIR", "pm_path"] {
             assert!(error.to_string().contains(words), "{error}");

@@ -60,7 +60,7 @@ pub(super) fn create_file(
 ) -> Result<Media> {
     match options.mode {
         Mode::Emulated { .. } if options.pm_path.is_none() => {
-            let place = emulated::place(path, len, options.tmpfs_directory(), name)?;
+            let place = emulated::place(&**files, (path, len), options.tmpfs_directory(), name)?;
             let made = Media::create(files, &place, len, options.mode);
             made.inspect_err(|_| files.remove(path).unwrap_or(()))
         }
@@ -101,7 +101,7 @@ pub(super) fn check_vacant(files: &dyn Files, path: &Path, directory: &Path) -> 
 ///
 /// An I/O error.
 pub(super) fn remove(files: &dyn Files, path: &Path) -> io::Result<()> {
-    emulated::remove_target(path)?;
+    emulated::remove_target(files, path)?;
     files.remove(path)
 }
 
@@ -183,7 +183,7 @@ pub(super) fn open(
             }
         }
     }
-    if let Some(error) = emulated::vanished(path) {
+    if let Some(error) = emulated::vanished(&**files, path) {
         return Err(error);
     }
     if open_to_peek(&**files, path)?.is_none() {

@@ -75,13 +75,13 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
         memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
-    let mut lock = lock(path, options, how)?;
+    let mut lock = lock(&*files, path, options, how)?;
     // Another process may have been faster.
     let found = admit(look(&files, path, options)?, path, how)?;
     if found != Presence::Database {
         create(&files, path, options, &found)?;
     }
-    lock_region(&mut lock, path, options, how)?;
+    lock_region(&mut lock, &*files, (path, options), how)?;
     if how != OpenHow::ReadOnly {
         // Beside a database it is a stray, since the region was used.
         marker::remove(&*files, path)?;

@@ -143,7 +143,9 @@ impl Node {
         let files = files_of(&options);
         let (log, _) = open_log(url, &options, &files, 0)?;
         create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
-        let lock = lock(directory, &options, OpenHow::Existing)?;
+        let lock = lock(&*files, directory, &options, OpenHow::Existing)?;
+        // Its databases lie in subdirectories, which are made and opened for as long as it runs.
+        options.within = files.real().and_then(|files| files.held(directory));
         let progress = Progress {
             commit: 0,
             entry: 0,

@@ -119,7 +119,7 @@ pub(super) fn finish(
     let options = Options { lsn_after: end.last, ..options.clone().share(true) };
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
-    let identity = Identity::new(&files_of(&options), path);
+    let identity = Identity::new(db.inner.set.store().files(), path);
     identity.store_claimed(nonce)?;
     begin(&db.inner, &log, Beginning { writer, end, shipped: true, own: None });
     db.inner.start_shipper()?;

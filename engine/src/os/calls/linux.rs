@@ -20,6 +20,12 @@ pub(in crate::os) fn sync_all(file: &File) -> io::Result<()> {
     Ok(rustix::fs::fsync(file)?)
 }
 
+/// Makes all of the file system durable that a file is in, names too.
+#[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
+pub(in crate::os) fn sync_file_system(file: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(file)?)
+}
+
 /// Sees to it that the bytes from `from` up to `to` have space, and that the file has them.
 pub(in crate::os) fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
     let allocate = || rustix::fs::fallocate(file, FallocateFlags::empty(), from, to - from);

@@ -19,6 +19,11 @@ pub(in crate::os) fn sync_all(file: &File) -> io::Result<()> {
     sync_data(file)
 }
 
+/// The same: it empties the file system's journal, which has the names, as far as it was written.
+pub(in crate::os) fn sync_file_system(file: &File) -> io::Result<()> {
+    sync_data(file)
+}
+
 /// Gives the file so many bytes; a new file has space for them then. Space for what an older file
 /// gains is found at the write: `F_PREALLOCATE` counts from the end of what is allocated.
 pub(in crate::os) fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {

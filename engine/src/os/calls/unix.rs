@@ -1,17 +1,19 @@
 //! The calls that Linux and macOS share.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, flock};
+use rustix::io::{Errno, retry_on_intr};
 
-use super::sync_all;
+use super::{DirectoryHandle, FileId, Place, sync_all};
+use crate::os::files::OpenHow;
 
 /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
 pub(in crate::os) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -37,19 +39,130 @@ pub(in crate::os) fn is_refused_access(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::INVAL)
 }
 
-/// Gives a file that is made these permissions, before the umask takes some away.
-pub(in crate::os) fn set_permissions(options: &mut fs::OpenOptions, permissions: u32) {
-    options.mode(permissions);
+impl DirectoryHandle {
+    pub(in crate::os) fn open(at: Place<'_>) -> io::Result<DirectoryHandle> {
+        open(at, OFlags::RDONLY | OFlags::DIRECTORY, 0).map(DirectoryHandle)
+    }
+
+    /// Whether no path leads to it any more.
+    pub(in crate::os) fn is_removed(&self) -> bool {
+        self.0.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
+    }
 }
 
-/// Makes a directory and its parents where missing, with these permissions.
-pub(in crate::os) fn make_directory(path: &Path, permissions: u32) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(permissions).create(path)
+impl Place<'_> {
+    fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.map_or(CWD, |directory| directory.0.as_fd())
+    }
+
+    fn path(&self) -> &Path {
+        if self.path.as_os_str().is_empty() { Path::new(".") } else { self.path }
+    }
+}
+
+fn open(at: Place<'_>, how: OFlags, permissions: u32) -> io::Result<File> {
+    let mode = Mode::from_bits_truncate(permissions as _);
+    let how = how | OFlags::CLOEXEC;
+    let opened = retry_on_intr(|| rustix::fs::openat(at.directory(), at.path(), how, mode))?;
+    Ok(File::from(opened))
+}
+
+/// Opens a file. One that is made has these permissions, before the umask takes some away.
+pub(in crate::os) fn open_file(at: Place<'_>, how: OpenHow, permissions: u32) -> io::Result<File> {
+    let how = match how {
+        OpenHow::Read => OFlags::RDONLY,
+        OpenHow::Write => OFlags::RDWR,
+        OpenHow::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+    };
+    open(at, how, permissions)
+}
+
+/// Renames a file over whatever has the new name.
+pub(in crate::os) fn rename(from: Place<'_>, to: Place<'_>) -> io::Result<()> {
+    Ok(rustix::fs::renameat(from.directory(), from.path(), to.directory(), to.path())?)
+}
+
+/// Removes a file.
+pub(in crate::os) fn remove_file(at: Place<'_>) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(at.directory(), at.path(), AtFlags::empty())?)
+}
+
+/// Removes a directory that is empty.
+pub(in crate::os) fn remove_directory(at: Place<'_>) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(at.directory(), at.path(), AtFlags::REMOVEDIR)?)
+}
+
+/// Makes a directory with these permissions, where there is none.
+pub(in crate::os) fn make_directory(at: Place<'_>, permissions: u32) -> io::Result<()> {
+    let mode = Mode::from_bits_truncate(permissions as _);
+    match rustix::fs::mkdirat(at.directory(), at.path(), mode) {
+        Err(Errno::EXIST) if is_directory(at)? => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+/// Whether there is a directory.
+pub(in crate::os) fn is_directory(at: Place<'_>) -> io::Result<bool> {
+    match rustix::fs::statat(at.directory(), at.path(), AtFlags::empty()) {
+        Ok(found) => Ok(FileType::from_raw_mode(found.st_mode) == FileType::Directory),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The names in a directory; of directories alone if `directories` says so.
+pub(in crate::os) fn list(at: Place<'_>, directories: bool) -> io::Result<Vec<String>> {
+    let opened = open(at, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+    let mut names = Vec::new();
+    for entry in Dir::new(opened)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        if directories && entry.file_type() != FileType::Directory {
+            // A file system may not say what an entry is.
+            let path = at.path().join(name);
+            let is_told = entry.file_type() != FileType::Unknown;
+            if is_told || !is_directory(Place { path: &path, ..at })? {
+                continue;
+            }
+        }
+        names.push(name.to_string_lossy().into_owned());
+    }
+    Ok(names)
 }
 
 /// Makes the names in a directory durable.
-pub(in crate::os) fn sync_names(directory: &Path) -> io::Result<()> {
-    sync_all(&File::open(directory)?)
+pub(in crate::os) fn sync_names(at: Place<'_>) -> io::Result<()> {
+    match at.directory {
+        Some(held) if at.path.as_os_str().is_empty() => sync_all(&held.0),
+        _ => sync_all(&open(at, OFlags::RDONLY, 0)?),
+    }
+}
+
+/// That of an open file.
+pub(in crate::os) fn id_of(file: &File) -> io::Result<FileId> {
+    let found = file.metadata()?;
+    Ok(FileId { device: found.dev(), number: found.ino() })
+}
+
+/// That of the file that a name leads to.
+pub(in crate::os) fn id_at(at: Place<'_>) -> io::Result<FileId> {
+    let found = rustix::fs::statat(at.directory(), at.path(), AtFlags::empty())?;
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    Ok(FileId { device: found.st_dev as u64, number: found.st_ino as u64 })
+}
+
+/// Makes a symbolic link.
+pub(in crate::os) fn make_link(target: &Path, link: Place<'_>) -> io::Result<()> {
+    Ok(rustix::fs::symlinkat(target, link.directory(), link.path())?)
+}
+
+/// Where a symbolic link leads.
+pub(in crate::os) fn read_link(at: Place<'_>) -> io::Result<PathBuf> {
+    let target = rustix::fs::readlinkat(at.directory(), at.path(), Vec::new())?;
+    Ok(OsString::from_vec(target.into_bytes()).into())
 }
 
 /// Locks a file, or shares its lock with others; false where another open file has it.
@@ -68,20 +181,6 @@ pub(in crate::os) fn try_lock(file: &File, is_exclusive: bool) -> io::Result<boo
 /// Gives the lock of a file back.
 pub(in crate::os) fn unlock(file: &File) -> io::Result<()> {
     Ok(flock(file, FlockOperation::NonBlockingUnlock)?)
-}
-
-/// The number by which the kernel's table of locks names a file.
-pub(in crate::os) fn number_of(file: &File) -> Option<u64> {
-    file.metadata().ok().map(|metadata| metadata.ino())
-}
-
-/// Makes a symbolic link.
-///
-/// # Errors
-///
-/// An I/O error.
-pub(crate) fn make_link(target: &Path, link: &Path) -> io::Result<()> {
-    std::os::unix::fs::symlink(target, link)
 }
 
 /// Free bytes of a writable directory.

@@ -14,6 +14,8 @@ use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
 use std::ptr;
 
+use super::{DirectoryHandle, FileId, Place};
+use crate::os::files::OpenHow;
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_LOCK_VIOLATION, ERROR_NOT_SUPPORTED,
 };
@@ -44,18 +46,115 @@ pub(in crate::os) fn sync_all(file: &File) -> io::Result<()> {
     file.sync_all()
 }
 
+impl DirectoryHandle {
+    pub(in crate::os) fn open(at: Place<'_>) -> io::Result<DirectoryHandle> {
+        at.path().canonicalize().map(DirectoryHandle)
+    }
+
+    /// Whether no path leads to it any more: not known.
+    pub(in crate::os) fn is_removed(&self) -> bool {
+        false
+    }
+}
+
+impl Place<'_> {
+    fn path(&self) -> PathBuf {
+        match self.directory {
+            Some(held) if self.path.as_os_str().is_empty() => held.0.clone(),
+            Some(held) => held.0.join(self.path),
+            None => self.path.to_path_buf(),
+        }
+    }
+}
+
+/// Opens a file. Permissions are those of the directory, which new files inherit.
+pub(in crate::os) fn open_file(at: Place<'_>, how: OpenHow, _: u32) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(how != OpenHow::Read).create_new(how == OpenHow::CreateNew);
+    options.open(at.path())
+}
+
+/// Renames a file over whatever has the new name.
+pub(in crate::os) fn rename(from: Place<'_>, to: Place<'_>) -> io::Result<()> {
+    fs::rename(from.path(), to.path())
+}
+
+/// Removes a file.
+pub(in crate::os) fn remove_file(at: Place<'_>) -> io::Result<()> {
+    fs::remove_file(at.path())
+}
+
+/// Removes a directory that is empty.
+pub(in crate::os) fn remove_directory(at: Place<'_>) -> io::Result<()> {
+    fs::remove_dir(at.path())
+}
+
+/// Makes a directory, where there is none.
+pub(in crate::os) fn make_directory(at: Place<'_>, _: u32) -> io::Result<()> {
+    match fs::create_dir(at.path()) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && is_directory(at)? => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether there is a directory.
+pub(in crate::os) fn is_directory(at: Place<'_>) -> io::Result<bool> {
+    match fs::metadata(at.path()) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The names in a directory; of directories alone if `directories` says so.
+pub(in crate::os) fn list(at: Place<'_>, directories: bool) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(at.path())? {
+        let entry = entry?;
+        if !directories || entry.file_type()?.is_dir() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    Ok(names)
+}
+
 /// Makes the names in a directory durable, where the file system flushes directories. Where it
 /// refuses, NTFS and ReFS still have every name in their log: after a power cut names are there in
 /// the order in which they were made, and the last ones may be missing.
-pub(in crate::os) fn sync_names(directory: &Path) -> io::Result<()> {
+pub(in crate::os) fn sync_names(at: Place<'_>) -> io::Result<()> {
     const REFUSALS: [u32; 3] = [ERROR_ACCESS_DENIED, ERROR_INVALID_FUNCTION, ERROR_NOT_SUPPORTED];
     let mut options = fs::OpenOptions::new();
     // A flush takes a handle that may write.
     options.read(true).write(true).custom_flags(FILE_FLAG_BACKUP_SEMANTICS);
-    match options.open(directory).and_then(|opened| sync_all(&opened)) {
+    match options.open(at.path()).and_then(|opened| sync_all(&opened)) {
         Err(e) if REFUSALS.into_iter().any(|code| is_code(&e, code)) => Ok(()),
         done => done,
     }
+}
+
+/// The same as for the file: names are in the file system's own log.
+pub(in crate::os) fn sync_file_system(file: &File) -> io::Result<()> {
+    sync_data(file)
+}
+
+/// That of an open file: files are not told from each other here.
+pub(in crate::os) fn id_of(_: &File) -> io::Result<FileId> {
+    Ok(FileId::default())
+}
+
+/// That of the file that a name leads to.
+pub(in crate::os) fn id_at(at: Place<'_>) -> io::Result<FileId> {
+    fs::metadata(at.path()).map(|_| FileId::default())
+}
+
+/// The mode `emulated`, which makes links, is refused here.
+pub(in crate::os) fn make_link(_: &Path, _: Place<'_>) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Where a symbolic link leads.
+pub(in crate::os) fn read_link(at: Place<'_>) -> io::Result<PathBuf> {
+    fs::read_link(at.path())
 }
 
 /// Gives the file so many bytes, with space for them: NTFS allocates what a length covers.
@@ -129,14 +228,6 @@ pub(in crate::os) fn write_all_at(file: &File, mut bytes: &[u8], offset: u64) ->
     Ok(())
 }
 
-/// Permissions are those of the directory, which new files inherit.
-pub(in crate::os) fn set_permissions(_: &mut fs::OpenOptions, _: u32) {}
-
-/// Makes a directory and its parents where missing.
-pub(in crate::os) fn make_directory(path: &Path, _: u32) -> io::Result<()> {
-    fs::create_dir_all(path)
-}
-
 /// Locks a file, or shares its lock with others; false where another open file has it.
 pub(in crate::os) fn try_lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
     let exclusive = if is_exclusive { LOCKFILE_EXCLUSIVE_LOCK } else { 0 };
@@ -173,20 +264,6 @@ fn place_of_lock() -> OVERLAPPED {
 
 fn is_code(error: &io::Error, code: u32) -> bool {
     error.raw_os_error().is_some_and(|found| found.cast_unsigned() == code)
-}
-
-/// There is no table of locks.
-pub(in crate::os) fn number_of(_: &File) -> Option<u64> {
-    None
-}
-
-/// The mode `emulated`, which makes links, is refused here.
-///
-/// # Errors
-///
-/// `Unsupported`.
-pub(crate) fn make_link(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// The mode `emulated`, which looks for room, is refused here.

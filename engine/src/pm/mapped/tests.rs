@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::super::{Media, PAGE, Region};
 use super::*;
+use crate::os::RealFiles;
 
 const LEN: u64 = 1 << 20;
 
@@ -14,7 +15,7 @@ const LEN: u64 = 1 << 20;
 fn region(dir: &TempDir, flush: Flush, delay: Duration) -> Region {
     let path = dir.path().join("region");
     fs::write(&path, "").unwrap();
-    let mapped = Mapped { flush, ..Mapped::emulated(&path, delay).unwrap() };
+    let mapped = Mapped { flush, ..Mapped::emulated(&RealFiles::default(), &path, delay).unwrap() };
     mapped.reserve(&path, LEN).unwrap();
     Region::new(Media::Mapped(mapped), &path, LEN).unwrap()
 }
@@ -106,8 +107,8 @@ fn a_platform_that_flushes_its_caches_is_known_by_its_region() {
 
 #[test]
 fn a_device_is_no_region() {
-    let path = Path::new("/dev/null");
-    for opened in [Mapped::dax(path), Mapped::emulated(path, Duration::ZERO)] {
+    let (path, files) = (Path::new("/dev/null"), &RealFiles::default());
+    for opened in [Mapped::dax(files, path), Mapped::emulated(files, path, Duration::ZERO)] {
         let error = opened.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
         for word in ["/dev/null is a character device", "fsdax", "dax=always"] {

@@ -14,7 +14,6 @@
 //! Invariant: a file that has the name of an object is durable, whole, and never changed.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +65,7 @@ impl DirectoryStore {
         is_shared: bool,
     ) -> Result<DirectoryStore> {
         create_directory(&*files, path).map_err(|e| Error::io("create the directory", path, e))?;
+        files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
         let (names, path) = (Directory::at(path), path.to_path_buf());
         let store = DirectoryStore { files, path, names, is_shared, turn: Mutex::new(()) };
         store.remove_unnamed().map_err(|e| Error::io("clean up", &store.path, e))?;
@@ -102,13 +102,8 @@ impl DirectoryStore {
 
     /// Keeps other processes out.
     fn lock(&self) -> io::Result<Option<FileLock>> {
-        if !self.is_shared {
-            return Ok(None);
-        }
-        let mut how = fs::OpenOptions::new();
-        let file =
-            how.read(true).write(true).create(true).truncate(false).open(self.path.join(LOCK))?;
-        match FileLock::take(file, Access::Exclusive)? {
+        let Some(files) = self.files.real().filter(|_| self.is_shared) else { return Ok(None) };
+        match FileLock::at(files, &self.path.join(LOCK), Access::Exclusive)? {
             Some(lock) => Ok(Some(lock)),
             None => Err(io::ErrorKind::ResourceBusy.into()),
         }
@@ -306,6 +301,7 @@ impl ObjectStore for DirectoryStore {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;

@@ -94,7 +94,7 @@ pub(in crate::db) fn create_of_extents(
     let files = files_of(options);
     find_room(&files, to, options)?;
     create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
-    let locked = lock(to, options, OpenHow::Create)?;
+    let locked = lock(&*files, to, options, OpenHow::Create)?;
     // Another process may have been faster.
     let found = find_room(&files, to, options)?;
     create_with(&files, to, options, &found, || fill(&files))?;

@@ -99,7 +99,7 @@ impl Set {
     }
 
     fn locked(files: Arc<dyn Files>, path: &Path, options: &Options, how: OpenHow) -> Result<Set> {
-        let _lock = lock(path, options, how)?;
+        let _lock = lock(&*files, path, options, how)?;
         Ok(Set { files, path: path.to_path_buf(), options: options.clone(), _lock })
     }
 
