@@ -1693,6 +1693,19 @@ enum terrace_status terrace_transaction_take_view(const struct terrace_transacti
                                                   struct terrace_error **error);
 
 /**
+ * As terrace_transaction_take_view, with the commit that has the number commit, and all before it,
+ * also where they are not visible yet. The call does not wait: the first plain read waits until
+ * they are visible, and makes them durable if nothing else does. The number is that of
+ * terrace_pending_number.
+ *
+ * Errors: TERRACE_INVALID when no commit has the number; otherwise as
+ * terrace_transaction_take_view.
+ */
+enum terrace_status terrace_transaction_take_view_with(const struct terrace_transaction *transaction,
+                                                       uint64_t commit,
+                                                       struct terrace_error **error);
+
+/**
  * Gives the view of a transaction back. Plain reads see what is committed when they are made.
  *
  * Errors: TERRACE_CLOSED once it has ended.

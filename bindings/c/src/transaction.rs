@@ -234,6 +234,26 @@ pub extern "C" fn terrace_transaction_take_view(
     })
 }
 
+/// As terrace_transaction_take_view, with the commit that has the number commit, and all before it,
+/// also where they are not visible yet. The call does not wait: the first plain read waits until
+/// they are visible, and makes them durable if nothing else does. The number is that of
+/// terrace_pending_number.
+///
+/// Errors: TERRACE_INVALID when no commit has the number; otherwise as
+/// terrace_transaction_take_view.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_take_view_with(
+    transaction: Option<&Transaction>,
+    commit: u64,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        need(transaction, "transaction")?
+            .running
+            .with(|running| Ok(running.take_view_with(commit)?))
+    })
+}
+
 /// Gives the view of a transaction back. Plain reads see what is committed when they are made.
 ///
 /// Errors: TERRACE_CLOSED once it has ended.

@@ -212,6 +212,24 @@ impl Committer {
         self.wait_for_store(lsn, durability)
     }
 
+    /// Waits until readers see a commit, which may be another caller's. It is made durable if
+    /// nothing else makes it visible.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the database was poisoned before.
+    pub(crate) fn wait_until_visible(&self, lsn: Lsn) -> Result<()> {
+        if lsn <= self.visible() {
+            return Ok(());
+        }
+        self.publisher.wait(lsn, Goal::Durable).map_err(|Stopped| self.poison.unavailable())
+    }
+
+    /// The number of the last commit that has its place in the order.
+    pub(crate) fn last_ticket(&self) -> Lsn {
+        self.turnstile.lock().next - 1
+    }
+
     /// Waits until the shared store has a commit, if that was asked for.
     ///
     /// # Errors

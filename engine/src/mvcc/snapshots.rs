@@ -9,6 +9,9 @@
 //!    Hence a snapshot registered after a horizon was taken is not older than the horizon's
 //!    newest LSN, and versions dropped by that horizon are invisible to it. The clock is read
 //!    with it, so the same holds for its time, and what has expired by then.
+//! 2. A snapshot may stand at an LSN that has its place in the order and is not visible yet
+//!    ([`register_with`](SnapshotRegistry::register_with)). No horizon names it until it is. It is
+//!    one of the snapshots that come after the horizon's newest LSN. Nothing reads by it before.
 
 mod kept;
 
@@ -65,6 +68,12 @@ impl SnapshotRegistry {
         self.register_at(|visible| visible.get())
     }
 
+    /// Registers a snapshot of everything visible now and of the commits up to `lsn`, which has its
+    /// place in the order (invariant 2). The caller waits for it before it reads.
+    pub(crate) fn register_with(self: &Arc<Self>, lsn: Lsn) -> Registered {
+        self.register_at(|visible| visible.get().max(lsn))
+    }
+
     /// Registers a snapshot of what `moment` reads of the watermark. Meanwhile no other thread
     /// registers a snapshot or takes a horizon. It allocates only afterwards, so `moment` may be
     /// one in which nothing is allocated.
@@ -83,13 +92,12 @@ impl SnapshotRegistry {
     pub(crate) fn horizon(&self) -> Horizon {
         let held = self.held.lock();
         let newest = self.visible.get();
-        let mut lsns: Vec<Lsn> = held.keys().copied().collect();
-        if lsns.last() != Some(&newest) {
-            lsns.push(newest);
-        }
-        debug_assert!(lsns.is_sorted(), "no snapshot is newer than the watermark (invariant 1)");
+        let mut lsns: Vec<Lsn> = held.range(..newest).map(|(lsn, _)| *lsn).collect();
+        lsns.push(newest);
+        debug_assert!(lsns.is_sorted(), "the newest LSN is the last (invariants 1 and 2)");
         let now = self.clock.now();
-        let time = held.values().next().map_or(now, |held| held.time);
+        // One that is not visible yet may be older than those before it in the order.
+        let time = held.values().map(|held| held.time).min().unwrap_or(now);
         debug_assert!(time <= now, "no snapshot is of a later time (invariant 1)");
         Horizon { lsns, time, now }
     }
@@ -203,5 +211,24 @@ mod tests {
         drop(at_ten);
         assert!(registry.horizon().readers_of(8, 15).is_none());
         assert_eq!(registry.held(), (0, None));
+    }
+
+    /// A snapshot that waits for commits stands above the watermark. A horizon that named it would
+    /// drop versions of readers between the two.
+    #[test]
+    fn horizon_ends_at_the_watermark_below_a_snapshot_that_waits() {
+        let visible = Arc::new(Watermark::new(10));
+        let registry = SnapshotRegistry::new(Arc::clone(&visible));
+        let waits = registry.register_with(30);
+        assert_eq!((waits.lsn(), registry.register_with(7).lsn()), (30, 10));
+        assert_eq!(registry.horizon().readers(), [10]);
+        visible.raise(20);
+        let between = registry.register();
+        assert_eq!(registry.horizon().readers(), [20]);
+        assert!(registry.horizon().oldest_time() <= waits.time());
+        visible.raise(40);
+        assert_eq!(registry.horizon().readers(), [20, 30, 40]);
+        drop((waits, between));
+        assert_eq!(registry.horizon().readers(), [40]);
     }
 }

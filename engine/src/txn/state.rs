@@ -411,6 +411,7 @@ impl Running {
     ) -> Result<T> {
         let used = &self.tables[table];
         if let Some(view) = &self.view {
+            inner.shared.committer.wait_until_visible(view.lsn())?;
             used.slot.check_not_emptied_since(view.lsn())?;
         }
         let at = self.view.as_deref().or(self.snapshot.as_deref());

@@ -154,6 +154,9 @@ impl Transaction {
         self.on(table, |running, at| {
             running.about_to_scan(&self.inner, at, &range)?;
             let view = running.view.clone();
+            if let Some(view) = &view {
+                self.inner.shared.committer.wait_until_visible(view.lsn())?;
+            }
             Ok(self.cursor(running, view, (table, at), range, false))
         })
     }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{Isolation, Transaction, TxnRange};
 use crate::error::{Error, Result};
+use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::Table;
 
@@ -42,6 +43,51 @@ impl Transaction {
     /// # }
     /// ```
     pub fn take_view(&self) -> Result<()> {
+        self.view_at(|snapshots| snapshots.register())
+    }
+
+    /// As [`Transaction::take_view`], with the commit that has the number `commit`, and all before
+    /// it, also where they are not visible yet. The call does not wait: the first plain read does,
+    /// until they are visible, and makes them durable if nothing else does.
+    ///
+    /// It is for a program with a log of its own, which enqueues commits in the log's order
+    /// ([`crate::PendingCommit::number`]). A view of a position of the log has the commits up to
+    /// there, and it takes the view without a wait while it keeps the log from growing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when no commit has the number; otherwise as [`Transaction::take_view`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # use terrace::{Durability, Isolation, TxnOptions, WriteBatch};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let accounts = db.table("accounts")?;
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&accounts, "ada", "100");
+    /// let pending = db.enqueue(batch, Durability::Durable)?;
+    /// let txn = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted))?;
+    /// txn.take_view_with(pending.number())?;
+    /// assert_eq!(txn.get(&accounts, "ada")?.as_deref(), Some(&b"100"[..]));
+    /// pending.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_view_with(&self, commit: u64) -> Result<()> {
+        let last = self.inner().shared.committer.last_ticket();
+        if commit > last {
+            return Err(Error::invalid(format!(
+                "no commit has the number {commit}: the last one is {last}; take the number of a \
+                 commit that was enqueued in this database"
+            )));
+        }
+        self.view_at(|snapshots| snapshots.register_with(commit))
+    }
+
+    fn view_at(&self, register: impl FnOnce(&Arc<SnapshotRegistry>) -> Registered) -> Result<()> {
         let inner = self.inner();
         inner.shared.check_open()?;
         if inner.options.isolation != Isolation::ReadCommitted {
@@ -51,7 +97,7 @@ impl Transaction {
             ));
         }
         inner.call(|running| {
-            running.view = Some(Arc::new(inner.shared.snapshots.register()));
+            running.view = Some(Arc::new(register(&inner.shared.snapshots)));
             Ok(())
         })
     }

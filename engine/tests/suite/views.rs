@@ -1,6 +1,9 @@
 //! Views of read-committed transactions: plain reads of one moment, locking reads of now.
 
-use terrace::{Database, ErrorKind, Isolation, LockWait, Options, Table, TxnOptions, TxnRange};
+use terrace::{
+    Database, Durability, ErrorKind, Isolation, LockWait, Options, Table, TxnOptions, TxnRange,
+    WriteBatch,
+};
 
 fn database() -> (tempfile::TempDir, Database, Table) {
     let dir = tempfile::tempdir().expect("a directory");
@@ -37,6 +40,43 @@ fn plain_reads_see_the_view_and_own_writes_and_locking_reads_the_newest() {
     assert_eq!(keys(txn.range(&table, ..).expect("a range")), ["a=3", "b=2", "c=own"]);
     txn.commit().expect("commits");
     assert_eq!(table.get("a").expect("reads").as_deref(), Some(&b"3"[..]));
+}
+
+/// A server's snapshot of a position of its log lacked commits of that position: a view had what is
+/// visible, and a commit that is enqueued gets visible later. A view with a commit waits for it.
+#[test]
+fn a_view_with_an_enqueued_commit_has_it_and_none_behind_it() {
+    for durability in [Durability::Durable, Durability::Relaxed] {
+        let (_dir, db, table) = database();
+        table.put("a", "0").expect("puts");
+        let put = |value: &str| {
+            let mut batch = WriteBatch::new();
+            batch.put(&table, "a", value);
+            db.enqueue(batch, durability).expect("a place in the order")
+        };
+        let first = put("1");
+        let by_get = db.begin_with(read_committed()).expect("begins");
+        by_get.take_view_with(first.number()).expect("a view");
+        let by_range = db.begin_with(read_committed()).expect("begins");
+        by_range.take_view_with(first.number()).expect("a view");
+        let early = db.begin_with(read_committed()).expect("begins");
+        early.take_view_with(0).expect("a view of what is visible");
+        // Two commits of one key at a time would wait for each other's lock.
+        let mut batch = WriteBatch::new();
+        batch.put(&table, "b", "2");
+        let second = db.enqueue(batch, durability).expect("a place in the order");
+        assert!(first.number() < second.number());
+        let of_get = by_get.get(&table, "a").expect("reads");
+        assert_eq!(of_get.as_deref(), Some(&b"1"[..]), "the commit was not waited for");
+        let rows = by_range.range(&table, ..).expect("a range");
+        let rows: Vec<_> = rows.map(|row| row.expect("a row").1).collect();
+        assert_eq!(rows, [&b"1"[..]], "the second commit has a later place");
+        second.wait().expect("waits");
+        first.wait().expect("waits");
+        assert_eq!(by_get.get(&table, "b").expect("reads"), None);
+        let refused = by_get.take_view_with(u64::MAX >> 8).expect_err("there is no such commit");
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+    }
 }
 
 #[test]
