@@ -164,10 +164,6 @@ static bool can_build(const TABLE *altered, const Alter_inplace_info *info)
     for (uint part = 0; part < key.user_defined_key_parts; part++)
       if (!key.key_part[part].field->stored_in_db())
         return false;
-    // A name that is dropped and added has two meanings until the end.
-    for (uint dropped = 0; dropped < info->index_drop_count; dropped++)
-      if (name_of(*info->index_drop_buffer[dropped]) == name_of(key))
-        return false;
   }
   return true;
 }
@@ -214,6 +210,10 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
              : HA_ALTER_INPLACE_INSTANT;
   }
   // Partitions would not change together if the server was killed.
+  // The layout tells the two definitions by their versions.
+  const Bytes version = version_of(table->s);
+  if (version.empty() || version == version_of(altered->s))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->part_info || table->s->tmp_table != NO_TMP_TABLE || table->versioned() || altered->versioned() ||
       (info->create_info->used_fields & HA_CREATE_USED_AUTO) || !same_primary_key(table, altered))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -266,6 +266,35 @@ static bool defaults_of(TABLE *altered, const Layout &before, const Layout &afte
   return true;
 }
 
+/* The name that an index had before a change. */
+static Bytes old_name_of(const KEY &key, const Alter_inplace_info *info)
+{
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    if (name_of(*pair.new_key) == name_of(key))
+      return name_of(*pair.old_key);
+  return name_of(key);
+}
+
+/* Gives the indexes of the altered table that it had before their numbers. */
+static int keep_numbers(const TABLE *altered, const Alter_inplace_info *info, Layout *layout)
+{
+  std::vector<bool> is_added(altered->s->keys, false);
+  for (uint i = 0; i < info->index_add_count; i++)
+    is_added[info->index_add_buffer[i]] = true;
+  layout->indexes.clear();
+  for (uint i = 0; i < altered->s->keys; i++)
+  {
+    if (is_added[i] || i == altered->s->primary_key)
+      continue;
+    const KEY &key = altered->key_info[i];
+    const uint number = number_of(layout->indexes_before, old_name_of(key, info));
+    if (number == NO_NUMBER)
+      return HA_ERR_CRASHED;
+    layout->indexes[name_of(key)] = number;
+  }
+  return 0;
+}
+
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   const bool adds_column = info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN;
@@ -279,7 +308,9 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   context->had_layout = now != nullptr;
   context->before = now ? *now : Layout::of(table);
   context->after = context->before;
-  int error = 0;
+  context->after.version_before = version_of(table->s);
+  context->after.indexes_before = context->before.numbers_of(table->s);
+  int error = keep_numbers(altered, info, &context->after);
   if (adds_column)
   {
     context->after.count_columns(table);
@@ -289,13 +320,10 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     if (!defaults_of(altered, context->before, context->after, &context->after.defaults))
       error = HA_ERR_CRASHED;
   }
-  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
-    context->after.indexes[name_of(*pair.new_key)] =
-      context->before.number_of(name_of(*pair.old_key));
   // Transactions that XA has prepared have no entries of a new index, and may have some of an old
   // one with its number.
   if (info->index_add_count && !error)
-    error = wait_for_writers();
+    error = wait_for_writers(thd, open_table->table);
   if (info->index_add_count && info->online)
     context->build = std::make_shared<Build>();
   for (uint i = 0; i < info->index_add_count && !error; i++)
@@ -526,16 +554,27 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglon
   return !is_new;
 }
 
-/* Removes what a definition of before has left: names of indexes, and their entries. */
+/* Removes what another definition has left: names of indexes, and their entries. */
 int ha_terrace::sweep_layout(const Layout &now)
 {
   Layout live = now;
+  const Numbers &of_definition = now.numbers_of(table->s);
   live.indexes.clear();
+  live.version_before.clear();
+  live.indexes_before.clear();
   for (uint i = 0; i < table->s->keys; i++)
-    if (i != table->s->primary_key)
-      live.indexes[name_of(table->key_info[i])] = now.number_of(name_of(table->key_info[i]));
+  {
+    if (i == table->s->primary_key)
+      continue;
+    const Bytes name = name_of(table->key_info[i]);
+    const uint number = number_of(of_definition, name);
+    // The opening refuses such a table, and nothing of it may go.
+    if (number == NO_NUMBER)
+      return 0;
+    live.indexes[name] = number;
+  }
   THD *thd = ha_thd();
-  if (live.indexes == now.indexes &&
+  if (live.indexes == now.indexes && now.version_before.empty() &&
       (!now.counts_columns() || now.live_columns() == table->s->fields))
     return 0;
   if (now.counts_columns() && now.live_columns() < table->s->fields)
@@ -556,9 +595,10 @@ int ha_terrace::sweep_layout(const Layout &now)
     live.columns.resize(live.columns.size() - (now.live_columns() - table->s->fields));
     pack_row(table, buffer, &live, &live.defaults);
   }
-  for (auto &index : now.indexes)
-    if (!live.has_number(index.second))
-      if (int error = remove_entries(thd, open_table->table, index.second))
-        return error;
+  for (const Numbers *of_either : {&now.indexes, &now.indexes_before})
+    for (auto &index : *of_either)
+      if (!has_number(live.indexes, index.second))
+        if (int error = remove_entries(thd, open_table->table, index.second))
+          return error;
   return open_table->set_layout(thd, live);
 }

@@ -11,6 +11,8 @@
 static std::mutex lock;
 /* Ids of commits that the log has and the library has not; whether no connection is at them. */
 static std::map<Bytes, bool> owed;
+/* How many those are, for who must not wait for the lock. */
+static std::atomic<size_t> owed_count{0};
 /* Whether a connection has given one of them up. */
 static std::atomic<bool> some_are_left{false};
 /* Checkpoints that were asked for and not answered. */
@@ -37,6 +39,7 @@ static bool pay()
     }
   }
   some_are_left = stays;
+  owed_count = owed.size();
   return owed.empty();
 }
 
@@ -67,7 +70,10 @@ void commit_is_owed(const Bytes &id)
 {
   std::lock_guard<std::mutex> guard(lock);
   owed[id] = false;
+  owed_count = owed.size();
 }
+
+bool some_commits_are_owed() { return owed_count != 0; }
 
 void owed_commit_ended(const Bytes &id, bool is_done)
 {
@@ -78,6 +84,7 @@ void owed_commit_ended(const Bytes &id, bool is_done)
     return;
   }
   owed.erase(id);
+  owed_count = owed.size();
   answer();
 }
 

@@ -25,6 +25,8 @@ void checkpoint_requested(void *cookie);
 */
 void commit_is_owed(const Bytes &id);
 void owed_commit_ended(const Bytes &id, bool is_done);
+/* Whether the log has a commit that the library does not have. */
+bool some_commits_are_owed();
 /* After any commit: there may be space again for commits that connections have given up. */
 void commit_succeeded();
 

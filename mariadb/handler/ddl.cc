@@ -57,6 +57,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   Open_table *opened = Open_table::acquire(of_table, &failure);
   if (!opened)
     return failure.handler_error(thd);
+  opened->note_made();
   int error = 0;
   if (form->s->found_next_number_field || info->auto_increment_value)
     error = opened->set_auto_increment(thd, info->auto_increment_value);
@@ -140,11 +141,15 @@ int ha_terrace::truncate()
   if (!name)
     return failure.handler_error(ha_thd());
   close_cursor();
-  terrace_status status =
-    terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
+  // What XA has prepared would be committed to nothing.
+  const int waited = wait_for_writers(ha_thd(), open_table->table);
+  const terrace_status status =
+    waited ? TERRACE_OK
+           : terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
   terrace_string_free(name);
-  if (status != TERRACE_OK)
-    return failure.handler_error(ha_thd());
+  if (waited || status != TERRACE_OK)
+    return waited ? waited : failure.handler_error(ha_thd());
+  open_table->note_made();
   if (int error = open_table->renumber(ha_thd()))
     return error;
   // A crash before this leaves a table without rows and without a layout, which agree.
@@ -175,7 +180,91 @@ bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_cha
   return COMPATIBLE_DATA_YES;
 }
 
-/* Reads every row by the table and by each index, and compares. */
+/* Says what is wrong with an index. */
+static int is_corrupt(THD *thd, const KEY &index, const char *what)
+{
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "index %s %s",
+                      index.name.str, what);
+  return HA_ADMIN_CORRUPT;
+}
+
+/* Whether the entries of a row are there, and lead to it. The record is the table's first one. */
+int ha_terrace::check_entries(const Bytes &of_row)
+{
+  for (uint index : secondary)
+  {
+    if (codec(index).has_virtual)
+      compute_virtual();
+    Bytes entry, value;
+    const Bytes wanted =
+      entry_key(index, table->record[0], of_row, &entry) ? of_row.substr(1) : Bytes();
+    const int error = get(entry, &value, LOCK_NONE);
+    if (error && error != HA_ERR_KEY_NOT_FOUND)
+      return HA_ADMIN_FAILED;
+    if (error)
+      return is_corrupt(ha_thd(), table->key_info[index], "lacks the entry of a row");
+    if (value != wanted)
+      return is_corrupt(ha_thd(), table->key_info[index], "has an entry that leads to another row");
+  }
+  return HA_ADMIN_OK;
+}
+
+/* Counts the entries of an index, in the view that rows are read in. */
+int ha_terrace::count_entries(uint index, ha_rows *count)
+{
+  const uchar prefix = codec(index).prefix;
+  const terrace_range entries = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  if (int error = open_cursor(entries, TERRACE_READ))
+    return error;
+  Failure failure;
+  terrace_row lent;
+  terrace_status status;
+  *count = 0;
+  while ((status = terrace_cursor_next(cursor, &lent, failure.out())) == TERRACE_OK)
+    ++*count;
+  close_cursor();
+  return status == TERRACE_NOT_FOUND ? 0 : failure.handler_error(ha_thd());
+}
+
+/*
+  Compares rows with the entries of indexes. Each row has its entry in each index, with the value
+  that leads to it. No two rows share one, so an index without other entries has as many as there
+  are rows.
+*/
+int ha_terrace::check_indexes()
+{
+  ha_rows of_rows = 0;
+  int error = ha_rnd_init(true), found = HA_ADMIN_OK;
+  if (error)
+    return HA_ADMIN_FAILED;
+  while (found == HA_ADMIN_OK && !(error = ha_rnd_next(table->record[0])))
+  {
+    of_rows++;
+    // Entries expire on their way, and so do rows.
+    if (!open_table->expires())
+      found = check_entries(Bytes(row));
+  }
+  ha_rnd_end();
+  if (found != HA_ADMIN_OK)
+    return found;
+  if (error != HA_ERR_END_OF_FILE)
+    return error == HA_ERR_CRASHED ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
+  for (uint index : secondary)
+  {
+    ha_rows of_index = 0;
+    if (count_entries(index, &of_index))
+      return HA_ADMIN_FAILED;
+    if (of_index != of_rows && !open_table->expires())
+    {
+      const Bytes what = "has " + std::to_string(of_index) + " entries, and the table " +
+                         std::to_string(of_rows) + " rows";
+      return is_corrupt(ha_thd(), table->key_info[index], what.c_str());
+    }
+  }
+  return HA_ADMIN_OK;
+}
+
+/* Verifies what the library has on its media, and the indexes of the table. */
 int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
 {
   Failure failure;
@@ -192,33 +281,11 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
     return HA_ADMIN_CORRUPT;
   if (unreadable)
     return HA_ADMIN_FAILED;
-  ha_rows of_rows = 0;
-  int error = ha_rnd_init(true);
-  if (error)
-    return HA_ADMIN_FAILED;
-  while (!(error = ha_rnd_next(table->record[0])))
-    of_rows++;
-  ha_rnd_end();
-  if (error != HA_ERR_END_OF_FILE)
-    return HA_ADMIN_CORRUPT;
-  for (uint i = 0; i < table->s->keys; i++)
-  {
-    ha_rows of_index = 0;
-    if (ha_index_init(i, true))
-      return HA_ADMIN_FAILED;
-    for (error = ha_index_first(table->record[0]); !error; error = ha_index_next(table->record[0]))
-      of_index++;
-    ha_index_end();
-    // Rows expire meanwhile.
-    if (error != HA_ERR_END_OF_FILE || (of_index != of_rows && !open_table->expires()))
-    {
-      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
-                          "index %s has %llu entries, and the table %llu rows",
-                          table->key_info[i].name.str, ulonglong(of_index), ulonglong(of_rows));
-      return HA_ADMIN_CORRUPT;
-    }
-  }
-  return HA_ADMIN_OK;
+  MY_BITMAP *read_set = table->read_set, *write_set = table->write_set;
+  table->use_all_columns();
+  const int found = check_indexes();
+  table->column_bitmaps_set(read_set, write_set);
+  return found;
 }
 
 /* Readers and writers go on meanwhile. */

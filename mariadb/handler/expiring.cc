@@ -133,6 +133,9 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
       error = failure.handler_error(thd);
+    // What was copied before may have expired before it could not any more.
+    if (!error && has_ttl_now && !will_expire)
+      error = move_own(thd, false);
     if (!error)
       has_ttl_now = will_expire;
   }
@@ -148,9 +151,12 @@ int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
     std::lock_guard<std::mutex> guard(lock);
     if (is_reconciled)
       return 0;
-    is_reconciled = true;
   }
-  return set_attributes(thd, attributes);
+  // Two openings may do it, and the next one does it again where this one fails.
+  const int error = set_attributes(thd, attributes);
+  std::lock_guard<std::mutex> guard(lock);
+  is_reconciled = is_reconciled || !error;
+  return error;
 }
 
 void Open_table::drop_own()

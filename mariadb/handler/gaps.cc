@@ -24,7 +24,7 @@ bool ha_terrace::steps_through_gaps(bool is_narrow) const
 {
   return row_lock != LOCK_NONE && !skip_locked && trx()->locks_gaps() && !is_narrow &&
          inited == INDEX &&
-         !trx()->holds_whole(open_table->name_at_opening(), row_lock == LOCK_EXCLUSIVE);
+         !trx()->holds_whole(open_table->name_of_table(), row_lock == LOCK_EXCLUSIVE);
 }
 
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool is_point,
@@ -51,7 +51,7 @@ int ha_terrace::open_cursor(const terrace_range &range, uint kind)
     if (int error = choose_kind(&kind))
       return error;
   cursor_kind = kind;
-  May_wait may_wait(trx());
+  May_wait may_wait(trx(), skip_locked);
   cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
                                       failure.out());
   if (!cursor)
@@ -108,7 +108,7 @@ int ha_terrace::step_through_gaps(uchar *record, Way way)
   if (!is_stepping)
     if (int error = open_cursor(rest, locking_kind()))
       return error;
-  May_wait may_wait(trx());
+  May_wait may_wait(trx(), skip_locked);
   status = way == FORWARD ? terrace_cursor_first(cursor, &lent, failure.out())
                           : terrace_cursor_last(cursor, &lent, failure.out());
   return settle(record, status, &lent, way, &failure);

@@ -110,6 +110,8 @@ public:
                            page_range *pages) override;
 
 private:
+  int open_indexes(const char *name);
+
   /* Estimates. */
   void bounds_of(uint index, const key_range *min, const key_range *max, Bytes *lower,
                  Bytes *upper) const;
@@ -158,9 +160,15 @@ private:
   int put_entry(uint index, const uchar *record, const Bytes &row);
   int remove_entry(uint index, const uchar *record, const Bytes &row);
   int change_entry(uint index, const uchar *old_record, const uchar *new_record,
-                   const Bytes &old_row, const Bytes &new_row);
+                   const Bytes &old_row, const Bytes &new_row, bool is_new_to_view);
+  int differs_in_view(const Bytes &key, const uchar *record, bool *differs);
   int fail_if_taken(uint index, const Bytes &key);
   int note_auto_increment(const uchar *record);
+
+  /* CHECK TABLE. */
+  int check_entries(const Bytes &of_row);
+  int count_entries(uint index, ha_rows *count);
+  int check_indexes();
 
   /* ALTER TABLE in place. */
   bool can_change_attributes(const TABLE *altered) const;
@@ -170,7 +178,6 @@ private:
   int sweep_layout(const Layout &now);
 
   /* Indexes that are built while others write: online.cc, for the ALTER TABLE and for writers. */
-  int wait_for_writers();
   int end_of_piece(const Bytes &from, Bytes *last);
   int build_piece(TABLE *altered, uint index, const Key_codec &of_index, const terrace_range &rows,
                   bool *again, Bytes *blocked);
@@ -186,6 +193,9 @@ private:
                            const Bytes &new_row);
 
   /* Reads. */
+  void take_lock_type(THD *thd, thr_lock_type type);
+  int begin_scan(uchar prefix, ulonglong made);
+  void end_scan();
   int begin_read();
   uint scan_kind() const;
   int choose_kind(uint *kind) const;
@@ -199,6 +209,9 @@ private:
   int step_through_gaps(uchar *record, Way way);
   int take_row(uchar *record, const terrace_row &lent, bool *is_there);
   int read_row(uchar *record, const Bytes &key, bool *is_there);
+  int unpack_found(uchar *record, const char *value, size_t length, const Bytes &key,
+                   bool *is_there);
+  int is_absent(const Bytes &key, bool *absent);
   int read_unique(uchar *record, const Bytes &entry);
   bool is_still_there(uchar *record, int *error);
   int unpack(uchar *record, const char *value, size_t length, const Bytes &key);
@@ -236,11 +249,12 @@ private:
   ulonglong builds_seen = 0;
   /* The layout as of the opening; none for a table that was never altered in place. */
   Layout_ref layout;
-  /* For each index the moment from which on views see its entries; 0 for always. */
+  /* For each index the moment from which on views see its entries; 0 for as long as its table. */
   std::vector<ulonglong> built_at;
 
   /* Why there is no number of AUTO_INCREMENT, such as a full disk. */
   int error_of_numbers = 0;
+  /* Of the statement: take_lock_type() sets them, and reset() takes them back. */
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;
   terrace_cursor *cursor = nullptr;
@@ -260,7 +274,7 @@ private:
   /* index_next_same asks: what follows the range of the cursor is not looked at. */
   bool is_same_asked = false;
   Bytes rest_lower, rest_upper;
-  /* The record that was read last came from an entry, and has its columns alone. */
+  /* The record that the scan has read last came from an entry, and has its columns alone. */
   bool is_from_entry = false;
   /* Whether the entry has all columns that the statement reads, once that was looked up. */
   enum { COVERS_UNKNOWN, COVERS, COVERS_NOT } covers = COVERS_UNKNOWN;

@@ -71,12 +71,25 @@ int ha_terrace::open(const char *name, int, uint)
     return failure.status() == TERRACE_INVALID ? HA_ERR_NO_SUCH_TABLE
                                                : failure.handler_error(ha_thd());
   }
+  const int error = open_indexes(name);
+  // The server closes only what it has opened.
+  if (error)
+    close();
+  return error;
+}
+
+/* Takes what the table says of its attributes and indexes. */
+int ha_terrace::open_indexes(const char *name)
+{
   if (int error = open_table->reconcile(ha_thd(), table->s->option_struct))
     return error;
   layout = open_table->layout();
   if (layout && !open_table->is_altered)
+  {
     if (int error = sweep_layout(*layout))
       return error;
+    layout = open_table->layout();
+  }
   codecs.clear();
   secondary.clear();
   built_at.clear();
@@ -85,7 +98,8 @@ int ha_terrace::open(const char *name, int, uint)
   {
     const KEY &key = table->key_info[i];
     const bool primary = i == table->s->primary_key;
-    const uint number = layout ? layout->number_of(Bytes(key.name.str, key.name.length)) : i;
+    const uint number =
+      layout ? number_of(layout->numbers_of(table->s), Bytes(key.name.str, key.name.length)) : i;
     if (!primary && number == NO_NUMBER)
     {
       sql_print_error("Terrace: index %s of table %s has no entries: %s", key.name.str, name,
@@ -116,14 +130,21 @@ int ha_terrace::close()
   return 0;
 }
 
+/* Nothing of a statement outlives it: the server uses the handler for other ones. */
 int ha_terrace::reset()
 {
-  close_cursor();
+  end_scan();
   cancel_pushed_idx_cond();
-  reads_batches = false;
+  reads_batches = is_in_range = has_more_ranges = begins_range = is_same_asked = false;
+  row_lock = LOCK_NONE;
+  skip_locked = false;
+  error_of_numbers = 0;
   batch.clear();
-  row_buffer.clear();
-  row_buffer.shrink_to_fit();
+  for (Bytes *of_statement : {&row_buffer, &row, &current, &range_end, &rest_lower, &rest_upper})
+  {
+    of_statement->clear();
+    of_statement->shrink_to_fit();
+  }
   return 0;
 }
 
@@ -151,11 +172,16 @@ static bool is_plain_select(THD *thd, int lock_type)
 
 /*
   Whether a statement that changes tables reads others with a lock, at levels that lock gaps: then
-  it does the same on a replica.
+  it does the same on a replica. A copy of a table does at all levels: it waits for transactions that
+  XA has prepared, which keep the server from nothing once their connections have ended.
 */
 static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
 {
-  if ((type != TL_READ && type != TL_READ_NO_INSERT) || thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
+  if (type != TL_READ && type != TL_READ_NO_INSERT)
+    return false;
+  if (copies_tables(thd))
+    return true;
+  if (thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
     return false;
   switch (thd_sql_command(thd))
   {
@@ -189,21 +215,14 @@ int ha_terrace::external_lock(THD *thd, int lock_type)
 
 int ha_terrace::start_stmt(THD *thd, thr_lock_type lock_type)
 {
-  if (lock_type >= TL_FIRST_WRITE)
-    row_lock = LOCK_EXCLUSIVE;
-  else
-    row_lock = lock_type == TL_READ_WITH_SHARED_LOCKS || locks_what_it_reads(thd, lock_type)
-                 ? LOCK_SHARE
-                 : LOCK_NONE;
+  take_lock_type(thd, lock_type);
   follow_builds();
   return trx()->begin_statement(is_plain_select(thd, F_RDLCK) && row_lock == LOCK_NONE);
 }
 
-/* Locks of metadata stand for locks of tables, so none is given to the server here. */
-THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
+/* How the statement locks what it reads. */
+void ha_terrace::take_lock_type(THD *thd, thr_lock_type type)
 {
-  if (type == TL_IGNORE)
-    return to;
   skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   if (type >= TL_FIRST_WRITE)
     row_lock = LOCK_EXCLUSIVE;
@@ -212,6 +231,13 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
     row_lock = LOCK_SHARE;
   else
     row_lock = LOCK_NONE;
+}
+
+/* Locks of metadata stand for locks of tables, so none is given to the server here. */
+THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
+{
+  if (type != TL_IGNORE)
+    take_lock_type(thd, type);
   return to;
 }
 

@@ -1,6 +1,7 @@
 #include "layout.h"
 
-static const uchar FORMAT = 1;
+/* A record of the first format has the names of one definition. */
+static const uchar FIRST_FORMAT = 1, FORMAT = 2;
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
 
@@ -44,29 +45,43 @@ void Layout::count_columns(const TABLE *table)
   columns.assign(table->s->fields, {Row_column::LIVE, 0});
 }
 
-uint Layout::number_of(const Bytes &index) const
+uint number_of(const Numbers &numbers, const Bytes &index)
 {
-  auto found = indexes.find(index);
-  return found == indexes.end() ? NO_NUMBER : found->second;
+  auto found = numbers.find(index);
+  return found == numbers.end() ? NO_NUMBER : found->second;
 }
 
-bool Layout::has_number(uint number) const
+bool has_number(const Numbers &numbers, uint number)
 {
-  for (auto &index : indexes)
+  for (auto &index : numbers)
     if (index.second == number)
       return true;
   return false;
 }
 
+Bytes version_of(const TABLE_SHARE *definition)
+{
+  const LEX_CUSTRING &version = definition->tabledef_version;
+  return version.length ? Bytes(reinterpret_cast<const char *>(version.str), version.length)
+                        : Bytes();
+}
+
+const Numbers &Layout::numbers_of(const TABLE_SHARE *definition) const
+{
+  const bool is_before = !version_before.empty() && version_of(definition) == version_before;
+  return is_before ? indexes_before : indexes;
+}
+
 uint Layout::free_number() const
 {
   uint behind = 0;
-  for (const auto &index : indexes)
-    behind = std::max(behind, index.second + 1);
+  for (const Numbers *of_definition : {&indexes, &indexes_before})
+    for (const auto &index : *of_definition)
+      behind = std::max(behind, index.second + 1);
   if (behind < MAX_NUMBERS)
     return behind;
   for (uint number = 0; number < MAX_NUMBERS; number++)
-    if (!has_number(number))
+    if (!has_number(indexes, number) && !has_number(indexes_before, number))
       return number;
   return NO_NUMBER;
 }
@@ -78,6 +93,17 @@ static void append_short(Bytes *out, size_t value)
   out->append(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
 
+static void append_numbers(Bytes *out, const Numbers &numbers)
+{
+  append_short(out, numbers.size());
+  for (auto &index : numbers)
+  {
+    out->push_back(char(index.second));
+    append_short(out, index.first.size());
+    *out += index.first;
+  }
+}
+
 Bytes Layout::record() const
 {
   Bytes out(1, char(FORMAT));
@@ -85,13 +111,10 @@ Bytes Layout::record() const
   int8store(changes, committed);
   int8store(changes + 8, pending);
   out.append(reinterpret_cast<char *>(changes), sizeof(changes));
-  append_short(&out, indexes.size());
-  for (auto &index : indexes)
-  {
-    out.push_back(char(index.second));
-    append_short(&out, index.first.size());
-    out += index.first;
-  }
+  append_numbers(&out, indexes);
+  append_short(&out, version_before.size());
+  out += version_before;
+  append_numbers(&out, indexes_before);
   append_short(&out, first_null_bytes);
   append_short(&out, first_columns.size());
   for (uint16 bit : first_columns)
@@ -131,6 +154,19 @@ public:
     const uchar *bytes = take(count);
     return bytes ? Bytes(reinterpret_cast<const char *>(bytes), count) : Bytes();
   }
+  Numbers take_numbers()
+  {
+    Numbers numbers;
+    const size_t count = take_short();
+    for (size_t i = 0; i < count && good; i++)
+    {
+      const uchar *number = take(1);
+      const Bytes name = take_text(take_short());
+      if (number)
+        numbers[name] = *number;
+    }
+    return numbers;
+  }
   Bytes rest() { return take_text(size_t(end - at)); }
   bool is_good() const { return good; }
 
@@ -143,23 +179,21 @@ bool Layout::parse(const uchar *data, size_t length)
 {
   Reader reader(data, length);
   const uchar *format = reader.take(1);
-  if (!format || *format != FORMAT)
+  if (!format || (*format != FORMAT && *format != FIRST_FORMAT))
     return false;
   if (const uchar *changes = reader.take(16))
   {
     committed = uint8korr(changes);
     pending = uint8korr(changes + 8);
   }
-  size_t count = reader.take_short();
-  for (size_t i = 0; i < count && reader.is_good(); i++)
+  indexes = reader.take_numbers();
+  if (*format == FORMAT)
   {
-    const uchar *number = reader.take(1);
-    const Bytes name = reader.take_text(reader.take_short());
-    if (number)
-      indexes[name] = *number;
+    version_before = reader.take_text(reader.take_short());
+    indexes_before = reader.take_numbers();
   }
   first_null_bytes = uint16(reader.take_short());
-  count = reader.take_short();
+  size_t count = reader.take_short();
   for (size_t i = 0; i < count && reader.is_good(); i++)
     first_columns.push_back(uint16(reader.take_short()));
   count = reader.take_short();

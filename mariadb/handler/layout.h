@@ -6,13 +6,17 @@
   It is a record beside the counters. A table that was only created and copied has none: its index
   number n is the n-th of the server's definition, and all of its rows have all columns.
 
+  An index is its number. A name is one in a definition: ALTER TABLE may give the name of an index to
+  another one, and both definitions are in use while the change is under way. So the record has the
+  numbers of either definition by its own names, and tells the two by the version that the server
+  gives each definition.
+
   Crash argument. The record and the server's .frm are not written together. So the record holds
-  what both definitions need, the old one and the new one, from before the server switches: names of
-  indexes that are added are there early, and names of dropped ones stay. Dropped columns are marked
-  as the last thing before the switch. The numbers of the change under way and of the last committed
-  one tell the server, which starts after a crash, whether the new definition holds. Whichever .frm
-  a crash leaves finds its indexes by name. The first handler that opens the table later removes the
-  names that its definition does not have, with their entries.
+  what both definitions need, the old one and the new one, from before the server switches. Dropped
+  columns are marked as the last thing before the switch. The numbers of the change under way and of
+  the last committed one tell the server, which starts after a crash, whether the new definition
+  holds. Whichever .frm a crash leaves finds the numbers of its indexes. The first handler that opens
+  the table later forgets the other definition, and removes the entries that it alone has.
 
   Thread safety: a Layout does not change once it is shared.
 */
@@ -39,6 +43,15 @@ struct Row_column
   uint16 size;
 };
 
+/* The numbers of indexes, by name. */
+typedef std::map<Bytes, uint> Numbers;
+
+/* The number of an index; NO_NUMBER for none. */
+uint number_of(const Numbers &numbers, const Bytes &index);
+bool has_number(const Numbers &numbers, uint number);
+/* What the server calls a version of a definition; empty if it has none. */
+Bytes version_of(const TABLE_SHARE *definition);
+
 class Layout
 {
 public:
@@ -51,13 +64,13 @@ public:
   bool parse(const uchar *data, size_t length);
   Bytes record() const;
 
-  uint number_of(const Bytes &index) const;
+  /* The numbers of the indexes of a definition, by name. */
+  const Numbers &numbers_of(const TABLE_SHARE *definition) const;
   /*
-    A number that no index has; NO_NUMBER if there is none. It is behind all others while there are
-    such, so that numbers say which index was made first.
+    A number that no index of either definition has; NO_NUMBER if there is none. It is behind all
+    others while there are such, so that numbers say which index was made first.
   */
   uint free_number() const;
-  bool has_number(uint number) const;
   /* Whether rows say how many columns they have. */
   bool counts_columns() const { return !columns.empty(); }
   uint live_columns() const;
@@ -66,8 +79,11 @@ public:
 
   /* The last change that was committed, and the one under way, which has the next number. */
   ulonglong committed = 0, pending = 0;
-  /* Numbers of indexes by name. */
-  std::map<Bytes, uint> indexes;
+  /* Of the indexes of the newest definition. */
+  Numbers indexes;
+  /* The version of the definition before it, and its indexes; empty once the table was opened. */
+  Bytes version_before;
+  Numbers indexes_before;
   /* NULL bits of the columns of rows that do not say how many they have, and their NULL bytes. */
   std::vector<uint16> first_columns;
   uint16 first_null_bytes = 0;

@@ -81,8 +81,7 @@ static int fail_of_wait(THD *thd, ulonglong since, ulonglong seconds)
   return waited >= seconds ? HA_ERR_LOCK_WAIT_TIMEOUT : 0;
 }
 
-/* Waits for all transactions that have locked rows. The caller keeps others from beginning. */
-int ha_terrace::wait_for_writers()
+int wait_for_writers(THD *thd, terrace_table *table)
 {
   const uchar prefix = PREFIX_ROWS;
   const terrace_range rows = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
@@ -93,14 +92,14 @@ int ha_terrace::wait_for_writers()
     Piece piece;
     terrace_cursor *cursor = nullptr;
     if (piece.begin(&failure) == TERRACE_OK)
-      cursor = terrace_transaction_cursor(piece.handle, open_table->table, &rows,
-                                          TERRACE_FOR_SHARE, failure.out());
+      cursor = terrace_transaction_cursor(piece.handle, table, &rows, TERRACE_FOR_SHARE,
+                                          failure.out());
     terrace_cursor_free(cursor);
     if (cursor)
       return 0;
     if (!is_to_be_tried_again(failure.status()))
-      return failure.handler_error(ha_thd());
-    if (int error = fail_of_wait(ha_thd(), since, session_lock_wait_seconds(ha_thd())))
+      return failure.handler_error(thd);
+    if (int error = fail_of_wait(thd, since, session_lock_wait_seconds(thd)))
       return error;
   }
 }

@@ -67,4 +67,10 @@ private:
 
 typedef std::shared_ptr<Build> Build_ref;
 
+/*
+  Waits for all transactions that have locked rows, also for those that XA has prepared, as long as a
+  statement waits for a lock. The caller keeps others from beginning.
+*/
+int wait_for_writers(THD *thd, terrace_table *table);
+
 #endif

@@ -9,9 +9,29 @@
 static const ulonglong LARGEST_BLOCK = 1024;
 
 static std::mutex registry_lock;
+/* One for each table that is open: two would store the counters of the table in any order. */
 static std::map<Bytes, Open_table *> registry;
-/* When indexes of tables were built, by the table's name. Views may be older than open tables. */
-static std::map<Bytes, std::map<uint, ulonglong>> built;
+
+/* When a table and its indexes were made. */
+struct Moments
+{
+  ulonglong made = 0;
+  std::map<uint, ulonglong> indexes;
+};
+
+/* By the table's name. Views may be older than what is open. */
+static std::map<Bytes, Moments> moments;
+
+/*
+  Whether a table of the library is one that a statement fills before it gets its name: the copy of
+  an ALTER TABLE, or a partition that is made out of others. Views from while it was filled do not
+  see all of its rows.
+*/
+static bool is_filled_under(const Bytes &name)
+{
+  static const Bytes of_alter = "/#sql-alter-", of_partition = "#TMP#";
+  return name.find(of_alter) != Bytes::npos || name.find(of_partition) != Bytes::npos;
+}
 
 Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
 {
@@ -36,12 +56,49 @@ Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
     delete open;
     return nullptr;
   }
+  auto known = moments.find(name);
+  if (known != moments.end())
+    open->made = known->second.made;
   registry[name] = open;
   return open;
 }
 
+/* The last user gives back the numbers that no row has. */
+void Open_table::give_numbers_back()
+{
+  std::lock_guard<std::mutex> guard(lock);
+  if (row_ids.stored == row_ids.next && numbers.stored == numbers.next)
+    return;
+  // A table that was dropped has no counters.
+  Failure failure;
+  if (terrace_table_contains_key(table, COUNTERS.data(), COUNTERS.size(), failure.out()) ==
+      TERRACE_INVALID)
+    return;
+  const Counter before[] = {row_ids, numbers};
+  row_ids.stored = row_ids.next;
+  numbers.stored = numbers.next;
+  if (!store(nullptr))
+    return;
+  // A failure leaves a gap.
+  row_ids = before[0];
+  numbers = before[1];
+}
+
+/*
+  It stays in the registry while it gives its numbers back, and a handler that is opened meanwhile
+  uses it: one that loaded the counters anew would give out numbers that the store takes back.
+*/
 void Open_table::release(Open_table *table)
 {
+  {
+    std::lock_guard<std::mutex> guard(registry_lock);
+    if (table->users > 1)
+    {
+      table->users--;
+      return;
+    }
+  }
+  table->give_numbers_back();
   {
     std::lock_guard<std::mutex> guard(registry_lock);
     if (--table->users)
@@ -49,19 +106,6 @@ void Open_table::release(Open_table *table)
     auto found = registry.find(table->name);
     if (found != registry.end() && found->second == table)
       registry.erase(found);
-  }
-  // The last user gives back the numbers that no row has.
-  for (Counter *counter : {&table->row_ids, &table->numbers})
-    counter->block = 0;
-  if (table->row_ids.stored != table->row_ids.next || table->numbers.stored != table->numbers.next)
-  {
-    table->row_ids.stored = table->row_ids.next;
-    table->numbers.stored = table->numbers.next;
-    // A table that was dropped has no counters. For another one a failure leaves a gap.
-    Failure failure;
-    if (terrace_table_contains_key(table->table, COUNTERS.data(), COUNTERS.size(),
-                                   failure.out()) != TERRACE_INVALID)
-      table->store(nullptr);
   }
   terrace_table_free(table->keeper);
   terrace_table_free(table->table);
@@ -72,18 +116,33 @@ void Open_table::forget(const Bytes &name)
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   registry.erase(name);
-  built.erase(name);
+  moments.erase(name);
 }
 
 void Open_table::rename(const Bytes &from, const Bytes &to)
 {
   std::lock_guard<std::mutex> guard(registry_lock);
-  registry.erase(from);
-  auto found = built.find(from);
-  if (found == built.end())
-    return;
-  built[to] = found->second;
-  built.erase(from);
+  Open_table *open = nullptr;
+  auto found = registry.find(from);
+  if (found != registry.end())
+  {
+    open = found->second;
+    registry.erase(found);
+    open->name = to;
+    registry[to] = open;
+  }
+  auto known = moments.find(from);
+  Moments of_table;
+  if (known != moments.end())
+  {
+    of_table = known->second;
+    moments.erase(known);
+  }
+  if (is_filled_under(from))
+    of_table.made = Trx::next_moment();
+  moments[to] = of_table;
+  if (open)
+    open->made = of_table.made;
 }
 
 Layout_ref Open_table::layout()
@@ -126,21 +185,30 @@ void Open_table::set_build(const Build_ref &of_change)
   builds_so_far++;
 }
 
+void Open_table::note_made()
+{
+  std::lock_guard<std::mutex> guard(registry_lock);
+  // A transaction that has made a temporary table reads it, whatever its view is.
+  if (name.find("/#sql-temptable-") != Bytes::npos)
+    return;
+  made = moments[name].made = Trx::next_moment();
+}
+
 void Open_table::note_new_indexes(const std::vector<uint> &of_new)
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   for (uint number : of_new)
-    built[name][number] = Trx::next_moment();
+    moments[name].indexes[number] = Trx::next_moment();
 }
 
 ulonglong Open_table::built_at(uint number)
 {
   std::lock_guard<std::mutex> guard(registry_lock);
-  auto of_table = built.find(name);
-  if (of_table == built.end())
+  auto of_table = moments.find(name);
+  if (of_table == moments.end())
     return 0;
-  auto found = of_table->second.find(number);
-  return found == of_table->second.end() ? 0 : found->second;
+  auto found = of_table->second.indexes.find(number);
+  return found == of_table->second.indexes.end() ? 0 : found->second;
 }
 
 int Open_table::load_layout(Failure *failure)

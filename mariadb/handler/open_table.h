@@ -35,7 +35,8 @@ public:
   static void forget(const Bytes &name);
   static void rename(const Bytes &from, const Bytes &to);
 
-  const Bytes &name_at_opening() const { return name; }
+  /* As of now: a rename has the table for itself. */
+  const Bytes &name_of_table() const { return name; }
 
   /* The next hidden row id. */
   int next_row_id(THD *thd, ulonglong *id);
@@ -61,8 +62,13 @@ public:
   Layout_ref layout();
   int set_layout(THD *thd, const Layout &layout);
   int drop_layout(THD *thd);
+  /* The table was made or emptied: views from before do not see its rows. */
+  void note_made();
+  /* The moment of that; 0 for before the server started, and for temporary tables. */
+  ulonglong made_at() const { return made; }
   /* Indexes were built: views from before do not see their entries. */
   void note_new_indexes(const std::vector<uint> &numbers);
+  /* The moment from which on views see the entries of an index. */
   ulonglong built_at(uint number);
 
   /* What an ALTER TABLE builds while others write; none mostly. builds() changes with it. */
@@ -97,6 +103,7 @@ private:
   /* The keys of what a table keeps beside its rows. */
   static const Bytes COUNTERS, LAYOUT, VALUES;
 
+  void give_numbers_back();
   int load(Failure *failure);
   int load_layout(Failure *failure);
   int load_values(Failure *failure);
@@ -109,8 +116,10 @@ private:
   int find_number(Failure *failure);
   int reserve(THD *thd, Counter *counter);
 
+  /* Have the lock of the registry. One that gives numbers back is a user until it has done so. */
   Bytes name;
   uint users = 0;
+  std::atomic<ulonglong> made{0};
   /* Where rows expire: the number of the table, and the table that keeps its counters. */
   std::atomic<bool> has_ttl_now{false};
   bool is_reconciled = false;

@@ -4,12 +4,19 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
+#include "mysqld.h"
 #include "recovery.h"
 #include "status.h"
 #include "tuning.h"
 
 handlerton *terrace_hton;
 terrace_database *terrace_db;
+
+/* Where the database lies unless a variable says so, and where earlier releases put it. */
+static const char DEFAULT_DIR[] = "#terrace", FORMER_DIR[] = "terrace-data";
+
+/* The server exports it, and has it in no header: a folder of that name is no database. */
+void ignore_db_dirs_append(const char *dirname);
 
 static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
   *compression, *direct_io, *object_store, *object_cache;
@@ -26,7 +33,7 @@ static char *data_dir, *pm_path, *mode, *memory_index, *cache_size, *memory, *le
 static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
                         "The directory of the database; one in the server's data directory if it "
                         "is a relative path",
-                        nullptr, nullptr, "terrace-data");
+                        nullptr, nullptr, DEFAULT_DIR);
 TERRACE_TUNING(pm_size, tuned_pm_size, "The size of the region, such as 256MiB. It can grow");
 TERRACE_OPTION(pm_path, "The file of the region, if it is not in the directory");
 TERRACE_OPTION(mode, "How the region is made durable: file, dax or emulated");
@@ -130,6 +137,35 @@ static void drop_temporary_tables()
   }
 }
 
+/*
+  The directory lies among those of the server's databases. A name of the server's would have users
+  list, dump and drop it, so one from before has it renamed.
+*/
+static bool keep_from_databases()
+{
+  if (!strcmp(data_dir, DEFAULT_DIR) && access(DEFAULT_DIR, F_OK) && !access(FORMER_DIR, F_OK))
+  {
+    if (rename(FORMER_DIR, DEFAULT_DIR) || my_sync_dir(".", MYF(MY_WME)))
+    {
+      sql_print_error("Terrace: cannot rename the directory %s of the database to %s (%s). Rename "
+                      "it, or set terrace_data_dir=%s",
+                      FORMER_DIR, DEFAULT_DIR, strerror(errno), FORMER_DIR);
+      return false;
+    }
+    sql_print_information("Terrace: the directory of the database is %s now; it was %s", DEFAULT_DIR,
+                          FORMER_DIR);
+  }
+  const char *in_server = data_dir;
+  const size_t length = strlen(mysql_real_data_home);
+  if (!strncmp(in_server, mysql_real_data_home, length))
+    in_server += length;
+  if (!strncmp(in_server, "./", 2))
+    in_server += 2;
+  if (*in_server && !strchr(in_server, FN_LIBCHAR))
+    ignore_db_dirs_append(in_server);
+  return true;
+}
+
 static const char *no_extensions[] = {nullptr};
 
 static int start(void *place)
@@ -145,6 +181,8 @@ static int start(void *place)
   set_backup_functions(terrace_hton);
   set_transaction_functions(terrace_hton);
 
+  if (!keep_from_databases())
+    return 1;
   Failure failure;
   terrace_options *options = terrace_options_new();
   if (set_options(options, &failure))

@@ -4,23 +4,37 @@
 #include "engine.h"
 #include "ha_terrace.h"
 
-int ha_terrace::rnd_init(bool)
+/* Begins a scan of what a prefix has, which was made at a moment, or with the table. */
+int ha_terrace::begin_scan(uchar prefix, ulonglong made)
+{
+  end_scan();
+  if (row_lock == LOCK_NONE && !is_sequence() &&
+      trx()->view_is_before(std::max(made, open_table->made_at())))
+    return HA_ERR_TABLE_DEF_CHANGED;
+  current.clear();
+  scanned = prefix;
+  range_end.clear();
+  return 0;
+}
+
+void ha_terrace::end_scan()
 {
   close_cursor();
+  is_bounded = is_stepping = is_from_entry = false;
+  covers = COVERS_UNKNOWN;
+}
+
+int ha_terrace::rnd_init(bool)
+{
   // A sequence has no index, so all reads of it begin here.
   if (is_sequence())
     row_lock = LOCK_NONE;
-  current.clear();
-  scanned = PREFIX_ROWS;
-  is_bounded = is_stepping = false;
-  range_end.clear();
-  covers = COVERS_UNKNOWN;
-  return 0;
+  return begin_scan(PREFIX_ROWS, 0);
 }
 
 int ha_terrace::rnd_end()
 {
-  close_cursor();
+  end_scan();
   return 0;
 }
 
@@ -56,21 +70,13 @@ int ha_terrace::rnd_pos(uchar *record, uchar *position)
 int ha_terrace::index_init(uint index, bool)
 {
   active_index = index;
-  close_cursor();
-  if (row_lock == LOCK_NONE && built_at[index] && trx()->view_is_before(built_at[index]))
-    return HA_ERR_TABLE_DEF_CHANGED;
-  current.clear();
-  scanned = codec(index).prefix;
-  is_bounded = is_stepping = false;
-  range_end.clear();
-  covers = COVERS_UNKNOWN;
-  return 0;
+  return begin_scan(codec(index).prefix, built_at[index]);
 }
 
 int ha_terrace::index_end()
 {
   active_index = MAX_KEY;
-  close_cursor();
+  end_scan();
   return 0;
 }
 
@@ -86,7 +92,12 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
   is_bounded = true;
   is_stepping = false;
   if (scanned == PREFIX_ROWS)
-    error = read_row(record, entry, &is_there);
+  {
+    bool absent = false;
+    error = is_absent(entry, &absent);
+    if (!error && !absent)
+      error = read_row(record, entry, &is_there);
+  }
   else if (row_lock != LOCK_NONE && !skip_locked && trx()->locks_gaps())
   {
     // One key has no gaps, so a lock on it is enough, also where it is not there.

@@ -16,32 +16,33 @@ int ha_terrace::begin_read()
     return fail_with("the transaction of this connection has ended; roll it back");
   if (is_sequence())
     return 0;
-  if (row_lock == LOCK_NONE)
-    return of_connection->before_plain_read();
-  return of_connection->set_lock_wait(skip_locked);
+  return row_lock == LOCK_NONE ? of_connection->before_plain_read() : 0;
 }
 
 uint ha_terrace::scan_kind() const
 {
   if (is_sequence())
     return TERRACE_READ_NEWEST;
+  // A range has rows that others have locked, so it is not locked where those are left out.
+  if (skip_locked)
+    return TERRACE_READ_NEWEST;
   if (trx()->is_serializable())
-    return row_lock == LOCK_EXCLUSIVE && !skip_locked ? TERRACE_FOR_UPDATE : TERRACE_READ;
+    return row_lock == LOCK_EXCLUSIVE ? TERRACE_FOR_UPDATE : TERRACE_READ;
   if (row_lock == LOCK_NONE)
     return TERRACE_READ;
-  return trx()->locks_gaps() && !skip_locked ? locking_kind() : TERRACE_READ_NEWEST;
+  return trx()->locks_gaps() ? locking_kind() : TERRACE_READ_NEWEST;
 }
 
 /* As scan_kind(); a table that is locked as a whole needs no locks on its ranges. */
 int ha_terrace::choose_kind(uint *kind) const
 {
   *kind = scan_kind();
-  const bool locks_range = trx()->is_serializable() || (row_lock != LOCK_NONE && !skip_locked &&
-                                                        trx()->locks_gaps());
+  const bool locks_range = !skip_locked && (trx()->is_serializable() ||
+                                            (row_lock != LOCK_NONE && trx()->locks_gaps()));
   if (!locks_range || is_sequence())
     return 0;
   bool is_whole = false;
-  int error = trx()->before_range_lock(open_table->name_at_opening(), open_table->table,
+  int error = trx()->before_range_lock(open_table->name_of_table(), open_table->table,
                                        row_lock == LOCK_EXCLUSIVE, &is_whole);
   if (is_whole)
     *kind = TERRACE_READ_NEWEST;
@@ -70,7 +71,7 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
   Failure failure;
   terrace_row lent;
   terrace_status status = TERRACE_OK;
-  May_wait may_wait(trx());
+  May_wait may_wait(trx(), skip_locked);
   if (!cursor)
     cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
                                         failure.out());
@@ -125,7 +126,7 @@ int ha_terrace::move(uchar *record, Way way)
   {
     Failure failure;
     terrace_row lent;
-    May_wait may_wait(trx());
+    May_wait may_wait(trx(), skip_locked);
     terrace_status status = way == FORWARD ? terrace_cursor_next(cursor, &lent, failure.out())
                                            : terrace_cursor_prev(cursor, &lent, failure.out());
     if (status != TERRACE_NOT_FOUND || is_stepping || is_same_asked || !is_bounded)
@@ -190,7 +191,7 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
     // A cursor that locks has read the newest row with the lock.
     if (row_lock != LOCK_NONE && (skip_locked || cursor_kind == TERRACE_READ_NEWEST))
       return read_row(record, current, is_there);
-    return unpack(record, lent.value, lent.value_len, current);
+    return unpack_found(record, lent.value, lent.value_len, current, is_there);
   }
   Bytes of_row;
   if (int error = row_of_entry(current, Bytes(lent.value, lent.value_len), &of_row))
@@ -238,6 +239,42 @@ bool ha_terrace::is_still_there(uchar *record, int *error)
   return entry == current;
 }
 
+/* As unpack(). A row whose chunks have expired since it was found is not there any more. */
+int ha_terrace::unpack_found(uchar *record, const char *value, size_t length, const Bytes &key,
+                             bool *is_there)
+{
+  const int error = unpack(record, value, length, key);
+  *is_there = error != HA_ERR_KEY_NOT_FOUND;
+  return *is_there ? error : 0;
+}
+
+/*
+  Whether a locking read leaves a key alone: where gaps are not locked, one that is not there is not
+  locked either, or others could not insert it until the end of the transaction.
+*/
+int ha_terrace::is_absent(const Bytes &key, bool *absent)
+{
+  *absent = false;
+  if (row_lock == LOCK_NONE || (!skip_locked && (trx()->is_serializable() || trx()->locks_gaps())))
+    return 0;
+  Failure failure;
+  terrace_status status = terrace_table_contains_key(open_table->table, key.data(), key.size(),
+                                                     failure.out());
+  if (status == TERRACE_NOT_FOUND && trx()->has_written())
+  {
+    // A row of the transaction itself.
+    const terrace_range one = {{key.data(), key.size(), TERRACE_INCLUDED},
+                               {key.data(), key.size(), TERRACE_INCLUDED}};
+    if (int error = open_cursor(one, TERRACE_READ_NEWEST))
+      return error;
+    terrace_row lent;
+    status = terrace_cursor_first(cursor, &lent, failure.out());
+    close_cursor();
+  }
+  *absent = status == TERRACE_NOT_FOUND;
+  return status == TERRACE_OK || *absent ? 0 : failure.handler_error(ha_thd());
+}
+
 int ha_terrace::read_row(uchar *record, const Bytes &key, bool *is_there)
 {
   Found_value found;
@@ -246,5 +283,5 @@ int ha_terrace::read_row(uchar *record, const Bytes &key, bool *is_there)
   *is_there = !error;
   if (error == HA_ERR_KEY_NOT_FOUND || (error == HA_ERR_LOCK_WAIT_TIMEOUT && skip_locked))
     return 0;
-  return error ? error : unpack(record, found.data(), found.length(), key);
+  return error ? error : unpack_found(record, found.data(), found.length(), key, is_there);
 }

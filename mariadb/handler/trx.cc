@@ -3,21 +3,32 @@
 #include "engine.h"
 #include "key_codec.h"
 
-#include <mutex>
-
 /* So many locks on ranges become one on the whole table. */
 static const uint RANGES = 200;
 
 /* A savepoint of a statement. Those of users are numbers. */
 static const char STATEMENT[] = "statement";
 
-/* Held while another thread kills a transaction, and while a connection lets go of its handle. */
-static std::mutex kill_lock;
-
 /* Counts changes of layouts, so that views can be told from them. */
 static std::atomic<ulonglong> moments{1};
 
 ulonglong Trx::next_moment() { return ++moments; }
+
+/* The number of the last commit that got its place in the order of the binary log. */
+static std::atomic<ulonglong> last_in_order{0};
+
+bool copies_tables(THD *thd)
+{
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+    return true;
+  default:
+    return false;
+  }
+}
 
 static bool is_autocommit(THD *thd)
 {
@@ -45,12 +56,8 @@ Trx::~Trx()
 
 void Trx::forget()
 {
-  terrace_transaction *ended = transaction;
-  {
-    std::lock_guard<std::mutex> guard(kill_lock);
-    transaction = nullptr;
-  }
-  terrace_transaction_free(ended);
+  terrace_transaction_free(transaction);
+  transaction = nullptr;
   terrace_pending_free(pending);
   pending = nullptr;
   prepared.clear();
@@ -91,18 +98,18 @@ int Trx::begin()
 {
   ulong level = thd_tx_isolation(thd);
   serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd));
-  view_of_statement = level < ISO_REPEATABLE_READ;
+  // A copy of a table waits for rows of transactions that XA has prepared, also for new ones.
+  view_of_statement = level < ISO_REPEATABLE_READ && !copies_tables(thd);
   gaps = !view_of_statement && !serializable;
-  waits_ms = ulonglong(session_lock_wait_seconds(thd)) * 1000;
+  told_wait_ms = wait_ms;
   int error =
-    set_options({serializable, session_is_relaxed(thd), waits_ms, session_lock_limit(thd)});
+    set_options({serializable, session_is_relaxed(thd), wait_ms, session_lock_limit(thd)});
   if (error)
     return error;
   Failure failure;
   terrace_transaction *begun = terrace_database_begin(terrace_db, options, failure.out());
   if (!begun)
     return fail(failure);
-  std::lock_guard<std::mutex> guard(kill_lock);
   transaction = begun;
   return 0;
 }
@@ -115,6 +122,8 @@ int Trx::begin_statement(bool single_read_arg)
     if (transaction && view_of_statement)
       has_view = false;
   }
+  // NOWAIT and WAIT of a statement are variables, which the server sets for it alone.
+  wait_ms = ulonglong(session_lock_wait_seconds(thd)) * 1000;
   if (!transaction)
   {
     if (pending || !prepared.empty())
@@ -155,34 +164,39 @@ int Trx::before_write(const LEX_CSTRING &table)
   return 0;
 }
 
-int Trx::set_lock_wait(bool no_wait)
+/* It fails for a transaction that has ended, as the call that follows it does. */
+void Trx::set_lock_wait(ulonglong wait)
 {
-  ulonglong wait = no_wait ? 0 : ulonglong(session_lock_wait_seconds(thd)) * 1000;
-  if (wait == waits_ms)
-    return 0;
+  if (wait == told_wait_ms)
+    return;
   Failure failure;
   if (terrace_transaction_set_lock_wait(transaction, wait ? wait : TERRACE_NO_WAIT,
-                                        failure.out()) != TERRACE_OK)
-    return fail(failure);
-  waits_ms = wait;
-  return 0;
+                                        failure.out()) == TERRACE_OK)
+    told_wait_ms = wait;
+}
+
+/*
+  Locks all rows of a table, unless another transaction holds some of them: rows and ranges can be
+  locked one by one then, and nothing waits for what only saves memory.
+*/
+int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
+{
+  const uchar rows = PREFIX_ROWS;
+  const terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  const May_wait no_wait(this, true);
+  terrace_cursor *cursor = terrace_transaction_cursor(
+    transaction, table, &all, is_exclusive ? TERRACE_FOR_UPDATE : TERRACE_FOR_SHARE, failure.out());
+  terrace_cursor_free(cursor);
+  *is_whole = cursor != nullptr;
+  return cursor || failure.status() == TERRACE_TIMEOUT ? 0 : fail(failure);
 }
 
 /* Many locks on rows become one on all rows of the table, because each takes memory. */
-int Trx::count_lock(terrace_table *table)
+int Trx::count_lock(terrace_table *table, bool is_exclusive)
 {
-  if (++rows_locked % session_escalation(thd))
-    return 0;
-  const uchar rows = PREFIX_ROWS;
-  terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
-  Failure failure;
-  terrace_cursor *cursor =
-    terrace_transaction_cursor(transaction, table, &all, TERRACE_FOR_UPDATE, failure.out());
-  terrace_cursor_free(cursor);
-  // The rows can be locked one by one where another transaction holds some of them.
-  if (!cursor && failure.status() != TERRACE_TIMEOUT)
-    return fail(failure);
-  return 0;
+  bool is_whole;
+  return ++rows_locked % session_escalation(thd) ? 0 : lock_whole(table, is_exclusive, &is_whole);
 }
 
 bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
@@ -197,23 +211,10 @@ int Trx::before_range_lock(const Bytes &name, terrace_table *table, bool is_excl
   *is_whole = holds_whole(name, is_exclusive);
   if (*is_whole || ++ranges_locked % RANGES)
     return 0;
-  const uchar rows = PREFIX_ROWS;
-  terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
-  Failure failure;
-  // Where another transaction holds some of it, ranges can be locked one by one.
-  if (int error = set_lock_wait(true))
-    return error;
-  terrace_cursor *cursor =
-    terrace_transaction_cursor(transaction, table, &all,
-                               is_exclusive ? TERRACE_FOR_UPDATE : TERRACE_FOR_SHARE,
-                               failure.out());
-  terrace_cursor_free(cursor);
-  if (cursor)
+  const int error = lock_whole(table, is_exclusive, is_whole);
+  if (*is_whole)
     whole[name] = is_exclusive;
-  *is_whole = cursor != nullptr;
-  if (!cursor && failure.status() != TERRACE_TIMEOUT)
-    return fail(failure);
-  return set_lock_wait(false);
+  return error;
 }
 
 /*
@@ -360,7 +361,11 @@ void Trx::commit_ordered(bool all)
                                               0, needs_no_sync ? TERRACE_RELAXED : TERRACE_DURABLE,
                                               failure.out());
   if (pending)
+  {
+    // The server holds its lock of the order here, and where it takes consistent snapshots.
+    last_in_order = terrace_pending_number(pending);
     return;
+  }
   // It is still prepared then, and commit() tries again.
   sql_print_warning("Terrace: a commit in the order of the binary log failed: %s",
                     failure.message());
@@ -409,18 +414,35 @@ int Trx::start_consistent_snapshot()
 {
   int error = begin_statement(false);
   statement_began = false;
-  if (error || serializable || view_of_statement)
+  if (error || serializable || view_of_statement || has_view)
     return error;
-  return before_plain_read();
+  // The binary log has them at this position, and a view could not.
+  if (some_commits_are_owed())
+  {
+    my_printf_error(ER_ERROR_DURING_COMMIT,
+                    "Terrace: the binary log has commits that found no space. Free space, and take "
+                    "the snapshot then", MYF(0));
+    return HA_ERR_RECORD_FILE_FULL;
+  }
+  Failure failure;
+  view_moment = moments;
+  // No wait: the server holds a lock that commits need. The first read waits for the commits.
+  if (terrace_transaction_take_view_with(transaction, last_in_order, failure.out()) != TERRACE_OK)
+  {
+    my_printf_error(ER_UNKNOWN_ERROR, "Terrace: %s", MYF(0), failure.message());
+    return fail(failure);
+  }
+  has_view = true;
+  return 0;
 }
 
 void Trx::kill()
 {
-  // The lock keeps the handle from being freed meanwhile.
-  std::lock_guard<std::mutex> guard(kill_lock);
-  if (!transaction || !may_wait)
+  // By number, which no later transaction gets: the connection may free the handle meanwhile.
+  const ulonglong number = waiting;
+  if (!number)
     return;
   Failure failure;
-  if (terrace_transaction_cancel(transaction, failure.out()) == TERRACE_INVALID)
+  if (terrace_database_cancel_transaction(terrace_db, number, failure.out()) == TERRACE_INVALID)
     sql_print_warning("Terrace: cannot kill a transaction: %s", failure.message());
 }

@@ -46,16 +46,13 @@ public:
   int roll_back_to(ulonglong number);
   int release_savepoint(ulonglong number);
   int start_consistent_snapshot();
-  /* From another thread: ends a call that may wait for a lock. */
+  /* From another thread: ends a call that may wait for a lock. It holds no lock of its own. */
   void kill();
   /* The index that has the last duplicate. A row that moves to another partition has it there. */
   uint error_key = MAX_KEY;
-  /* Whether a call that may wait for a lock is under way. */
-  std::atomic<bool> may_wait{false};
 
-  /* How long a statement waits for locks, and how many rows it has locked. */
-  int set_lock_wait(bool no_wait);
-  int count_lock(terrace_table *table);
+  /* A row was locked. */
+  int count_lock(terrace_table *table, bool is_exclusive);
   /*
     Before a range of a table is locked. Many locks on ranges become one on the whole table, because
     each takes memory in every part of the lock table. *is_whole says whether that one is held.
@@ -67,6 +64,8 @@ public:
   /* Whether a row was written since the transaction began. */
   bool has_written() const { return wrote; }
   bool is_serializable() const { return serializable; }
+  /* Whether plain reads see a view, which may be older than the newest rows. */
+  bool holds_view() const { return has_view; }
   /* Whether its view was taken before a moment of next_moment(). */
   bool view_is_before(ulonglong moment) const { return has_view && view_moment < moment; }
   /* A moment after all views that there are. */
@@ -75,6 +74,8 @@ public:
   bool locks_gaps() const { return gaps; }
 
 private:
+  friend class May_wait;
+
   /* What a transaction begins with. */
   struct Settings
   {
@@ -88,6 +89,8 @@ private:
   };
 
   bool is_end_of_all(bool all) const;
+  void set_lock_wait(ulonglong wait_ms);
+  int lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole);
   int begin();
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
@@ -97,6 +100,8 @@ private:
 
   THD *thd;
   terrace_transaction *transaction = nullptr;
+  /* Its number while a call of it that may wait is under way, and 0 otherwise. */
+  std::atomic<ulonglong> waiting{0};
   terrace_pending *pending = nullptr;
   /* The id that it is prepared under; empty if it is not. */
   Bytes prepared;
@@ -117,23 +122,38 @@ private:
   /* The table that was written last. Errors at commit name it. */
   Bytes last_written;
   ulonglong next_savepoint = 1;
-  ulonglong waits_ms = 0;
+  /* How long calls of the statement wait for a lock, and what the library was told last. */
+  ulonglong wait_ms = 0, told_wait_ms = 0;
   ulonglong rows_locked = 0;
   ulonglong ranges_locked = 0;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
 };
 
-/* Says that a call of a transaction may wait, for as long as it is in scope. */
+/*
+  Says that a call of a transaction may wait, for as long as it is in scope. It waits for a lock as
+  long as the statement does, or not at all. Each call says so itself, because one statement has
+  calls of both kinds, and a later statement must not inherit the wait of an earlier one.
+*/
 class May_wait
 {
 public:
-  explicit May_wait(Trx *trx_arg) : trx(trx_arg) { trx->may_wait = true; }
-  ~May_wait() { trx->may_wait = false; }
+  explicit May_wait(Trx *trx_arg, bool no_wait = false) : trx(trx_arg), before(trx_arg->waiting)
+  {
+    trx->set_lock_wait(no_wait ? 0 : trx->wait_ms);
+    trx->waiting = terrace_transaction_id(trx->transaction);
+  }
+  ~May_wait() { trx->waiting = before; }
+  May_wait(const May_wait &) = delete;
+  May_wait &operator=(const May_wait &) = delete;
 
 private:
   Trx *trx;
+  const ulonglong before;
 };
+
+/* Whether a statement may copy tables, and so has to have all rows as they are now. */
+bool copies_tables(THD *thd);
 
 /* The bytes of an XID as the id of a prepared transaction, and back. */
 Bytes id_of_xid(const XID &xid);

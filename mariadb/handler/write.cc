@@ -41,7 +41,7 @@ int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
   terrace_transaction *handle = of_connection->handle();
   terrace_status status;
   {
-    May_wait may_wait(of_connection);
+    May_wait may_wait(of_connection, skip_locked);
     auto read = lock == LOCK_EXCLUSIVE ? terrace_transaction_get_for_update
                 : lock == LOCK_SHARE   ? terrace_transaction_get_for_share
                                        : terrace_transaction_get;
@@ -51,7 +51,8 @@ int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
     return HA_ERR_KEY_NOT_FOUND;
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return lock == LOCK_NONE ? 0 : of_connection->count_lock(open_table->table);
+  return lock == LOCK_NONE ? 0
+                           : of_connection->count_lock(open_table->table, lock == LOCK_EXCLUSIVE);
 }
 
 int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
@@ -89,7 +90,7 @@ int ha_terrace::put(const Bytes &key, const Bytes &value) const
   if (terrace_transaction_put(of_connection->handle(), open_table->table, key.data(), key.size(),
                               value.data(), value.size(), failure.out()) != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return of_connection->count_lock(open_table->table);
+  return of_connection->count_lock(open_table->table, true);
 }
 
 int ha_terrace::remove(const Bytes &key) const
@@ -100,7 +101,7 @@ int ha_terrace::remove(const Bytes &key) const
   if (terrace_transaction_delete(of_connection->handle(), open_table->table, key.data(),
                                  key.size(), failure.out()) != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return of_connection->count_lock(open_table->table);
+  return of_connection->count_lock(open_table->table, true);
 }
 
 /* The key of a chunk of a row. */
@@ -288,18 +289,38 @@ int ha_terrace::write_row(const uchar *record)
 }
 
 int ha_terrace::change_entry(uint index, const uchar *old_record, const uchar *new_record,
-                             const Bytes &old_row, const Bytes &new_row)
+                             const Bytes &old_row, const Bytes &new_row, bool is_new_to_view)
 {
   Bytes old_entry, new_entry;
   entry_key(index, old_record, old_row, &old_entry);
   entry_key(index, new_record, new_row, &new_entry);
-  // Where rows expire an entry is written again, so that it expires with its row.
-  if (old_entry == new_entry && old_row == new_row && !open_table->expires())
+  // Where rows expire an entry is written again, so that it expires with its row. So is one that
+  // the view may not have: the transaction sees its own row, and finds it by its own entry.
+  if (old_entry == new_entry && old_row == new_row && !open_table->expires() && !is_new_to_view)
     return 0;
   int error = 0;
   if (old_entry != new_entry)
     error = remove(old_entry);
   return error ? error : put_entry(index, new_record, new_row);
+}
+
+/* Whether a view of the transaction has another row than the newest one, or none. */
+int ha_terrace::differs_in_view(const Bytes &key, const uchar *record, bool *differs)
+{
+  *differs = false;
+  if (secondary.empty() || !trx()->holds_view())
+    return 0;
+  Bytes in_view, newest;
+  const int error = get(key, &in_view, LOCK_NONE);
+  if (error)
+  {
+    *differs = error == HA_ERR_KEY_NOT_FOUND;
+    return *differs ? 0 : error;
+  }
+  // A row in chunks, or of an earlier layout, is taken for another one.
+  pack_row(table, record, layout.get(), &newest);
+  *differs = in_view != newest;
+  return 0;
 }
 
 int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
@@ -308,6 +329,9 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   if (error)
     return error;
   const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
+  bool is_new_to_view = false;
+  if ((error = differs_in_view(old_key, old_record, &is_new_to_view)))
+    return error;
   if (old_key != new_key)
     error = fail_if_taken(table_share->primary_key, new_key);
   for (size_t at = 0; at < secondary.size() && !error; at++)
@@ -324,7 +348,7 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
   if (!error)
     error = put_row(new_key, new_record);
   for (size_t at = 0; at < secondary.size() && !error; at++)
-    error = change_entry(secondary[at], old_record, new_record, old_key, new_key);
+    error = change_entry(secondary[at], old_record, new_record, old_key, new_key, is_new_to_view);
   if (!error)
     error = change_built_entries(old_record, new_record, old_key, new_key);
   if (error)

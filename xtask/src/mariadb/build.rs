@@ -53,6 +53,11 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_drop_table",
     "-Wl,--wrap=terrace_database_rename_table",
     "-Wl,--wrap=terrace_database_truncate_table",
+    "-Wl,--wrap=terrace_table_put",
+    "-Wl,--wrap=terrace_table_cursor",
+    "-Wl,--wrap=terrace_transaction_put",
+    "-Wl,--wrap=terrace_pending_wait",
+    "-Wl,--wrap=terrace_database_cancel_transaction",
 ];
 
 /// Builds the plugin. Returns its folder.

@@ -2,6 +2,7 @@
 //! starts a private server on a socket, and leaves a client's prompt; or tests, or measures.
 
 mod bench;
+mod between;
 mod build;
 mod cut_ddl;
 mod examples;
@@ -43,11 +44,13 @@ const ONLINE_LONG: Duration = Duration::from_secs(60);
 const USAGE: &str = "\
 usage: cargo xtask mariadb              build, start a server, and open a client
        cargo xtask mariadb --test       scripts, sessions, random SQL and kills
+       cargo xtask mariadb --scripts    scripts and sessions alone
        cargo xtask mariadb --random N [SEED]
                                         N random statements against InnoDB
        cargo xtask mariadb --online SECONDS
                                         indexes that are added while clients write
        cargo xtask mariadb --owed       commits that the binary log has, and that find no space
+       cargo xtask mariadb --between    other connections between two steps of one
        cargo xtask mariadb --cut-ddl    kills at each step of statements that change tables
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
@@ -73,6 +76,12 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
     match rest {
         [] => prompt(root, &plugin).map(|()| true),
         ["--test"] => test(root, &plugin, false).map(|()| true),
+        ["--scripts"] => {
+            let server = Server::start(root, &plugin, &Start::fresh("scripts"))?;
+            scripts::run(root, &server)?;
+            sessions::run(root, &server)?;
+            server.stop().map(|()| true)
+        }
         ["--random", count] => random::run(root, &plugin, count.parse()?, 1).map(|()| true),
         ["--random", count, seed] => {
             random::run(root, &plugin, count.parse()?, seed.parse()?).map(|()| true)
@@ -83,6 +92,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             server.stop().map(|()| true)
         }
         ["--owed"] => owed::run(root).map(|()| true),
+        ["--between"] => between::run(root).map(|()| true),
         ["--cut-ddl"] => cut_ddl::run(root, true).map(|()| true),
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
@@ -146,6 +156,7 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     online::run(&server, if long { ONLINE_LONG } else { ONLINE })?;
     server.stop()?;
     owed::run(root)?;
+    between::run(root)?;
     cut_ddl::run(root, long)?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
     kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;

@@ -5,18 +5,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::server::{Server, Start};
+use super::server::{Server, Start, until};
 use super::sessions::Session;
 use super::{FOLDER, build};
 
 const OPTIONS: &[&str] = &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"];
-
-/// How long the server may take for what it does by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the handler says of a commit without a place.
 const NO_PLACE: &str = "a commit in the order of the binary log failed";
@@ -145,17 +142,6 @@ fn has_checkpoint(server: &Server, is_asked: bool) -> Result<()> {
     thread::sleep(Duration::from_millis(300));
     if is_there()? {
         bail!("a checkpoint leaves behind a commit that only the binary log has");
-    }
-    Ok(())
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
-    let begin = Instant::now();
-    while !holds()? {
-        if begin.elapsed() > PATIENCE {
-            bail!("after {PATIENCE:?} it is not so that {what}");
-        }
-        thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }

@@ -182,6 +182,18 @@ impl Drop for Server {
     }
 }
 
+/// Waits until something is so, for as long as a server may take to answer.
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begin = Instant::now();
+    while !holds()? {
+        if begin.elapsed() > PATIENCE {
+            bail!("after {PATIENCE:?} it is not so that {what}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// A path that is short enough for a socket, whatever folder the repository lies in.
 fn socket_of(folder: &Path) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,7 +1,8 @@
 //! Scripts of several sessions, step by step, on Terrace and on InnoDB.
 //!
 //! A line of a script is `name: statement`, and waits for its answer; `name& statement` sends it
-//! and goes on; `name=` waits for the answer of the statement sent before. Where the engines are
+//! and goes on; `name=` waits for the answer of the statement sent before; `name~` ends the
+//! session, and waits until the server has done so. Where the engines are
 //! meant to differ, `name! text: statement` runs on Terrace alone, and the answer holds the text.
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::process::{Child, ChildStdin, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::scripts::same;
-use super::server::Server;
+use super::server::{Server, until};
 
 /// Where scripts lie.
 const FOLDER: &str = "mariadb/tests/sessions";
@@ -116,13 +117,20 @@ fn play(server: &Server, text: &str, engine: &str) -> Result<String> {
     let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
     let mut said = String::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let at = line.find([':', '&', '=', '!']).with_context(|| format!("no session: {line}"))?;
+        let at =
+            line.find([':', '&', '=', '!', '~']).with_context(|| format!("no session: {line}"))?;
         let (name, how, rest) = (&line[..at], &line[at..=at], line[at + 1..].trim());
+        if how == "~" {
+            drop(sessions.remove(name));
+            until_it_has_ended(server, name)?;
+            said.push_str(&format!("{line}\n"));
+            continue;
+        }
         if !sessions.contains_key(name) {
             let mut session = Session::open(server, database)?;
             session.send(&format!(
                 "SET default_storage_engine={engine}, innodb_lock_wait_timeout=1, \
-                 terrace_lock_wait_timeout=1"
+                 terrace_lock_wait_timeout=1; DO GET_LOCK('session {name}', 60)"
             ))?;
             session.answer()?;
             sessions.insert(name.to_owned(), session);
@@ -149,6 +157,14 @@ fn play(server: &Server, text: &str, engine: &str) -> Result<String> {
         }
     }
     Ok(said)
+}
+
+/// Waits until the server has ended a session, which has a lock of the server's in its name.
+fn until_it_has_ended(server: &Server, name: &str) -> Result<()> {
+    until("a session has ended", || {
+        let is_free = format!("SELECT IS_FREE_LOCK('session {name}')");
+        Ok(server.sql(&is_free, "mysql")?.trim() == "1")
+    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,294 @@
+//! Cases in which other connections come between two steps of one. The plugin for tests holds a
+//! call of the library there (`mariadb/tests/failing/holds.cc`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::server::{Server, Start, until};
+use super::sessions::Session;
+use super::{FOLDER, build};
+
+/// The folder of the server.
+const NAME: &str = "between";
+
+const OPTIONS: &[&str] =
+    &["--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--table-open-cache-instances=1"];
+
+/// Where files have calls held.
+struct Holds(PathBuf);
+
+impl Holds {
+    /// The next call of the name will not go on.
+    fn next(&self, call: &str) -> Result<()> {
+        let go = self.0.join(call).with_extension("go");
+        if go.exists() {
+            fs::remove_file(&go).context("holding calls again")?;
+        }
+        fs::write(self.0.join(call), "").context("having a call held")
+    }
+
+    /// Waits until a call is held.
+    fn has_come(&self, call: &str) -> Result<()> {
+        until(&format!("a call is held: {call}"), || Ok(!self.0.join(call).exists()))
+    }
+
+    fn go(&self, call: &str) -> Result<()> {
+        fs::write(self.0.join(call).with_extension("go"), "").context("letting a call go")
+    }
+}
+
+/// Runs all cases.
+pub(super) fn run(root: &Path) -> Result<()> {
+    let plugin = build::failing_plugin(root)?;
+    let holds = Holds(root.join(FOLDER).join("holds"));
+    if holds.0.exists() {
+        fs::remove_dir_all(&holds.0).context("forgetting what was held")?;
+    }
+    fs::create_dir_all(&holds.0).context("making the folder of what is held")?;
+    let start = |start: Start<'_>, more: &[&str]| {
+        let variable = holds.0.to_string_lossy().into_owned();
+        let start = start.with(OPTIONS).with(more).environment("TERRACE_HOLD", variable);
+        Server::start(root, &plugin, &start)
+    };
+    let mut is_fresh = true;
+    for more in [["--sync-binlog=0"], ["--sync-binlog=1"]] {
+        let server = start(if is_fresh { Start::fresh(NAME) } else { Start::kept(NAME) }, &more)?;
+        snapshot_has_its_position(&server, &holds).with_context(|| more[0].to_owned())?;
+        server.stop()?;
+        is_fresh = false;
+    }
+    let server = start(Start::kept(NAME), &[])?;
+    kill_keeps_nobody_waiting(&server, &holds)?;
+    row_events_find_their_row(&server)?;
+    numbers_are_given_back(&server, &holds)?;
+    server.kill()?;
+    let server = start(Start::kept(NAME), &[])?;
+    numbers_are_new(&server)?;
+    check_finds_a_wrong_entry(&server, &holds)?;
+    names_move_between_indexes(&server, &holds)?;
+    // A change that the kill leaves half done.
+    holds.next("build")?;
+    let mut changing = Session::open(&server, "test")?;
+    changing.send(
+        "ALTER TABLE names RENAME INDEX b TO c, RENAME INDEX c TO b, ADD INDEX d (b, a), \
+         ALGORITHM=NOCOPY, LOCK=NONE",
+    )?;
+    holds.has_come("build")?;
+    server.kill()?;
+    let server = start(Start::kept(NAME), &[])?;
+    names_are_whole(&server)?;
+    server.sql("INSERT INTO names VALUES (102, 102, 898)", "test")?;
+    names_are_whole(&server)?;
+    println!("other connections between two steps: snapshots, kills, row events, numbers, names");
+    server.stop()
+}
+
+/// A consistent snapshot has the commits of its position of the binary log. A commit had its place
+/// in the order and was not visible yet, so the snapshot lacked it, and so did a replica that was
+/// seeded by it. The snapshot waits for such commits at its first read, and has none behind them.
+fn snapshot_has_its_position(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO t VALUES (1)",
+        "test",
+    )?;
+    let mut writer = Session::open(server, "test")?;
+    holds.next("commit")?;
+    writer.send("INSERT INTO t VALUES (2)")?;
+    holds.has_come("commit")?;
+    let mut reader = Session::open(server, "test")?;
+    reader.send("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+    quiet(&mut reader)?;
+    let position = position(&mut reader)?;
+    let of_log = server.sql("SHOW MASTER STATUS", "test")?;
+    if !of_log.contains(&position) {
+        bail!("the snapshot is at {position} of the binary log, and the log at {of_log}");
+    }
+    server.sql("INSERT INTO t VALUES (3)", "test")?;
+    reader.send("SELECT GROUP_CONCAT(id ORDER BY id) FROM t")?;
+    let rows = reader.answer()?;
+    holds.go("commit")?;
+    quiet(&mut writer)?;
+    if rows.trim() != "1,2" {
+        bail!("a snapshot of the position behind row 2 has the rows {rows}");
+    }
+    Ok(())
+}
+
+/// The position of the binary log that a snapshot has.
+fn position(reader: &mut Session) -> Result<String> {
+    reader.send("SHOW STATUS LIKE 'binlog_snapshot_position'")?;
+    let said = reader.answer()?;
+    Ok(said.split_whitespace().nth(1).context("a snapshot has a position")?.to_owned())
+}
+
+/// A KILL that waits for its victim held a lock that the end of every transaction took. Others go
+/// on meanwhile.
+fn kill_keeps_nobody_waiting(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql("INSERT INTO t VALUES (10)", "test")?;
+    let (mut owner, mut victim) = (Session::open(server, "test")?, Session::open(server, "test")?);
+    owner.send("BEGIN; SELECT id FROM t WHERE id = 10 FOR UPDATE")?;
+    owner.answer()?;
+    victim.send("SET terrace_lock_wait_timeout=600; SELECT CONNECTION_ID()")?;
+    let id = victim.answer()?;
+    victim.send("UPDATE t SET id = 11 WHERE id = 10")?;
+    let waits = "SELECT COUNT(*) FROM information_schema.terrace_transactions \
+                 WHERE waits_for IS NOT NULL";
+    until("the victim waits for a lock", || Ok(server.sql(waits, "test")?.trim() == "1"))?;
+    holds.next("kill")?;
+    let mut killer = Session::open(server, "test")?;
+    killer.send(&format!("KILL QUERY {}", id.trim()))?;
+    holds.has_come("kill")?;
+    server.sql("INSERT INTO t VALUES (12); DELETE FROM t WHERE id = 12", "test")?;
+    holds.go("kill")?;
+    quiet(&mut killer)?;
+    let said = victim.answer()?;
+    if !said.contains("ERROR 1317") {
+        bail!("the victim of KILL QUERY: {said}");
+    }
+    Ok(())
+}
+
+/// A row event names its row by the primary key of the record that it brings. A handler that had
+/// read entries of an index for an earlier statement took the row of the last entry instead, so a
+/// replica that was read changed other rows than the primary, without an error.
+fn row_events_find_their_row(server: &Server) -> Result<()> {
+    server.sql(
+        "CREATE TABLE events (id INT PRIMARY KEY, k INT, v INT, KEY (k)) ENGINE=Terrace; \
+         INSERT INTO events VALUES (1, 1, 0), (2, 2, 0), (3, 3, 0), (4, 4, 0); FLUSH BINARY LOGS; \
+         DELETE FROM events WHERE id = 1; UPDATE events SET v = 7 WHERE id = 4; FLUSH BINARY LOGS; \
+         INSERT INTO events VALUES (1, 1, 0); UPDATE events SET v = 0 WHERE id = 4",
+        "test",
+    )?;
+    let logs = server.sql("SHOW BINARY LOGS", "test")?;
+    let mut names = logs.lines().rev().filter_map(|line| line.split_whitespace().next());
+    let log = names.nth(1).context("there is a log with the events alone")?;
+    // Both in one script, so that nothing else uses the handler in between.
+    let mut binlog = std::process::Command::new("mariadb-binlog");
+    binlog.args(["--no-defaults", "--disable-log-bin"]).arg(server.data().join(log));
+    let events = String::from_utf8(binlog.output().context("starting mariadb-binlog")?.stdout)?;
+    let script = format!("SELECT k FROM events FORCE INDEX (k) WHERE k < 4;\n{events}");
+    let said = server.script(&script, "test")?;
+    if let Some(error) = said.lines().find(|line| line.starts_with("ERROR ")) {
+        bail!("applying row events: {error}");
+    }
+    let rows = server.sql("SELECT GROUP_CONCAT(id, '=', v ORDER BY id) FROM events", "test")?;
+    if rows.trim() != "2=0,3=0,4=7" {
+        bail!("the row events left {rows}, and not 2=0,3=0,4=7");
+    }
+    Ok(())
+}
+
+/// The last user of a table gives back the numbers that no row has. A handler that was opened in
+/// that moment took newer numbers first, and then the older counters were stored behind its own: a
+/// hidden row id was given out twice after a restart, and a row was written over.
+fn numbers_are_given_back(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE numbers (v INT) ENGINE=Terrace; \
+         CREATE TABLE numbered (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace; \
+         INSERT INTO numbers SELECT seq FROM seq_1_to_10; \
+         INSERT INTO numbered (v) SELECT seq FROM seq_1_to_10; FLUSH TABLES numbered; \
+         INSERT INTO numbers VALUES (11)",
+        "test",
+    )?;
+    holds.next("counters")?;
+    let mut closer = Session::open(server, "test")?;
+    closer.send("FLUSH TABLES numbers")?;
+    holds.has_come("counters")?;
+    let mut writer = Session::open(server, "test")?;
+    writer.send("INSERT INTO numbers SELECT seq FROM seq_12_to_2000")?;
+    // It waits for the counters, or else it has its numbers by now.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    holds.go("counters")?;
+    quiet(&mut closer)?;
+    quiet(&mut writer)
+}
+
+/// After a kill, which gives no numbers back.
+fn numbers_are_new(server: &Server) -> Result<()> {
+    server.sql("INSERT INTO numbers SELECT seq FROM seq_2001_to_4000", "test")?;
+    let rows = server.sql("SELECT COUNT(*), COUNT(DISTINCT v) FROM numbers", "test")?;
+    if rows.trim() != "4000\t4000" {
+        bail!("of 4000 rows there are {rows}: hidden row ids were given out twice");
+    }
+    Ok(())
+}
+
+/// CHECK TABLE compares rows with entries. It compared their numbers, and said that all is well
+/// where an entry led to another row.
+fn check_finds_a_wrong_entry(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE wrong (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace; \
+         INSERT INTO wrong VALUES (2, 2), (4, 4)",
+        "test",
+    )?;
+    let check = || server.sql("CHECK TABLE wrong", "test");
+    if !check()?.contains("status\tOK") {
+        bail!("a table without a fault: {}", check()?);
+    }
+    holds.next("misplace")?;
+    server.sql("INSERT INTO wrong VALUES (6, 6)", "test")?;
+    let said = check()?;
+    if !said.contains("lacks the entry of a row") || !said.contains("Corrupt") {
+        bail!("an entry that leads to another row: {said}");
+    }
+    server.sql("DROP TABLE wrong", "test").map(drop)
+}
+
+/// An ALTER TABLE gives the name of an index to another one, while others write. A name stood for
+/// an index in the table's own record, so connections that opened the table meanwhile put entries
+/// of the one into the other.
+fn names_move_between_indexes(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE names (id INT PRIMARY KEY, a INT, b INT, KEY a (a), KEY b (b)) \
+         ENGINE=Terrace; INSERT INTO names SELECT seq, seq, 1000 - seq FROM seq_1_to_100; \
+         FLUSH TABLES names",
+        "test",
+    )?;
+    holds.next("build")?;
+    let mut changing = Session::open(server, "test")?;
+    changing.send(
+        "ALTER TABLE names ADD INDEX c (a, b), DROP INDEX b, RENAME INDEX a TO b, \
+         ALGORITHM=NOCOPY, LOCK=NONE",
+    )?;
+    holds.has_come("build")?;
+    let said = server.sql(
+        "SELECT id FROM names FORCE INDEX (b) WHERE b = 999; \
+         UPDATE names SET b = 5000 WHERE id = 7; INSERT INTO names VALUES (101, 101, 899); \
+         SELECT id FROM names FORCE INDEX (b) WHERE b > 999; \
+         SELECT id FROM names FORCE INDEX (a) WHERE a = 101",
+        "test",
+    )?;
+    if said != "1\n7\n101\n" {
+        bail!("by indexes of the old definition: {said}");
+    }
+    holds.go("build")?;
+    quiet(&mut changing)?;
+    names_are_whole(server)
+}
+
+/// Index b is one of column a by now, and c one of both columns.
+fn names_are_whole(server: &Server) -> Result<()> {
+    let checked = server.sql("CHECK TABLE names", "test")?;
+    if !checked.contains("status\tOK") {
+        bail!("after names of indexes have moved: {checked}");
+    }
+    let said = server.sql(
+        "SELECT id FROM names FORCE INDEX (b) WHERE a = 7; \
+         SELECT id FROM names FORCE INDEX (c) WHERE a = 7 AND b = 5000; \
+         SELECT COUNT(*) FROM names FORCE INDEX (b) WHERE a < 102; \
+         SELECT COUNT(*) FROM names FORCE INDEX (c) WHERE a < 102",
+        "test",
+    )?;
+    if said != "7\n7\n101\n101\n" {
+        bail!("by indexes whose names have moved: {said}");
+    }
+    Ok(())
+}
+
+/// Waits for an answer without rows and without an error.
+fn quiet(session: &mut Session) -> Result<()> {
+    let said = session.answer()?;
+    if said.is_empty() { Ok(()) } else { bail!("the answer is {said}") }
+}
