@@ -1,4 +1,7 @@
-//! How many bytes a second compactions may write. May be changed while they run.
+//! How many bytes a second compactions may write. May be changed while they run. The rate gives way
+//! where writers would wait for compactions: then these go as fast as they can.
+//!
+//! Source: RocksDB's rate limiter puts flushes before compactions; here drains pay nothing at all.
 //!
 //! Thread safety: every method may be called from any thread; the mutex is held for a few
 //! instructions, or in a timed wait.
@@ -8,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A job that has spent more than it may waits at most so long before it looks again whether the
-/// rate was changed, or the database closed.
+/// The longest that a job waits before it looks for something more urgent.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The limiter.
@@ -17,6 +19,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 pub(super) struct RateLimiter {
     /// 0 for no limit.
     bytes_per_second: AtomicU64,
+    /// Whether writers would wait for compactions.
+    gives_way: AtomicBool,
     /// When what was spent so far is paid for, at the rate.
     paid_at: Mutex<Option<Instant>>,
     changed: Condvar,
@@ -30,27 +34,42 @@ impl RateLimiter {
         self.wake();
     }
 
+    /// Suspends the rate, or holds jobs to it again.
+    pub(super) fn give_way(&self, gives_way: bool) {
+        if self.gives_way.load(Ordering::Relaxed) == gives_way {
+            return;
+        }
+        // Under the mutex, so that no job that is about to wait misses it.
+        let mut paid_at = self.paid_at.lock();
+        self.gives_way.store(gives_way, Ordering::Release);
+        *paid_at = None;
+        drop(paid_at);
+        self.wake();
+    }
+
     /// Has jobs that wait look again.
     pub(super) fn wake(&self) {
         self.changed.notify_all();
     }
 
-    /// Counts bytes that a compaction writes, and waits until those before are paid for.
-    pub(super) fn spend(&self, bytes: u64, stop: &AtomicBool) {
-        loop {
-            let rate = self.bytes_per_second.load(Ordering::Acquire);
-            if rate == 0 || stop.load(Ordering::Acquire) {
-                return;
-            }
-            let mut paid_at = self.paid_at.lock();
-            let now = Instant::now();
-            let paid = paid_at.unwrap_or(now);
-            if paid <= now {
-                *paid_at = Some(now + Duration::from_secs_f64(bytes as f64 / rate as f64));
-                return;
-            }
-            self.changed.wait_for(&mut paid_at, (paid - now).min(LONGEST_WAIT));
+    /// Counts bytes that a compaction writes, once those before are paid for; whether they are. A
+    /// call waits for that a moment; the caller looks for more urgent work then, and calls again.
+    pub(super) fn spend(&self, bytes: u64, stop: &AtomicBool) -> bool {
+        let mut paid_at = self.paid_at.lock();
+        let rate = self.bytes_per_second.load(Ordering::Acquire);
+        let is_free = self.gives_way.load(Ordering::Acquire) || stop.load(Ordering::Acquire);
+        if rate == 0 || is_free {
+            return true;
         }
+        let now = Instant::now();
+        let paid = paid_at.unwrap_or(now);
+        if paid <= now {
+            // At a byte a second even a large extent is paid for in less than a century.
+            *paid_at = Some(now + Duration::from_secs_f64(bytes as f64 / rate as f64));
+            return true;
+        }
+        self.changed.wait_for(&mut paid_at, (paid - now).min(LONGEST_WAIT));
+        false
     }
 }
 
@@ -58,32 +77,49 @@ impl RateLimiter {
 mod tests {
     use super::*;
 
+    fn pay(limiter: &RateLimiter, bytes: u64, stop: &AtomicBool) {
+        while !limiter.spend(bytes, stop) {}
+    }
+
     #[test]
     fn what_was_spent_has_to_be_paid_for() {
         let (limiter, stop) = (RateLimiter::default(), AtomicBool::new(false));
         limiter.set(1 << 20);
         let from = Instant::now();
         for _ in 0..3 {
-            limiter.spend(32 << 10, &stop);
+            pay(&limiter, 32 << 10, &stop);
         }
         assert!(from.elapsed() >= Duration::from_millis(60), "two of three are paid for");
     }
 
     #[test]
-    fn more_to_spend_or_the_end_wakes_a_job_that_waits() {
-        for close in [false, true] {
+    fn a_job_that_waits_goes_on_without_a_rate_at_the_end_and_where_writers_would_wait() {
+        let ends: [fn(&RateLimiter, &AtomicBool); 3] = [
+            |limiter, _| limiter.set(0),
+            |_, stop| stop.store(true, Ordering::Release),
+            |limiter, _| limiter.give_way(true),
+        ];
+        for end in ends {
             let (limiter, stop) = (RateLimiter::default(), AtomicBool::new(false));
             limiter.set(1);
-            limiter.spend(1 << 40, &stop);
+            pay(&limiter, 1 << 30, &stop);
+            assert!(!limiter.spend(1, &stop), "a call returns without having paid");
             std::thread::scope(|scope| {
-                let waits = scope.spawn(|| limiter.spend(1, &stop));
-                if close {
-                    stop.store(true, Ordering::Release);
-                } else {
-                    limiter.set(0);
-                }
+                let waits = scope.spawn(|| pay(&limiter, 1, &stop));
+                end(&limiter, &stop);
                 waits.join().unwrap();
             });
         }
+    }
+
+    #[test]
+    fn a_rate_holds_again_once_writers_would_not_wait() {
+        let (limiter, stop) = (RateLimiter::default(), AtomicBool::new(false));
+        limiter.set(1);
+        limiter.give_way(true);
+        assert!((0..9).all(|_| limiter.spend(1 << 30, &stop)));
+        limiter.give_way(false);
+        assert!(limiter.spend(1 << 30, &stop), "nothing is owed of what was free");
+        assert!(!limiter.spend(1, &stop));
     }
 }

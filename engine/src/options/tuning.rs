@@ -109,7 +109,8 @@ impl BackgroundTuning {
     }
 
     /// How many bytes a second compactions may write, all together; 0, the default, for no bound.
-    /// Drains are not held to it: writers wait for them.
+    /// Drains are not held to it, since writers wait for them. Nor are compactions that writers
+    /// would wait for: where level 1 is over its target, or the region nearly full.
     #[must_use]
     pub const fn bytes_per_second(mut self, bytes: u64) -> BackgroundTuning {
         self.bytes_per_second = bytes;

@@ -28,6 +28,7 @@ mod merge_operators;
 mod metamorphic;
 mod model;
 mod modes;
+mod pacing;
 mod per_core;
 mod refusals;
 mod self_waits;

@@ -4,8 +4,10 @@
 //! then runs without it: drains and other compactions of the table go on elsewhere. The right is
 //! taken again to install what came out.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::context::{JobContext, Outcome};
 use super::invariants::edit_is_of;
@@ -178,8 +180,13 @@ impl Compact {
         before_extent: BeforeExtent<'_>,
     ) -> Result<Outcome> {
         let Plan { table, choice, horizon, claim, .. } = plan;
+        let waited = Cell::new(Duration::ZERO);
         let before_extent = |bytes| {
-            ctx.rate.spend(bytes, &ctx.stop);
+            let from = Instant::now();
+            while !ctx.rate.spend(bytes, &ctx.stop) {
+                before_extent(bytes)?;
+            }
+            waited.set(waited.get() + from.elapsed());
             if plan.touches_objects && ctx.stop.load(Ordering::Acquire) {
                 // No closing waits for a store.
                 let closing = "a compaction with objects ends: the database is closing";
@@ -199,7 +206,8 @@ impl Compact {
             // Dropped meanwhile: what was written goes with it.
             None => return Ok(Outcome::DONE),
         }
-        Ok(Outcome { left_level1: Some(choice.out_of_level1()), ..Outcome::DONE })
+        let (left_level1, waited) = (Some(choice.out_of_level1()), waited.get());
+        Ok(Outcome { left_level1, waited, ..Outcome::DONE })
     }
 
     /// Installs what came out, with the extents that move down into the room that it made; how many

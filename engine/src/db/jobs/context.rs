@@ -307,12 +307,14 @@ pub(in crate::db) struct Outcome {
     pub(in crate::db) drained: Option<DrainedBytes>,
     /// Bytes that a compaction took out of level 1.
     pub(in crate::db) left_level1: Option<u64>,
+    /// How long a compaction rested for its rate.
+    pub(in crate::db) waited: Duration,
 }
 
 impl Outcome {
     /// There was nothing to do after all.
     pub(super) const NOTHING: Outcome =
-        Outcome { did: false, pruned: 0, drained: None, left_level1: None };
+        Outcome { did: false, pruned: 0, drained: None, left_level1: None, waited: Duration::ZERO };
 
     /// Something was done.
     pub(super) const DONE: Outcome = Outcome { did: true, ..Outcome::NOTHING };

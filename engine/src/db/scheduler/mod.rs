@@ -173,6 +173,7 @@ impl Scheduler {
         drop(stats);
         debug_assert!(before <= usage.appended, "what was appended before is a part of it");
         self.appended_before_round.store(before, Ordering::Relaxed);
+        self.ctx.rate.give_way(usage.waits_for_compactions());
         self.ctx.shared.pace.set_delay(pacing.delay, pacing.reason.name());
         *self.pacing.lock() = pacing;
         pacing
@@ -279,7 +280,7 @@ impl Scheduler {
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
         // The pace of a store is not that of writers.
         if let Some(left) = outcome.left_level1.filter(|_| !is_elsewhere) {
-            self.stats.lock().compacted(left, (from, self.clock()));
+            self.stats.lock().compacted(left, (from + outcome.waited, self.clock()));
         }
         Ok(outcome.did)
     }
@@ -320,7 +321,7 @@ impl Scheduler {
                 let from = self.clock();
                 let outcome = job.run(&plan, ctx, &|_| self.let_pass())?;
                 if let Some(left) = outcome.left_level1 {
-                    self.stats.lock().compacted(left, (from, self.clock()));
+                    self.stats.lock().compacted(left, (from + outcome.waited, self.clock()));
                 }
                 request.count(0, 1);
                 Ok(outcome)

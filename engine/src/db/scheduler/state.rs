@@ -121,6 +121,12 @@ impl RegionUsage {
         if self.indexed > self.used { delay } else { 0 }
     }
 
+    /// Whether writers wait for compactions, or are about to: level 1 has more than its target, or
+    /// half of what the region had left where drains begin is taken.
+    pub(super) fn waits_for_compactions(&self) -> bool {
+        self.crowding() > 0 || self.filling() >= 500
+    }
+
     /// How far level 1 is on the way to where drains stop, in thousandths of half of it.
     pub(super) fn crowding(&self) -> u64 {
         self.level1.saturating_sub(CROWDING) * 2000 / (CROWDED - CROWDING)
