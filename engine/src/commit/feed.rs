@@ -15,7 +15,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -48,8 +48,6 @@ pub(crate) struct Feed {
     buffers: FeedBuffers,
     queued: AtomicU64,
     has_lost: AtomicBool,
-    /// Whether a table's options have changed.
-    has_options: AtomicBool,
     remote: Mutex<Remote>,
     /// The acknowledged LSN rose, or shipping failed.
     moved: Condvar,
@@ -64,7 +62,6 @@ impl Default for Feed {
             buffers: FeedBuffers::default(),
             queued: AtomicU64::new(0),
             has_lost: AtomicBool::new(false),
-            has_options: AtomicBool::new(false),
             remote: Mutex::default(),
             moved: Condvar::new(),
             full: Condvar::new(),
@@ -128,16 +125,6 @@ impl Feed {
         waiting.clear();
         self.queued.store(0, Ordering::Relaxed);
         self.has_lost.store(false, Ordering::SeqCst);
-    }
-
-    /// Notes that a table's options changed.
-    pub(crate) fn note_options(&self) {
-        self.has_options.store(true, Ordering::Release);
-    }
-
-    /// Whether they have since this was asked last.
-    pub(crate) fn take_options(&self) -> bool {
-        self.has_options.swap(false, Ordering::AcqRel)
     }
 
     /// Says that the shared store has every commit up to `lsn`.
@@ -214,11 +201,25 @@ impl Feed {
         }
     }
 
-    /// Waits for an interval of the shipper, or until there is a whole segment.
-    pub(crate) fn wait_for_groups(&self, interval: Duration) {
+    /// Waits for an interval of the shipper, or until there is a whole segment of which the shipper
+    /// has not seen the last group: it found `seen` bytes, and could ship none.
+    pub(crate) fn wait_for_groups(&self, interval: Duration, seen: u64) {
         let mut remote = self.remote.lock();
-        if self.queued() < FULL_SEGMENT && remote.failed.is_none() {
+        let queued = self.queued();
+        if (queued < FULL_SEGMENT || queued <= seen) && remote.failed.is_none() {
             self.full.wait_for(&mut remote, interval);
+        }
+    }
+
+    /// Waits after a failure, however much there is to ship; ends with shipping, or once `stop` is
+    /// set and the shipper is woken.
+    pub(crate) fn pause(&self, pause: Duration, stop: &AtomicBool) {
+        let until = Instant::now() + pause;
+        let mut remote = self.remote.lock();
+        while remote.failed.is_none() && !stop.load(Ordering::Acquire) {
+            if self.full.wait_until(&mut remote, until).timed_out() {
+                return;
+            }
         }
     }
 
@@ -240,7 +241,6 @@ impl std::fmt::Debug for Feed {
 mod tests {
     use super::*;
     use std::sync::Barrier;
-    use std::time::Instant;
 
     /// The commit that completes a segment told the shipper without its lock. A shipper between
     /// its look and its wait missed that, and slept for the whole interval.
@@ -259,9 +259,56 @@ mod tests {
                 });
                 start.wait();
                 let began = Instant::now();
-                feed.wait_for_groups(interval);
+                feed.wait_for_groups(interval, 0);
                 assert!(began.elapsed() < interval, "it slept in round {round}");
             });
         }
+    }
+
+    /// After a failure the shipper waited as it does for groups: not at all while a whole segment
+    /// waited. So it asked a store that refuses again and again, millions of times. The pause of a
+    /// failure is one of its own, which neither groups nor a wake-up ends.
+    #[test]
+    fn a_pause_after_a_failure_lasts_however_much_waits() {
+        let (feed, stop) = (Feed::default(), AtomicBool::new(false));
+        feed.queued.store(FULL_SEGMENT * 3, Ordering::Relaxed);
+        let (pause, paused) = (Duration::from_millis(200), AtomicBool::new(true));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while paused.load(Ordering::Relaxed) {
+                    feed.wake();
+                    std::thread::yield_now();
+                }
+            });
+            let began = Instant::now();
+            feed.pause(pause, &stop);
+            assert!(began.elapsed() >= pause);
+            paused.store(false, Ordering::Relaxed);
+        });
+        // The end of the database ends it.
+        std::thread::scope(|scope| {
+            let paused = scope.spawn(|| feed.pause(Duration::from_secs(3600), &stop));
+            stop.store(true, Ordering::Release);
+            while !paused.is_finished() {
+                feed.wake();
+                std::thread::yield_now();
+            }
+        });
+        feed.fail(&Error::closed());
+        feed.pause(Duration::from_secs(3600), &AtomicBool::new(false));
+    }
+
+    /// A shipper that can ship nothing of a full queue, since the first group of it is not visible
+    /// yet, does not look again and again either.
+    #[test]
+    fn a_full_queue_of_which_nothing_can_be_shipped_is_waited_for() {
+        let feed = Feed::default();
+        feed.queued.store(FULL_SEGMENT * 2, Ordering::Relaxed);
+        let (interval, began) = (Duration::from_millis(100), Instant::now());
+        feed.wait_for_groups(interval, feed.queued());
+        assert!(began.elapsed() >= interval);
+        let (interval, began) = (Duration::from_secs(3600), Instant::now());
+        feed.wait_for_groups(interval, FULL_SEGMENT);
+        assert!(began.elapsed() < interval, "more has come since");
     }
 }

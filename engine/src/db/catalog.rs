@@ -1,20 +1,21 @@
-//! Tables by name: create, drop, rename, truncate.
+//! Tables by name: create, drop, rename, truncate, and their options.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
 use super::jobs::{CountLive, JobContext, install};
+use super::share::READER_TABLE;
 use crate::commit::{CommitTable, Group};
 use crate::error::{Error, Result};
 use crate::level0::Level0;
-use crate::levels::{Edit, Op, Room, Version};
+use crate::levels::{Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
 use crate::options::{ContainerKind, Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
-use crate::table::{Shared, TableCore, TableSlot};
+use crate::table::{Change, Shared, TableCore, TableSlot};
 use crate::view::View;
 
 /// An event that is durable.
@@ -80,7 +81,7 @@ impl Catalog {
 
     pub(super) fn open_or_create(&self, name: &str) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_open()?;
-        check_table_name(name)?;
+        self.check_name(name)?;
         if let Some(slot) = self.find(name) {
             return Ok(slot);
         }
@@ -120,7 +121,7 @@ impl Catalog {
         options: TableOptions,
     ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_writable()?;
-        check_table_name(name)?;
+        self.check_name(name)?;
         options.check()?;
         self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
@@ -128,6 +129,19 @@ impl Catalog {
             return Err(Error::invalid(format!("there is a table {name:?} already")));
         }
         self.make(name, options)
+    }
+
+    /// Fails for a name that a table cannot have. Readers of a shared database have a table of their
+    /// own beside those of the writer.
+    fn check_name(&self, name: &str) -> Result<()> {
+        check_table_name(name)?;
+        if name == READER_TABLE && self.ctx.shared.committer.feed().is_some() {
+            return Err(Error::invalid(format!(
+                "a table of a shared database cannot be named {name:?}: its followers and standbys \
+                 keep their own state under that name"
+            )));
+        }
+        Ok(())
     }
 
     /// Refuses cold levels in an object store that the opening does not have.
@@ -191,7 +205,7 @@ impl Catalog {
 
     pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.ctx.shared.check_writable()?;
-        check_table_name(to)?;
+        self.check_name(to)?;
         let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(from)?;
         if self.find(to).is_some() {
@@ -234,50 +248,70 @@ impl Catalog {
         self.change_options(name, |_| new)
     }
 
+    /// Changes options for a user: to what the opening can do.
     fn change_options(
         &self,
         name: &str,
         change_of: impl FnOnce(TableOptions) -> TableOptions,
     ) -> Result<()> {
+        self.put_options(name, |before| {
+            let options = change_of(before);
+            options.check()?;
+            if options.cold != before.cold {
+                self.check_tier(options)?;
+            }
+            if options.merge_operator != before.merge_operator {
+                self.check_operator(name, options)?;
+                check_change_of_operator(name, before)?;
+            }
+            Ok(options)
+        })
+    }
+
+    /// Changes options as another node has: that node has checked them. The opening need not know
+    /// their merge operator: operands stay as they are.
+    pub(super) fn set_followed_options(&self, name: &str, new: TableOptions) -> Result<()> {
+        self.put_options(name, |_| Ok(new))
+    }
+
+    fn put_options(
+        &self,
+        name: &str,
+        change_of: impl FnOnce(TableOptions) -> Result<TableOptions>,
+    ) -> Result<()> {
         self.ctx.shared.check_writable()?;
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
-        let mut change = core.change();
-        let version = Arc::clone(&core.view().version);
-        let options = change_of(version.options);
-        options.check()?;
-        if options.cold != version.options.cold {
-            self.check_tier(options)?;
+        let before = core.view().version.options;
+        let options = change_of(before)?;
+        if options == before {
+            return Ok(());
         }
-        if options.merge_operator != version.options.merge_operator {
-            self.check_operator(name, options)?;
-            check_change_of_operator(name, version.options)?;
-        }
-        let expired = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
-        let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
-        // What expires is said by the second one alone.
-        let layout = TableOptions { ttl: version.options.ttl, ..options };
-        let layout =
-            (layout != version.options).then_some(Op::TableOptions { table, options: layout });
-        let ops = layout.into_iter().chain([Op::TimeToLive { table, ttl, expired }]).collect();
-        let edit = Edit { ops };
-        let versions = self.ctx.apply(edit)?;
-        install(&core, &mut change, versions, 0);
-        if let Some(feed) = self.ctx.shared.committer.feed() {
-            feed.note_options();
-        }
+        let event = Event::Options { table: core.id(), options, expired: 0 };
+        let event = self.as_of_now(&event, Some(&core));
+        self.carry_out(&event, Some(&core))?.in_journal
+    }
+
+    /// Shows the options that a table has by now in the journal.
+    fn show_options(
+        &self,
+        core: &TableCore,
+        change: &mut Change<'_>,
+        versions: Vec<(TableId, Arc<Version>)>,
+    ) {
+        install(core, change, versions, 0);
+        let options = core.view().version.options;
         change.apply(|view| view.operator = self.ctx.set.operator_of(options));
         if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
             && let Some(rows) = core.view().level0.row_tables()
         {
             rows.choose(container);
         }
-        Ok(())
     }
 
-    /// Commits an event and brings the journal up to it. The table that the event drops is marked
-    /// in the turnstile, with the event's ticket: groups before it still reach the table, groups
-    /// after it do not.
+    /// Commits an event and brings the journal up to it. `of` is the table that the event drops, or
+    /// of which it changes the options. One that it drops is marked in the turnstile, with the
+    /// event's ticket: groups before it still reach the table, groups after it do not.
     ///
     /// Once the event has its ticket, the journal has to follow it, and no other outcome can be
     /// told. So the journal's space is reserved before.
@@ -286,7 +320,8 @@ impl Catalog {
     ///
     /// With an unknown outcome the event may be durable or not. The database shows what is known to
     /// be durable, so its tables are as they were.
-    fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<CarriedOut> {
+    fn carry_out(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Result<CarriedOut> {
+        let drops = of.filter(|_| event.drops());
         let room = if drops.is_some() { Room::Freeing } else { Room::Ordinary };
         let mut reservation = self.ctx.set.reserve_edits([event.edit(0)].into_iter(), room)?;
         let (key, value) = event.encode();
@@ -307,19 +342,39 @@ impl Catalog {
         })?;
         debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
         debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
-        // A job on the table ends with its own edit first; later ones find the mark.
-        let _no_job = drops.map(|table| table.change());
-        if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
-            // The event is decided, and shown. Only the next opening can finish it in the journal.
-            self.ctx.stop_because(&e.to_string());
-            return Ok(CarriedOut {
-                lsn,
-                in_journal: Err(self.ctx.shared.poison.unknown_outcome(lsn)),
-            });
+        // A job on the table ends with its own edit first; later ones find the mark, or the options.
+        let mut change = of.map(|table| table.change());
+        let edit = self.as_of_now(event, of).edit(lsn);
+        let in_journal = match self.ctx.shared.apply_reserved(edit, &mut reservation) {
+            Ok(versions) => {
+                if let (Some(core), Some(change), None) = (of, &mut change, drops) {
+                    self.show_options(core, change, versions);
+                }
+                debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal has the event");
+                self.ctx.shared.zones.sub_live(zone, 1);
+                Ok(())
+            }
+            Err(e) => {
+                // The event is decided, and shown. Only the next opening can finish it in the
+                // journal.
+                self.ctx.stop_because(&e.to_string());
+                Err(self.ctx.shared.poison.unknown_outcome(lsn))
+            }
+        };
+        Ok(CarriedOut { lsn, in_journal })
+    }
+
+    /// The event with what has expired by now, as readers have seen it: that does not come back. The
+    /// record of the event says what had when it was begun.
+    fn as_of_now(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Event {
+        match (event, of) {
+            (Event::Options { table, options, expired }, Some(core)) => {
+                let version = Arc::clone(&core.view().version);
+                let by_now = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
+                Event::Options { table: *table, options: *options, expired: by_now.max(*expired) }
+            }
+            _ => event.clone(),
         }
-        debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal is up to the event");
-        self.ctx.shared.zones.sub_live(zone, 1);
-        Ok(CarriedOut { lsn, in_journal: Ok(()) })
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.

@@ -1,19 +1,39 @@
-//! Table events: create, drop, rename and truncate as records of the ring.
+//! Table events: create, drop, rename, truncate and a change of options, as records of the ring.
 //!
 //! An event is decided by its commit; the journal follows. The journal keeps the LSN of the last
 //! event it contains, and an opening applies those it finds beyond (`docs/commit.md`).
 
 use crate::levels::{Edit, Op, VersionSet};
 use crate::options::TableOptions;
-use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32};
+use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
 /// What happens to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Create { table: TableId, name: String, options: TableOptions },
-    Drop { table: TableId },
-    Rename { table: TableId, name: String },
-    Truncate { table: TableId, new: TableId, name: String, options: TableOptions },
+    Create {
+        table: TableId,
+        name: String,
+        options: TableOptions,
+    },
+    Drop {
+        table: TableId,
+    },
+    Rename {
+        table: TableId,
+        name: String,
+    },
+    Truncate {
+        table: TableId,
+        new: TableId,
+        name: String,
+        options: TableOptions,
+    },
+    /// All up to `expired` had expired by the options before.
+    Options {
+        table: TableId,
+        options: TableOptions,
+        expired: Lsn,
+    },
 }
 
 impl Event {
@@ -24,6 +44,7 @@ impl Event {
             Event::Drop { table } => (2, *table, 0, ""),
             Event::Rename { table, name } => (3, *table, 0, name.as_str()),
             Event::Truncate { table, new, name, .. } => (4, *table, *new, name.as_str()),
+            Event::Options { table, .. } => (5, *table, 0, ""),
         };
         let mut value = Vec::new();
         put_u32(&mut value, table);
@@ -33,6 +54,10 @@ impl Event {
             Event::Create { options, .. } | Event::Truncate { options, .. }
                 if *options != TableOptions::new() =>
             {
+                options.encode(&mut value);
+            }
+            Event::Options { options, expired, .. } => {
+                put_u64(&mut value, *expired);
                 options.encode(&mut value);
             }
             _ => {}
@@ -56,6 +81,13 @@ impl Event {
             ([2], []) => Some(Event::Drop { table }),
             ([3], []) => Some(Event::Rename { table, name }),
             ([4], _) => Some(Event::Truncate { table, new, name, options: options()? }),
+            ([5], _) => {
+                let (expired, fields) = rest.split_first_chunk()?;
+                let (expired, options) =
+                    (u64::from_le_bytes(*expired), TableOptions::decode(fields)?);
+                let is_plain = new == 0 && name.is_empty();
+                is_plain.then_some(Event::Options { table, options, expired })
+            }
             _ => None,
         }
     }
@@ -76,9 +108,19 @@ impl Event {
                 let drop = std::iter::once(Op::DropTable { table });
                 drop.chain(create(new, name, options)).collect()
             }
+            Event::Options { table, options, expired } => {
+                let ttl = options.ttl_micros().unwrap_or(0);
+                let options = Op::TableOptions { table, options };
+                vec![options, Op::TimeToLive { table, ttl, expired }]
+            }
         };
         ops.push(Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: lsn });
         Edit { ops }
+    }
+
+    /// Whether a table ends with it.
+    pub(crate) fn drops(&self) -> bool {
+        matches!(self, Event::Drop { .. } | Event::Truncate { .. })
     }
 
     /// Whether the journal lacks it.
@@ -104,6 +146,8 @@ mod tests {
             Event::Rename { table: 3, name: "b".into() },
             Event::Truncate { table: 3, new: 4, name: "b".into(), options: usual },
             Event::Truncate { table: 3, new: 4, name: "b".into(), options },
+            Event::Options { table: 3, options: usual, expired: 0 },
+            Event::Options { table: 3, options: aging, expired: 77 },
         ] {
             let (key, value) = event.encode();
             assert_eq!(Event::decode(&key, &value), Some(event));

@@ -336,6 +336,11 @@ impl Database {
         self.inner.catalog.set_table_options(name, options)
     }
 
+    /// As [`Database::set_table_options`], to what another node has: nothing is checked.
+    pub(crate) fn set_followed_options(&self, name: &str, options: TableOptions) -> Result<()> {
+        self.inner.catalog.set_followed_options(name, options)
+    }
+
     /// Commits a batch, durably: all of it or nothing.
     ///
     /// # Errors

@@ -9,7 +9,6 @@ use super::parts::LargePart;
 use super::prepares::SharedPrepare;
 use crate::error::Result;
 use crate::limits::MAX_TABLE_NAME_LEN;
-use crate::options::TableOptions;
 use crate::record::{
     LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64, reads_format,
 };
@@ -47,11 +46,14 @@ pub(crate) struct EntryHeader {
 #[repr(u8)]
 pub(crate) enum EntryKind {
     Claim = 1,
-    Tables = 2,
     Segment = 3,
     Checkpoint = 4,
     Part = 5,
+    Tables = 6,
 }
+
+/// Lists of tables with their options, which came beside the order of commits.
+const EARLIER_TABLES: u8 = 2;
 
 impl EntryKind {
     fn from_u8(n: u8) -> Option<EntryKind> {
@@ -81,7 +83,6 @@ impl fmt::Display for LogClaim {
 pub(crate) struct SharedTable {
     pub(crate) id: TableId,
     pub(crate) name: String,
-    pub(crate) options: TableOptions,
 }
 
 /// All tables at one LSN, and the transactions that were prepared then.
@@ -97,7 +98,7 @@ pub(crate) struct LogCheckpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryBody {
     Claim(LogClaim),
-    /// All tables that there are.
+    /// All tables that there are, by the numbers of a new writer.
     Tables(Vec<SharedTable>),
     /// Commit groups; LSNs without one were no news.
     Segment(Vec<ShippedGroup>),
@@ -137,6 +138,9 @@ impl EntryHeader {
         }
         if !reads_format(version) {
             return Err(EntryRefused::Later(version));
+        }
+        if head[20] == EARLIER_TABLES {
+            return Err(EntryRefused::Earlier);
         }
         EntryHeader::decode_fields(&mut reader)
             .filter(|header| header.number == number)
@@ -185,6 +189,8 @@ impl EntryHeader {
 pub(crate) enum EntryRefused {
     /// It is of a later version.
     Later(u32),
+    /// It is of a version that was never released.
+    Earlier,
     /// What a sound entry would have there.
     Damaged(String),
 }
@@ -260,14 +266,9 @@ pub(super) fn encode_body(body: &EntryBody) -> Vec<u8> {
             put_bytes(&mut out, claim.owner.as_bytes());
         }
         EntryBody::Tables(tables) => {
-            for SharedTable { id, name, options } in tables {
+            for SharedTable { id, name } in tables {
                 put_u32(&mut out, *id);
                 put_bytes(&mut out, name.as_bytes());
-                let mut fields = Vec::new();
-                if *options != TableOptions::new() {
-                    options.encode(&mut fields);
-                }
-                put_bytes(&mut out, &fields);
             }
         }
         EntryBody::Segment(groups) => {
@@ -325,9 +326,5 @@ fn decode_body(header: &EntryHeader, bytes: &[u8]) -> Option<EntryBody> {
 fn decode_table(reader: &mut Reader<'_>) -> Option<SharedTable> {
     let (id, name) = (reader.u32()?, reader.bytes()?);
     let name = String::from_utf8(name.to_vec()).ok()?;
-    let options = match reader.bytes()? {
-        [] => TableOptions::new(),
-        fields => TableOptions::decode(fields)?,
-    };
-    (name.len() <= MAX_TABLE_NAME_LEN).then_some(SharedTable { id, name, options })
+    (name.len() <= MAX_TABLE_NAME_LEN).then_some(SharedTable { id, name })
 }

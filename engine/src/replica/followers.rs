@@ -26,14 +26,18 @@ pub(crate) struct FollowerPlace {
     pub(crate) entry: u64,
     /// The oldest checkpoint of which it reads data in the store; 0 if it has all data itself.
     pub(crate) base: u64,
+    /// A node that has not come to the end of the log yet counts up, so that the writer knows that
+    /// it is on its way; 0 once it has come there.
+    pub(crate) beat: u64,
 }
 
-fn encode(FollowerPlace { entry, base }: FollowerPlace) -> Vec<u8> {
+fn encode(FollowerPlace { entry, base, beat }: FollowerPlace) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     put_u32(&mut out, FORMAT);
     put_u32(&mut out, 0);
     put_u64(&mut out, entry);
     put_u64(&mut out, base);
+    put_u64(&mut out, beat);
     let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
     out[12..16].copy_from_slice(&sum.to_le_bytes());
     out
@@ -45,9 +49,9 @@ pub(super) fn decode(bytes: &[u8]) -> Option<FollowerPlace> {
     let (version, sum) = (reader.u32()?, reader.u32()?);
     let is_sound = sum == checksum(&[u64::from(version)], &bytes[16..]);
     let entry = reader.u64()?;
-    // Earlier versions had the entry alone.
-    let base = if reader.is_empty() { 0 } else { reader.u64()? };
-    let place = FollowerPlace { entry, base };
+    // Earlier versions had the entry alone, or no beat.
+    let mut later = || if reader.is_empty() { Some(0) } else { reader.u64() };
+    let place = FollowerPlace { entry, base: later()?, beat: later()? };
     (is_sound && reads_format(version) && reader.is_empty()).then_some(place)
 }
 

@@ -76,6 +76,14 @@ pub(crate) struct LogEnd {
     pub(crate) last: Lsn,
 }
 
+impl LogEnd {
+    /// The end of a log of which an entry is the last.
+    pub(crate) fn behind(entry: &Entry) -> LogEnd {
+        let Entry { number, claim, checkpoint, last, .. } = *entry;
+        LogEnd { next: number + 1, claim, checkpoint, last }
+    }
+}
+
 impl SharedLog {
     pub(crate) fn new(client: Arc<ObjectClient>, trusts_searches: bool) -> SharedLog {
         SharedLog { client, trusts_searches }
@@ -360,6 +368,11 @@ impl SharedLog {
                  to {FORMAT}; use a newer one",
                 self.address()
             )),
+            EntryRefused::Earlier => Error::invalid(format!(
+                "{name} of {} is a list of tables as only unreleased versions of Terrace wrote it; \
+                 take the database over with that version, and share it again in an empty store",
+                self.address()
+            )),
             EntryRefused::Damaged(expected) => self.damage(&name, expected),
         }
     }
@@ -375,6 +388,26 @@ impl SharedLog {
             got: "other bytes".to_string(),
         })
         .of_store()
+    }
+
+    /// The error of a claim before which other entries come again and again.
+    pub(crate) fn overtaken(&self) -> Error {
+        let message = format!(
+            "cannot claim the shared store {}: its writer appends all the time; try again, or stop \
+             the writer first",
+            self.address()
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// The error of a store that has nothing to start from.
+    pub(crate) fn empty(&self, kind: ErrorKind) -> Error {
+        let message = format!(
+            "the store {} has no shared database with a checkpoint; open one with Options::share \
+             first, and see that the URL is the same",
+            self.address()
+        );
+        Error::new(kind, message)
     }
 
     /// The error of an opening that another one has overtaken.

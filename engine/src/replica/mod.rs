@@ -30,7 +30,7 @@ pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use register::Register;
 pub(crate) use under_way::{DataSends, EntryReads};
-pub(crate) use writer::{Expects, LogWriter};
+pub(crate) use writer::{CLAIM_TRIES, LogWriter};
 
 #[cfg(test)]
 mod tests;

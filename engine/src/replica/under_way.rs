@@ -167,7 +167,7 @@ impl SharedLog {
     }
 }
 
-/// Entries that are read ahead, up to a claim behind them.
+/// Entries that are read ahead, up to an end of the log.
 #[derive(Debug)]
 pub(crate) struct EntryReads<'a> {
     log: &'a SharedLog,
@@ -178,7 +178,7 @@ pub(crate) struct EntryReads<'a> {
 }
 
 impl<'a> EntryReads<'a> {
-    /// Entries from `first` on, up to the claim `end`: no entry comes between them any more.
+    /// Entries from `first` on, below `end`: they are there already.
     pub(crate) fn new(log: &'a SharedLog, first: u64, end: u64) -> EntryReads<'a> {
         EntryReads { log, next: first, end, under_way: UnderWay::default() }
     }

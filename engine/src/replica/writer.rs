@@ -13,21 +13,12 @@ use super::encode::{EntryCompressor, NewBody, NewHead};
 use super::entry::{Entry, EntryBody, EntryKind, LogClaim};
 use super::identity::{Identity, Nonces};
 use super::log::{Appended, LogEnd, SharedLog};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::record::Lsn;
 use crate::tier::owner;
 
 /// How often a claim is tried while others append.
-const TRIES: u32 = 64;
-
-/// Whose log an opening expects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Expects {
-    /// Its own directory's, or an empty one.
-    Own,
-    /// Any that is there: it takes over.
-    Any,
-}
+pub(crate) const CLAIM_TRIES: u32 = 64;
 
 /// The writer's end.
 #[derive(Debug)]
@@ -45,64 +36,66 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Becomes the writer. What the log had before the claim comes with it. A directory that is
-    /// still empty has no identity yet.
+    /// Becomes the writer of a log that is the directory's own, or empty. What the log had before the
+    /// claim comes with it.
     ///
     /// # Errors
     ///
-    /// `Fenced` if the log is another directory's; `Invalid` if a log is to be taken over that is
-    /// not there; `Unavailable` if the store does not answer, or others are always faster.
+    /// `Fenced` if the log is another directory's; `Unavailable` if the store does not answer, or
+    /// others are always faster.
     pub(crate) fn claim(
         log: &Arc<SharedLog>,
-        identity: Option<&Identity>,
+        identity: &Identity,
         (nonce, incarnation): ([u8; 16], u64),
-        expects: Expects,
     ) -> Result<(LogWriter, LogEnd)> {
-        let known = identity.map_or(Ok(Nonces::default()), Identity::load)?;
-        for _ in 0..TRIES {
+        let known = identity.load()?;
+        for _ in 0..CLAIM_TRIES {
             let end = log.end()?;
-            let claimed = check_expected(log, &known, end, expects)?.unwrap_or(known.claimed);
+            let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
             // Synced first, so that a claim of which no answer comes is known.
-            if let Some(identity) = identity {
-                identity.store(&Nonces { claimed, intended: nonce })?;
-            }
-            let number = end.next;
-            let entry = Entry {
-                number,
-                claim: number,
-                checkpoint: end.checkpoint,
-                first: 0,
-                last: end.last,
-                body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
-            };
-            let bytes = entry.encode()?;
-            if matches!(log.append(number, &bytes)?, Appended::Taken) {
-                continue;
-            }
-            // Where the log went on meanwhile, the claim is in a hole that a collector made.
-            if log.is_past(number)? {
-                continue;
-            }
-            if let Some(identity) = identity {
+            identity.store(&Nonces { claimed, intended: nonce })?;
+            if let Some(writer) = LogWriter::claim_at(log, (nonce, incarnation), end)? {
                 identity.store_claimed(nonce)?;
+                return Ok((writer, end));
             }
-            let writer = LogWriter {
-                log: Arc::clone(log),
-                claim: number,
-                next: number + 1,
-                checkpoint: end.checkpoint,
-                last: end.last,
-                undecided: None,
-                compressor: EntryCompressor::default(),
-                checks: true,
-            };
-            return Ok((writer, end));
         }
-        let message = format!(
-            "cannot claim the shared store {}: another writer appends all the time; try again",
-            log.address()
-        );
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Err(log.overtaken())
+    }
+
+    /// Claims the log behind its last entry, which is known; `None` if it is no longer the last.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer: the claim may be there, or may come.
+    pub(crate) fn claim_at(
+        log: &Arc<SharedLog>,
+        (nonce, incarnation): ([u8; 16], u64),
+        end: LogEnd,
+    ) -> Result<Option<LogWriter>> {
+        let number = end.next;
+        let entry = Entry {
+            number,
+            claim: number,
+            checkpoint: end.checkpoint,
+            first: 0,
+            last: end.last,
+            body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
+        };
+        let appended = log.append(number, &entry.encode()?)?;
+        // Where the log went on meanwhile, the claim is in a hole that a collector made.
+        if matches!(appended, Appended::Taken) || log.is_past(number)? {
+            return Ok(None);
+        }
+        Ok(Some(LogWriter {
+            log: Arc::clone(log),
+            claim: number,
+            next: number + 1,
+            checkpoint: end.checkpoint,
+            last: end.last,
+            undecided: None,
+            compressor: EntryCompressor::default(),
+            checks: true,
+        }))
     }
 
     /// Whether it looks whose entry it finds in its way: a planted bug if not.
@@ -187,23 +180,8 @@ impl LogWriter {
     }
 }
 
-/// Whether the last claim is what an opening expects; its number, if it is the opening's own.
-fn check_expected(
-    log: &SharedLog,
-    known: &Nonces,
-    end: LogEnd,
-    expects: Expects,
-) -> Result<Option<[u8; 16]>> {
-    if expects == Expects::Any {
-        if end.checkpoint > 0 {
-            return Ok(None);
-        }
-        return Err(Error::invalid(format!(
-            "the store {} has no shared database with a checkpoint; open one with Options::share \
-             first, and see that the URL is the same",
-            log.address()
-        )));
-    }
+/// Whether the last claim is the directory's own; its number if so, `None` for an empty log.
+fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8; 16]>> {
     if end.claim == 0 {
         return Ok(None);
     }

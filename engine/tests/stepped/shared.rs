@@ -6,9 +6,11 @@ mod far;
 mod kept;
 mod large;
 mod nodes;
+mod options;
 mod prepared;
 mod readers;
 mod seeds;
+mod starts;
 mod transfer;
 
 use std::collections::BTreeMap;

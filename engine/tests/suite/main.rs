@@ -32,6 +32,7 @@ mod pacing;
 mod per_core;
 mod refusals;
 mod self_waits;
+mod shared_threads;
 mod transactions;
 mod typed;
 mod unknown_outcome;

@@ -73,6 +73,38 @@ pub(in crate::db) fn create_with(
     marker::remove(&**files, directory)
 }
 
+/// Removes a file of a database's directory, with what it leads to.
+pub(in crate::db) fn remove_part(
+    files: &dyn Files,
+    directory: &Path,
+    name: &str,
+) -> std::io::Result<()> {
+    let path = directory.join(name);
+    match [REGION, INDEX].contains(&name) {
+        true => media::remove(files, &path),
+        false => files.remove(&path),
+    }
+}
+
+/// Removes a database that is closed. Its directory is as before its creation.
+///
+/// # Errors
+///
+/// An I/O error: a part of it is left.
+pub(in crate::db) fn remove_database(
+    files: &Arc<dyn Files>,
+    directory: &Path,
+    options: &Options,
+) -> Result<()> {
+    let made_region = Some(media::path(directory, options));
+    let creation = Creation { files, directory, options, made_region };
+    // The journal goes with the first files: what a cut leaves is no database.
+    creation.undo();
+    let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;
+    names.iter().filter(|name| *name != "LOCK").try_for_each(|name| creation.remove_own(name))?;
+    creation.sync(directory)
+}
+
 /// One creation.
 struct Creation<'a> {
     files: &'a Arc<dyn Files>,
@@ -147,12 +179,8 @@ impl Creation<'_> {
 
     /// Removes a part of a database in the directory.
     fn remove_own(&self, name: &str) -> Result<()> {
-        let path = self.directory.join(name);
-        let removed = match [REGION, INDEX].contains(&name) {
-            true => media::remove(&**self.files, &path),
-            false => self.files.remove(&path),
-        };
-        removed.map_err(|e| Error::io("remove", &path, e))
+        let removed = remove_part(&**self.files, self.directory, name);
+        removed.map_err(|e| Error::io("remove", &self.directory.join(name), e))
     }
 
     /// Makes the names in a directory durable.

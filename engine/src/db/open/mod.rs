@@ -58,7 +58,7 @@ use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
 pub(super) use access::{files_of, find_damaged, lock, lock_region};
-pub(super) use create::{Content, create_with};
+pub(super) use create::{Content, create_with, remove_database, remove_part};
 pub(super) use emulated::note;
 pub(super) use load::Loaded;
 #[cfg(any(test, feature = "testing"))]

@@ -21,8 +21,11 @@ impl Database {
     ///
     /// # Errors
     ///
+    /// The other writer goes on after them, and `path` is as before, unless this machine fails in the
+    /// last step, behind the claim: its disk, or an answer of the store that is lost. Try again then.
+    ///
     /// - `Invalid`: there is no shared database, or `path` is not empty;
-    /// - `Unavailable`: the store does not answer. It may be claimed by then: try again;
+    /// - `Unavailable`: the store does not answer, or the other writer is always faster;
     /// - `Corrupt`: an object is damaged or gone; `Full`: there is no space.
     ///
     /// # Examples

@@ -25,8 +25,8 @@ use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::record::{Kind, Lsn, TableId, decode_end};
 use crate::replica::{
-    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog, SharedTable,
-    ShippedGroup, records_of,
+    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog, ShippedGroup,
+    records_of,
 };
 use crate::table::{Applying, Table, WriteBatch};
 
@@ -52,11 +52,23 @@ pub(super) struct Applier {
     large: Option<FollowedLarge>,
     /// The checkpoint of which the database reads data in the store; 0 if it has all data itself.
     pub(super) base: u64,
+    /// Checkpoints that it came to since.
+    pub(super) checkpoints_since: u32,
     /// Whether a failure left what the database may not have (invariant 3).
     is_stale: bool,
 }
 
 impl Applier {
+    fn at(
+        db: Database,
+        table: Table,
+        (position, base): (LogPosition, u64),
+        prepares: FollowedPrepares,
+    ) -> Applier {
+        let (large, checkpoints_since, is_stale) = (None, 0, false);
+        Applier { db, table, position, prepares, large, base, checkpoints_since, is_stale }
+    }
+
     /// Goes on with a database that was restored from a checkpoint.
     ///
     /// # Errors
@@ -97,7 +109,7 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier { db, table, position, prepares, large: None, base, is_stale: false })
+        Ok(Applier::at(db, table, (position, base), prepares))
     }
 
     /// Goes on with a database where it was; `None` if it never followed.
@@ -115,14 +127,11 @@ impl Applier {
         let Some(position) = row.and_then(|row| LogPosition::of_row(&row)) else {
             return Ok(None);
         };
-        // Of a promotion that did not end: the rows say what is prepared.
-        for begun in db.list_prepared() {
-            db.roll_back_prepared(begun.id)?;
-        }
-        let prepares = prepares_of(&db, &table)?;
+        // Of a promotion that did not end.
+        let prepares = prepares_again(&db, &table)?;
         let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
         let base = base.map_or(0, u64::from_le_bytes);
-        Ok(Some(Applier { db, table, position, prepares, large: None, base, is_stale: false }))
+        Ok(Some(Applier::at(db, table, (position, base), prepares)))
     }
 
     /// The number of the entry that comes next.
@@ -137,7 +146,8 @@ impl Applier {
         Ok(self.expected())
     }
 
-    fn expected(&self) -> u64 {
+    /// As [`Applier::next`], if nothing has failed.
+    pub(super) fn expected(&self) -> u64 {
         let parts = self.large.as_ref().map_or(0, |large| large.parts);
         self.position.entry + 1 + u64::from(parts)
     }
@@ -195,12 +205,12 @@ impl Applier {
                     )?;
                 }
                 self.position.lsn = entry.last;
-                tables.iter().try_for_each(|table| self.set_options(table))?;
             }
             EntryBody::Checkpoint(_) if entry.last > self.position.lsn => {
                 return Ok(EntryApplied::Leaps);
             }
             EntryBody::Checkpoint(LogCheckpoint { manifest, .. }) => {
+                self.checkpoints_since += 1;
                 if entry.claim != self.position.claim {
                     let place = ("object", log.address().into());
                     let manifest = Manifest::read_bytes(manifest, entry.number, place)?;
@@ -301,16 +311,6 @@ impl Applier {
         Ok(())
     }
 
-    /// The options of a table, if it is here already.
-    fn set_options(&self, table: &SharedTable) -> Result<()> {
-        let Some(name) = self.position.tables.get(&table.id) else { return Ok(()) };
-        let wanted = self.fitting(table.options);
-        if self.db.existing_table(name)?.options() != wanted {
-            self.db.set_table_options(name, wanted)?;
-        }
-        Ok(())
-    }
-
     /// Cold levels need an object store.
     fn fitting(&self, options: TableOptions) -> TableOptions {
         let has_store = self.db.inner.set.store().objects().is_some();
@@ -375,13 +375,17 @@ impl Applier {
     }
 
     fn table_of(&self, id: TableId) -> Result<Table> {
-        match self.position.tables.get(&id) {
-            Some(name) => self.db.existing_table(name),
-            None => Err(Error::invalid(format!(
+        self.db.existing_table(self.name_of(id)?)
+    }
+
+    /// The name of a table of the writer. In the order of the log each one is known.
+    fn name_of(&self, id: TableId) -> Result<&str> {
+        self.position.tables.get(&id).map(String::as_str).ok_or_else(|| {
+            Error::invalid(format!(
                 "the writer of the shared store has committed to a table with the number {id}, \
                  which is not known here; remove this directory and start again from the store"
-            ))),
-        }
+            ))
+        })
     }
 
     /// Carries a table event out, and notes its commit.
@@ -393,6 +397,10 @@ impl Applier {
                     self.db.create_table_for_operands(name, self.fitting(*options))?;
                 }
                 self.position.tables.insert(*table, name.clone());
+            }
+            Event::Options { table, options, .. } => {
+                let name = self.name_of(*table)?.to_string();
+                self.db.set_followed_options(&name, self.fitting(*options))?;
             }
             Event::Drop { table } => {
                 if let Some(name) = self.position.tables.remove(table)
@@ -432,14 +440,35 @@ impl Applier {
         batch.put(&self.table, ROW, self.position.to_row());
     }
 
+    /// Prepares what the writer has prepared, with its locks. All that can fail of a takeover by what
+    /// the log has is done then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::prepare`](crate::Transaction::prepare).
+    pub(super) fn prepare_all(&mut self) -> Result<()> {
+        let _applying = Applying::enter();
+        self.prepares.prepare_all(&self.db, &self.table)
+    }
+
+    /// Takes [`Applier::prepare_all`] back: the log goes on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::roll_back_prepared`].
+    pub(super) fn go_on(&mut self) -> Result<()> {
+        let _applying = Applying::enter();
+        self.prepares = prepares_again(&self.db, &self.table)?;
+        Ok(())
+    }
+
     /// Ends following: the database is as every other one, and has what is prepared.
     ///
     /// # Errors
     ///
-    /// As [`Database::drop_table`], and [`Transaction::prepare`](crate::Transaction::prepare).
-    pub(super) fn into_database(mut self) -> Result<Database> {
+    /// As [`Database::drop_table`].
+    pub(super) fn into_database(self) -> Result<Database> {
         let _applying = Applying::enter();
-        self.prepares.prepare_all(&self.db, &self.table)?;
         self.db.drop_table(TABLE)?;
         Ok(self.db)
     }
@@ -448,6 +477,14 @@ impl Applier {
 /// What is prepared by the rows of a reader's table.
 fn prepares_of(db: &Database, table: &Table) -> Result<FollowedPrepares> {
     FollowedPrepares::load(db, table, db.inner.options.has(Failpoint::KeepResolvedRows))
+}
+
+/// As [`prepares_of`], where they may be prepared in the database: the rows say what is.
+fn prepares_again(db: &Database, table: &Table) -> Result<FollowedPrepares> {
+    for begun in db.list_prepared() {
+        db.roll_back_prepared(begun.id)?;
+    }
+    prepares_of(db, table)
 }
 
 /// The numbers of a database's tables, by name.

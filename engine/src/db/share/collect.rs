@@ -1,14 +1,16 @@
 //! What may go from the shared store: entries and data that neither of the last two checkpoints
 //! needs. Entries stay longer for the time of the retention, and for registered followers up to a
-//! bound. So does the data of checkpoints from which a registered follower reads.
+//! bound. So does the data of checkpoints from which a registered follower reads. Readers that start
+//! have no bound, as long as they are alive.
 //!
 //! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
 //! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
 //! store stays as long as it does so.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::registration::{STARTING, TAKEOVER};
 use crate::error::Result;
 use crate::replica::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 
@@ -26,6 +28,22 @@ pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
 struct AgeMark {
     number: u64,
     at: Instant,
+}
+
+/// What a registered reader needs.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    place: FollowerPlace,
+    /// Whether it holds back sixteen checkpoints at most.
+    is_bounded: bool,
+}
+
+/// The last sign of a reader that starts.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    number: u64,
+    /// How many checkpoints were made when it came.
+    made: u64,
 }
 
 /// The checkpoints that are kept.
@@ -49,6 +67,10 @@ pub(super) struct Kept {
     is_due: bool,
     /// Pieces of this claim from here on may be on their way into a checkpoint.
     pending: u32,
+    /// Readers that start, by their names.
+    starting: BTreeMap<String, Beat>,
+    /// Checkpoints of this opening.
+    made: u64,
     /// Entries are deleted up to the last one: a planted bug.
     early: bool,
 }
@@ -67,6 +89,8 @@ impl Kept {
             claims: BTreeSet::new(),
             is_due: false,
             pending: 0,
+            starting: BTreeMap::new(),
+            made: 0,
             early,
         }
     }
@@ -74,6 +98,7 @@ impl Kept {
     /// There is one more checkpoint. Pieces from `pending` on are not in it.
     pub(super) fn add(&mut self, number: u64, data: BTreeSet<String>, pending: u32) {
         self.pending = pending;
+        self.made += 1;
         self.marks.push_back(AgeMark { number, at: Instant::now() });
         self.checkpoints.push_back((number, Some(data)));
         self.is_due = true;
@@ -109,16 +134,14 @@ impl Kept {
         let older = self.checkpoints.len().saturating_sub(2);
         let (older, newest) = (self.checkpoints[older].0, *newest);
         let (register, tag) = log.read_register()?;
-        let followers: Vec<FollowerPlace> =
-            log.registered(&register)?.into_iter().map(|(_, place)| place).collect();
-        let oldest = self.first_needed(log, older, &followers)?;
+        let needs = self.needs_of(log.registered(&register)?);
+        let oldest = self.first_needed(log, older, &needs)?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
             return Ok(true);
         }
         let below = if self.early { newest + 1 } else { oldest };
         self.delete_entries(log, below)?;
-        let bases = followers.iter().map(|place| place.base).filter(|base| *base > 0);
-        let (gone, kept) = self.left_behind(bases.min().unwrap_or(u64::MAX));
+        let (gone, kept) = self.left_behind(&needs);
         // What a checkpoint of an earlier opening names is not known.
         if self.checkpoints.iter().skip(gone).any(|(_, data)| data.is_none()) {
             return Ok(true);
@@ -129,26 +152,69 @@ impl Kept {
             return Ok(false);
         }
         self.checkpoints.drain(..gone);
-        self.delete_data(log, live).map(|()| true)
+        let live = live();
+        self.delete_data(log, &live)?;
+        self.forget_dead(log, &live).map(|()| true)
     }
 
-    /// How many checkpoints before the last two are not kept, since no follower reads data from
-    /// `base` on of them; and the first one that is. Sixteen are kept at most.
-    fn left_behind(&self, base: u64) -> (usize, u64) {
+    /// What readers need. One that starts has no bound, as long as it gives a sign within sixteen
+    /// checkpoints.
+    fn needs_of(&mut self, registered: Vec<(String, FollowerPlace)>) -> Vec<Needs> {
+        let before = std::mem::take(&mut self.starting);
+        let mut needs = Vec::with_capacity(registered.len());
+        for (name, place) in registered {
+            let mut is_bounded = true;
+            if place.beat > 0 {
+                let fresh = Beat { number: place.beat, made: self.made };
+                let known = before.get(&name).filter(|known| known.number == place.beat);
+                let beat = known.copied().unwrap_or(fresh);
+                is_bounded = self.is_silent(beat);
+                self.starting.insert(name, beat);
+            }
+            needs.push(Needs { place, is_bounded });
+        }
+        needs
+    }
+
+    fn is_silent(&self, beat: Beat) -> bool {
+        self.made - beat.made >= MOST_HELD as u64
+    }
+
+    /// How many checkpoints before the last two are not kept, since no reader needs their data; and
+    /// the first one that is.
+    fn left_behind(&self, needs: &[Needs]) -> (usize, u64) {
         let numbers: Vec<u64> = self.checkpoints.iter().map(|(number, _)| *number).collect();
         let most = numbers.len().saturating_sub(2);
-        let is_gone = |at: &usize| numbers[*at] < base || numbers.len() - at > MOST_HELD;
+        let needs_at = |it: &Needs, at: usize| {
+            let reads = (1..=numbers[at]).contains(&it.place.base);
+            reads && !(it.is_bounded && numbers.len() - at > MOST_HELD)
+        };
+        let is_gone = |at: &usize| !needs.iter().any(|it| needs_at(it, *at));
         let gone = (0..most).take_while(is_gone).count();
         (gone, numbers.get(gone).copied().unwrap_or(0))
     }
 
+    /// Forgets readers that died while they started. What a takeover has registered is what holds an
+    /// earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
+    fn forget_dead(&mut self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
+        let is_earlier = |name: &String| data_number(name).is_some_and(|(it, _)| it < self.claim);
+        let named = self.checkpoints.iter().filter_map(|(_, data)| data.as_ref()).flatten();
+        let has_earlier =
+            live.iter().any(|(claim, _)| *claim < self.claim) || named.into_iter().any(is_earlier);
+        let is_dead = |(name, beat): (&String, &Beat)| {
+            let own = name.starts_with(STARTING) || name.starts_with(TAKEOVER) && !has_earlier;
+            (own && self.is_silent(*beat)).then(|| name.clone())
+        };
+        let dead: Vec<String> = self.starting.iter().filter_map(is_dead).collect();
+        for name in dead {
+            log.unregister(&name)?;
+            self.starting.remove(&name);
+        }
+        Ok(())
+    }
+
     /// The first entry that is kept, where the older checkpoint is entry `older`.
-    fn first_needed(
-        &mut self,
-        log: &SharedLog,
-        older: u64,
-        followers: &[FollowerPlace],
-    ) -> Result<u64> {
+    fn first_needed(&mut self, log: &SharedLog, older: u64, needs: &[Needs]) -> Result<u64> {
         if !self.knows_oldest {
             // What an earlier writer has kept.
             let number = log.head()?.0.oldest;
@@ -159,7 +225,11 @@ impl Kept {
         let is_old = |mark: &&AgeMark| mark.at.elapsed() >= self.retention;
         let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
         let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
-        let held = followers.iter().map(|place| (place.entry + 1).max(bound)).min();
+        let held_by = |it: &Needs| {
+            let next = it.place.entry + 1;
+            if it.is_bounded { next.max(bound) } else { next }
+        };
+        let held = needs.iter().map(held_by).min();
         let needed = older.min(by_time).min(held.unwrap_or(u64::MAX)).max(first);
         // One mark at or below what is kept stays.
         while self.marks.get(1).is_some_and(|mark| mark.number <= needed) {
@@ -190,11 +260,10 @@ impl Kept {
         log.delete(&gone)
     }
 
-    fn delete_data(&self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
+    fn delete_data(&self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
         let known = || self.checkpoints.iter().filter_map(|(_, data)| data.as_ref());
         debug_assert_eq!(known().count(), self.checkpoints.len(), "each one's data is known");
         // What a takeover has named is read until the last reader of an older version has gone.
-        let live = live();
         let is_gone = |name: &String| {
             let is_old = data_number(name).is_some_and(|(claim, piece)| {
                 let is_before = claim < self.claim || claim == self.claim && piece < self.pending;

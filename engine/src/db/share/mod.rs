@@ -4,8 +4,8 @@
 //! The writer: `shipper.rs` appends commits (`segment.rs`, `large.rs`) and checkpoints
 //! (`checkpoint.rs`) to the log, `collect.rs` deletes what is not needed. A reader: `restore.rs`
 //! makes a database of a checkpoint, `apply.rs` and `apply_large.rs` apply entries to it, `node.rs`
-//! does so all the time, for `follower.rs` and `standby.rs`. `takeover.rs` makes a reader the
-//! writer.
+//! does so all the time, for `follower.rs` and `standby.rs`. `registration.rs` has the store keep
+//! what a reader needs. `takeover.rs` makes a reader the writer.
 
 mod api;
 mod apply;
@@ -19,6 +19,7 @@ mod node;
 mod places;
 mod position;
 mod prepares;
+mod registration;
 mod restore;
 mod segment;
 mod shipper;
@@ -33,7 +34,7 @@ use super::engine::Engine;
 use crate::error::{Error, Result};
 use crate::options::{Failpoint, Options, Storage};
 use crate::os::Files;
-use crate::replica::{Expects, Identity, LogWriter, SharedLog};
+use crate::replica::{Identity, LogWriter, SharedLog};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
 use crate::tier::open_client;
@@ -42,6 +43,7 @@ use checkpoint::SentCheckpoint;
 pub use digest::{Digest, TableDigest};
 pub use follower::Follower;
 pub use node::NodeStatus;
+pub(in crate::db) use position::TABLE as READER_TABLE;
 use restore::FoundCheckpoint;
 use shipper::Beginning;
 pub(in crate::db) use shipper::Shipper;
@@ -79,12 +81,19 @@ fn open_log(
 /// `Fenced` if the store is another directory's; `Invalid` if it has more than this one;
 /// `Unavailable` if it does not answer.
 pub(super) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
+    if engine.tables().iter().any(|table| table.name() == READER_TABLE) {
+        return Err(Error::invalid(format!(
+            "{} has the table {READER_TABLE:?}, in which a follower or a standby keeps its own state: \
+             open it as that, or rename the table before the database is shared",
+            engine.path.display()
+        )));
+    }
     let url = engine.options.object_store.as_deref().unwrap_or_default();
     let incarnation = engine.shared.committer.incarnation();
     let (log, nonce) = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);
-    let (mut writer, end) = LogWriter::claim(&log, Some(&identity), claimed, Expects::Own)?;
+    let (mut writer, end) = LogWriter::claim(&log, &identity, claimed)?;
     writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
     if end.last > engine.shared.committer.visible() {
         return Err(Error::invalid(format!(

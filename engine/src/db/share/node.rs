@@ -18,8 +18,9 @@ use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::apply::{Applier, EntryApplied};
 use super::places::Places;
+use super::registration::Registration;
 use super::restore::{DataPlace, FoundCheckpoint};
-use super::takeover::{self, RestApplied};
+use super::takeover::{self, Claiming};
 use super::{open_log, restore};
 use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
@@ -40,8 +41,8 @@ const LOOKS: u32 = 8;
 /// keeps data of twice as many for a registered one.
 const MOST_BEHIND: u32 = 8;
 
-/// A registered node says how far it is so often, if it has news.
-const REGISTERS: Duration = Duration::from_secs(10);
+/// How often a start finds that the data of its checkpoint was deleted meanwhile.
+const TRIES: u32 = 8;
 
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -88,6 +89,7 @@ pub(super) struct NodeHandle(Arc<Node>);
 /// What followers and standbys are.
 pub(super) struct Node {
     log: Arc<SharedLog>,
+    registration: Registration,
     url: String,
     options: Options,
     /// Its data is read in the store, and this machine has a bounded part of it.
@@ -123,8 +125,6 @@ struct Progress {
     entry: u64,
     restarts: u64,
     missed: u64,
-    /// What the store was told, and when.
-    registered: Option<(FollowerPlace, Instant)>,
     known_at: Option<Instant>,
     note: Option<String>,
 }
@@ -141,22 +141,18 @@ impl Node {
         options.stays_far = reads_store;
         options.check()?;
         let files = files_of(&options);
-        let (log, _) = open_log(url, &options, &files, 0)?;
+        let (log, nonce) = open_log(url, &options, &files, 0)?;
+        let named = (options.follower_name.as_deref(), nonce);
+        let registration = Registration::of_node(&log, named, options.stepped)?;
         create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
         let lock = lock(&*files, directory, &options, OpenHow::Existing)?;
         // Its databases lie in subdirectories, which are made and opened for as long as it runs.
         options.within = files.real().and_then(|files| files.held(directory));
-        let progress = Progress {
-            commit: 0,
-            entry: 0,
-            restarts: 0,
-            missed: 0,
-            registered: None,
-            known_at: None,
-            note: None,
-        };
+        let progress =
+            Progress { commit: 0, entry: 0, restarts: 0, missed: 0, known_at: None, note: None };
         let node = Arc::new(Node {
             log,
+            registration,
             url: url.to_string(),
             options,
             reads_store,
@@ -232,37 +228,17 @@ impl Node {
         }
         if matches!(did, Ok(false)) {
             progress.known_at = Some(Instant::now());
+            drop(progress);
+            self.registration.arrived();
         }
         did
     }
 
-    /// Tells the store how far the node is, if it has a name and news that is due. As
-    /// [`tell`](Node::tell).
+    /// Tells the store how far the node is, if it is registered and that is due. As
+    /// [`Registration::tell_news`].
     fn register(&self) -> Result<u64> {
-        let Some(name) = &self.options.follower_name else { return Ok(0) };
-        let base = self.oldest_base();
-        let (place, told) = {
-            let progress = self.progress.lock();
-            (FollowerPlace { entry: progress.entry, base }, progress.registered)
-        };
-        let is_due = |(known, at): (FollowerPlace, Instant)| {
-            let is_time = self.options.stepped || at.elapsed() >= REGISTERS;
-            known.base != place.base || known.entry < place.entry && is_time
-        };
-        match told.is_none_or(is_due) {
-            true => self.tell(name, place),
-            false => Ok(0),
-        }
-    }
-
-    /// Tells it. If the store may not have known the name, data of earlier checkpoints than the
-    /// answer may be deleted.
-    fn tell(&self, name: &str, place: FollowerPlace) -> Result<u64> {
-        let is_new = self.log.register(name, place)?;
-        let is_first = self.progress.lock().registered.is_none();
-        let kept = if is_new || is_first { self.log.enlist(name)? } else { 0 };
-        self.progress.lock().registered = Some((place, Instant::now()));
-        Ok(kept)
+        let entry = self.progress.lock().entry;
+        self.registration.tell_news(FollowerPlace { entry, base: self.oldest_base(), beat: 0 })
     }
 
     /// Whether the writer has deleted data that a reader needs: it is known to keep data from the
@@ -321,25 +297,34 @@ impl Node {
         let number = reader.next()?;
         let misses = self.misses.load(Ordering::Relaxed);
         let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
-        let entry = match self.log.next_entry(number, looks)? {
-            NextEntry::There(entry) => entry,
-            NextEntry::Absent => {
+        let next = match self.log.next_entry(number, looks) {
+            Ok(NextEntry::There(entry)) => reader.apply(&entry, &self.log).map(|it| (entry, it)),
+            Ok(NextEntry::Absent) => {
                 self.misses.fetch_add(1, Ordering::Relaxed);
                 return Ok(false);
             }
-            NextEntry::Deleted => {
+            Ok(NextEntry::Deleted) => {
                 self.restart(applier)?;
                 self.progress.lock().missed += 1;
                 return Ok(true);
             }
+            Err(error) => Err(error),
         };
         self.misses.store(0, Ordering::Relaxed);
-        let is_checkpoint = matches!(entry.body, EntryBody::Checkpoint(_));
-        let starts_anew = match reader.apply(&entry, &self.log) {
-            Ok(EntryApplied::Leaps) => true,
-            Ok(EntryApplied::Done) => is_checkpoint && self.wants_newer(reader),
-            // The store has lost what it reads.
-            Err(error) if self.reads_store && error.kind() == ErrorKind::Corrupt => true,
+        let starts_anew = match next {
+            Ok((_, EntryApplied::Leaps)) => true,
+            Ok((entry, EntryApplied::Done)) => {
+                matches!(entry.body, EntryBody::Checkpoint(_)) && self.wants_newer(reader)
+            }
+            // The store has lost the entry, or what the node reads.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                // Without newer data the node would start again and again from what it has.
+                let newer = if self.reads_store { reader.base } else { number };
+                if self.log.end()?.checkpoint <= newer {
+                    return Err(error);
+                }
+                true
+            }
             // If the writer has deleted it, the next step starts anew.
             Err(error) => return Err(error),
         };
@@ -378,48 +363,34 @@ impl Node {
         })
     }
 
-    /// The newest checkpoint, of which the writer keeps the data if the node is registered.
-    fn newest(&self) -> Result<Option<FoundCheckpoint>> {
-        let mut left_behind = 0;
-        loop {
-            let number = self.log.end()?.checkpoint;
-            if number == 0 {
-                return Ok(None);
-            }
-            if number == left_behind {
-                return Err(self.log.damage("shared/log", format!("entry {number}")));
-            }
-            if let Some(name) = self.options.follower_name.as_ref().filter(|_| self.reads_store) {
-                let before = self.oldest_base();
-                let base = if before == 0 { number } else { before.min(number) };
-                let entry = self.progress.lock().entry;
-                let entry = if entry == 0 { number } else { entry };
-                self.tell(name, FollowerPlace { entry, base })?;
-                // A collector that has looked before that has found this checkpoint the newest.
-                if self.log.end()?.checkpoint != number {
-                    continue;
-                }
-            }
-            match restore::checkpoint(&self.log, number)? {
-                Some(found) => return Ok(Some(found)),
-                // The writer has made newer ones since.
-                None => left_behind = number,
-            }
-        }
+    /// The newest checkpoint. The writer keeps its data until the node has it, or as long as the node
+    /// reads it.
+    fn newest(&self) -> Result<FoundCheckpoint> {
+        let found = self.registration.start(|number| {
+            let before = self.oldest_base();
+            let base = if before == 0 { number } else { before.min(number) };
+            let entry = self.progress.lock().entry;
+            FollowerPlace { entry: if entry == 0 { number } else { entry }, base, beat: 0 }
+        })?;
+        found.ok_or_else(|| self.log.empty(ErrorKind::Unavailable))
     }
 
     /// Starts from the newest checkpoint of the log.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
-        let Some(found) = self.newest()? else {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!(
-                    "the store {} has no shared database with a checkpoint yet; open one with \
-                     Options::share",
-                    self.log.address()
-                ),
-            ));
-        };
+        for _ in 0..TRIES {
+            let found = self.newest()?;
+            match self.restart_from(&found, applier) {
+                // The node stood still for so long that the writer has gone on without it.
+                Err(error)
+                    if error.kind() == ErrorKind::Corrupt
+                        && self.log.read_register()?.0.kept > found.manifest.number => {}
+                done => return done,
+            }
+        }
+        Err(self.log.overtaken())
+    }
+
+    fn restart_from(&self, found: &FoundCheckpoint, applier: &mut Option<Applier>) -> Result<()> {
         let (found_at, shown) = (found.manifest.lsn, self.progress.lock().commit);
         if found_at < shown {
             return Err(Error::new(
@@ -434,9 +405,10 @@ impl Node {
         self.clean();
         let path = self.places.next()?;
         let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
-        restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
+        let comes = || self.registration.beat();
+        restore::restore(&self.log, &found.manifest, (&path, place), &self.options, &comes)?;
         let db = Database::open_with(&path, &self.options, OpenHow::Existing)?;
-        let reader = Applier::restored(db, (&found, place), &self.log)?;
+        let reader = Applier::restored(db, (found, place), &self.log)?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);
@@ -511,30 +483,35 @@ impl Node {
         }
     }
 
-    /// Claims the log, applies what is left, and opens the database to write.
+    /// Applies what is left, claims the log, and opens the database to write.
     ///
     /// # Errors
     ///
     /// As [`Standby::promote`](super::Standby::promote).
     pub(super) fn promote(&self) -> Result<Database> {
         self.halt();
-        let claimed = takeover::claim(&self.url, &self.options)?;
+        let claiming = Claiming::new(&self.url, &self.options)?;
+        let tell = |entry| {
+            let place = FollowerPlace { entry, base: self.oldest_base(), beat: 0 };
+            self.registration.tell_news(place).map(drop)
+        };
         let mut guard = self.applier.lock();
-        let applier = guard.as_mut().ok_or_else(Error::closed)?;
-        if takeover::apply_rest(&claimed, applier)? == RestApplied::Restart {
-            self.restart(&mut guard)?;
+        let mut tries = 0;
+        let claimed = loop {
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
-            takeover::apply_all(&claimed, applier)?;
-        }
+            match takeover::claim(&claiming, applier, &tell)? {
+                Some(claimed) => break claimed,
+                None if tries < TRIES => self.restart(&mut guard)?,
+                None => return Err(self.log.overtaken()),
+            }
+            tries += 1;
+        };
         let applier = guard.take().ok_or_else(Error::closed)?;
         let current = self.current.write().take().ok_or_else(Error::closed)?;
         let path = current.path;
         drop(current.db);
         let db = takeover::finish(claimed, applier, &path, &self.options)?;
-        if let Some(name) = &self.options.follower_name {
-            // If it stays, it holds a few checkpoints back.
-            self.log.unregister(name).unwrap_or(());
-        }
+        self.registration.end();
         Ok(db)
     }
 

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::db::open::remove_part;
 use crate::error::{Error, Result};
 use crate::os::{Directory, Files, OpenHow};
 use crate::replica::Identity;
@@ -109,7 +110,7 @@ impl Places {
         }
         Directory::at(path).sync(&*self.files)?;
         for name in self.files.list(path)?.into_iter().filter(|name| name != REMOVING) {
-            self.files.remove(&path.join(name))?;
+            remove_part(&*self.files, path, &name)?;
         }
         Directory::at(path).sync(&*self.files)?;
         self.files.remove(&mark)?;

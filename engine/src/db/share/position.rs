@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
 /// The table that has it. A promotion drops it.
-pub(super) const TABLE: &str = "terrace-replica";
+pub(in crate::db) const TABLE: &str = "terrace-replica";
 
 /// Its row.
 pub(super) const ROW: &[u8] = b"position";

@@ -50,7 +50,8 @@ pub(super) enum DataPlace {
     Store,
 }
 
-/// Makes a database of a checkpoint in `to`, which is empty.
+/// Makes a database of a checkpoint in `to`, which is empty. `comes` is called for each piece that is
+/// copied.
 ///
 /// # Errors
 ///
@@ -61,13 +62,14 @@ pub(super) fn restore(
     manifest: &Manifest,
     (to, place): (&Path, DataPlace),
     options: &Options,
+    comes: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
     create_of_extents(to, options, |files| {
         if place == DataPlace::Store {
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fetch(log, &store, manifest)?;
+        let edit = fetch(log, &store, manifest, comes)?;
         store.sync()?;
         check_written(&edit, files, to)?;
         Ok(Content { lsn: manifest.lsn, edit })
@@ -115,6 +117,7 @@ fn fetch(
     log: &SharedLog,
     store: &Arc<ExtentStore>,
     manifest: &Manifest,
+    comes: &dyn Fn() -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     // Extents share value extents, and nothing else.
     let mut values: BTreeMap<Location, Location> = BTreeMap::new();
@@ -132,7 +135,7 @@ fn fetch(
         let reserved = store.reserve(bytes.len() as u32)?;
         store.write(&reserved.location(), &bytes)?;
         places.push_back(reserved.keep());
-        Ok(())
+        comes()
     })?;
     debug_assert_eq!(places.len(), wanted.len(), "each piece has its place");
     let mut extents = VecDeque::new();

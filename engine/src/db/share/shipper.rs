@@ -11,6 +11,7 @@
 //!    no segment can have.
 //! 3. A commit is acknowledged after the entry that has it.
 //! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
+//! 5. What an entry leads to follows once it is there: no note of what is to be done goes before.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,6 +46,10 @@ const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 const PART_BYTES: usize = 4 << 20;
 const STEPPED_PART_BYTES: usize = 2 << 10;
 
+/// After a failure the shipper waits so long at most, and the collector.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_REST: Duration = Duration::from_secs(300);
+
 /// Ships the commits of one database.
 #[derive(Debug)]
 pub(in crate::db) struct Shipper {
@@ -54,6 +59,7 @@ pub(in crate::db) struct Shipper {
     state: Mutex<State>,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
+    has_thread: bool,
     pub(super) counts: ShipCounts,
 }
 
@@ -69,6 +75,8 @@ pub(super) struct ShipCounts {
     /// When the last step began: no later one has looked at the feed.
     pub(super) looked_at: Mutex<Option<Instant>>,
     pub(super) failure: Mutex<Option<String>>,
+    /// Why nothing is deleted, if so. Shipping goes on.
+    pub(super) collect_failure: Mutex<Option<String>>,
 }
 
 /// What an entry that was appended leads to.
@@ -89,6 +97,8 @@ pub(super) struct State {
     next: Lsn,
     /// Segments cannot go on: a checkpoint takes the place of what no segment can have.
     needs_checkpoint: bool,
+    /// The last commit that may not have been handed over: a checkpoint has it.
+    forgotten: Lsn,
     /// There are segments enough for a checkpoint.
     is_due: bool,
     /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
@@ -101,7 +111,6 @@ pub(super) struct State {
     /// The tables of the opening, for the first entry behind the claim, at the LSN of the log.
     /// Those of a later moment would lack tables that the segments behind it name.
     first_tables: Option<Vec<SharedTable>>,
-    needs_tables: bool,
     /// What becomes of the entry whose put is not decided.
     after: Option<After>,
     /// Bytes of segments since the last checkpoint, and from when on there is another one.
@@ -110,6 +119,8 @@ pub(super) struct State {
     pieces: DataPieces,
     sent: SentData,
     kept: Kept,
+    /// After a failure of the collector: when it is tried again, and how long it waits after one more.
+    rest: (Option<Instant>, Duration),
 }
 
 /// How a shipper begins.
@@ -135,12 +146,12 @@ impl Shipper {
             waiting: FedGroups::default(),
             next: opened_at + 1,
             needs_checkpoint: !shipped || end.checkpoint == 0,
+            forgotten: 0,
             is_due: false,
             ready: None,
             large: None,
             has_forgotten: false,
             first_tables: shipped.then(|| tables(engine)),
-            needs_tables: false,
             after: None,
             since_checkpoint: 0,
             checkpoint_bytes: match engine.options.stepped {
@@ -150,12 +161,14 @@ impl Shipper {
             pieces,
             sent: own.as_ref().map_or_else(SentData::default, SentData::of),
             kept,
+            rest: (None, LONGEST_PAUSE),
         };
         Shipper {
             log: Arc::clone(log),
             store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
             stopped: AtomicBool::new(false),
+            has_thread: !engine.options.stepped,
             counts: ShipCounts::default(),
         }
     }
@@ -165,15 +178,17 @@ impl Shipper {
         let Some(feed) = engine.shared.committer.feed() else { return };
         let mut pause = INTERVAL;
         while !engine.ctx.stop.load(Ordering::Acquire) && !feed.has_failed() {
-            match self.step(engine) {
+            let seen = feed.queued();
+            let did = self.step_of(engine, &mut self.state.lock());
+            match did {
                 Ok(true) => pause = INTERVAL,
                 Ok(false) => {
                     pause = INTERVAL;
-                    feed.wait_for_groups(INTERVAL);
+                    feed.wait_for_groups(INTERVAL, seen);
                 }
                 Err(_) => {
-                    feed.wait_for_groups(pause);
-                    pause = (pause * 2).min(Duration::from_secs(5));
+                    feed.pause(pause, &engine.ctx.stop);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }
@@ -187,13 +202,20 @@ impl Shipper {
     /// `Fenced` if another writer has claimed the log: the database has stopped then. `Unavailable`
     /// if the store does not answer: another step tries again. Those of a checkpoint.
     pub(in crate::db) fn step(&self, engine: &Engine) -> Result<bool> {
-        let Some(feed) = engine.shared.committer.feed() else { return Ok(false) };
         let Some(mut state) = self.state.try_lock() else { return Ok(false) };
+        self.step_of(engine, &mut state)
+    }
+
+    fn step_of(&self, engine: &Engine, state: &mut State) -> Result<bool> {
+        let Some(feed) = engine.shared.committer.feed() else { return Ok(false) };
         if feed.has_failed() || self.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
         let did = state.advance(engine, feed, self);
-        self.note(&state, &did);
+        if matches!(did, Ok(false)) {
+            state.collect(self);
+        }
+        self.note(state, &did);
         if let Err(error) = &did
             && error.kind() == ErrorKind::Fenced
         {
@@ -260,16 +282,15 @@ impl State {
                 self.after = Some(after);
                 return Err(error);
             }
-            return self.conclude(after, feed, shipper).map(|()| true);
+            self.conclude(after, feed, shipper);
+            return Ok(true);
         }
-        let committer = &engine.shared.committer;
         if feed.has_lost() {
+            // From here on it is this state that knows of what was lost, and no failure forgets it.
+            (self.needs_checkpoint, self.has_forgotten) = (true, true);
             feed.start_over(&mut self.waiting);
             // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
-            let last = committer.at_boundary(|last| last);
-            self.has_forgotten = true;
-            committer.wait_for(last, Durability::Durable)?;
-            self.needs_checkpoint = true;
+            self.forgotten = engine.shared.committer.at_boundary(|last| last);
         }
         feed.take_into(&mut self.waiting);
         self.forget_shipped(feed);
@@ -288,14 +309,8 @@ impl State {
         if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
             return self.append_checkpoint(ready, feed, shipper);
         }
-        if let Some(first) = self.first_tables.take() {
+        if let Some(first) = self.first_tables.clone() {
             return self.send_tables(first, feed, shipper);
-        }
-        if feed.take_options() {
-            self.needs_tables = true;
-        }
-        if std::mem::take(&mut self.needs_tables) {
-            return self.send_tables(tables(engine), feed, shipper);
         }
         self.send_segment(engine, feed, shipper)
     }
@@ -402,6 +417,7 @@ impl State {
     /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
     fn leap(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
         (self.large, self.ready) = (None, None);
+        engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
         let sent = self.send_data(engine, shipper)?;
         self.append_entry_of(Box::new(sent), feed, shipper)
     }
@@ -450,14 +466,18 @@ impl State {
             }
             return Err(error);
         }
-        self.conclude(after, feed, shipper).map(|()| true)
+        self.conclude(after, feed, shipper);
+        Ok(true)
     }
 
-    /// What follows once an entry is there.
-    fn conclude(&mut self, after: After, feed: &Feed, shipper: &Shipper) -> Result<()> {
+    /// What follows once an entry is there. Nothing of it can fail the entry.
+    fn conclude(&mut self, after: After, feed: &Feed, shipper: &Shipper) {
         let last = self.writer.last();
         match after {
-            After::Tables => self.next = self.next.max(last + 1),
+            After::Tables => {
+                self.first_tables = None;
+                self.next = self.next.max(last + 1);
+            }
             After::Part(sent) => {
                 if let Some(large) = &mut self.large {
                     large.sent = sent;
@@ -472,6 +492,8 @@ impl State {
                 self.next = self.next.max(sent.manifest.lsn + 1);
                 (self.needs_checkpoint, self.is_due, self.since_checkpoint) = (false, false, 0);
                 self.has_forgotten = false;
+                // It names all tables itself.
+                self.first_tables = None;
                 self.sent = SentData::of(&sent);
                 self.kept.add(sent.manifest.number, sent.objects(), self.pieces.next);
             }
@@ -479,18 +501,33 @@ impl State {
         // Invariant 3.
         feed.acknowledge(self.next - 1);
         self.forget_shipped(feed);
+        self.collect(shipper);
+    }
+
+    /// Deletes what no reader needs any more, if there may be some. A failure is the collector's alone:
+    /// it rests for a while, and shipping goes on.
+    fn collect(&mut self, shipper: &Shipper) {
+        let (until, rest) = self.rest;
+        if until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
         let tier = shipper.store.objects();
         let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
-        self.kept.collect(&shipper.log, &live)
+        let collected = self.kept.collect(&shipper.log, &live);
+        self.rest = match &collected {
+            // Where steps come in their turn, they are the measure of time.
+            Err(_) if shipper.has_thread => {
+                (Some(Instant::now() + rest), (rest * 2).min(LONGEST_REST))
+            }
+            _ => (None, LONGEST_PAUSE),
+        };
+        *shipper.counts.collect_failure.lock() = collected.err().map(|error| error.to_string());
     }
 }
 
 /// The tables of this moment.
 fn tables(engine: &Engine) -> Vec<SharedTable> {
-    let table = |table: Arc<crate::table::TableCore>| SharedTable {
-        id: table.id(),
-        name: table.name(),
-        options: table.view().version.options,
-    };
+    let table =
+        |table: Arc<crate::table::TableCore>| SharedTable { id: table.id(), name: table.name() };
     engine.tables().into_iter().map(table).collect()
 }

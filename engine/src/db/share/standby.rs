@@ -41,14 +41,14 @@ impl Standby {
         self.0.step()
     }
 
-    /// Makes it the writer: claims the shared store, applies what is left, and opens the database
+    /// Makes it the writer: applies what is left, claims the shared store, and opens the database
     /// to write. It lies in the directory that [`NodeStatus::directory`] names. All handles of the
     /// standby's database are closed by it.
     ///
     /// # Errors
     ///
-    /// As [`Database::open_shared`]. The store may be claimed by then: open the standby again and
-    /// promote that, or take over in an empty directory.
+    /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an empty
+    /// directory.
     pub fn promote(self) -> Result<Database> {
         self.0.promote()
     }

@@ -36,6 +36,8 @@ pub struct ShareStats {
     pub others: u64,
     /// Why shipping fails, if it does: it is tried again.
     pub note: Option<String>,
+    /// Why nothing is deleted from the store, if so: it is tried again, and shipping goes on.
+    pub collect_note: Option<String>,
 }
 
 /// How far shipping is, where the database is shared.
@@ -62,5 +64,6 @@ pub(in crate::db) fn stats(engine: &Engine) -> Option<ShareStats> {
         puts: asked.puts,
         others: asked.deletes + asked.lists,
         note: counts.failure.lock().clone(),
+        collect_note: counts.collect_failure.lock().clone(),
     })
 }

@@ -64,7 +64,7 @@ pub(super) fn of(url: &str, options: &Options) -> Result<SharedStatus> {
         _ => "an opening of which the claim is lost".to_string(),
     };
     let followers = log.registered(&log.read_register()?.0)?.into_iter();
-    let followers = followers.map(|(name, FollowerPlace { entry, base })| RegisteredFollower {
+    let followers = followers.map(|(name, FollowerPlace { entry, base, .. })| RegisteredFollower {
         name,
         entry,
         base: (base > 0).then_some(base),

@@ -1,18 +1,32 @@
-//! Takeover: a reader of the log claims it, applies what is left, and is the writer.
+//! Takeover: a reader of the log applies all of it, claims it, and is the writer.
+//!
+//! Until the claim the writer before goes on, whatever fails here.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::apply::{Applier, EntryApplied};
+use super::registration::Registration;
 use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{begin, open_log, restore};
 use crate::db::maintenance::find_room;
-use crate::db::open::files_of;
+use crate::db::open::{files_of, remove_database};
 use crate::db::{Database, OpenHow};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::options::{Failpoint, Options};
-use crate::replica::{EntryReads, Expects, Identity, LogEnd, LogWriter, NextEntry, SharedLog};
+use crate::replica::{
+    CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
+};
+
+/// How often a takeover starts from a newer checkpoint.
+const TRIES: u32 = 8;
+
+/// A log that is to be claimed.
+pub(super) struct Claiming {
+    pub(super) log: Arc<SharedLog>,
+    pub(super) nonce: [u8; 16],
+}
 
 /// A log that was claimed, and is not written to yet.
 pub(super) struct Claimed {
@@ -22,58 +36,125 @@ pub(super) struct Claimed {
     nonce: [u8; 16],
 }
 
-/// What became of the entries before a claim.
+/// What became of the entries up to the end of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RestApplied {
+enum RestApplied {
     All,
     /// The reader cannot go on from where it is: it starts from the newest checkpoint.
     Restart,
 }
 
-/// Claims a log, whichever opening writes to it. From now on that one appends nothing.
-///
-/// # Errors
-///
-/// `Invalid` if there is no shared database; `Unavailable` if the store does not answer.
-pub(super) fn claim(url: &str, options: &Options) -> Result<Claimed> {
-    let (log, nonce) = open_log(url, options, &files_of(options), 0)?;
-    let (writer, end) = LogWriter::claim(&log, None, (nonce, 0), Expects::Any)?;
-    Ok(Claimed { log, writer, end, nonce })
+impl Claiming {
+    /// # Errors
+    ///
+    /// Those of a store's URL.
+    pub(super) fn new(url: &str, options: &Options) -> Result<Claiming> {
+        let (log, nonce) = open_log(url, options, &files_of(options), 0)?;
+        Ok(Claiming { log, nonce })
+    }
 }
 
 /// Opens the shared database of a store in an empty directory, to write.
 pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Database> {
     let options = options.clone().object_store(url).share(false);
     options.check()?;
-    // Before another machine is stopped.
-    find_room(&files_of(&options), to, &options)?;
-    let claimed = claim(url, &options)?;
-    let checkpoint = claimed.end.checkpoint;
-    let Some(found) = restore::checkpoint(&claimed.log, checkpoint)? else {
-        return Err(claimed
-            .log
-            .damage("shared/log", format!("a checkpoint as entry {checkpoint}")));
-    };
-    restore::restore(&claimed.log, &found.manifest, (to, DataPlace::Store), &options)?;
-    let db = Database::open_with(to, &options, OpenHow::Existing)?;
-    let mut applier = Applier::restored(db, (&found, DataPlace::Store), &claimed.log)?;
-    apply_all(&claimed, &mut applier)?;
-    finish(claimed, applier, to, &options)
+    let files = files_of(&options);
+    find_room(&files, to, &options)?;
+    let claiming = Claiming::new(url, &options)?;
+    let Claiming { log, nonce } = &claiming;
+    let registration = Registration::of_takeover(log, *nonce, options.stepped);
+    for _ in 0..TRIES {
+        let place = |entry| FollowerPlace { entry, base: entry, beat: 0 };
+        let found = registration.start(place)?;
+        let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
+        restore::restore(log, &found.manifest, (to, DataPlace::Store), &options, &|| Ok(()))?;
+        let db = Database::open_with(to, &options, OpenHow::Existing)?;
+        let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
+        let base = applier.base;
+        let tell = |entry| registration.tell_news(FollowerPlace { entry, base, beat: 0 }).map(drop);
+        let claimed = claim(&claiming, &mut applier, &tell);
+        if let Ok(Some(claimed)) = claimed {
+            // The writer before leaves the data of its last two checkpoints, whenever it collects.
+            // It leaves that of an earlier one as long as this registration is there.
+            if applier.checkpoints_since < 2 {
+                registration.end();
+            }
+            return finish(claimed, applier, to, &options);
+        }
+        // This process made what is there: it has had the directory to itself.
+        let closed = applier.db.close();
+        let removed = closed.and_then(|()| remove_database(&files, to, &options));
+        if let Err(error) = claimed {
+            registration.end();
+            return Err(error);
+        }
+        removed?;
+    }
+    registration.end();
+    Err(log.overtaken())
 }
 
-/// Applies what the log has before the claim. The caller starts from the newest checkpoint where a
-/// checkpoint leaps, or where the reader was away for so long that the next entry is deleted.
+/// Brings a reader to the end of the log, and claims the log right there: it has all of the log by
+/// then, so nothing that the log has can fail a takeover after the claim. From the claim on no other
+/// opening appends anything. `None` if the reader has to start from the newest checkpoint: one leaps,
+/// or the reader was away for so long that the next entry is deleted. `tell` is called for each entry.
 ///
 /// # Errors
 ///
-/// As [`Applier::apply`]; those of the store.
-pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<RestApplied> {
-    let Claimed { log, writer, .. } = claimed;
-    let mut entries = EntryReads::new(log, applier.next()?, writer.number());
+/// As [`Applier::apply`], and [`Applier::prepare_all`]: the log is not claimed. `Unavailable` if the
+/// store does not answer, or if others are always faster: the log may be claimed if the request is
+/// lost.
+pub(super) fn claim(
+    claiming: &Claiming,
+    applier: &mut Applier,
+    tell: &dyn Fn(u64) -> Result<()>,
+) -> Result<Option<Claimed>> {
+    let Claiming { log, nonce } = claiming;
+    let mut end = log.end()?;
+    if end.checkpoint == 0 {
+        return Err(log.empty(ErrorKind::Invalid));
+    }
+    if apply_rest(log, end, applier, tell)? == RestApplied::Restart {
+        return Ok(None);
+    }
+    for _ in 0..CLAIM_TRIES {
+        // Up to the first number without an entry, and the claim right then: a busy writer is soon
+        // there again. If the log has left that number behind, the claim shows it.
+        loop {
+            match log.next_entry(end.next, false)? {
+                NextEntry::There(entry) => {
+                    if applier.apply(&entry, log)? == EntryApplied::Leaps {
+                        return Ok(None);
+                    }
+                    end = LogEnd::behind(&entry);
+                    tell(entry.number)?;
+                }
+                NextEntry::Absent => break,
+                NextEntry::Deleted => return Ok(None),
+            }
+        }
+        debug_assert_eq!(applier.expected(), end.next, "the reader has all of the log");
+        applier.prepare_all()?;
+        if let Some(writer) = LogWriter::claim_at(log, (*nonce, 0), end)? {
+            applier.end_at(end.next - 1);
+            return Ok(Some(Claimed { log: Arc::clone(log), writer, end, nonce: *nonce }));
+        }
+        applier.go_on()?;
+    }
+    Err(log.overtaken())
+}
+
+/// Applies what the log has up to an end of it.
+fn apply_rest(
+    log: &SharedLog,
+    end: LogEnd,
+    applier: &mut Applier,
+    tell: &dyn Fn(u64) -> Result<()>,
+) -> Result<RestApplied> {
+    let mut entries = EntryReads::new(log, applier.next()?, end.next);
     loop {
         let number = applier.next()?;
-        if number >= writer.number() {
-            applier.end_at(writer.number() - 1);
+        if number >= end.next {
             return Ok(RestApplied::All);
         }
         let entry = match entries.next(number)? {
@@ -86,22 +167,7 @@ pub(super) fn apply_rest(claimed: &Claimed, applier: &mut Applier) -> Result<Res
         if applier.apply(&entry, log)? == EntryApplied::Leaps {
             return Ok(RestApplied::Restart);
         }
-    }
-}
-
-/// Applies what the log has behind its newest checkpoint before the claim. Nothing leaps there, and
-/// no collector deletes there.
-///
-/// # Errors
-///
-/// As [`apply_rest`]; `Corrupt` if there is a leap.
-pub(super) fn apply_all(claimed: &Claimed, applier: &mut Applier) -> Result<()> {
-    match apply_rest(claimed, applier)? {
-        RestApplied::All => Ok(()),
-        RestApplied::Restart => {
-            let expected = "the newest checkpoint in the last entry".to_string();
-            Err(claimed.log.damage("shared/log", expected))
-        }
+        tell(number)?;
     }
 }
 

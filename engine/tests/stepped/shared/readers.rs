@@ -59,6 +59,8 @@ fn a_follower_that_was_away_for_too_long_says_so() {
     let (server, machine) = (ObjectServer::new(), Machine::with_files());
     let db = begun(shared(&server));
     let follower = follow(&machine, &server);
+    // Until it has come to the end of the log once, the writer waits for it.
+    catch_up(|| follower.step()).unwrap();
     assert_eq!((follower.status().restarts, follower.status().missed), (1, 0));
     checkpoints(&db, 4);
     let old = follower.database().unwrap();

@@ -97,6 +97,11 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
                 tables.insert(table, Known::Dropped);
                 tables.insert(new, Known::Named(name, options));
             }
+            Event::Options { table, options: new, .. } => {
+                if let Some(Known::Named(_, options)) = tables.get_mut(&table) {
+                    *options = new;
+                }
+            }
         }
     }
     tables

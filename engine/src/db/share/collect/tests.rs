@@ -94,9 +94,9 @@ fn what_followers_read_is_kept() {
     for (number, piece) in (10..13).zip(0..) {
         kept.add(number, names(OWN, &[piece]), piece + 1);
     }
-    log.register("all", FollowerPlace { entry: 10, base: 0 }).unwrap();
-    log.register("one", FollowerPlace { entry: 40, base: 11 }).unwrap();
-    log.register("two", FollowerPlace { entry: 40, base: 12 }).unwrap();
+    log.register("all", FollowerPlace { entry: 10, base: 0, beat: 0 }).unwrap();
+    log.register("one", FollowerPlace { entry: 40, base: 11, beat: 0 }).unwrap();
+    log.register("two", FollowerPlace { entry: 40, base: 12, beat: 0 }).unwrap();
     for (number, piece) in (13..27).zip(3..) {
         kept.add(number, names(OWN, &[piece]), piece + 1);
         kept.collect(&log, &no_piece).unwrap();
@@ -118,7 +118,7 @@ fn what_followers_read_is_kept() {
 fn what_followers_read_of_an_earlier_opening_is_kept() {
     let (server, log) = begun();
     let mut kept = kept(6);
-    log.register("one", FollowerPlace { entry: 40, base: 4 }).unwrap();
+    log.register("one", FollowerPlace { entry: 40, base: 4, beat: 0 }).unwrap();
     for number in 10..25 {
         kept.add(number, names(OWN, &[1]), 9);
         kept.collect(&log, &no_piece).unwrap();
@@ -147,7 +147,7 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
         let into = Arc::clone(&found);
         server.watch(Some(Box::new(move |_, after| {
             if !after && came.fetch_add(1, Ordering::Relaxed) == at {
-                other.register("back", FollowerPlace { entry: 40, base: 10 }).unwrap();
+                other.register("back", FollowerPlace { entry: 40, base: 10, beat: 0 }).unwrap();
                 into.store(other.enlist("back").unwrap(), Ordering::Relaxed);
             }
         })));
@@ -167,4 +167,55 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
         assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
     }
     assert!(told > 0 && kept_for_it > 2, "{told} {kept_for_it}");
+}
+
+/// A reader that starts copied what no registration spoke of, and then read entries that were not
+/// kept, since a copy takes longer than a busy writer's next checkpoints. What it needs stays as long
+/// as it gives signs. One that died is forgotten after sixteen checkpoints.
+#[test]
+fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    let starts = |beat| FollowerPlace { entry: 10, base: 10, beat };
+    kept.add(10, names(OWN, &[0]), 1);
+    log.register("starting-a", starts(1)).unwrap();
+    log.enlist("starting-a").unwrap();
+    let mut make = |number: u64, live: LivePieces<'_>| {
+        server.place(&crate::replica::entry_name(number));
+        kept.add(number, names(OWN, &[(number % 7) as u32 + 1]), 9);
+        kept.collect(&log, live).unwrap();
+        assert_eq!(left(&server, OWN).contains(&0), log.read_register().unwrap().0.kept <= 10);
+        left(&server, OWN).contains(&0)
+    };
+    for number in 11..60 {
+        if number % 10 == 0 {
+            log.register("starting-a", starts(number)).unwrap();
+        }
+        assert!(make(number, &no_piece), "{number}: it was alive lately");
+        assert!(log.entry(11).is_err(), "{number}: the entry behind its own is there");
+    }
+    // The last sign came before checkpoint 50.
+    let silent = (60..70).find(|number| !make(*number, &no_piece));
+    assert_eq!(silent, Some(66));
+    assert_eq!(log.registered(&log.read_register().unwrap().0).unwrap(), [], "it is forgotten");
+}
+
+/// What a takeover has registered holds an earlier writer back: that one may have been paused in the
+/// middle of a collection, and it leaves its last two checkpoints alone by itself. So the
+/// registration stays as long as data of that writer is read.
+#[test]
+fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
+    let (_server, log) = begun();
+    let mut kept = kept(0);
+    log.register("takeover-a", FollowerPlace { entry: 5, base: 4, beat: 3 }).unwrap();
+    log.enlist("takeover-a").unwrap();
+    let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
+    let mut make = |number, live: LivePieces<'_>| {
+        kept.add(number, names(OWN, &[1]), 9);
+        kept.collect(&log, live).unwrap();
+    };
+    (10..40).for_each(|number| make(number, &|| BTreeSet::from([(3, 4)])));
+    assert_eq!(registered(), 1);
+    make(40, &no_piece);
+    assert_eq!(registered(), 0);
 }

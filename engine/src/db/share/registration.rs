@@ -1,0 +1,189 @@
+//! The registration of a reader at the shared store: the writer keeps what a registered reader lacks
+//! or reads.
+//!
+//! A reader that its user has named is registered for good. Every other one is registered under a
+//! name of its own while it starts: until it has come to the end of the log once. A reader that
+//! starts tells so again and again, by a number that grows. So the writer keeps for it what it copies
+//! and what it is about to apply, however long that takes, and forgets one that died meanwhile.
+//!
+//! Thread safety: any thread may call any method; `told` is held for a few instructions.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::restore::{self, FoundCheckpoint};
+use crate::error::{Error, Result};
+use crate::replica::{FollowerPlace, SharedLog};
+
+/// Before the name of a node that starts, and of a takeover.
+pub(super) const STARTING: &str = "starting-";
+pub(super) const TAKEOVER: &str = "takeover-";
+
+/// A reader that its user has named says how far it is so often, if it has news.
+const NEWS: Duration = Duration::from_secs(10);
+
+/// A reader that starts says that it does so often.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// One reader's.
+#[derive(Debug)]
+pub(super) struct Registration {
+    log: Arc<SharedLog>,
+    name: String,
+    /// Whether the name is the user's.
+    is_named: bool,
+    /// Steps come in their turn: time is none of their measures.
+    is_stepped: bool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What the store was told, and when.
+    told: Option<(FollowerPlace, Instant)>,
+    /// Of a reader that starts; 0 of one that does not.
+    beat: u64,
+}
+
+impl Registration {
+    /// That of a node.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that users cannot give.
+    pub(super) fn of_node(
+        log: &Arc<SharedLog>,
+        (named, nonce): (Option<&str>, [u8; 16]),
+        is_stepped: bool,
+    ) -> Result<Registration> {
+        if let Some(name) = named.filter(|it| it.starts_with(STARTING) || it.starts_with(TAKEOVER))
+        {
+            return Err(Error::invalid(format!(
+                "a follower cannot be named {name:?}: names that begin with {STARTING:?} or \
+                 {TAKEOVER:?} are Terrace's own"
+            )));
+        }
+        let of_process = || format!("{STARTING}{:032x}", u128::from_be_bytes(nonce));
+        let name = named.map_or_else(of_process, str::to_string);
+        let (log, state) = (Arc::clone(log), Mutex::default());
+        Ok(Registration { log, name, is_named: named.is_some(), is_stepped, state })
+    }
+
+    /// That of a takeover, which starts.
+    pub(super) fn of_takeover(
+        log: &Arc<SharedLog>,
+        nonce: [u8; 16],
+        is_stepped: bool,
+    ) -> Registration {
+        let name = format!("{TAKEOVER}{:032x}", u128::from_be_bytes(nonce));
+        let (log, state) = (Arc::clone(log), Mutex::default());
+        Registration { log, name, is_named: false, is_stepped, state }
+    }
+
+    /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None` if
+    /// the log has none. `place` says how far the reader is, if it starts from that entry.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the log lacks its checkpoint; `Unavailable` if the store does not answer.
+    pub(super) fn start(
+        &self,
+        place: impl Fn(u64) -> FollowerPlace,
+    ) -> Result<Option<FoundCheckpoint>> {
+        let mut left_behind = 0;
+        loop {
+            let number = self.log.end()?.checkpoint;
+            if number == 0 {
+                return Ok(None);
+            }
+            if number == left_behind {
+                return Err(self.log.damage("shared/log", format!("entry {number}")));
+            }
+            {
+                let mut state = self.state.lock();
+                state.beat = state.beat.max(1);
+            }
+            self.tell(place(number))?;
+            // A collector that has looked before that has found this checkpoint the newest.
+            if self.log.end()?.checkpoint != number {
+                continue;
+            }
+            match restore::checkpoint(&self.log, number)? {
+                Some(found) => return Ok(Some(found)),
+                // The writer has made newer ones since.
+                None => left_behind = number,
+            }
+        }
+    }
+
+    /// Tells the store how far the reader is, if that is news that is due. As
+    /// [`Registration::tell`].
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn tell_news(&self, place: FollowerPlace) -> Result<u64> {
+        let (told, beat) = {
+            let state = self.state.lock();
+            (state.told, state.beat)
+        };
+        if !self.is_named && beat == 0 {
+            return Ok(0);
+        }
+        let is_due = |(known, at): (FollowerPlace, Instant)| {
+            let is_news = match beat {
+                0 => known.entry < place.entry && (self.is_stepped || at.elapsed() >= NEWS),
+                _ => !self.is_stepped && at.elapsed() >= BEAT,
+            };
+            is_news || known.base != place.base || (known.beat > 0) != (beat > 0)
+        };
+        match told.is_none_or(is_due) {
+            true => self.tell(place),
+            false => Ok(0),
+        }
+    }
+
+    /// Says again that the reader starts, if that is due: it copies.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn beat(&self) -> Result<()> {
+        let told = self.state.lock().told;
+        told.map_or(Ok(0), |(place, _)| self.tell_news(place)).map(drop)
+    }
+
+    /// Tells the store how far the reader is. Data of earlier checkpoints than the answer may be
+    /// deleted, if the store may not have known the reader.
+    fn tell(&self, place: FollowerPlace) -> Result<u64> {
+        let (place, is_first) = {
+            let mut state = self.state.lock();
+            if state.beat > 0 {
+                state.beat += 1;
+            }
+            (FollowerPlace { beat: state.beat, ..place }, state.told.is_none())
+        };
+        let is_new = self.log.register(&self.name, place)?;
+        let kept = if is_new || is_first { self.log.enlist(&self.name)? } else { 0 };
+        self.state.lock().told = Some((place, Instant::now()));
+        Ok(kept)
+    }
+
+    /// The reader has come to the end of the log: it starts no more. One without a name of its user's
+    /// is not registered any more.
+    pub(super) fn arrived(&self) {
+        let was_starting = std::mem::take(&mut self.state.lock().beat) > 0;
+        if was_starting && !self.is_named {
+            self.end();
+        }
+    }
+
+    /// Ends it. A writer that does not hear of it keeps a few checkpoints more for a while.
+    pub(super) fn end(&self) {
+        if self.state.lock().told.take().is_some() {
+            self.log.unregister(&self.name).unwrap_or(());
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Nodes and takeovers that start: the writer keeps what they need meanwhile, and goes on if they
+//! fail.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::nodes::catch_up;
+use super::{
+    content, force_checkpoint, key, make_tables, of_machine, prepare, settle, work, writer,
+};
+use crate::common::cuts::PATH;
+use crate::common::{Chance, alone};
+use terrace::testing::Machine;
+use terrace::{Database, Durability, ErrorKind, Existing, ObjectServer, StoreFault};
+
+/// A database with rows in levels and a checkpoint, and commits behind it.
+fn filled(server: &ObjectServer) -> Database {
+    let db = writer(&Machine::with_files(), server);
+    make_tables(&db, &|| ());
+    rewrite(&db, 0);
+    work(&db, 1);
+    settle(|| db.step());
+    db
+}
+
+/// Replaces all rows, so that the next checkpoint has other pieces.
+fn rewrite(db: &Database, round: u64) {
+    let mut load = db.existing_table("loaded").unwrap().bulk_load_with(Existing::Replace).unwrap();
+    for n in 0..2000 {
+        load.put(key(n), vec![(n + round) as u8; 900]).unwrap();
+    }
+    load.finish().unwrap();
+    settle(|| db.step());
+    force_checkpoint(db);
+    settle(|| db.step());
+}
+
+/// A takeover claimed the log before it applied what is there. Where that failed, the writer was
+/// stopped and nothing had taken its place. Now all that the log has is applied first, so the writer
+/// goes on after a failure, whichever request failed, and the directory is as before.
+#[test]
+fn a_takeover_that_fails_leaves_the_writer_alone() {
+    let _turn = alone();
+    for stands_by in [false, true] {
+        let (mut failed, mut done) = (0, false);
+        for at in 1..200 {
+            let server = ObjectServer::new();
+            let db = filled(&server);
+            let table = db.existing_table("t").unwrap();
+            let machine = Machine::with_files();
+            let node = || of_machine(&machine, None);
+            let standby = stands_by.then(|| node().standby(server.url(), PATH).unwrap());
+            table.put_with("more", "rows", Durability::Remote).unwrap();
+            prepare(&db, "open", 5, Durability::Remote).unwrap();
+            let expected = content(&db).unwrap();
+            server.plan(server.requests() + at, StoreFault::Refuse);
+            let before = server.requests();
+            let taken = match standby {
+                Some(standby) => standby.promote(),
+                None => node().open_shared(server.url(), PATH),
+            };
+            let was_planned = server.requests() - before >= at;
+            server.forget_plans();
+            let went_on = table.put_with("still", "there", Durability::Remote);
+            match taken {
+                // What it is told at the end may fail: the registration that it ends.
+                Ok(second) => {
+                    assert_eq!(content(&second).unwrap(), expected, "{at}");
+                    assert_eq!(went_on.unwrap_err().kind(), ErrorKind::Fenced, "{at}");
+                    done = !was_planned;
+                }
+                Err(error) => {
+                    failed += 1;
+                    // Only the look behind the claim may fail after it.
+                    let is_claimed = went_on.is_err();
+                    assert!(
+                        !is_claimed || error.to_string().contains("shared/head"),
+                        "{at}: {error}"
+                    );
+                    if !stands_by {
+                        let again = node().open_shared(server.url(), PATH).unwrap();
+                        let mut expected = expected;
+                        if !is_claimed {
+                            let rows = expected.get_mut("t").unwrap();
+                            rows.insert(b"still".to_vec(), b"there".to_vec());
+                        }
+                        assert_eq!(content(&again).unwrap(), expected, "{at}");
+                    }
+                }
+            }
+            if done {
+                break;
+            }
+        }
+        assert!(done && failed > 4, "{stands_by}: {failed}");
+    }
+}
+
+/// An entry of the log that cannot be applied fails a takeover, and does not stop the writer.
+#[test]
+fn a_log_that_cannot_be_applied_stops_no_writer() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = filled(&server);
+    let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
+    let table = db.existing_table("t").unwrap();
+    table.put_with("a", "b", Durability::Remote).unwrap();
+    let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/")).unwrap();
+    server.damage(&last, 60);
+    let machine = Machine::with_files();
+    for _ in 0..2 {
+        let error = of_machine(&machine, None).open_shared(server.url(), PATH).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    }
+    assert_eq!(standby.promote().unwrap_err().kind(), ErrorKind::Corrupt);
+    table.put_with("b", "c", Durability::Remote).unwrap();
+}
+
+/// The writer commits between any two requests of a takeover. It was always faster than a takeover
+/// that searched the end of the log anew for each try.
+#[test]
+fn a_takeover_beside_a_busy_writer_catches_up() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = Arc::new(Mutex::new(filled(&server)));
+    let (busy, chance) = (Arc::clone(&db), Mutex::new(Chance::new(7)));
+    server.watch(Some(Box::new(move |number, after| {
+        let Some(db) = busy.try_lock().filter(|_| after) else { return };
+        // One commit for two requests.
+        if chance.lock().percent(50) {
+            let table = db.existing_table("t").unwrap();
+            drop(table.put_with(key(number), "busy", Durability::Remote));
+        }
+    })));
+    let second = of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH).unwrap();
+    server.watch(None);
+    let db = db.lock();
+    let old = db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote);
+    assert_eq!(old.unwrap_err().kind(), ErrorKind::Fenced);
+    let rows = content(&second).unwrap().remove("t").unwrap();
+    assert!(rows.values().filter(|value| **value == b"busy").count() > 4);
+}
+
+/// A node that copied was not registered. So the writer deleted what it was about to copy as soon as
+/// it had two newer checkpoints, and no standby could be made beside a busy writer. Here the writer
+/// makes checkpoints of other data between the requests of a node that copies.
+#[test]
+fn a_node_that_copies_beside_a_busy_writer_is_made() {
+    let _turn = alone();
+    for name in [None, Some("reports")] {
+        let server = ObjectServer::new();
+        let db = Arc::new(Mutex::new(filled(&server)));
+        let (busy, count) = (Arc::clone(&db), Mutex::new(0));
+        server.watch(Some(Box::new(move |_, after| {
+            let Some(db) = busy.try_lock().filter(|_| after) else { return };
+            let mut count = count.lock();
+            *count += 1;
+            if *count >= 8 && *count % 3 == 0 && *count < 30 {
+                rewrite(&db, *count);
+            }
+        })));
+        let options = of_machine(&Machine::with_files(), None);
+        let options = name.iter().fold(options, |options, name| options.follower_name(*name));
+        let standby = options.standby(server.url(), "/s").unwrap();
+        server.watch(None);
+        catch_up(|| standby.step()).unwrap();
+        let db = db.lock();
+        assert!(db.stats().share.unwrap().checkpoints > 5);
+        let shown = standby.database().unwrap();
+        assert_eq!(content(&shown).unwrap(), content(&db).unwrap());
+        assert_eq!(standby.status().missed, 0, "{:?}", standby.status());
+        let of_store = of_machine(&Machine::with_files(), None).shared_status(server.url());
+        let registered: Vec<String> =
+            of_store.unwrap().followers.into_iter().map(|one| one.name).collect();
+        let expected: Vec<&str> = name.into_iter().collect();
+        assert_eq!(
+            registered, expected,
+            "a node that has started is registered by its user's name"
+        );
+    }
+}
+
+/// A failure of the collector counted as one of the entry before it: the entry was there, and the
+/// shipper paused. It is the collector's alone, and its own statistics say so.
+#[test]
+fn a_collector_that_fails_fails_no_entry() {
+    let _turn = alone();
+    let mut failed = 0;
+    for at in 1..120 {
+        let server = ObjectServer::new();
+        let db = filled(&server);
+        db.existing_table("t").unwrap().put("a", "b").unwrap();
+        force_checkpoint(&db);
+        server.plan(server.requests() + at, StoreFault::Refuse);
+        let entries = || server.names().iter().filter(|it| it.starts_with("shared/log/")).count();
+        let (newest, before) =
+            (|| server.names().into_iter().rfind(|it| it.contains("/log/")), entries());
+        let last = newest();
+        let stepped = db.step();
+        let stats = db.stats().share.unwrap();
+        let is_there = newest() != last;
+        assert_eq!(stepped.is_ok(), is_there, "{at}: {stepped:?}, {before} entries");
+        assert_eq!(stats.note.is_none(), is_there, "{at}: {stats:?}");
+        failed += u64::from(stats.collect_note.is_some());
+        if is_there && stats.collect_note.is_none() {
+            break;
+        }
+        server.forget_plans();
+        settle(|| db.step());
+        assert_eq!(db.stats().share.unwrap().collect_note, None);
+    }
+    assert!(failed > 3, "{failed}");
+}
+
+/// A follower that reads in the store takes an entry that it cannot apply for a sign that its data is
+/// lost, and starts from the newest checkpoint. It did so again and again, without a pause, where
+/// that is the checkpoint that it has.
+#[test]
+fn a_damaged_entry_has_no_follower_start_anew_again_and_again() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = filled(&server);
+    let options = of_machine(&Machine::with_files(), None).object_cache(64 << 10);
+    let follower = options.follow(server.url(), "/f").unwrap();
+    catch_up(|| follower.step()).unwrap();
+    db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+    let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/")).unwrap();
+    server.damage(&last, 80);
+    let before = follower.status().restarts;
+    for _ in 0..5 {
+        assert_eq!(follower.step().unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert_eq!(follower.status().restarts, before);
+    // A newer checkpoint is something to start from.
+    force_checkpoint(&db);
+    settle(|| db.step());
+    catch_up(|| follower.step()).unwrap();
+    assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+}
