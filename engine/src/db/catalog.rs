@@ -131,8 +131,8 @@ impl Catalog {
         self.make(name, options)
     }
 
-    /// Fails for a name that a table cannot have. Readers of a shared database have a table of their
-    /// own beside those of the writer.
+    /// Fails for a name that a table cannot have. Readers of a shared database have a table of
+    /// their own beside those of the writer.
     fn check_name(&self, name: &str) -> Result<()> {
         check_table_name(name)?;
         if name == READER_TABLE && self.ctx.shared.committer.feed().is_some() {
@@ -342,7 +342,8 @@ impl Catalog {
         })?;
         debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
         debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
-        // A job on the table ends with its own edit first; later ones find the mark, or the options.
+        // A job on the table ends with its own edit first; later ones find the mark, or the
+        // options.
         let mut change = of.map(|table| table.change());
         let edit = self.as_of_now(event, of).edit(lsn);
         let in_journal = match self.ctx.shared.apply_reserved(edit, &mut reservation) {
@@ -364,8 +365,8 @@ impl Catalog {
         Ok(CarriedOut { lsn, in_journal })
     }
 
-    /// The event with what has expired by now, as readers have seen it: that does not come back. The
-    /// record of the event says what had when it was begun.
+    /// The event with what has expired by now, as readers have seen it: that does not come back.
+    /// The record of the event says what had when it was begun.
     fn as_of_now(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Event {
         match (event, of) {
             (Event::Options { table, options, expired }, Some(core)) => {

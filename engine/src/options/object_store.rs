@@ -55,8 +55,8 @@ impl Options {
     /// `-`, `_` and `.`: the writer keeps what it lacks, up to 16 checkpoints, about 1 GiB of
     /// commits, however long it is away. It tells the store how far it is each ten seconds at most,
     /// with two requests, while it has news. [`Options::forget_follower`] ends that, and a
-    /// promotion. Names that begin with `starting-` or `takeover-` are Terrace's own. Without a name by
-    /// default.
+    /// promotion. Names that begin with `starting-` or `takeover-` are Terrace's own. Without a
+    /// name by default.
     #[must_use]
     pub fn follower_name(mut self, name: impl Into<String>) -> Options {
         self.follower_name = Some(name.into());

@@ -36,8 +36,8 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Becomes the writer of a log that is the directory's own, or empty. What the log had before the
-    /// claim comes with it.
+    /// Becomes the writer of a log that is the directory's own, or empty. What the log had before
+    /// the claim comes with it.
     ///
     /// # Errors
     ///

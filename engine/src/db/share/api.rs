@@ -21,8 +21,9 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// The other writer goes on after them, and `path` is as before, unless this machine fails in the
-    /// last step, behind the claim: its disk, or an answer of the store that is lost. Try again then.
+    /// The other writer goes on after them, and `path` is as before, unless this machine fails in
+    /// the last step, behind the claim: its disk, or an answer of the store that is lost. Try again
+    /// then.
     ///
     /// - `Invalid`: there is no shared database, or `path` is not empty;
     /// - `Unavailable`: the store does not answer, or the other writer is always faster;

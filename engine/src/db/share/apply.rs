@@ -440,8 +440,8 @@ impl Applier {
         batch.put(&self.table, ROW, self.position.to_row());
     }
 
-    /// Prepares what the writer has prepared, with its locks. All that can fail of a takeover by what
-    /// the log has is done then.
+    /// Prepares what the writer has prepared, with its locks. All that can fail of a takeover by
+    /// what the log has is done then.
     ///
     /// # Errors
     ///

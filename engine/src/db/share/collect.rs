@@ -1,7 +1,7 @@
 //! What may go from the shared store: entries and data that neither of the last two checkpoints
 //! needs. Entries stay longer for the time of the retention, and for registered followers up to a
-//! bound. So does the data of checkpoints from which a registered follower reads. Readers that start
-//! have no bound, as long as they are alive.
+//! bound. So does the data of checkpoints from which a registered follower reads. Readers that
+//! start have no bound, as long as they are alive.
 //!
 //! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
 //! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
@@ -194,8 +194,8 @@ impl Kept {
         (gone, numbers.get(gone).copied().unwrap_or(0))
     }
 
-    /// Forgets readers that died while they started. What a takeover has registered is what holds an
-    /// earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
+    /// Forgets readers that died while they started. What a takeover has registered is what holds
+    /// an earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
     fn forget_dead(&mut self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
         let is_earlier = |name: &String| data_number(name).is_some_and(|(it, _)| it < self.claim);
         let named = self.checkpoints.iter().filter_map(|(_, data)| data.as_ref()).flatten();

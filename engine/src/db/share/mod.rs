@@ -83,7 +83,7 @@ fn open_log(
 pub(super) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     if engine.tables().iter().any(|table| table.name() == READER_TABLE) {
         return Err(Error::invalid(format!(
-            "{} has the table {READER_TABLE:?}, in which a follower or a standby keeps its own state: \
+            "{} has the table {READER_TABLE:?}, in which a follower or a standby keeps its state: \
              open it as that, or rename the table before the database is shared",
             engine.path.display()
         )));

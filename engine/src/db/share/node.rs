@@ -363,8 +363,8 @@ impl Node {
         })
     }
 
-    /// The newest checkpoint. The writer keeps its data until the node has it, or as long as the node
-    /// reads it.
+    /// The newest checkpoint. The writer keeps its data until the node has it, or as long as the
+    /// node reads it.
     fn newest(&self) -> Result<FoundCheckpoint> {
         let found = self.registration.start(|number| {
             let before = self.oldest_base();

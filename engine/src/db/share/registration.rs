@@ -1,10 +1,11 @@
-//! The registration of a reader at the shared store: the writer keeps what a registered reader lacks
-//! or reads.
+//! The registration of a reader at the shared store: the writer keeps what a registered reader
+//! lacks or reads.
 //!
 //! A reader that its user has named is registered for good. Every other one is registered under a
 //! name of its own while it starts: until it has come to the end of the log once. A reader that
-//! starts tells so again and again, by a number that grows. So the writer keeps for it what it copies
-//! and what it is about to apply, however long that takes, and forgets one that died meanwhile.
+//! starts tells so again and again, by a number that grows. So the writer keeps for it what it
+//! copies and what it is about to apply, however long that takes, and forgets one that died
+//! meanwhile.
 //!
 //! Thread safety: any thread may call any method; `told` is held for a few instructions.
 
@@ -82,8 +83,8 @@ impl Registration {
         Registration { log, name, is_named: false, is_stepped, state }
     }
 
-    /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None` if
-    /// the log has none. `place` says how far the reader is, if it starts from that entry.
+    /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None`
+    /// if the log has none. `place` says how far the reader is, if it starts from that entry.
     ///
     /// # Errors
     ///
@@ -171,8 +172,8 @@ impl Registration {
         Ok(kept)
     }
 
-    /// The reader has come to the end of the log: it starts no more. One without a name of its user's
-    /// is not registered any more.
+    /// The reader has come to the end of the log: it starts no more. One without a name of its
+    /// user's is not registered any more.
     pub(super) fn arrived(&self) {
         let was_starting = std::mem::take(&mut self.state.lock().beat) > 0;
         if was_starting && !self.is_named {

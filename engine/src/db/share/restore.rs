@@ -50,8 +50,8 @@ pub(super) enum DataPlace {
     Store,
 }
 
-/// Makes a database of a checkpoint in `to`, which is empty. `comes` is called for each piece that is
-/// copied.
+/// Makes a database of a checkpoint in `to`, which is empty. `comes` is called for each piece that
+/// is copied.
 ///
 /// # Errors
 ///

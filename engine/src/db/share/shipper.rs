@@ -119,7 +119,8 @@ pub(super) struct State {
     pieces: DataPieces,
     sent: SentData,
     kept: Kept,
-    /// After a failure of the collector: when it is tried again, and how long it waits after one more.
+    /// After a failure of the collector: when it is tried again, and how long it waits after one
+    /// more.
     rest: (Option<Instant>, Duration),
 }
 
@@ -504,8 +505,8 @@ impl State {
         self.collect(shipper);
     }
 
-    /// Deletes what no reader needs any more, if there may be some. A failure is the collector's alone:
-    /// it rests for a while, and shipping goes on.
+    /// Deletes what no reader needs any more, if there may be some. A failure is the collector's
+    /// alone: it rests for a while, and shipping goes on.
     fn collect(&mut self, shipper: &Shipper) {
         let (until, rest) = self.rest;
         if until.is_some_and(|until| Instant::now() < until) {

@@ -47,8 +47,8 @@ impl Standby {
     ///
     /// # Errors
     ///
-    /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an empty
-    /// directory.
+    /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an
+    /// empty directory.
     pub fn promote(self) -> Result<Database> {
         self.0.promote()
     }

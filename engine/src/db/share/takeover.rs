@@ -95,15 +95,16 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 }
 
 /// Brings a reader to the end of the log, and claims the log right there: it has all of the log by
-/// then, so nothing that the log has can fail a takeover after the claim. From the claim on no other
-/// opening appends anything. `None` if the reader has to start from the newest checkpoint: one leaps,
-/// or the reader was away for so long that the next entry is deleted. `tell` is called for each entry.
+/// then, so nothing that the log has can fail a takeover after the claim. From the claim on no
+/// other opening appends anything. `None` if the reader has to start from the newest checkpoint:
+/// one leaps, or the reader was away for so long that the next entry is deleted. `tell` is called
+/// for each entry.
 ///
 /// # Errors
 ///
-/// As [`Applier::apply`], and [`Applier::prepare_all`]: the log is not claimed. `Unavailable` if the
-/// store does not answer, or if others are always faster: the log may be claimed if the request is
-/// lost.
+/// As [`Applier::apply`], and [`Applier::prepare_all`]: the log is not claimed. `Unavailable` if
+/// the store does not answer, or if others are always faster: the log may be claimed if the request
+/// is lost.
 pub(super) fn claim(
     claiming: &Claiming,
     applier: &mut Applier,

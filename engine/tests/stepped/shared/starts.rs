@@ -37,8 +37,8 @@ fn rewrite(db: &Database, round: u64) {
 }
 
 /// A takeover claimed the log before it applied what is there. Where that failed, the writer was
-/// stopped and nothing had taken its place. Now all that the log has is applied first, so the writer
-/// goes on after a failure, whichever request failed, and the directory is as before.
+/// stopped and nothing had taken its place. Now all that the log has is applied first, so the
+/// writer goes on after a failure, whichever request failed, and the directory is as before.
 #[test]
 fn a_takeover_that_fails_leaves_the_writer_alone() {
     let _turn = alone();
@@ -142,9 +142,9 @@ fn a_takeover_beside_a_busy_writer_catches_up() {
     assert!(rows.values().filter(|value| **value == b"busy").count() > 4);
 }
 
-/// A node that copied was not registered. So the writer deleted what it was about to copy as soon as
-/// it had two newer checkpoints, and no standby could be made beside a busy writer. Here the writer
-/// makes checkpoints of other data between the requests of a node that copies.
+/// A node that copied was not registered. So the writer deleted what it was about to copy as soon
+/// as it had two newer checkpoints, and no standby could be made beside a busy writer. Here the
+/// writer makes checkpoints of other data between the requests of a node that copies.
 #[test]
 fn a_node_that_copies_beside_a_busy_writer_is_made() {
     let _turn = alone();
@@ -213,9 +213,9 @@ fn a_collector_that_fails_fails_no_entry() {
     assert!(failed > 3, "{failed}");
 }
 
-/// A follower that reads in the store takes an entry that it cannot apply for a sign that its data is
-/// lost, and starts from the newest checkpoint. It did so again and again, without a pause, where
-/// that is the checkpoint that it has.
+/// A follower that reads in the store takes an entry that it cannot apply for a sign that its data
+/// is lost, and starts from the newest checkpoint. It did so again and again, without a pause,
+/// where that is the checkpoint that it has.
 #[test]
 fn a_damaged_entry_has_no_follower_start_anew_again_and_again() {
     let _turn = alone();

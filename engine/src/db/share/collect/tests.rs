@@ -170,8 +170,8 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
 }
 
 /// A reader that starts copied what no registration spoke of, and then read entries that were not
-/// kept, since a copy takes longer than a busy writer's next checkpoints. What it needs stays as long
-/// as it gives signs. One that died is forgotten after sixteen checkpoints.
+/// kept, since a copy takes longer than a busy writer's next checkpoints. What it needs stays as
+/// long as it gives signs. One that died is forgotten after sixteen checkpoints.
 #[test]
 fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
     let (server, log) = begun();
@@ -200,8 +200,8 @@ fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
     assert_eq!(log.registered(&log.read_register().unwrap().0).unwrap(), [], "it is forgotten");
 }
 
-/// What a takeover has registered holds an earlier writer back: that one may have been paused in the
-/// middle of a collection, and it leaves its last two checkpoints alone by itself. So the
+/// What a takeover has registered holds an earlier writer back: that one may have been paused in
+/// the middle of a collection, and it leaves its last two checkpoints alone by itself. So the
 /// registration stays as long as data of that writer is read.
 #[test]
 fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
