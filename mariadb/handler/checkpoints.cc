@@ -43,27 +43,35 @@ static bool pay()
   return owed.empty();
 }
 
-/* Answers what was asked. A failure leaves it: the server keeps its logs, and asks again. */
-static void answer()
+/*
+  Answers what was asked. A failure leaves it: the server keeps its logs, and asks again. It gives
+  the lock back for the sync, because commits take the lock, and the server's lock of their order
+  with it. What is owed from then on is in a later log than those asked for.
+*/
+static void answer(std::unique_lock<std::mutex> *held)
 {
   if (asked.empty() || !pay())
     return;
+  std::vector<void *> now;
+  now.swap(asked);
+  held->unlock();
   Failure failure;
-  if (terrace_database_sync(terrace_db, failure.out()) != TERRACE_OK)
+  if (terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK)
   {
-    sql_print_error("Terrace: no checkpoint of the binary log: %s", failure.message());
+    for (void *cookie : now)
+      commit_checkpoint_notify_ha(cookie);
     return;
   }
-  for (void *cookie : asked)
-    commit_checkpoint_notify_ha(cookie);
-  asked.clear();
+  sql_print_error("Terrace: no checkpoint of the binary log: %s", failure.message());
+  held->lock();
+  asked.insert(asked.begin(), now.begin(), now.end());
 }
 
 void checkpoint_requested(void *cookie)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::unique_lock<std::mutex> held(lock);
   asked.push_back(cookie);
-  answer();
+  answer(&held);
 }
 
 void commit_is_owed(const Bytes &id)
@@ -77,7 +85,7 @@ bool some_commits_are_owed() { return owed_count != 0; }
 
 void owed_commit_ended(const Bytes &id, bool is_done)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::unique_lock<std::mutex> held(lock);
   if (!is_done)
   {
     owed[id] = some_are_left = true;
@@ -85,14 +93,14 @@ void owed_commit_ended(const Bytes &id, bool is_done)
   }
   owed.erase(id);
   owed_count = owed.size();
-  answer();
+  answer(&held);
 }
 
 void commit_succeeded()
 {
   if (!some_are_left)
     return;
-  std::lock_guard<std::mutex> guard(lock);
+  std::unique_lock<std::mutex> held(lock);
   if (pay())
-    answer();
+    answer(&held);
 }

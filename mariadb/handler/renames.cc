@@ -119,27 +119,28 @@ static int sync(const std::vector<Rename> &renames)
   return failed;
 }
 
-int sync_renames(THD *thd)
+/* Those of a connection. It alone changes them, so they are made durable without the lock. */
+static std::vector<Rename> renames_of(THD *thd)
 {
   std::lock_guard<std::mutex> guard(lock);
   auto at = under_way.find(thd);
-  return at == under_way.end() ? 0 : sync(at->second);
+  return at == under_way.end() ? std::vector<Rename>() : at->second;
 }
+
+int sync_renames(THD *thd) { return sync(renames_of(thd)); }
 
 void end_renames(THD *thd)
 {
   // What the connection itself has begun is seen.
   if (!connections)
     return;
-  std::lock_guard<std::mutex> guard(lock);
-  auto at = under_way.find(thd);
-  if (at == under_way.end())
-    return;
+  const std::vector<Rename> done = renames_of(thd);
   // The end of the connection's next statement tries again what failed.
-  if (sync(at->second))
+  if (done.empty() || sync(done))
     return;
-  forget(at->second);
-  under_way.erase(at);
+  forget(done);
+  std::lock_guard<std::mutex> guard(lock);
+  under_way.erase(thd);
   connections = under_way.size();
 }
 

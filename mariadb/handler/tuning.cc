@@ -81,67 +81,69 @@ static ulonglong number_of(const char *text, ulonglong otherwise)
   return found ? number << (10 * (found - units + 1)) : number;
 }
 
-/* Keeps the text of a variable, unless the library refuses what it asks for. */
-static void keep(void *place, const void *save, terrace_status (*apply)(Failure *))
+static const char *asked_for(const void *save) { return *static_cast<const char *const *>(save); }
+
+/*
+  Keeps the text of a variable, unless the library has refused what it asks for. The server holds its
+  lock of all variables: others read the text under it, so none is freed without it.
+*/
+static void keep(void *place, const char *text, terrace_status status, const Failure &failure)
 {
-  char **variable = static_cast<char **>(place);
-  const char *text = *static_cast<const char *const *>(save);
-  char *before = *variable, *now = my_strdup(PSI_NOT_INSTRUMENTED, text, MYF(MY_WME));
-  if (!now)
-    return;
-  *variable = now;
-  Failure failure;
-  if (apply(&failure) == TERRACE_OK)
+  if (status != TERRACE_OK)
   {
-    my_free(before);
+    refuse(failure.message());
     return;
   }
-  *variable = before;
-  my_free(now);
-  refuse(failure.message());
-}
-
-static terrace_status grow(Failure *failure)
-{
-  return terrace_database_grow_pm(terrace_db, number_of(tuned_pm_size, 0), nullptr, failure->out());
-}
-
-static terrace_status tune(Failure *failure)
-{
-  return terrace_database_tune_background(terrace_db, number_of(tuned_threads, DEFAULT_THREADS),
-                                          number_of(tuned_bytes_per_second, 0), failure->out());
-}
-
-static terrace_status back_up(Failure *failure)
-{
-  return terrace_database_backup(terrace_db, last_backup, nullptr, failure->out());
+  char *now = my_strdup(PSI_NOT_INSTRUMENTED, text, MYF(MY_WME));
+  if (!now)
+    return;
+  char **variable = static_cast<char **>(place);
+  my_free(*variable);
+  *variable = now;
 }
 
 void set_pm_size(THD *, st_mysql_sys_var *, void *place, const void *save)
 {
-  keep(place, save, grow);
+  Failure failure;
+  const char *text = asked_for(save);
+  keep(place, text,
+       terrace_database_grow_pm(terrace_db, number_of(text, 0), nullptr, failure.out()), failure);
+}
+
+/* Sets both numbers of the background. */
+static void tune(void *place, const char *text, const char *threads, const char *bytes_per_second)
+{
+  Failure failure;
+  const terrace_status status =
+    terrace_database_tune_background(terrace_db, number_of(threads, DEFAULT_THREADS),
+                                     number_of(bytes_per_second, 0), failure.out());
+  keep(place, text, status, failure);
 }
 
 void set_threads(THD *, st_mysql_sys_var *, void *place, const void *save)
 {
-  keep(place, save, tune);
+  tune(place, asked_for(save), asked_for(save), tuned_bytes_per_second);
 }
 
 void set_bytes_per_second(THD *, st_mysql_sys_var *, void *place, const void *save)
 {
-  keep(place, save, tune);
+  tune(place, asked_for(save), tuned_threads, asked_for(save));
 }
 
 void set_backup(THD *, st_mysql_sys_var *, void *place, const void *save)
 {
-  // A backup takes long, and the server holds the lock of all variables.
   static std::mutex one_at_a_time;
+  Failure failure;
+  terrace_status status;
+  const char *text = asked_for(save);
+  // A backup takes long, and the server holds the lock of all variables.
   mysql_mutex_unlock(&LOCK_global_system_variables);
   {
     std::lock_guard<std::mutex> guard(one_at_a_time);
-    keep(place, save, back_up);
+    status = terrace_database_backup(terrace_db, text, nullptr, failure.out());
   }
   mysql_mutex_lock(&LOCK_global_system_variables);
+  keep(place, text, status, failure);
 }
 
 /* Whether the server has tables of the engine, apart from temporary ones. */

@@ -59,7 +59,8 @@ pub(super) fn run(root: &Path) -> Result<()> {
         server.stop()?;
         is_fresh = false;
     }
-    let server = start(Start::kept(NAME), &[])?;
+    let server =
+        directory_is_no_database(start(Start::kept(NAME), &[])?, || start(Start::kept(NAME), &[]))?;
     kill_keeps_nobody_waiting(&server, &holds)?;
     row_events_find_their_row(&server)?;
     numbers_are_given_back(&server, &holds)?;
@@ -114,6 +115,28 @@ fn snapshot_has_its_position(server: &Server, holds: &Holds) -> Result<()> {
         bail!("a snapshot of the position behind row 2 has the rows {rows}");
     }
     Ok(())
+}
+
+/// The directory of the database lies among those of the server's databases. It was one for users,
+/// who could list, dump and drop it. One that has the name from before gets the new one.
+fn directory_is_no_database(server: Server, start: impl Fn() -> Result<Server>) -> Result<Server> {
+    let (now, before) = (server.data().join("#terrace"), server.data().join("terrace-data"));
+    let rows = server.sql("SELECT COUNT(*) FROM t", "test")?;
+    server.stop()?;
+    fs::rename(&now, &before).context("giving the directory its name from before")?;
+    let server = start()?;
+    if before.exists() || server.sql("SELECT COUNT(*) FROM t", "test")? != rows {
+        bail!("the directory {} was not taken over", before.display());
+    }
+    let listed = server.sql(
+        "SHOW DATABASES LIKE '%terrace%'; SELECT schema_name FROM information_schema.schemata \
+         WHERE schema_name LIKE '%terrace%'; DROP DATABASE IF EXISTS `#terrace`",
+        "test",
+    )?;
+    if !listed.is_empty() || !now.exists() {
+        bail!("the directory is listed as a database: {listed}");
+    }
+    Ok(server)
 }
 
 /// The position of the binary log that a snapshot has.
