@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::Shape;
 use super::merge::{Side, merge_to_level};
-use super::output::MergeContext;
+use super::output::{MergeContext, ObjectOutput};
 use super::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
-use crate::levels::{Level, Op, Version, VersionSet};
+use crate::levels::{Level, Op, ReadRun, Version, VersionSet};
 use crate::merge::ClippedCursor;
 use crate::mvcc::{Horizon, KeyInterval};
-use crate::tier::ExtentStore;
+use crate::tier::{ExtentStore, ObjectSink};
 use crate::view::View;
 
 /// What comes of it.
@@ -29,8 +29,8 @@ pub(crate) struct Dumped {
 }
 
 /// Writes what `view` shows above its levels to the one reader of `horizon` into `store`, under ids
-/// of `set`. The caller holds an epoch guard from before it loaded the view, and the levels have
-/// nothing that the reader does not see.
+/// of `set`; with `objects`, as objects there. The caller holds an epoch guard from before it
+/// loaded the view, and the levels have nothing that the reader does not see.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub(crate) struct Dumped {
 pub(crate) fn dump(
     view: &View,
     horizon: &Horizon,
-    (set, store): (&VersionSet, &Arc<ExtentStore>),
+    (set, store, objects): (&VersionSet, &Arc<ExtentStore>, Option<&mut dyn ObjectSink>),
     cache: &Arc<BlockCache>,
     shape: &Shape,
 ) -> Result<Dumped> {
@@ -49,17 +49,20 @@ pub(crate) fn dump(
     version.levels.insert(0, Level::default());
     let at = horizon.newest();
     let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon, |_, _| false);
-    let runs = version.runs.iter().map(|run| &run.extents);
-    let above = view.undrained_bytes() + runs.map(|e| e.bytes() + e.referred()).sum::<u64>();
+    // Of the view, not of the version: a commit may be visible before its edit is made.
+    let runs: Vec<ReadRun<'_>> = view.runs().filter(|run| run.lsn <= at).collect();
+    let in_runs = runs.iter().map(|run| run.extents.bytes() + run.extents.referred());
+    let above = view.undrained_bytes() + in_runs.sum::<u64>();
     // It reserves no space for other jobs: no other job writes there.
     let reservation = &store.reserve_space(above, true)?;
+    let objects = objects.map(|sink| ObjectOutput::new(sink, above));
     let context = MergeContext {
         set,
         store,
         cache,
         replaces: &[],
         fills: false,
-        values: values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter())),
+        values: values_of(runs.iter().flat_map(|run| run.extents.extents().iter())),
         // The values too have to be in the store.
         collects: &|_| true,
         horizon,
@@ -70,14 +73,14 @@ pub(crate) fn dump(
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),
-        objects: None,
+        objects,
         may_stay_local: 0,
         format: shape.format(1, version.options),
         reuse: false,
         reservation,
         before_write: &|_| Ok(()),
     };
-    let above = view.cursor_above_levels(cache, &ReadAhead::for_job(version.runs.len()));
+    let above = view.cursor_above_levels(cache, &ReadAhead::for_job(runs.len()));
     let cursor = ClippedCursor::new(above, KeyInterval::all(), at);
     let nothing = Side::extents(&[], cache, false);
     let outputs = merge_to_level(Side::records(Box::new(cursor))?, nothing, &context)?;

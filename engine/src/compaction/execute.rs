@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::compaction::choice::bytes;
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
-use crate::compaction::output::{CarriedOver, MergeContext, Outputs};
+use crate::compaction::output::{CarriedOver, MergeContext, ObjectOutput, Outputs};
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
@@ -14,6 +14,7 @@ use crate::extent::{BlockCache, Extent, values_of};
 use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
 use crate::record::TableId;
+use crate::tier::Uploads;
 
 /// What a job came to.
 #[derive(Debug)]
@@ -78,10 +79,11 @@ fn merge(
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let come_in = bytes(&inputs) + bytes(&overlap);
-    let objects = shape.puts_objects(to, version.options).then_some(come_in);
+    let puts_objects = shape.puts_objects(to, version.options);
+    let mut uploads = puts_objects.then(|| set.store().uploads()).transpose()?;
     // Values that are written again, and extents that do not become objects.
-    let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
-    let values = if objects.is_some() { 0 } else { collected_bytes(&inputs, collects) };
+    let may_stay_local = if puts_objects { may_stay_local(choice, shape) } else { come_in };
+    let values = if puts_objects { 0 } else { collected_bytes(&inputs, collects) };
     let local = values + come_in.min(may_stay_local);
     let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
@@ -99,8 +101,8 @@ fn merge(
         operator: set.operator_of(version.options),
         forgets_below: false,
         ranges: &ranges,
-        extent_bytes: shape.extent_bytes_of(objects.is_some()),
-        objects,
+        extent_bytes: shape.extent_bytes_of(puts_objects),
+        objects: uploads.as_mut().map(|uploads| ObjectOutput::new(uploads, come_in)),
         may_stay_local,
         cuts: cuts(&version, to, &choice.interval(), shape),
         format: shape.format(to, version.options),
@@ -111,7 +113,8 @@ fn merge(
     let upper = upper_side(by_level, &ranges, cache, reuse)?;
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
-    set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
+    // Before the edit names them.
+    uploads.map_or(Ok(()), Uploads::finish)?;
     #[cfg(any(test, feature = "testing"))]
     if shape.deletes_early {
         delete_early(set, replaces);

@@ -181,7 +181,7 @@ fn step<B: Fn(&[u8]) -> bool>(
     side: &mut Side<'_>,
     other: &Side<'_>,
     in_place: bool,
-    writer: &mut Writer<'_, B>,
+    writer: &mut Writer<'_, '_, B>,
 ) -> Result<()> {
     if let Side::Blocks(walk) = &mut *side
         && walk.entry().is_none()

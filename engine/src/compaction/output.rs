@@ -4,6 +4,7 @@
 //! Everything is written before the edit that names it goes to the caller, which syncs it before
 //! the edit; a merge that fails half-way drops its outputs, and with them their space.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,7 +23,21 @@ use crate::merge::{Fragments, Retain, Retention, Walk};
 use crate::mvcc::{Horizon, Readers};
 use crate::operator::TableOperator;
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, Reserved, SpaceReservation};
+use crate::tier::{ExtentStore, Location, ObjectSink, SpaceReservation};
+
+/// Where the extents of a merge go that become objects.
+pub(crate) struct ObjectOutput<'a> {
+    /// The job's own.
+    pub(crate) sink: RefCell<&'a mut dyn ObjectSink>,
+    /// The bytes that come in at most.
+    pub(crate) come_in: u64,
+}
+
+impl<'a> ObjectOutput<'a> {
+    pub(crate) fn new(sink: &'a mut dyn ObjectSink, come_in: u64) -> ObjectOutput<'a> {
+        ObjectOutput { sink: RefCell::new(sink), come_in }
+    }
+}
 
 /// What a merge goes by.
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
@@ -59,8 +74,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     ///
     /// [`Shape::cuts`]: crate::compaction::Shape::cuts
     pub(crate) cuts: Vec<Vec<u8>>,
-    /// Whether extents become objects; then the bytes that come in at most.
-    pub(crate) objects: Option<u64>,
+    /// Where extents go, if they become objects.
+    pub(crate) objects: Option<ObjectOutput<'a>>,
     /// Bytes that need not become objects, if they are read often.
     pub(crate) may_stay_local: u64,
     /// How they are laid out.
@@ -105,13 +120,13 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
         (self.collects)(id)
     }
 
-    fn reserve_values(&self, id: u64, len: u32) -> Result<Reserved> {
-        if self.objects.is_some() {
-            (self.before_write)(u64::from(len))?;
-            return self.store.reserve_object(id, len);
+    fn write_values(&self, id: u64, bytes: &[u8]) -> Result<Location> {
+        if let Some(objects) = &self.objects {
+            (self.before_write)(bytes.len() as u64)?;
+            return objects.sink.borrow_mut().put(id, bytes);
         }
-        self.before_write(u64::from(len))?;
-        self.store.reserve(len)
+        self.before_write(bytes.len() as u64)?;
+        self.store.write_new(bytes)
     }
 }
 
@@ -155,8 +170,8 @@ impl Outputs {
 }
 
 /// Collects records, blocks and whole extents, in order.
-pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
-    ctx: &'a MergeContext<'a, B>,
+pub(super) struct Writer<'a, 'c, B: Fn(&[u8]) -> bool> {
+    ctx: &'a MergeContext<'c, B>,
     retain: Retain<'a>,
     over: Walk<'a>,
     /// The operands under way, of the last key.
@@ -190,9 +205,9 @@ fn filling(
     move |first, last, bytes| warmth(first, last, bytes).or_else(|| fills().then_some(Warmth::COLD))
 }
 
-impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
+impl<'a, 'c, B: Fn(&[u8]) -> bool> Writer<'a, 'c, B> {
     /// `fragments` are the range tombstones of `ctx`.
-    pub(super) fn new(ctx: &'a MergeContext<'a, B>, fragments: &'a Fragments) -> Writer<'a, B> {
+    pub(super) fn new(ctx: &'a MergeContext<'c, B>, fragments: &'a Fragments) -> Writer<'a, 'c, B> {
         debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
         debug_assert!(ctx.cuts.is_sorted(), "cuts ascend");
         let retain = Retain::new(ctx.horizon, ctx.expired);
@@ -209,7 +224,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             buffer: ExtentBuffer::new(
                 ctx.gauge(),
                 ctx.extent_bytes,
-                ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
+                ctx.objects.as_ref().map_or_else(|| ctx.reservation.left(), |o| o.come_in),
             ),
             values: ValueWriter::new(ctx.values.clone()),
             unread: 0,
@@ -296,14 +311,17 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
         let len = built.bytes.len() as u64;
-        let is_object = ctx.objects.is_some() && !self.stays_local(&built.meta, len);
-        built.set_object(is_object);
-        if is_object {
-            (ctx.before_write)(len)?;
-        } else {
-            ctx.before_write(len)?;
+        let objects = ctx.objects.as_ref().filter(|_| !self.stays_local(&built.meta, len));
+        match objects {
+            Some(_) => (ctx.before_write)(len)?,
+            None => ctx.before_write(len)?,
         }
-        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, warmth)?;
+        let (extent, bytes) = match objects.map(|objects| objects.sink.borrow_mut()) {
+            Some(mut sink) => {
+                built.write_filling((ctx.store, Some(&mut **sink)), ctx.cache, warmth)?
+            }
+            None => built.write_filling((ctx.store, None), ctx.cache, warmth)?,
+        };
         self.unread = unread;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);

@@ -91,7 +91,7 @@ mod tests {
             buffer.filled(&built);
             assert_eq!(gauge.bytes(), before, "it has not grown");
             places.push(built.bytes.as_ptr());
-            let written = built.write_filling(&store, &BlockCache::new(0), |_, _, _| None);
+            let written = built.write_filling((&store, None), &BlockCache::new(0), |_, _, _| None);
             let (extent, bytes) = written.unwrap();
             assert_eq!(extent.meta().records, n);
             buffer.put_back(bytes);

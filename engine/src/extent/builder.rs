@@ -7,17 +7,17 @@ use std::sync::Arc;
 use super::block::{BlockBuilder, BlockLayout};
 use super::buffer::make_room;
 use super::filter::FilterBuilder;
-use super::footer::{FOOTER_LEN, Footer};
+use super::footer::{ContentSum, FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
 use super::summary::BlockSummary;
 use super::{BlockCache, BlockSwips, Extent, ExtentMeta, ValueExtent, WholeBlock};
 use super::{filter, ranges, summary};
 use crate::cache::Warmth;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::mvcc::{KeptFor, Readers, Tombstone};
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, ObjectSink};
 
 /// The most bytes that an entry takes beyond its key and value.
 const ENTRY_OVERHEAD: usize = 26;
@@ -78,6 +78,8 @@ pub(crate) struct ExtentBuilder {
     kept_for: KeptFor,
     meta: ExtentMeta,
     last_seq: Lsn,
+    /// Of the blocks that are complete.
+    content: ContentSum,
 }
 
 impl ExtentBuilder {
@@ -105,6 +107,7 @@ impl ExtentBuilder {
             smallest_key: Vec::new(),
             greatest_key: Vec::new(),
             footer_checksum: 0,
+            has_content_sum: false,
             values: [].into(),
         };
         ExtentBuilder {
@@ -121,6 +124,7 @@ impl ExtentBuilder {
             kept_for: KeptFor::default(),
             meta,
             last_seq: 0,
+            content: ContentSum::new(id),
         }
     }
 
@@ -202,6 +206,7 @@ impl ExtentBuilder {
         let offset = self.out.len() as u32;
         make_room(&mut self.out, block.len() as usize);
         block.seal(self.meta.id, offset, &mut self.out);
+        self.content.add(&self.out[offset as usize..]);
         self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
         self.filter.add_lines(lines);
         let number = self.index.blocks() as usize - 1;
@@ -242,6 +247,7 @@ impl ExtentBuilder {
         let offset = self.out.len();
         make_room(&mut self.out, self.block.size());
         self.block.finish(self.meta.id, &mut self.out);
+        self.content.add(&self.out[offset..]);
         let len = (self.out.len() - offset) as u32;
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
         self.filter.add_block(&self.hashes);
@@ -260,6 +266,7 @@ impl ExtentBuilder {
         let index = self.index.finish(self.meta.id);
         let ranges = ranges::encode(self.meta.id, &self.tombstones);
         let filter_offset = self.out.len() + summary.len();
+        self.content.add(&ranges);
         let footer = Footer {
             summary_offset: self.out.len() as u32,
             summary_len: summary.len() as u32,
@@ -271,8 +278,10 @@ impl ExtentBuilder {
             blocks: self.index.blocks(),
             ranges_len: ranges.len() as u32,
             version: Footer::version_of(self.format.layout),
-        }
-        .encode(self.meta.id);
+            content: self.content.finish(),
+        };
+        self.meta.has_content_sum = footer.has_content_sum();
+        let footer = footer.encode(self.meta.id);
         self.out
             .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);
         for part in [&summary, &filter, &index, &ranges, footer.as_slice()] {
@@ -283,7 +292,7 @@ impl ExtentBuilder {
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
         let ExtentBuilder { meta, out: bytes, cached, summaries, referred, kept_for, .. } = self;
         let values = Vec::new();
-        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values, is_object: false }
+        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values }
     }
 }
 
@@ -300,8 +309,6 @@ pub(crate) struct BuiltExtent {
     pub(super) referred: BTreeMap<u64, u64>,
     /// These value extents, once it has the list of them.
     pub(super) values: Vec<Arc<ValueExtent>>,
-    /// Whether it becomes an object.
-    is_object: bool,
 }
 
 impl BuiltExtent {
@@ -310,32 +317,29 @@ impl BuiltExtent {
         self.cached.iter().map(|(_, (swips, was))| swips.unread_bytes(*was)).sum()
     }
 
-    /// Has it become an object, or lie in a file.
-    pub(crate) fn set_object(&mut self, is_object: bool) {
-        self.is_object = is_object;
-    }
-
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        Ok(self.write_filling(store, &BlockCache::new(0), |_, _, _| None)?.0)
+        Ok(self.write_filling((store, None), &BlockCache::new(0), |_, _, _| None)?.0)
     }
 
-    /// Reserves space and writes the extent, without a sync. Blocks of which `warmth` says how warm
-    /// they are, by their first and last key, enter the cache, and so do those that were taken over
-    /// and are cached. The space goes back when the extent is dropped, until [`Extent::installed`]
-    /// is called. Gives the buffer of its bytes back, for the next extent.
+    /// Reserves space and writes the extent, without a sync; or sends it as an object. Blocks of
+    /// which `warmth` says how warm they are, by their first and last key, enter the cache, and so
+    /// do those that were taken over and are cached. The space goes back when the extent is
+    /// dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes back, for the
+    /// next extent.
     ///
     /// # Errors
     ///
-    /// `Full` when there is no room; or on an I/O error. The space is given back then.
+    /// `Full` when there is no room; or on an I/O error. The space is given back then. Of an
+    /// object, those of its store.
     pub(crate) fn write_filling(
         mut self,
-        store: &Arc<ExtentStore>,
+        (store, objects): (&Arc<ExtentStore>, Option<&mut dyn ObjectSink>),
         cache: &BlockCache,
         warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
-        self.place(store)?;
+        self.place(store, objects)?;
         let values = self.values.into_boxed_slice();
         let extent =
             Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
@@ -357,25 +361,23 @@ impl BuiltExtent {
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
         let is_once = |block: &BlockSummary| block.keys == block.records;
         debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
-        self.place(store)?;
+        self.place(store, None)?;
         let values = self.values.into_boxed_slice();
         let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
         Ok((extent, self.bytes))
     }
 
-    /// Reserves space and writes the bytes there.
-    fn place(&mut self, store: &Arc<ExtentStore>) -> Result<()> {
+    /// Gives the bytes their place there.
+    fn place(
+        &mut self,
+        store: &Arc<ExtentStore>,
+        objects: Option<&mut dyn ObjectSink>,
+    ) -> Result<()> {
         debug_assert_eq!(self.referred.len(), self.values.len(), "it has its list");
-        let len = u32::try_from(self.bytes.len()).map_err(|_| {
-            let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
-            Error::new(ErrorKind::Full, message)
-        })?;
-        let reserved = match self.is_object {
-            true => store.reserve_object(self.meta.id, len)?,
-            false => store.reserve(len)?,
+        self.meta.location = match objects {
+            Some(objects) => objects.put(self.meta.id, &self.bytes)?,
+            None => store.write_new(&self.bytes)?,
         };
-        store.write(&reserved.location(), &self.bytes)?;
-        self.meta.location = reserved.keep();
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Malformed;
 use super::block::BlockLayout;
-use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::record::{Checksum, FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
 use crate::tier::ExtentStore;
 
 pub(super) const FOOTER_LEN: usize = 64;
@@ -54,10 +54,41 @@ pub(super) struct Footer {
     pub(super) summary_len: u32,
     /// The format version that it was written in.
     pub(super) version: u32,
+    /// The [`ContentSum`] of blocks and range tombstones; 0 before there was one.
+    pub(super) content: u32,
 }
 
 /// The first version whose blocks are trees.
 const TREES: u32 = 4;
+
+/// The first version whose footers have a checksum of the content.
+const CONTENT: u32 = 5;
+
+/// Whether footers of a version have a checksum of the content.
+pub(super) fn has_content_sum(version: u32) -> bool {
+    version >= CONTENT
+}
+
+/// Collects the checksum of an extent's content: of what its parts are sealed with, in the order of
+/// their places. Every byte of a block or a value is in its seal. So two extents of one id that
+/// have other records, or other values, have other sums and other footers.
+#[derive(Debug)]
+pub(super) struct ContentSum(Checksum);
+
+impl ContentSum {
+    pub(super) fn new(extent: u64) -> ContentSum {
+        ContentSum(Checksum::new(&[extent, 5]))
+    }
+
+    /// Adds a part, which begins with its seal.
+    pub(super) fn add(&mut self, part: &[u8]) {
+        self.0.update(part.get(..4).unwrap_or_default());
+    }
+
+    pub(super) fn finish(self) -> u32 {
+        self.0.finish()
+    }
+}
 
 impl Footer {
     pub(super) fn encode(&self, extent: u64) -> [u8; FOOTER_LEN] {
@@ -73,6 +104,7 @@ impl Footer {
         put_u32(&mut out, self.blocks);
         put_u32(&mut out, self.version);
         put_u32(&mut out, self.ranges_len);
+        put_u32(&mut out, self.content);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
         footer[56..60].copy_from_slice(&self.summary_offset.to_le_bytes());
@@ -140,10 +172,11 @@ impl Footer {
             summary_offset: 0,
             summary_len: 0,
             version: 0,
+            content: 0,
         };
         footer.version = reader.u32()?;
         footer.ranges_len = reader.u32()?;
-        reader.take(4)?;
+        footer.content = reader.u32()?;
         footer.summary_offset = reader.u32()?;
         footer.summary_len = reader.u32()?;
         Some((footer, id))
@@ -167,6 +200,11 @@ impl Footer {
         if self.summary_len > 0 { self.summary_offset } else { self.filter_offset }
     }
 
+    /// Whether it has a checksum of the content.
+    pub(super) fn has_content_sum(&self) -> bool {
+        has_content_sum(self.version)
+    }
+
     /// The checksum in an encoded footer.
     pub(super) fn checksum_of(encoded: &[u8; FOOTER_LEN]) -> u32 {
         u32::from_le_bytes([encoded[4], encoded[5], encoded[6], encoded[7]])
@@ -188,6 +226,7 @@ mod tests {
         summary_offset: 960,
         summary_len: 40,
         version: FORMAT,
+        content: 0x1234_5678,
     };
 
     #[test]

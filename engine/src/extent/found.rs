@@ -2,16 +2,17 @@
 //!
 //! A footer says where its extent begins and which one it is, and its checksum is seeded with that.
 //! It does not say whether an edit still names the extent, nor its table. So this finds extents
-//! that were replaced, too, as long as their space was not written again.
+//! that were replaced, too, as long as their space was not written again. Which of several value
+//! extents of one id an extent means, the checksums in its references say.
 
 use std::sync::Arc;
 
 use super::footer::{FOOTER_LEN, Footer};
 use super::frame::{self, HEADER_LEN};
-use super::values::{ValueMeta, ValueUse};
+use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{Extent, ExtentMeta, values};
 use crate::error::Result;
-use crate::record::Reader;
+use crate::record::{Reader, Reference};
 use crate::tier::{ExtentStore, Location};
 
 /// How much is looked through at a time.
@@ -21,7 +22,7 @@ const PIECE: u64 = 1 << 20;
 const LONGEST_VALUES: u64 = 256 << 20;
 
 /// Every extent whose footer is sound, in the order of files and places. Each lists all value
-/// extents that were found.
+/// extents that were found; of those with one id, the one that has its values.
 ///
 /// # Errors
 ///
@@ -36,14 +37,47 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>) -> Result<Vec<Arc<Extent>>>
         })?;
     }
     values.sort_by_key(|one: &ValueUse| one.of.id);
-    values.dedup_by_key(|one| one.of.id);
-    let values: Arc<[ValueUse]> = values.into();
-    let mut known = values::ValueExtents::new();
-    let mut open = |meta: ExtentMeta| {
-        let meta = ExtentMeta { values: Arc::clone(&values), ..meta };
-        Ok(Extent::open_among(with_tombstones(store, meta)?, Arc::clone(store), &mut known))
+    let of_one_id = values.chunk_by(|a, b| a.of.id == b.of.id);
+    let (firsts, others): (Vec<ValueUse>, Vec<&[ValueUse]>) =
+        of_one_id.map(|same| (same[0], &same[1..])).unzip();
+    let firsts: Arc<[ValueUse]> = firsts.into();
+    let others = others.into_iter().flatten();
+    let others: Vec<_> = others.map(|one| ValueExtent::new(one.of, Arc::clone(store))).collect();
+    // Their space is not given back: nothing is known of it.
+    others.iter().for_each(|values| values.name());
+    let mut known = ValueExtents::new();
+    let open = |meta: ExtentMeta| {
+        let meta = ExtentMeta { values: Arc::clone(&firsts), ..with_tombstones(store, meta)? };
+        let extent = Extent::open_among(meta, Arc::clone(store), &mut known);
+        let own =
+            if others.is_empty() { ValueExtents::new() } else { own_values(&extent, &others) };
+        if own.is_empty() {
+            return Ok(extent);
+        }
+        let of = |one: &ValueUse| own.get(&one.of.id).map_or(one.of, |values| *values.meta());
+        let values = firsts.iter().map(|one| ValueUse { of: of(one), ..*one }).collect();
+        let mut among: ValueExtents = known.iter().map(|(id, v)| (*id, Arc::clone(v))).collect();
+        among.extend(own.iter().map(|(id, values)| (*id, Arc::clone(values))));
+        let meta = ExtentMeta { values, ..extent.meta().clone() };
+        Ok(Extent::open_among(meta, Arc::clone(store), &mut among))
     };
-    metas.into_iter().map(&mut open).collect()
+    metas.into_iter().map(open).collect()
+}
+
+/// Of value extents that have the id of another one, those whose values the records of an extent
+/// refer to. An id is given again when the job that it was given to has ended without an edit. What
+/// that job wrote is still there.
+fn own_values(extent: &Extent, others: &[Arc<ValueExtent>]) -> ValueExtents {
+    let mut own = ValueExtents::new();
+    let has = |values: &ValueExtent, at: &Reference| values.check(at).is_ok();
+    extent.each_reference(|at| {
+        let is_settled = own.contains_key(&at.extent)
+            || extent.value_extent(at).is_ok_and(|first| has(first, at));
+        let mut same = others.iter().filter(|values| values.meta().id == at.extent);
+        let found = if is_settled { None } else { same.find(|values| has(values, at)) };
+        own.extend(found.map(|values| (at.extent, Arc::clone(values))));
+    });
+    own
 }
 
 /// Calls `each` with every place that a footer of either kind may begin at, and its bytes.
@@ -96,6 +130,7 @@ fn extent_before(file: u32, at: u64, footer: &[u8]) -> Option<ExtentMeta> {
         smallest_key: Vec::new(),
         greatest_key: Vec::new(),
         footer_checksum: sum,
+        has_content_sum: found.has_content_sum(),
         values: [].into(),
     })
 }
@@ -118,7 +153,7 @@ fn with_tombstones(store: &ExtentStore, meta: ExtentMeta) -> Result<ExtentMeta> 
 /// as many values lie end to end as the footer says.
 fn values_before(store: &ExtentStore, file: u32, at: u64, footer: &[u8]) -> Option<ValueUse> {
     let (id, sum) = named(footer)?;
-    let count = values::count_in_footer(id, sum, footer)?;
+    let (count, has_content_sum) = values::count_in_footer(id, sum, footer)?;
     let unit = ExtentStore::unit();
     let nearest = (at / unit * unit).checked_sub(if at.is_multiple_of(unit) { unit } else { 0 })?;
     let places = std::iter::successors(Some(nearest), |place| place.checked_sub(unit));
@@ -127,7 +162,7 @@ fn values_before(store: &ExtentStore, file: u32, at: u64, footer: &[u8]) -> Opti
         .find(|place| lead_to(store, (file, *place), at, count).is_some())?;
     let len = u32::try_from(at - begin).ok()?.checked_add(FOOTER_LEN as u32)?;
     let location = Location { file, offset: begin, len };
-    let of = ValueMeta { id, location, values: count, footer_checksum: sum };
+    let of = ValueMeta { id, location, values: count, footer_checksum: sum, has_content_sum };
     Some(ValueUse { of, bytes: u64::from(of.values_end()) })
 }
 

@@ -11,6 +11,9 @@ use crate::tier::Location;
 /// overflow.
 const BEYOND: u64 = 1 << 40;
 
+/// The bit of the number of records that says that the footer has a checksum of them.
+const HAS_CONTENT_SUM: u64 = 1 << 63;
+
 /// An extent's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentMeta {
@@ -36,6 +39,8 @@ pub(crate) struct ExtentMeta {
     pub(crate) greatest_key: Vec<u8>,
     /// The checksum field of its footer. It ties the journal to exactly these bytes.
     pub(crate) footer_checksum: u32,
+    /// Whether the footer, and so its checksum, has a checksum of the records.
+    pub(crate) has_content_sum: bool,
     /// The value extents that its records refer to, ascending by id.
     pub(crate) values: Arc<[ValueUse]>,
 }
@@ -48,7 +53,7 @@ impl ExtentMeta {
         put_u32(out, self.location.file);
         put_u64(out, self.location.offset);
         put_u32(out, self.location.len);
-        put_u64(out, self.records);
+        put_u64(out, self.records | if self.has_content_sum { HAS_CONTENT_SUM } else { 0 });
         put_u64(out, self.deletes);
         put_u64(out, self.smallest_seq);
         put_u64(out, self.greatest_seq);
@@ -67,10 +72,11 @@ impl ExtentMeta {
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
         let id = reader.u64()?;
         let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
+        let records = reader.u64()?;
         let meta = ExtentMeta {
             id,
             location,
-            records: reader.u64()?,
+            records: records & !HAS_CONTENT_SUM,
             deletes: reader.u64()?,
             tombstones: 0,
             smallest_seq: reader.u64()?,
@@ -81,6 +87,7 @@ impl ExtentMeta {
             smallest_key: reader.bytes()?.to_vec(),
             greatest_key: reader.bytes()?.to_vec(),
             footer_checksum: reader.u32()?,
+            has_content_sum: records & HAS_CONTENT_SUM != 0,
             values: [].into(),
         };
         meta.is_sound().then_some(meta)
@@ -117,7 +124,8 @@ impl ExtentMeta {
         ExtentMeta { smallest_seq: seq, greatest_seq: seq, one_seq: true, ..self.clone() }
     }
 
-    /// Whether it is of the same bytes, wherever they and the values lie.
+    /// Whether it has the same records, wherever they and the values lie. Of one without a checksum
+    /// of them that cannot be said: ids are given again, to other records.
     pub(crate) fn is_copy_of(&self, other: &ExtentMeta) -> bool {
         let pairs = || self.values.iter().zip(&*other.values);
         let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_copy_of(&b.of);
@@ -126,7 +134,8 @@ impl ExtentMeta {
             values: Arc::clone(&self.values),
             ..other.clone()
         };
-        *self == same
+        self.has_content_sum
+            && *self == same
             && self.location.len == other.location.len
             && self.values.len() == other.values.len()
             && pairs().all(alike)
@@ -215,6 +224,7 @@ mod tests {
             smallest_key: b"a".to_vec(),
             greatest_key: b"zebra".to_vec(),
             footer_checksum: 0x1234_5678,
+            has_content_sum: true,
             values: [].into(),
         }
     }

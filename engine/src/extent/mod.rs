@@ -16,7 +16,6 @@ mod blocks;
 mod buffer;
 mod builder;
 mod compress;
-mod copy;
 mod cursor;
 mod filter;
 mod footer;

@@ -161,6 +161,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],
         footer_checksum: sum,
+        has_content_sum: footer.has_content_sum(),
         values: [].into(),
     };
     let Some(parts) = Parts::decode(&meta, &right, &Arc::default()) else { return false };

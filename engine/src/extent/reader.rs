@@ -38,7 +38,7 @@ use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
-use crate::tier::{ExtentStore, Held};
+use crate::tier::ExtentStore;
 
 use slot::Slot;
 
@@ -530,7 +530,7 @@ impl Extent {
     }
 
     /// A block, from its bytes.
-    fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
+    pub(super) fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
         Block::decode(self.meta.id, entry.offset, bytes)
             .map_err(|malformed| self.corrupt(entry.offset, "block", malformed))
     }
@@ -539,11 +539,6 @@ impl Extent {
     pub(super) fn bad_entry(&self, parts: &Parts, n: usize) -> Error {
         let malformed = Malformed::new("entries that decode", "one that does not");
         self.corrupt(parts.index.entries()[n].offset, "block", malformed)
-    }
-
-    /// What is held in memory of its store's extents.
-    pub(super) fn held(&self) -> &Held {
-        self.store.memory()
     }
 
     /// Bytes of this extent, as they are.

@@ -4,7 +4,7 @@ use super::block::BlockCursor;
 use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
-use crate::record::{EntryRef, Kind, Lsn};
+use crate::record::{EntryRef, Kind, Lsn, Reference};
 
 /// Adds to a loss the keys that were lost: those after `before`, or all, up to `last`.
 fn keys_of(damage: Damage, before: Option<&[u8]>, last: &[u8]) -> Damage {
@@ -130,6 +130,23 @@ impl Extent {
             }
         }
         versions.pass(last.as_deref(), &mut each)
+    }
+
+    /// Passes the references of all records that can be read to `each`.
+    pub(super) fn each_reference(&self, mut each: impl FnMut(&Reference)) {
+        let index = self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?));
+        let (index, ahead) = (index.unwrap_or_default(), ReadAhead::for_job(1));
+        for n in 0..index.entries().len() {
+            let Ok(block) = self.load_in_turn(&index, n, None, &ahead) else { continue };
+            let mut cursor = BlockCursor::new(&block);
+            let mut stepped = cursor.first();
+            while stepped.is_ok()
+                && let Some(entry) = cursor.entry()
+            {
+                entry.reference().iter().for_each(&mut each);
+                stepped = cursor.next();
+            }
+        }
     }
 
     fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 
+use super::footer::{ContentSum, has_content_sum};
 use super::frame::{self, HEADER_LEN};
 use super::{Extent, Malformed};
 use crate::error::{Damage, Error, Findings, Result};
@@ -52,9 +53,11 @@ pub(crate) struct ValueExtent {
     named: AtomicU32,
 }
 
-/// How many values lie before this footer of the value extent `id`, if it is sound.
-pub(super) fn count_in_footer(id: u64, checksum: u32, footer: &[u8]) -> Option<u32> {
-    Footer::decode(id, checksum, footer).ok().map(|footer| footer.values)
+/// How many values lie before this footer of the value extent `id`, if it is sound; and whether it
+/// has a checksum of them.
+pub(super) fn count_in_footer(id: u64, checksum: u32, footer: &[u8]) -> Option<(u32, bool)> {
+    let footer = Footer::decode(id, checksum, footer).ok()?;
+    Some((footer.values, has_content_sum(footer.version)))
 }
 
 /// Value extents by their ids.
@@ -189,12 +192,13 @@ impl ValueExtent {
     /// As [`verify`](Self::verify), of what was read of it.
     fn verify_bytes(&self, bytes: &Bytes, report: &mut Vec<Damage>) -> u64 {
         let mut checked = 1;
-        if let Err(malformed) = self.check_footer(bytes) {
-            report.push(self.damage(self.meta.values_end(), malformed));
-        }
+        let (before, mut content) = (report.len(), ContentSum::new(self.meta.id));
         let (mut offset, end) = (0, self.meta.values_end());
+        let footer = self.check_footer(bytes);
+        let footer = footer.map_err(|malformed| report.push(self.damage(end, malformed))).ok();
         for n in 0..self.meta.values {
             checked += 1;
+            content.add(bytes.get(offset as usize..).unwrap_or_default());
             match open_at(self.meta.id, offset, end, bytes) {
                 Ok(next) => offset = next,
                 Err((malformed, next)) => {
@@ -212,14 +216,20 @@ impl ValueExtent {
                 Malformed::new(format!("values up to {end}"), format!("up to {offset}"));
             report.push(self.damage(offset, malformed));
         }
+        let sum = footer.filter(|_| report.len() == before).map(|footer| footer.content);
+        if self.meta.has_content_sum && sum.is_some_and(|sum| sum != content.finish()) {
+            // Each of them is sealed for its place, so one is of an earlier extent of this id.
+            let malformed = Malformed::new("the values that it was written with", "others");
+            report.push(self.damage(end, malformed));
+        }
         checked
     }
 
-    fn check_footer(&self, bytes: &[u8]) -> std::result::Result<(), Malformed> {
+    fn check_footer(&self, bytes: &[u8]) -> std::result::Result<Footer, Malformed> {
         let footer = bytes.get(self.meta.values_end() as usize..).unwrap_or_default();
         Footer::decode(self.meta.id, self.meta.footer_checksum, footer).and_then(|footer| {
             match footer.values == self.meta.values {
-                true => Ok(()),
+                true => Ok(footer),
                 false => {
                     let expected = format!("{} values, as the journal has it", self.meta.values);
                     Err(Malformed::new(expected, format!("{}", footer.values)))
@@ -241,25 +251,6 @@ impl ValueExtent {
             Some(damage) => Err(Error::corrupt(damage)),
             None => Ok(bytes.into()),
         }
-    }
-
-    /// Checks all of it, and copies it to `to`, where the space is the caller's; not synced. The
-    /// description of the copy.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it is damaged; `Full` when there is no room; or an I/O error.
-    pub(crate) fn copy_to(&self, to: &Arc<ExtentStore>) -> Result<ValueMeta> {
-        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
-        let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
-        let (bytes, mut damages) = (Bytes::from(read), Vec::new());
-        self.verify_bytes(&bytes, &mut damages);
-        if let Some(damage) = damages.into_iter().next() {
-            return Err(Error::corrupt(damage));
-        }
-        let reserved = to.reserve(self.meta.location.len)?;
-        to.write(&reserved.location(), &bytes)?;
-        Ok(ValueMeta { location: reserved.keep(), ..self.meta })
     }
 
     fn corrupt(&self, offset: u32, malformed: Malformed) -> Error {

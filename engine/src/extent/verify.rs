@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
+use super::footer::{ContentSum, Footer};
 use super::index::Index;
 use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
 use crate::error::{Error, Findings};
@@ -21,17 +22,18 @@ impl Extent {
         check.checked
     }
 
-    /// Checks all of it.
+    /// Checks all of it, and reads it.
     ///
     /// # Errors
     ///
-    /// `Corrupt` where it is damaged; an I/O error where a part of it cannot be read.
-    pub(super) fn check_whole(&self) -> Result<(), Error> {
+    /// `Corrupt` if it is damaged; or an I/O error.
+    pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
         let mut found = Findings::default();
         let mut check = Check { extent: self, report: &mut found, checked: 0, unreadable: None };
         check.all();
         check.unreadable.take().map_or(Ok(()), Err)?;
-        found.check()
+        found.check()?;
+        self.load_bytes(0, self.meta().location.len)
     }
 }
 
@@ -44,7 +46,11 @@ impl Check<'_> {
         let summaries = self.take("block summaries", extent.summaries()).flatten();
         if let Some(index) = self.take("extent index", extent.load_index(&tail, &footer)) {
             let ranges = self.take("range tombstones", extent.load_ranges(&tail, &footer));
-            self.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
+            let read = (filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
+            if let Some(content) = self.blocks(read) {
+                // What keeps it from being read is in the report.
+                self.content(&footer, extent.content_of(content, &tail, &footer).ok());
+            }
         }
     }
 }
@@ -146,18 +152,25 @@ impl Check<'_> {
         }
     }
 
+    /// Checks the blocks; the sum of their seals, if all are sound.
     fn blocks(
         &mut self,
-        filter: Option<&Filter>,
-        summaries: Option<&[BlockSummary]>,
-        index: &Index,
-        ranges: Option<&Tombstones>,
-    ) {
-        let before = self.report.count();
+        (filter, summaries, index, ranges): (
+            Option<&Filter>,
+            Option<&[BlockSummary]>,
+            &Index,
+            Option<&Tombstones>,
+        ),
+    ) -> Option<ContentSum> {
+        let (before, mut content) = (self.report.count(), ContentSum::new(self.extent.meta().id));
         let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
-            if let Some(block) =
-                self.take("block", self.extent.load_in_turn(index, n, None, &ahead))
+            let bytes = self.extent.bytes_in_turn(index, n, None, &ahead);
+            let block = bytes.and_then(|bytes| {
+                content.add(&bytes);
+                self.extent.block_of(&index.entries()[n], bytes)
+            });
+            if let Some(block) = self.take("block", block)
                 && let Err(malformed) =
                     check_block(&block, index, n, filter, &mut tally).and_then(|counted| {
                         check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))
@@ -173,6 +186,16 @@ impl Check<'_> {
         if self.report.count() == before && !tally.agrees_with(meta) {
             let expected = format!("{} records as the journal describes them", meta.records);
             let malformed = Malformed::new(expected, format!("{} others", tally.records));
+            self.report.damages.push(self.extent.damage(0, "records", malformed));
+        }
+        (self.report.count() == before).then_some(content)
+    }
+
+    /// Checks that the content is what the footer says. Each part is sealed for its place, so where
+    /// it is not, one is of an earlier extent of this id.
+    fn content(&mut self, footer: &Footer, sum: Option<u32>) {
+        if footer.has_content_sum() && sum.is_some_and(|sum| sum != footer.content) {
+            let malformed = Malformed::new("the records that it was written with", "others");
             self.report.damages.push(self.extent.damage(0, "records", malformed));
         }
     }

@@ -394,6 +394,7 @@ pub(super) mod tests {
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 77,
+            has_content_sum: true,
             values: [].into(),
         })
     }
@@ -401,7 +402,8 @@ pub(super) mod tests {
     /// As [`meta`], with records that refer to values in extent `of`.
     pub(in crate::levels) fn referring(id: u64, from: &str, to: &str, of: u64) -> Arc<ExtentMeta> {
         let location = Location { file: 1, offset: of * 16_384, len: 5000 };
-        let of = ValueMeta { id: of, location, values: 2, footer_checksum: 88 };
+        let of =
+            ValueMeta { id: of, location, values: 2, footer_checksum: 88, has_content_sum: true };
         let values = [ValueUse { of, bytes: 4000 }].into();
         Arc::new(ExtentMeta { values, ..ExtentMeta::clone(&meta(id, from, to)) })
     }

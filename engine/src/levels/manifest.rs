@@ -4,6 +4,7 @@
 //! Its operations are those that make the metadata out of nothing, as in a journal's checkpoint;
 //! places of extents are in the extent files beside it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,10 +12,11 @@ use super::edit::{Edit, Op};
 use super::journal::{create_afresh, read_whole};
 use super::state::State;
 use crate::error::{Damage, Error, Result};
-use crate::extent::ExtentMeta;
+use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::limits::MAX_BLOB_LEN;
 use crate::os::{Directory, Files, OpenHow};
 use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::tier::Location;
 
 const MAGIC: &[u8; 8] = b"TERRBKUP";
 const HEADER_LEN: usize = 80;
@@ -55,6 +57,28 @@ impl Manifest {
     /// The extents of all tables.
     pub(crate) fn extents(&self) -> impl Iterator<Item = &Arc<ExtentMeta>> {
         self.edit.added()
+    }
+
+    /// Where its extents and value extents lie, each once.
+    pub(crate) fn places(&self) -> BTreeSet<Location> {
+        self.extents().flat_map(|extent| extent.places()).collect()
+    }
+
+    /// The operations, with other places of extents and value extents.
+    pub(crate) fn relocated(&self, place: impl Fn(Location) -> Location) -> Edit<Arc<ExtentMeta>> {
+        let moved = |op: &Op<Arc<ExtentMeta>>| {
+            let mut op = op.clone();
+            if let Op::AddExtent { extent, .. } = &mut op {
+                let values = extent.values.iter().map(|one| ValueUse {
+                    of: ValueMeta { location: place(one.of.location), ..one.of },
+                    ..*one
+                });
+                let (values, location) = (values.collect(), place(extent.location));
+                *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
+            }
+            op
+        };
+        Edit { ops: self.edit.ops.iter().map(moved).collect() }
     }
 
     /// How many tables it has.

@@ -32,6 +32,7 @@ pub(crate) fn mended(
 }
 
 /// CRC-32C over several pieces.
+#[derive(Debug)]
 pub(crate) struct Checksum(Digest);
 
 impl Checksum {

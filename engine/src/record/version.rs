@@ -1,7 +1,7 @@
 //! The version of the on-media format. Each file says which one it was written in.
 
 /// The one that is written.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 /// The oldest that is read. Every one since then only added: kinds, operations, lines, and fields
 /// that were zero before.

@@ -29,7 +29,7 @@ pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry
 pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use register::Register;
-pub(crate) use under_way::{DataSends, EntryReads};
+pub(crate) use under_way::EntryReads;
 pub(crate) use writer::{CLAIM_TRIES, LogWriter};
 
 #[cfg(test)]

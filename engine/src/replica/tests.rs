@@ -455,10 +455,11 @@ fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
 }
 
 fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Result<()>, Vec<u32>) {
-    let mut sends = DataSends::new(log);
+    let mut sends = log.sends(&Arc::default());
     let mut all = (0..).zip(pieces);
-    let sent = all.try_for_each(|(n, (name, bytes))| sends.send(n, name.clone(), bytes.clone()));
-    let sent = sent.and_then(|()| sends.finish());
+    let sent = all
+        .try_for_each(|(n, (name, bytes))| sends.send((n, name.clone()), bytes.clone(), |_, _| ()));
+    let sent = sent.and_then(|()| sends.finish(|_, _| ()));
     (sent, sends.into_unsent().collect())
 }
 

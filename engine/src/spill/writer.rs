@@ -131,7 +131,7 @@ impl ExtentWriter {
         self.into.before_write(built.bytes.len() as u64)?;
         let store = self.into.store();
         let (extent, bytes) = match &self.into.reservation {
-            Some(_) => built.write_filling(store, &BlockCache::new(0), |_, _, _| None)?,
+            Some(_) => built.write_filling((store, None), &BlockCache::new(0), |_, _, _| None)?,
             None => built.write_unread(store)?,
         };
         self.buffer.put_back(bytes);

@@ -15,11 +15,9 @@ pub(crate) use object::probe as object_probe;
 pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
     Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, LAST_EPOCH,
-    ObjectId, ObjectNames, ObjectRead, ObjectTier, ObjectWrite, Planted, PutWhen, RequestCounts,
-    SHARED_DATA, SHARED_PIECES, Settings as ObjectSettings, Span as ObjectSpan, Tag as ObjectTag,
-    open_client, open_reader, owner, shared_name,
+    ObjectId, ObjectNames, ObjectRead, ObjectSink, ObjectTier, Planted, PutWhen, RequestCounts,
+    SHARED_DATA, SHARED_PIECES, Sends, Settings as ObjectSettings, Span as ObjectSpan,
+    Tag as ObjectTag, Transfers, Uploads, open_client, open_reader, owner, shared_name,
 };
 pub(crate) use space::FreeMap;
-pub(crate) use ssd::{
-    EXTENT_BYTES, ExtentStore, Held, Reading, Reserved, SpaceReservation, is_extent_file_name,
-};
+pub(crate) use ssd::{EXTENT_BYTES, ExtentStore, Reading, SpaceReservation, is_extent_file_name};

@@ -28,6 +28,7 @@ mod give_back;
 mod held;
 mod objects;
 mod reservation;
+mod write;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -369,24 +370,6 @@ impl ExtentStore {
             let doing = format!("find {} bytes from byte {from} on in", to - from);
             Error::io(&doing, &path, e)
         })
-    }
-
-    /// Writes an extent's bytes to their place. Durable after the next [`sync`](Self::sync).
-    pub(crate) fn write(&self, at: &Location, bytes: &[u8]) -> Result<()> {
-        debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
-        if let Some(id) = at.object() {
-            self.tier(id)?.send(id, bytes, &self.held.jobs);
-            return Ok(());
-        }
-        let path = self.path(at.file);
-        let file = self.file(at.file, &path)?;
-        // The rest of its last unit is free. A caller that meets an error gives up the extent.
-        file.handle
-            .try_write_last_at(bytes, at.offset)
-            .map_err(|e| Error::io(&format!("write {} bytes to", bytes.len()), &path, e))?;
-        file.dirty.store(true, Ordering::Release);
-        self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Makes every write so far durable (invariant 2).

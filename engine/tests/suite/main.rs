@@ -10,6 +10,7 @@ mod common;
 mod anomalies;
 mod awaited;
 mod backup;
+mod backup_identity;
 mod basics;
 mod bytes;
 mod calls;

@@ -40,7 +40,7 @@ fn checksum(seeds: &[u64], bytes: &[u8]) -> u32 {
 /// Gives the structure at `at` format version 9, under a right checksum.
 fn make_newer(path: &Path, at: usize, len: usize) {
     let mut bytes = fs::read(path).unwrap()[at..at + len].to_vec();
-    let old = checksum(&[4], &bytes[16..]).to_le_bytes();
+    let old = checksum(&[5], &bytes[16..]).to_le_bytes();
     assert_eq!(bytes[12..16], old, "the checksum is the document's");
     bytes[8..12].copy_from_slice(&9u32.to_le_bytes());
     let sum = checksum(&[9], &bytes[16..]);
@@ -62,13 +62,13 @@ fn files_of_something_else_and_of_newer_formats() {
     make_newer(&dir.path().join("region"), 4096, 4096);
     let error = refused(dir.path());
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains("format 9") && error.to_string().contains("format 4"));
+    assert!(error.to_string().contains("format 9") && error.to_string().contains("format 5"));
 
     let dir = made();
     make_newer(&dir.path().join("journal-00000001"), 0, 64);
     let error = refused(dir.path());
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert!(error.to_string().contains('9') && error.to_string().contains('4'), "{error}");
+    assert!(error.to_string().contains('9') && error.to_string().contains('5'), "{error}");
 
     let dir = made();
     poke(&dir.path().join("journal-00000001"), 0, b"SOMETHIN");

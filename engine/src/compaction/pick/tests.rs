@@ -43,7 +43,10 @@ fn value_use(word: &str) -> ValueUse {
     let (id, bytes): (u64, u64) = (id.parse().unwrap(), bytes.parse().unwrap());
     let len = bytes.max(1000) as u32 + 64;
     let location = Location { file: 2, offset: id << 21, len };
-    ValueUse { of: ValueMeta { id, location, values: 10, footer_checksum: 0 }, bytes }
+    ValueUse {
+        of: ValueMeta { id, location, values: 10, footer_checksum: 0, has_content_sum: true },
+        bytes,
+    }
 }
 
 /// `count@first-last` for each group of readers; a count alone is what an opening found.
@@ -100,6 +103,7 @@ fn extent(word: &str) -> Meta {
         smallest_key: from.into(),
         greatest_key: to.into(),
         footer_checksum: 0,
+        has_content_sum: true,
         values: values.into(),
     });
     Meta(meta, read_frequency, keeps.1)

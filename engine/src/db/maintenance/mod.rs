@@ -16,7 +16,7 @@ use crate::options::Options;
 pub(crate) use backup::head_probe;
 pub use backup::{BackupInfo, BackupSet};
 pub(super) use backup::{
-    Destination, back_up, check_written, create_of_extents, find_room, gather,
+    Destination, KnownExtents, back_up, check_written, create_of_extents, find_room, gather,
 };
 pub use salvage::SalvageReport;
 #[cfg(any(test, feature = "testing", feature = "bench"))]

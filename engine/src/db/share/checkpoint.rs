@@ -10,15 +10,15 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::db::engine::Engine;
-use crate::db::maintenance::{Destination, gather};
+use crate::db::maintenance::{Destination, KnownExtents, gather};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Extent, ExtentMeta, ReadAhead, ValueExtent, ValueMeta};
+use crate::extent::{Extent, ExtentMeta, ReadAhead};
 use crate::levels::{Level, LevelCursor, Manifest};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
-use crate::replica::{DataPiece, DataSends, LogCheckpoint, SharedLog, SharedPrepare, data_name};
-use crate::tier::{ExtentStore, Location, SHARED_PIECES};
+use crate::replica::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
+use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};
 use crate::txn::{KeptPrepares, OpenPrepare};
 
 /// No extent is as long, so places of pieces do not touch.
@@ -72,19 +72,13 @@ fn shared_place(at: &Location) -> Option<Location> {
 
 /// The objects that a manifest names.
 fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
-    let extents = manifest.extents();
-    let places = extents.flat_map(|extent| {
-        let values = extent.values.iter().map(|one| one.of.location);
-        std::iter::once(extent.location).chain(values)
-    });
-    places.map(|place| object_of(&place)).collect()
+    manifest.places().iter().map(object_of).collect()
 }
 
-/// What the store has of a directory's extents, by their ids.
+/// What the store has of a directory's extents.
 #[derive(Debug, Default)]
 pub(super) struct SentData {
-    extents: HashMap<u64, Vec<Arc<ExtentMeta>>>,
-    values: HashMap<u64, Vec<ValueMeta>>,
+    known: KnownExtents,
     /// Rows of prepares, by their LSNs.
     prepares: HashMap<Lsn, Vec<DataPiece>>,
 }
@@ -96,15 +90,7 @@ impl SentData {
         for prepare in &checkpoint.prepares {
             sent.prepares.insert(prepare.lsn, prepare.pieces.clone());
         }
-        for extent in checkpoint.manifest.extents() {
-            sent.extents.entry(extent.id).or_default().push(Arc::clone(extent));
-            for one in extent.values.iter() {
-                let known = sent.values.entry(one.of.id).or_default();
-                if !known.contains(&one.of) {
-                    known.push(one.of);
-                }
-            }
-        }
+        checkpoint.manifest.extents().for_each(|extent| sent.known.add(extent));
         sent
     }
 
@@ -112,12 +98,7 @@ impl SentData {
     fn forget(&mut self, claim: u64, pieces: &BTreeSet<u32>) {
         let lacks =
             |place: &Location| place.offset == claim * SPACING && pieces.contains(&place.file);
-        for known in self.extents.values_mut() {
-            known.retain(|own| {
-                !lacks(&own.location) && !own.values.iter().any(|one| lacks(&one.of.location))
-            });
-        }
-        self.values.values_mut().for_each(|known| known.retain(|own| !lacks(&own.location)));
+        self.known.forget(lacks);
         self.prepares.retain(|_, known| {
             !known.iter().any(|piece| piece.claim == claim && pieces.contains(&piece.number))
         });
@@ -153,7 +134,7 @@ struct Uploading<'a> {
     pieces: &'a mut DataPieces,
     sent: &'a mut SentData,
     /// Pieces on their way, by their number.
-    sends: DataSends<'a, u32>,
+    sends: Sends<u32>,
     /// Bytes that were sent for it.
     bytes: u64,
     /// Until it has its LSN.
@@ -174,7 +155,7 @@ pub(super) fn send(
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
-    let sends = DataSends::new(log);
+    let sends = log.sends(&engine.set.store().memory().jobs);
     let (bytes, open) = (0, Vec::new());
     let mut uploading = Uploading { engine, pieces, sent, sends, bytes, kept, open };
     let sent = uploading.send_all(number);
@@ -190,7 +171,7 @@ impl Uploading<'_> {
         let prepares = open.into_iter().map(|prepare| self.send_prepare(prepare));
         let prepares = prepares.collect::<Result<_>>()?;
         // Before an entry names them.
-        self.sends.finish()?;
+        self.sends.finish(|_, _| ())?;
         let manifest = Manifest {
             database_id: engine.set.database_id(),
             number,
@@ -219,41 +200,9 @@ impl Uploading<'_> {
         if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {
             return Ok(place);
         }
-        self.sends.send(place.file, object_of(&place), bytes)?;
+        self.sends.send((place.file, object_of(&place)), bytes, |_, _| ())?;
         self.bytes += u64::from(len);
         Ok(place)
-    }
-
-    fn send_extent(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
-        let meta = extent.meta();
-        let listed = extent.values().iter().zip(&*meta.values);
-        let values = listed.map(|(values, one)| {
-            Ok(crate::extent::ValueUse { of: self.send_values(values)?, ..*one })
-        });
-        let values = values.collect::<Result<Arc<[_]>>>()?;
-        let location = match shared_place(&meta.location) {
-            Some(there) => there,
-            None => self.send(extent.read_whole()?)?,
-        };
-        let own = Arc::new(ExtentMeta { location, values, ..meta.clone() });
-        self.sent.extents.entry(meta.id).or_default().push(Arc::clone(&own));
-        Ok(own)
-    }
-
-    fn send_values(&mut self, values: &ValueExtent) -> Result<ValueMeta> {
-        let meta = values.meta();
-        let known = self.sent.values.get(&meta.id);
-        let known = known.and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
-        if let Some(own) = known {
-            return Ok(*own);
-        }
-        let location = match shared_place(&meta.location) {
-            Some(there) => there,
-            None => self.send(values.read_whole()?)?,
-        };
-        let own = ValueMeta { location, ..*meta };
-        self.sent.values.entry(meta.id).or_default().push(own);
-        Ok(own)
     }
 
     /// Sends what a prepared transaction has spilled, if that was not done for an earlier one.
@@ -317,16 +266,16 @@ impl Destination for Uploading<'_> {
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
-        let meta = extent.meta();
-        let known = self.sent.extents.get(&meta.id);
-        let known = known.and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
-        match known {
-            Some(own) => Ok(Arc::clone(own)),
-            None => self.send_extent(extent),
-        }
+        let mut known = std::mem::take(&mut self.sent.known);
+        let own = known.copy(extent, &mut |lacking| match shared_place(&lacking.location) {
+            Some(there) => Ok(there),
+            None => self.send(lacking.read()?),
+        });
+        self.sent.known = known;
+        own
     }
 
     fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
-        self.send_extent(dumped)
+        self.copy(dumped)
     }
 }

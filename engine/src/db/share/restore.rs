@@ -1,7 +1,7 @@
 //! A database of a checkpoint, in a new directory. Its region is empty. Either all data is fetched,
 //! checked, and written to extents there, or its extents are named where they lie: in the store.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::checkpoint::{object_of, piece_of};
 use crate::db::maintenance::{check_written, create_of_extents};
 use crate::db::open::Content;
 use crate::error::Result;
-use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
-use crate::levels::{Edit, Manifest, Op};
+use crate::extent::ExtentMeta;
+use crate::levels::{Edit, Manifest};
 use crate::options::Options;
 use crate::replica::{EntryBody, SharedLog, SharedPrepare};
 use crate::tier::{ExtentStore, Location, ObjectId};
@@ -78,37 +78,10 @@ pub(super) fn restore(
 
 /// The edit of a checkpoint, with the pieces of the store as places.
 fn in_store(manifest: &Manifest) -> Edit<Arc<ExtentMeta>> {
-    let place = |of: Location| {
+    manifest.relocated(|of| {
         let (claim, piece) = piece_of(&of);
         Location::of_object(ObjectId::of_shared(claim, piece), of.len)
-    };
-    moved(manifest, |extent| {
-        let values = |one: &ValueUse| place(one.of.location);
-        (place(extent.location), extent.values.iter().map(values).collect())
     })
-}
-
-/// The edit of a checkpoint with other places: of each extent, and of the values that it lists.
-fn moved(
-    manifest: &Manifest,
-    mut places: impl FnMut(&ExtentMeta) -> (Location, Vec<Location>),
-) -> Edit<Arc<ExtentMeta>> {
-    let moved = |op: &Op<Arc<ExtentMeta>>| {
-        let mut op = op.clone();
-        if let Op::AddExtent { extent, .. } = &mut op {
-            let (location, values) = places(extent);
-            debug_assert_eq!(values.len(), extent.values.len(), "each has its place");
-            let values = extent
-                .values
-                .iter()
-                .zip(values)
-                .map(|(one, location)| ValueUse { of: ValueMeta { location, ..one.of }, ..*one });
-            let values = values.collect();
-            *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
-        }
-        op
-    };
-    Edit { ops: manifest.edit.ops.iter().map(moved).collect() }
 }
 
 /// Brings the data of a checkpoint to a directory, several pieces at a time; its edit with the
@@ -119,35 +92,12 @@ fn fetch(
     manifest: &Manifest,
     comes: &dyn Fn() -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
-    // Extents share value extents, and nothing else.
-    let mut values: BTreeMap<Location, Location> = BTreeMap::new();
-    let mut wanted: Vec<Location> = Vec::new();
-    for extent in manifest.extents() {
-        for one in extent.values.iter().map(|one| one.of.location) {
-            if values.insert(one, one).is_none() {
-                wanted.push(one);
-            }
-        }
-        wanted.push(extent.location);
-    }
-    let mut places = VecDeque::with_capacity(wanted.len());
+    let (wanted, mut places) = (manifest.places(), Vec::new());
     log.fetch_data(wanted.iter().map(|from| (object_of(from), from.len)), |bytes| {
-        let reserved = store.reserve(bytes.len() as u32)?;
-        store.write(&reserved.location(), &bytes)?;
-        places.push_back(reserved.keep());
+        places.push(store.write_new(&bytes)?);
         comes()
     })?;
     debug_assert_eq!(places.len(), wanted.len(), "each piece has its place");
-    let mut extents = VecDeque::new();
-    for (from, to) in wanted.into_iter().zip(places) {
-        match values.get_mut(&from) {
-            Some(place) => *place = to,
-            None => extents.push_back(to),
-        }
-    }
-    Ok(moved(manifest, |extent| {
-        let own = |one: &ValueUse| values.get(&one.of.location).copied().unwrap_or(one.of.location);
-        let listed = extent.values.iter().map(own).collect();
-        (extents.pop_front().unwrap_or(extent.location), listed)
-    }))
+    let moved: BTreeMap<Location, Location> = wanted.into_iter().zip(places).collect();
+    Ok(manifest.relocated(|from| moved.get(&from).copied().unwrap_or(from)))
 }

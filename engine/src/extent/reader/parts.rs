@@ -7,7 +7,7 @@ use crate::cache::Lent;
 use crate::error::Result;
 use crate::extent::BlockLayout;
 use crate::extent::filter::Filter;
-use crate::extent::footer::{FOOTER_LEN, Footer};
+use crate::extent::footer::{ContentSum, FOOTER_LEN, Footer};
 use crate::extent::index::Index;
 use crate::extent::{ExtentMeta, Malformed, ranges};
 use crate::memory::{Gauge, Holding};
@@ -195,6 +195,20 @@ impl Extent {
             return Err(self.corrupt(offset, "range tombstones", malformed));
         }
         Ok(ranges)
+    }
+
+    /// The checksum of the content, of which `blocks` has the seals of the blocks.
+    pub(in crate::extent) fn content_of(
+        &self,
+        mut blocks: ContentSum,
+        tail: &Tail,
+        footer: &Footer,
+    ) -> Result<u32> {
+        let len = footer.ranges_len.min(4);
+        if len > 0 {
+            blocks.add(&self.part(tail, footer.ranges_offset(), len)?);
+        }
+        Ok(blocks.finish())
     }
 
     /// About how many of its records lie in `interval`: those of whole blocks. It reads the block

@@ -1,7 +1,7 @@
 //! The footer of a value extent: its last 64 bytes.
 
 use crate::extent::Malformed;
-use crate::extent::footer::{check, too_short};
+use crate::extent::footer::{check, has_content_sum, too_short};
 use crate::record::{FORMAT, checksum, put_u32, put_u64, reads_format};
 
 pub(super) use crate::extent::footer::FOOTER_LEN;
@@ -12,6 +12,12 @@ const MAGIC: &[u8; 4] = b"TVAL";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) values: u32,
+    /// The format version that it was written in.
+    pub(super) version: u32,
+    /// The [`ContentSum`] of the values; 0 before there was one.
+    ///
+    /// [`ContentSum`]: crate::extent::footer::ContentSum
+    pub(super) content: u32,
 }
 
 impl Footer {
@@ -21,7 +27,8 @@ impl Footer {
         put_u32(&mut out, 0);
         put_u64(&mut out, extent);
         put_u32(&mut out, self.values);
-        put_u32(&mut out, FORMAT);
+        put_u32(&mut out, self.version);
+        put_u32(&mut out, self.content);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
         let sum = checksum(&[extent], &footer[8..]);
@@ -48,11 +55,13 @@ impl Footer {
         let id = reader.u64().ok_or_else(short)?;
         let values = reader.u32().ok_or_else(short)?;
         let version = reader.u32().ok_or_else(short)?;
+        let content = reader.u32().ok_or_else(short)?;
         let are_zero = reader.rest().iter().all(|byte| *byte == 0);
-        if id != extent || !reads_format(version) || !are_zero {
+        let is_known = has_content_sum(version) || content == 0;
+        if id != extent || !reads_format(version) || !are_zero || !is_known {
             let expected = format!("value extent {extent}, version {FORMAT}, zeros");
             return Err(Malformed::new(expected, format!("value extent {id}, version {version}")));
         }
-        Ok(Footer { values })
+        Ok(Footer { values, version, content })
     }
 }

@@ -10,11 +10,12 @@ use super::pieces::ValuePieces;
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::compress::Trial;
+use crate::extent::footer::ContentSum;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
-use crate::record::{EntryRef, Kind, ReadValue, Reference};
-use crate::tier::{ExtentStore, Reserved};
+use crate::record::{EntryRef, FORMAT, Kind, ReadValue, Reference};
+use crate::tier::{ExtentStore, Location};
 
 /// How and where a job writes what it writes.
 pub(crate) trait Layout {
@@ -43,14 +44,15 @@ pub(crate) trait Layout {
     /// Whether values of a value extent are written again.
     fn collects(&self, id: u64) -> bool;
 
-    /// The place of a value extent, which is told of its bytes first.
+    /// Writes a value extent: where it is. [`Layout::before_write`] is told of its bytes first.
     ///
     /// # Errors
     ///
-    /// As [`Layout::before_write`]; of an object, those of its store.
-    fn reserve_values(&self, _id: u64, len: u32) -> Result<Reserved> {
-        self.before_write(u64::from(len))?;
-        self.store().reserve(len)
+    /// As [`Layout::before_write`]; `Full` when there is no room; or on an I/O error. Of an object,
+    /// those of its store.
+    fn write_values(&self, _id: u64, bytes: &[u8]) -> Result<Location> {
+        self.before_write(bytes.len() as u64)?;
+        self.store().write_new(bytes)
     }
 }
 
@@ -95,6 +97,7 @@ struct Values {
     out: Vec<u8>,
     values: u32,
     trial: Trial,
+    content: ContentSum,
 }
 
 impl ValueWriter {
@@ -152,23 +155,26 @@ impl ValueWriter {
             self.end(how)?;
         }
         let buffer = &mut self.buffer;
-        let new =
-            |bytes| Values { id: how.next_id(), out: bytes, values: 0, trial: Trial::default() };
-        let open = self.open.get_or_insert_with(|| new(std::mem::take(&mut buffer.bytes)));
+        let open = self.open.get_or_insert_with(|| {
+            let id = how.next_id();
+            let content = ContentSum::new(id);
+            let out = std::mem::take(&mut buffer.bytes);
+            Values { id, out, values: 0, trial: Trial::default(), content }
+        });
         self.buffer.make_room(&mut open.out, len + FOOTER_LEN, how);
         Ok(open)
     }
 
     /// Writes the value extent under way.
     fn end(&mut self, how: &impl Layout) -> Result<()> {
-        let Some(Values { id, mut out, values, .. }) = self.open.take() else { return Ok(()) };
-        let footer = Footer { values }.encode(id);
+        let Some(Values { id, mut out, values, content, .. }) = self.open.take() else {
+            return Ok(());
+        };
+        let footer = Footer { values, version: FORMAT, content: content.finish() }.encode(id);
         out.extend_from_slice(&footer);
-        let len = out.len() as u32;
-        let reserved = how.reserve_values(id, len)?;
-        how.store().write(&reserved.location(), &out)?;
+        let location = how.write_values(id, &out)?;
         let footer_checksum = Footer::checksum_of(&footer);
-        let meta = ValueMeta { id, location: reserved.keep(), values, footer_checksum };
+        let meta = ValueMeta { id, location, values, footer_checksum, has_content_sum: true };
         self.fresh.insert(id, ValueExtent::new(meta, Arc::clone(how.store())));
         out.clear();
         self.buffer.bytes = out;
@@ -209,6 +215,7 @@ impl Values {
         seal(self.id, &mut self.trial, &mut self.out);
         self.values += 1;
         let sealed = &self.out[offset..];
+        self.content.add(sealed);
         Reference {
             extent: self.id,
             offset: offset as u32,

@@ -24,15 +24,18 @@ mod tails;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing;
 mod tier;
+mod transfers;
 mod uploads;
 
-pub(crate) use client::{Client, ObjectRead, ObjectWrite, RequestCounts};
+pub(crate) use client::{Client, ObjectRead, RequestCounts};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{Settings, open_client, open_reader, owner};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
+pub(crate) use transfers::{Sends, Transfers};
+pub(crate) use uploads::{ObjectSink, Uploads};
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 //! A job goes through these steps, in this order:
 //!
 //! 1. [`reserve`](ObjectTier::reserve) gives an extent its name.
-//! 2. [`begin_upload`](ObjectTier::begin_upload) sends its bytes. Several are under way at a time.
-//! 3. [`finish_upload`](ObjectTier::finish_upload) waits until the store has acknowledged them.
-//! 4. [`confirm`](ObjectTier::confirm) looks whether the fence is still this writer's.
+//! 2. [`put`](super::ObjectSink::put) sends its bytes. Several are under way at a time.
+//! 3. [`finish`](super::Uploads::finish) waits until the store has acknowledged all of the job's.
+//! 4. Then [`confirm`](ObjectTier::confirm) looks whether the fence is still this writer's.
 //! 5. The journal's edit names the extents, durably.
 //! 6. The extents that it replaced are [`released`](ObjectTier::release) with their last reader.
 //! 7. [`delete_released`](ObjectTier::delete_released) deletes them later, many at a time.
@@ -33,13 +33,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use parking_lot::Mutex;
 
-use super::client::{Client, ObjectRead, ObjectWrite, RequestCounts};
+use super::client::{Client, ObjectRead, RequestCounts};
 use super::fence::{self, Before, Fence, PlacedFence, WriterClaim};
 use super::known::KnownFence;
 use super::name::{LAST_EPOCH, ObjectId, ObjectNames};
 use super::store::{FailureKind, LIST_LEN, Span};
 use super::tails::TailCache;
-use super::uploads::Uploads;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One part in so many of an object is read at its end at once, within bounds.
@@ -89,7 +88,6 @@ pub(crate) struct ObjectTier {
     /// The journal named objects when it was opened, so the store has a fence.
     has_fence: bool,
     objects: Mutex<Objects>,
-    uploads: Uploads,
     tails: Option<TailCache>,
     /// What a piece of the shared store is that is missing: one of [`LOST`] and those behind it.
     missing: AtomicU8,
@@ -102,14 +100,6 @@ const LOST: u8 = 0;
 const LEFT_BEHIND: u8 = 1;
 /// So it was found.
 const FOUND_LEFT_BEHIND: u8 = 2;
-
-/// An object that is on its way to the store.
-#[derive(Debug)]
-pub(crate) struct Upload {
-    id: ObjectId,
-    bytes: Vec<u8>,
-    writing: ObjectWrite,
-}
 
 /// Bytes of an object that are on their way from the store, or here.
 #[derive(Debug)]
@@ -155,7 +145,6 @@ impl ObjectTier {
             read_only: false,
             has_fence,
             objects: Mutex::new(Objects { live, ..Objects::default() }),
-            uploads: Uploads::default(),
             tails: None,
             missing: AtomicU8::new(LOST),
             planted: Planted::default(),
@@ -202,8 +191,13 @@ impl ObjectTier {
         format!("{}/{}", self.client.address(), self.names.extent(id)).into()
     }
 
-    pub(super) fn uploads(&self) -> &Uploads {
-        &self.uploads
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The name of an object.
+    pub(super) fn name(&self, id: ObjectId) -> String {
+        self.names.extent(id)
     }
 
     pub(super) fn planted(&self) -> &Planted {
@@ -290,28 +284,13 @@ impl ObjectTier {
         Ok(id)
     }
 
-    /// Sends an extent that has its name.
-    pub(crate) fn begin_upload(&self, id: ObjectId, bytes: Vec<u8>) -> Upload {
-        let writing = self.client.begin_put(&self.names.extent(id), &bytes);
-        Upload { id, bytes, writing }
-    }
-
-    /// Waits until the store has acknowledged an extent. Its end enters the cache.
-    ///
-    /// # Errors
-    ///
-    /// The store did not in time: it may have the object or get it later. The caller releases it.
-    pub(crate) fn finish_upload(&self, upload: Upload) -> Result<()> {
-        let Upload { id, bytes, writing } = upload;
-        let name = self.names.extent(id);
-        let written = writing.finish(&self.client, &bytes);
-        self.client.told("write", &name, written)?;
+    /// The store has acknowledged an extent. Its end enters the cache.
+    pub(super) fn acknowledged(&self, id: ObjectId, bytes: &[u8]) {
         self.objects.lock().unacknowledged.remove(&id);
         if let (Some(tails), Ok(len)) = (&self.tails, u32::try_from(bytes.len())) {
             let offset = tail_offset(len);
             tails.keep(id, offset, &bytes[offset as usize..]);
         }
-        Ok(())
     }
 
     /// Begins to read `len` bytes from `offset` of an object that has `has` bytes. A read in its
@@ -427,7 +406,6 @@ impl ObjectTier {
             objects.released.insert(id);
         }
         drop(objects);
-        self.uploads.forget(id);
         if let Some(tails) = &self.tails {
             tails.forget(id);
         }

@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ExtentStore, Reserved};
+use super::ExtentStore;
 use crate::error::{Error, Result};
 use crate::os::Files;
 use crate::tier::location::Location;
-use crate::tier::object::{Fetch, ObjectId, ObjectTier};
+use crate::tier::object::{Fetch, ObjectId, ObjectTier, Uploads};
 
 impl ExtentStore {
     /// Extents that are objects alone, to read.
@@ -67,31 +67,20 @@ impl ExtentStore {
         at.object().zip(tier).is_some_and(|(id, tier)| tier.keeps_tail_of(id))
     }
 
-    /// Gives an extent its name as an object. Dropped without [`keep`](Reserved::keep) it is
-    /// deleted later.
+    /// What a job sends its objects with.
     ///
     /// # Errors
     ///
-    /// The fence of the object store cannot be taken.
-    pub(crate) fn reserve_object(self: &Arc<Self>, extent: u64, len: u32) -> Result<Reserved> {
-        let id = ObjectId { epoch: 0, extent };
-        let id = self.tier(id)?.reserve(extent)?;
-        let at = Location::of_object(id, len);
-        Ok(Reserved { store: Arc::clone(self), at, kept: false })
-    }
-
-    /// Waits until the object store has acknowledged those places that are objects, and looks
-    /// whether it is still this opening's.
-    ///
-    /// # Errors
-    ///
-    /// It did not acknowledge one in time; `Fenced` if another opening took it over.
-    pub(crate) fn acknowledge(&self, places: impl Iterator<Item = Location>) -> Result<()> {
-        let ids: Vec<ObjectId> = places.filter_map(|at| at.object()).collect();
-        match ids.first() {
-            Some(first) => self.tier(*first)?.acknowledge(ids.into_iter()),
-            None => Ok(()),
-        }
+    /// `Invalid` if no object store was named.
+    pub(crate) fn uploads(&self) -> Result<Uploads> {
+        let tier = self.objects().ok_or_else(|| {
+            Error::invalid(
+                "extents are to become objects, and no object store was named; open the database \
+                 with Options::object_store, or give the command --object-store",
+            )
+            .of_store()
+        })?;
+        Ok(tier.uploads(&self.memory().jobs))
     }
 
     pub(super) fn release_object(&self, id: ObjectId) {

@@ -67,6 +67,10 @@ impl ExtentStore {
     ) -> Result<SpaceReservation> {
         // As much is lost at most where an extent's last unit is not filled.
         let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
+        if self.read_only {
+            // Nothing is written to its files: objects take no space there.
+            return Ok(SpaceReservation { store: Arc::clone(self), units_left: AtomicU64::new(0) });
+        }
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
         let wanted = allocation.reserved_units + units + reserve;

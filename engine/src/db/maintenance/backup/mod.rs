@@ -9,11 +9,11 @@
 //! A set may lie in an object store instead (`bucket`), with an object for each extent.
 
 mod bucket;
+mod known;
 mod restore;
 mod set;
 mod take;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::db::maintenance::VerifyReport;
@@ -24,6 +24,7 @@ use crate::options::Options;
 use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bucket::probe as head_probe;
+pub(in crate::db) use known::KnownExtents;
 pub(in crate::db) use restore::{check_written, create_of_extents, find_room};
 use set::Set;
 pub(in crate::db) use take::{Destination, back_up, gather};
@@ -51,17 +52,13 @@ pub struct BackupInfo {
 
 impl BackupInfo {
     fn of(manifest: &Manifest) -> BackupInfo {
-        let listed = manifest.extents().flat_map(|extent| extent.values.iter());
-        let values: BTreeMap<u64, u32> =
-            listed.map(|one| (one.of.id, one.of.location.len)).collect();
         BackupInfo {
             number: manifest.number,
             commit: manifest.lsn,
             created: manifest.created,
             tables: manifest.tables() as u64,
             extents: manifest.extents().count() as u64,
-            bytes: manifest.extents().map(|extent| u64::from(extent.location.len)).sum::<u64>()
-                + values.values().map(|len| u64::from(*len)).sum::<u64>(),
+            bytes: manifest.places().iter().map(|place| u64::from(place.len)).sum(),
             added_bytes: manifest.added,
         }
     }

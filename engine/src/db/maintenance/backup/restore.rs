@@ -11,8 +11,8 @@ use crate::db::open::{Presence, look};
 use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow, memory};
 use crate::error::{Error, Findings, Result};
-use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
-use crate::levels::{Edit, Manifest, Op};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::{Edit, Manifest};
 use crate::options::Options;
 use crate::os::{Files, create_directory};
 use crate::table::WriteBatch;
@@ -120,30 +120,26 @@ pub(in crate::db) fn find_room(
     }
 }
 
-/// Copies all extents; the operations, with the places that they have now.
+/// Copies all extents, each checked; the operations, with the places that they have now.
 fn copy(
     manifest: &Manifest,
     from: &Arc<ExtentStore>,
     to: &Arc<ExtentStore>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
-    let mut values: BTreeMap<Location, ValueMeta> = BTreeMap::new();
-    let mut copy_values = |source: &ValueExtent| {
-        let from = source.meta().location;
-        if let Some(there) = values.get(&from) {
-            return Ok(*there);
+    let mut moved: BTreeMap<Location, Location> = BTreeMap::new();
+    let mut copy = |at: &Location, read: &dyn Fn() -> Result<Vec<u8>>| {
+        if !moved.contains_key(at) {
+            let _held = to.memory().jobs.hold(u64::from(at.len));
+            moved.insert(*at, to.write_new(&read()?)?);
         }
-        let there = source.copy_to(to)?;
-        values.insert(from, there);
-        Ok(there)
+        Ok(())
     };
-    let moved = |op: &Op<Arc<ExtentMeta>>| {
-        let mut op = op.clone();
-        if let Op::AddExtent { extent, .. } = &mut op {
-            let source = Extent::open(ExtentMeta::clone(extent), Arc::clone(from));
-            *extent = Arc::new(source.copy_to(to, &mut copy_values)?);
+    for meta in manifest.extents() {
+        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(from));
+        for values in extent.values() {
+            copy(&values.meta().location, &|| values.read_whole())?;
         }
-        Ok(op)
-    };
-    let ops = manifest.edit.ops.iter().map(moved).collect::<Result<_>>()?;
-    Ok(Edit { ops })
+        copy(&meta.location, &|| extent.read_whole())?;
+    }
+    Ok(manifest.relocated(|at| moved.get(&at).copied().unwrap_or(at)))
 }

@@ -6,19 +6,20 @@
 //!    as long as it has it.
 //! 2. A writer knows all manifests: what none of them names is free.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::known::KnownExtents;
 use crate::db::OpenHow;
 use crate::db::maintenance::VerifyReport;
 use crate::db::open::{files_of, lock};
 use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta, ValueMeta};
+use crate::extent::{Extent, ExtentMeta};
 use crate::levels::Manifest;
 use crate::options::{Failpoint, Options};
 use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, is_extent_file_name};
 
 /// A set, locked.
 pub(super) struct Set {
@@ -36,39 +37,46 @@ pub(super) struct Writing {
     /// What they are of: one, or none yet.
     databases: BTreeSet<[u8; 16]>,
     store: Arc<ExtentStore>,
-    /// The extents that it has, by id.
-    known: HashMap<u64, Vec<Arc<ExtentMeta>>>,
-    /// The value extents that it has, by id.
-    values: HashMap<u64, Vec<ValueMeta>>,
+    /// The extents that it has.
+    known: KnownExtents,
 }
 
 /// Fails where no set is.
 pub(super) fn check_present(files: &dyn Files, path: &Path) -> Result<()> {
-    if names(files, path)?.is_empty() {
+    check_is_no_database(files, path)?;
+    if !names(files, path)?.iter().any(|name| is_of_set(name)) {
         return Err(Error::invalid(format!("there are no backups in {}", path.display())));
     }
     Ok(())
 }
 
-/// The files of a set; none where there is no directory.
+/// Whether a set gives a file this name. What others put beside its files is left alone: a file
+/// system's `lost+found`, an index of a file manager, a note.
+fn is_of_set(name: &str) -> bool {
+    name == "LOCK" || is_extent_file_name(name) || Manifest::number_of(name).is_some()
+}
+
+/// Fails where a set would lie among the files of a database.
+fn check_is_no_database(files: &dyn Files, path: &Path) -> Result<()> {
+    let is_of_database =
+        |name: &String| name == "region" || name == "shared" || name.starts_with("journal-");
+    match names(files, path)?.into_iter().find(is_of_database) {
+        None => Ok(()),
+        Some(other) => Err(Error::invalid(format!(
+            "{} holds {other:?} of a database and is no backup set; name an empty or a new \
+             directory",
+            path.display()
+        ))),
+    }
+}
+
+/// What is in the directory of a set; nothing where there is no directory.
 fn names(files: &dyn Files, path: &Path) -> Result<Vec<String>> {
     let names = match files.list(path) {
         Ok(names) => names,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Error::io("list", path, e)),
     };
-    let ours = |name: &str| {
-        name == "LOCK"
-            || name.starts_with("extents-")
-            || name.ends_with(".new")
-            || Manifest::number_of(name).is_some()
-    };
-    if let Some(other) = names.iter().find(|name| !ours(name)) {
-        let path = path.display();
-        return Err(Error::invalid(format!(
-            "{path} holds {other:?} and is no backup set; name an empty or a new directory"
-        )));
-    }
     Ok(names)
 }
 
@@ -90,7 +98,7 @@ impl Set {
     /// A set to write to, made where there is none.
     pub(super) fn open_or_create(path: &Path, options: &Options) -> Result<Writing> {
         let files = files_of(options);
-        names(&*files, path)?;
+        check_is_no_database(&*files, path)?;
         create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
         let set = Set::locked(files, path, options, OpenHow::OpenOrCreate)?;
         let named = sync_name(&*set.files, path);
@@ -105,22 +113,15 @@ impl Set {
 
     fn into_writing(self) -> Result<Writing> {
         let (numbers, mut databases) = (self.numbers()?, BTreeSet::new());
-        let mut known: HashMap<u64, Vec<Arc<ExtentMeta>>> = HashMap::new();
-        let mut values: HashMap<u64, Vec<ValueMeta>> = HashMap::new();
-        let mut taken: BTreeSet<Location> = BTreeSet::new();
+        let (mut known, mut taken) = (KnownExtents::default(), BTreeSet::new());
         for number in &numbers {
             let manifest = self.manifest(*number)?;
             databases.insert(manifest.database_id);
-            for extent in manifest.extents() {
-                if !taken.insert(extent.location) {
-                    continue;
-                }
-                known.entry(extent.id).or_default().push(Arc::clone(extent));
-                let forgets = self.options.has(Failpoint::FreeListedValues);
-                let listed = extent.values.iter().map(|one| one.of);
-                for of in listed.filter(|of| forgets || taken.insert(of.location)) {
-                    values.entry(of.id).or_default().push(of);
-                }
+            manifest.extents().for_each(|extent| known.add(extent));
+            if self.options.has(Failpoint::FreeListedValues) {
+                taken.extend(manifest.extents().map(|extent| extent.location));
+            } else {
+                taken.extend(manifest.places());
             }
         }
         debug_assert!(numbers.is_sorted_by(|a, b| a < b), "backups have ascending numbers");
@@ -129,7 +130,7 @@ impl Set {
         // A process that died may have left a backup without its name, or one that was deleted with
         // it, in the operating system's cache alone. What is written from here on rests on both.
         store.sync_names()?;
-        Ok(Writing { set: self, numbers, databases, store, known, values })
+        Ok(Writing { set: self, numbers, databases, store, known })
     }
 
     /// The numbers of its backups, ascending.
@@ -202,28 +203,11 @@ impl Writing {
     ///
     /// `Corrupt` if the extent is damaged; `Full`; or an I/O error.
     pub(super) fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
-        let meta = extent.meta();
-        let known = self
-            .known
-            .get(&meta.id)
-            .and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
-        if let Some(own) = known {
-            return Ok(Arc::clone(own));
-        }
-        let (store, values) = (&self.store, &mut self.values);
-        let copied = extent.copy_to(store, &mut |source| {
-            let id = source.meta().id;
-            let own = values
-                .get(&id)
-                .and_then(|known| known.iter().find(|own| own.is_copy_of(source.meta())).copied());
-            if let Some(own) = own {
-                return Ok(own);
-            }
-            let own = source.copy_to(store)?;
-            values.entry(id).or_default().push(own);
-            Ok(own)
-        });
-        copied.map(Arc::new)
+        let store = &self.store;
+        self.known.copy(extent, &mut |lacking| {
+            let _held = store.memory().jobs.hold(u64::from(lacking.location.len));
+            store.write_new(&lacking.read()?)
+        })
     }
 
     /// Makes what was written durable, and then the backup that names it.

@@ -20,7 +20,7 @@ use crate::mvcc::{Horizon, Registered, TimeMark, pin};
 use crate::options::TableOptions;
 use crate::record::Lsn;
 use crate::table::TableCore;
-use crate::tier::ExtentStore;
+use crate::tier::{ExtentStore, ObjectSink};
 use crate::view::View;
 
 /// A table of a moment.
@@ -52,6 +52,11 @@ struct Half {
 pub(in crate::db) trait Destination {
     /// Where what is above the levels is written first.
     fn store(&self) -> &Arc<ExtentStore>;
+
+    /// Where that is sent, if it becomes objects of the destination at once.
+    fn objects(&mut self) -> Option<&mut dyn ObjectSink> {
+        None
+    }
 
     /// The LSN is taken, and all up to it is durable.
     fn begins(&mut self, _lsn: Lsn) {}
@@ -172,8 +177,9 @@ fn dump(
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
     destination.begins(lsn);
-    let into = (&*engine.set, destination.store());
     let half = |Seen { table, name, view }| {
+        let store = Arc::clone(destination.store());
+        let into = (&*engine.set, &store, destination.objects());
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
         Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
     };

@@ -6,6 +6,7 @@ use crate::tier::object::client::Patience;
 use crate::tier::object::clock::StepTimer;
 use crate::tier::object::memory::{Effect, MemoryServer, RequestKind};
 use crate::tier::object::store::FailureKind;
+use crate::tier::object::uploads::{ObjectSink, Uploads};
 
 const DATABASE: [u8; 16] = [7; 16];
 
@@ -17,7 +18,11 @@ fn claim(incarnation: u64, nonce: u8) -> WriterClaim {
     WriterClaim { incarnation, nonce: [nonce; 16], owner: format!("writer {nonce}") }
 }
 
-fn open(server: &Arc<MemoryServer>, claim: WriterClaim, named: &[ObjectId]) -> ObjectTier {
+fn open(server: &Arc<MemoryServer>, claim: WriterClaim, named: &[ObjectId]) -> Arc<ObjectTier> {
+    Arc::new(built(server, claim, named))
+}
+
+fn built(server: &Arc<MemoryServer>, claim: WriterClaim, named: &[ObjectId]) -> ObjectTier {
     let (store, timer) = (Arc::new(server.client()), Arc::new(StepTimer::default()));
     let client = Arc::new(Client::new(store, timer, Patience::default()));
     ObjectTier::open(client, names(), claim, named.iter().copied())
@@ -27,9 +32,18 @@ fn content(id: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(31) + id) as u8).collect()
 }
 
-fn write(tier: &ObjectTier, extent: u64, len: usize) -> ObjectId {
-    let id = tier.reserve(extent).unwrap();
-    tier.finish_upload(tier.begin_upload(id, content(extent, len))).unwrap();
+fn uploads(tier: &Arc<ObjectTier>) -> Uploads {
+    tier.uploads(&Arc::default())
+}
+
+fn put(uploads: &mut Uploads, extent: u64, len: usize) -> Result<ObjectId> {
+    Ok(uploads.put(extent, &content(extent, len))?.object().unwrap())
+}
+
+fn write(tier: &Arc<ObjectTier>, extent: u64, len: usize) -> ObjectId {
+    let mut uploads = uploads(tier);
+    let id = put(&mut uploads, extent, len).unwrap();
+    uploads.finish().unwrap();
     id
 }
 
@@ -61,7 +75,7 @@ fn the_end_of_an_object_is_read_once_and_kept_over_a_restart() {
     let id = write(&open(&server, claim(1, 1), &[]), 5, len as usize);
     let all = content(5, len as usize);
 
-    let tier = open(&server, claim(2, 2), &[id]).with_tails(tails());
+    let tier = Arc::new(built(&server, claim(2, 2), &[id]).with_tails(tails()));
     let before = server.requests();
     let ends = [(len - 64, 64), (len - 5000, 4936), (tail_offset(len), 70), (len - 64, 64)];
     let read_ends = |tier: &ObjectTier| {
@@ -74,7 +88,7 @@ fn the_end_of_an_object_is_read_once_and_kept_over_a_restart() {
     assert_eq!(server.requests(), before + 1, "one ranged read of the end");
     drop(tier);
 
-    let tier = open(&server, claim(3, 3), &[id]).with_tails(tails());
+    let tier = Arc::new(built(&server, claim(3, 3), &[id]).with_tails(tails()));
     read_ends(&tier);
     tier.read(id, len, (0, 100)).unwrap();
     assert_eq!(server.requests(), before + 2, "a block of an extent that was open: one request");
@@ -120,9 +134,9 @@ fn the_collector_takes_what_a_crash_left_and_nothing_else() {
     let kept = write(&dead, 1, 100);
     let left = [write(&dead, 2, 200), write(&dead, 3, 300)];
     let tier = open(&server, claim(2, 2), &[kept]);
-    let under_way = tier.reserve(4).unwrap();
-    let upload = tier.begin_upload(under_way, content(4, 400));
-    let unsent = tier.reserve(5).unwrap();
+    let mut under_way = uploads(&tier);
+    put(&mut under_way, 4, 400).unwrap();
+    tier.reserve(5).unwrap();
     let foreign = format!("{}notes", names().prefix());
     server.place(&foreign);
     for dry_run in [true, false] {
@@ -132,8 +146,7 @@ fn the_collector_takes_what_a_crash_left_and_nothing_else() {
         assert_eq!((found.foreign, found.lost), (vec![foreign.clone()], vec![]));
         assert_eq!(server.content().len(), if dry_run { 6 } else { 4 });
     }
-    tier.finish_upload(upload).unwrap();
-    tier.finish_upload(tier.begin_upload(unsent, content(5, 500))).unwrap();
+    under_way.finish().unwrap();
     assert_eq!(tier.collect(false).unwrap().left, []);
 }
 
@@ -142,7 +155,8 @@ fn a_lost_object_is_corrupt_by_name_and_an_old_list_is_not_believed() {
     let server = MemoryServer::new();
     let tier = open(&server, claim(1, 1), &[]);
     let (lost, kept) = (write(&tier, 1, 100), write(&tier, 2, 100));
-    server.plan(server.requests() + 1, Effect::Stale(2));
+    // Behind the second put there was a look at the fence.
+    server.plan(server.requests() + 1, Effect::Stale(3));
     let found = tier.collect(false).unwrap();
     assert_eq!((found.live, found.lost), (1, vec![]), "the list lacks one, and it is there");
     server.lose(&names().extent(lost));
@@ -189,8 +203,9 @@ fn a_store_that_comes_back_needs_no_restart() {
         for part in [names().extent(id), kind.as_str().to_string()] {
             assert!(error.to_string().contains(&part), "{error}");
         }
-        let new = tier.reserve(kind as u64 + 10).unwrap();
-        tier.finish_upload(tier.begin_upload(new, content(1, 10))).unwrap_err();
+        let mut failing = uploads(&tier);
+        let new = put(&mut failing, kind as u64 + 10, 10).unwrap();
+        failing.finish().unwrap_err();
         tier.release(new);
         server.always(None);
         tier.read(id, 100, (0, 10)).unwrap();
@@ -204,7 +219,7 @@ fn a_restart_with_a_known_fence_takes_one_request_before_it_writes() {
     let id = write(&before, 1, 100);
     let last = before.fence().unwrap();
     let requests = server.requests();
-    let tier = open(&server, claim(2, 2), &[id]).with_last_fence(last);
+    let tier = built(&server, claim(2, 2), &[id]).with_last_fence(last);
     assert_eq!(tier.reserve(1).unwrap(), ObjectId { epoch: 2, extent: 1 });
     assert_eq!(server.requests(), requests + 1);
     let counts = tier.counts();
@@ -221,4 +236,59 @@ fn a_tier_that_closes_makes_no_attempt_again() {
     let requests = server.requests();
     tier.read(id, 100, (0, 10)).unwrap_err();
     assert_eq!(server.requests(), requests + 1);
+}
+
+/// Bug: an edit could name an object that the store never got.
+/// Cause: uploads of all jobs were in one queue. A job waited for the oldest one outside of the
+/// queue, whichever job's that was. The job that the upload belonged to asked meanwhile, found
+/// neither the upload nor its failure, and took it for acknowledged.
+/// Fix: each job has its own uploads, and waits for no other ones.
+#[test]
+fn what_a_job_takes_for_acknowledged_is_in_the_store_whatever_other_jobs_do() {
+    for seed in 0..40u64 {
+        let server = MemoryServer::new();
+        let tier = open(&server, claim(1, 1), &[]);
+        tier.fence().unwrap();
+        // Some requests are lost and made again, and of some no attempt succeeds.
+        for n in 0..60 {
+            let effect = match (n * 7 + seed) % 5 {
+                0 => Effect::LoseRequest,
+                1 if n % 3 == 0 => Effect::Fail(FailureKind::Refused),
+                _ => continue,
+            };
+            server.plan(server.requests() + 1 + n, effect);
+        }
+        let barrier = std::sync::Barrier::new(2);
+        let job = |first: u64| {
+            let mut uploads = uploads(&tier);
+            barrier.wait();
+            let mut sent = Vec::new();
+            for extent in first..first + 12 {
+                match put(&mut uploads, extent, 50) {
+                    Ok(id) => sent.push(id),
+                    Err(error) => return (sent, Err(error)),
+                }
+            }
+            (sent, uploads.finish())
+        };
+        std::thread::scope(|scope| {
+            let jobs = [scope.spawn(|| job(100)), scope.spawn(|| job(200))];
+            for (first, job) in [100, 200].into_iter().zip(jobs) {
+                let (sent, done) = job.join().unwrap();
+                let content = server.content();
+                let lacks: Vec<_> =
+                    sent.iter().filter(|id| !content.contains_key(&names().extent(**id))).collect();
+                match done {
+                    Ok(()) => assert_eq!(lacks, Vec::<&ObjectId>::new(), "seed {seed}"),
+                    Err(error) => {
+                        let own = (first..first + 12)
+                            .map(|extent| names().extent(ObjectId { epoch: 1, extent }));
+                        let message = error.to_string();
+                        let is_own = own.into_iter().any(|name| message.contains(&name));
+                        assert!(is_own || message.contains("fence"), "seed {seed}: {message}");
+                    }
+                }
+            }
+        });
+    }
 }

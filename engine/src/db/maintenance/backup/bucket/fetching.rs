@@ -1,15 +1,12 @@
 //! Brings what a backup has to a directory. A few reads are under way at a time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
-use crate::levels::{Edit, Manifest, Op};
-use crate::tier::{ExtentStore, Location};
-
-/// As many reads are under way at a time.
-const MOST: usize = 4;
+use crate::extent::ExtentMeta;
+use crate::levels::{Edit, Manifest};
+use crate::tier::{ExtentStore, Location, Transfers};
 
 /// Fetches all extents; the operations, with the places that they have now. Nothing is checked but
 /// lengths: the caller reads what was written.
@@ -22,54 +19,15 @@ pub(super) fn fetch(
     from: &ExtentStore,
     to: &Arc<ExtentStore>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
-    let moved = fetch_places(places(manifest), from, to)?;
-    let place = |at: &Location| moved.get(at).copied().unwrap_or(*at);
-    let move_values = |one: &ValueUse| {
-        let of = ValueMeta { location: place(&one.of.location), ..one.of };
-        ValueUse { of, ..*one }
-    };
-    let move_op = |op: &Op<Arc<ExtentMeta>>| {
-        let mut op = op.clone();
-        if let Op::AddExtent { extent, .. } = &mut op {
-            let (location, values) =
-                (place(&extent.location), extent.values.iter().map(move_values).collect());
-            *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
-        }
-        op
-    };
-    Ok(Edit { ops: manifest.edit.ops.iter().map(move_op).collect() })
-}
-
-/// Where a backup has its extents, each once.
-fn places(manifest: &Manifest) -> Vec<Location> {
-    let of = |extent: &Arc<ExtentMeta>| {
-        let values = extent.values.iter().map(|one| one.of.location);
-        values.chain([extent.location]).collect::<Vec<_>>()
-    };
-    let mut places: Vec<Location> = manifest.extents().flat_map(of).collect();
-    places.sort_unstable();
-    places.dedup();
-    places
-}
-
-fn fetch_places(
-    places: Vec<Location>,
-    from: &ExtentStore,
-    to: &Arc<ExtentStore>,
-) -> Result<BTreeMap<Location, Location>> {
-    let mut moved = BTreeMap::new();
-    let mut under_way = VecDeque::new();
-    let mut rest = places.into_iter();
+    let mut moved: BTreeMap<Location, Location> = BTreeMap::new();
+    let mut under_way = Transfers::default();
+    let mut rest = manifest.places().into_iter().peekable();
     loop {
-        while under_way.len() < MOST
-            && let Some(place) = rest.next()
-        {
-            under_way.push_back((place, from.begin_fetch(&place)?));
+        while let Some(place) = rest.next_if(|at| under_way.has_room_for(u64::from(at.len))) {
+            under_way.add(u64::from(place.len), (place, from.begin_fetch(&place)?));
         }
-        let Some((place, fetch)) = under_way.pop_front() else { return Ok(moved) };
-        let bytes = from.finish_fetch(&place, fetch)?;
-        let reserved = to.reserve(place.len)?;
-        to.write(&reserved.location(), &bytes)?;
-        moved.insert(place, reserved.keep());
+        let Some((place, fetch)) = under_way.oldest() else { break };
+        moved.insert(place, to.write_new(&from.finish_fetch(&place, fetch)?)?);
     }
+    Ok(manifest.relocated(|at| moved.get(&at).copied().unwrap_or(at)))
 }

@@ -18,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::BackupInfo;
+use super::known::KnownExtents;
 use super::take::gather;
 use crate::db::engine::Engine;
 use crate::db::maintenance::VerifyReport;
@@ -31,13 +32,13 @@ use crate::os::Files;
 use crate::tier::Distance;
 use crate::tier::{
     ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan,
-    ObjectWrite, open_client, open_reader, owner,
+    open_client, open_reader, owner,
 };
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use head::probe;
 use head::{PlacedHead, SetHead};
-use sending::{KnownExtents, Sending};
+use sending::Sending;
 
 /// What names of manifests begin with.
 const MANIFESTS: &str = "backups/manifests/";
@@ -136,19 +137,8 @@ impl BucketSet {
         ExtentStore::of_objects(Arc::clone(&self.files), tier)
     }
 
-    /// Begins to send an object to its place: its name, and what waits for it.
-    fn begin_send(&self, place: &Location, bytes: &[u8]) -> (String, ObjectWrite) {
-        let name = self.name_of(place);
-        let writing = self.client.begin_put(&name, bytes);
-        (name, writing)
-    }
-
     fn name_of(&self, place: &Location) -> String {
         place.object().map_or_else(String::new, |id: ObjectId| self.names.extent(id))
-    }
-
-    fn acknowledge(&self, name: &str, writing: ObjectWrite, bytes: &[u8]) -> Result<()> {
-        self.client.told("write", name, writing.finish(&self.client, bytes))
     }
 
     /// Checks manifests, and every extent once.
@@ -197,11 +187,7 @@ impl BucketSet {
         let mut named: BTreeSet<ObjectId> = BTreeSet::new();
         for number in &head.numbers {
             let manifest = self.manifest(*number)?;
-            for extent in manifest.extents() {
-                let values = extent.values.iter().map(|one| one.of.location);
-                let places = std::iter::once(extent.location).chain(values);
-                named.extend(places.filter_map(|place| place.object()));
-            }
+            named.extend(manifest.places().iter().filter_map(Location::object));
         }
         let is_left = |name: &str| match (self.names.parse(name), manifest_number(name)) {
             (Some(id), _) => id.epoch < head.epoch && !named.contains(&id),
@@ -268,7 +254,7 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     let (epoch, numbers) = (held.head.epoch, held.head.numbers.clone());
     let mut known = KnownExtents::default();
     for number in &numbers {
-        known.add(&bucket.manifest(*number)?);
+        bucket.manifest(*number)?.extents().for_each(|extent| known.add(extent));
     }
     let mut sending = Sending::new(engine, &bucket, (epoch, known));
     let gathered = gather(engine, &mut sending)?;
@@ -282,7 +268,8 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
         edit: gathered.edit.clone(),
     };
     let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
-    bucket.acknowledge(&name, bucket.client.begin_put(&name, &bytes), &bytes)?;
+    let written = bucket.client.begin_put(&name, &bytes).finish(&bucket.client, &bytes);
+    bucket.client.told("write", &name, written)?;
     let follows = numbers.last().is_some_and(|last| last + 1 == manifest.number) || epoch == 1;
     let held = head::replace(&bucket.client, held, [numbers, vec![manifest.number]].concat())?;
     gathered.finish();

@@ -35,7 +35,7 @@ struct Disk {
 
 struct Machine<'a> {
     disk: &'a mut Disk,
-    tier: ObjectTier,
+    tier: Arc<ObjectTier>,
     next_extent: u64,
     bug: Bug,
     random: u64,
@@ -78,7 +78,8 @@ impl<'a> Machine<'a> {
         };
         let nonce = (seed * 100 + disk.incarnation) as u8;
         let named: Vec<ObjectId> = disk.named.keys().copied().collect();
-        let tier = open(server, claim(disk.incarnation, nonce), &named).with_planted(planted);
+        let tier = built(server, claim(disk.incarnation, nonce), &named).with_planted(planted);
+        let tier = Arc::new(tier);
         let next_extent = disk.next_extent;
         Machine { disk, tier, next_extent, bug, random: seed }
     }
@@ -96,14 +97,14 @@ impl<'a> Machine<'a> {
         for id in &inputs {
             self.check(*id)?;
         }
-        let mut uploads = Vec::new();
+        let mut uploads = uploads(&self.tier);
         let mut added = Vec::new();
         for _ in 0..1 + self.draw(2) {
-            let id = self.tier.reserve(self.next_extent)?;
+            let (extent, salt) = (self.next_extent, self.draw(1 << 20));
             self.next_extent += 1;
-            let salt = self.draw(1 << 20);
-            added.push((id, salt));
-            uploads.push(self.tier.begin_upload(id, bytes_of(salt)));
+            // A few are under way at a time, so none waits for another one.
+            let place = uploads.put(extent, &bytes_of(salt))?;
+            added.push((place.object().unwrap(), salt));
         }
         let done = self.finish(uploads, &added, &inputs);
         if let Err(Stop::Failed(_)) = done {
@@ -114,7 +115,7 @@ impl<'a> Machine<'a> {
 
     fn finish(
         &mut self,
-        uploads: Vec<Upload>,
+        uploads: Uploads,
         added: &[(ObjectId, u64)],
         inputs: &[ObjectId],
     ) -> Course {
@@ -124,14 +125,11 @@ impl<'a> Machine<'a> {
         if self.bug == Bug::EditBeforeAcknowledgement {
             self.edit(added, inputs);
         }
-        for upload in uploads {
-            self.tier.finish_upload(upload).map_err(|error| {
-                let is_taken = error.to_string().contains("other bytes");
-                if is_taken { wrong(error.to_string()) } else { Stop::Failed(error) }
-            })?;
-        }
+        uploads.finish().map_err(|error| {
+            let is_taken = error.to_string().contains("other bytes");
+            if is_taken { wrong(error.to_string()) } else { Stop::Failed(error) }
+        })?;
         if self.bug != Bug::EditBeforeAcknowledgement {
-            self.tier.confirm()?;
             self.edit(added, inputs);
         }
         inputs.iter().for_each(|id| self.tier.release(*id));
