@@ -14,15 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::path::Path;
 use object_store::{
-    ClientOptions, GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore as Crate,
-    ObjectStoreExt, PutMode, PutOptions, PutResult, RetryConfig, UpdateVersion,
+    ClientOptions, GetOptions, GetRange, ObjectMeta, ObjectStore as Crate, ObjectStoreExt, PutMode,
+    PutOptions, PutResult, RetryConfig, UpdateVersion,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -36,11 +35,6 @@ const THREADS: usize = 2;
 const CONNECT: Duration = Duration::from_secs(3);
 /// A read of which nothing came for so long has failed, however long it may take as a whole.
 const STALLED: Duration = Duration::from_secs(10);
-/// Objects that are longer are written in parts. One put costs as much as one part, and has a
-/// condition; extents are shorter.
-const LONGEST_PUT: usize = 16 << 20;
-/// The length of parts, which are sent side by side.
-const PART: usize = 8 << 20;
 
 /// A store that is reached over a network.
 #[derive(Debug)]
@@ -182,6 +176,8 @@ fn tag(entity: Option<String>, version: Option<String>) -> Tag {
     Tag { entity, version }
 }
 
+/// One request, whatever the length: a put in parts takes no condition. Stores take 5 GiB with one,
+/// and no object is as long.
 async fn put(
     store: Arc<dyn Crate>,
     path: Path,
@@ -189,43 +185,12 @@ async fn put(
     when: PutWhen,
 ) -> Answered<PutResult> {
     let mode = match when {
-        PutWhen::Absent if bytes.len() > LONGEST_PUT => {
-            // A put in parts takes no condition. The names of long objects are used once.
-            return match store.head(&path).await {
-                Ok(_) => Err(Failure::new(FailureKind::Changed, "there is an object")),
-                Err(object_store::Error::NotFound { .. }) => {
-                    told(put_parts(&*store, &path, &bytes).await)
-                }
-                Err(error) => Err(failed(&error)),
-            };
-        }
         PutWhen::Absent => PutMode::Create,
         PutWhen::Tagged(tag) => {
             PutMode::Update(UpdateVersion { e_tag: tag.entity, version: tag.version })
         }
     };
     told(store.put_opts(&path, bytes.into(), PutOptions::from(mode)).await)
-}
-
-async fn put_parts(
-    store: &dyn Crate,
-    path: &Path,
-    bytes: &Bytes,
-) -> object_store::Result<PutResult> {
-    let mut upload = store.put_multipart(path).await?;
-    let starts = (0..bytes.len()).step_by(PART);
-    let part = |from| bytes.slice(from..bytes.len().min(from + PART));
-    let parts: Vec<_> = starts.map(|from| upload.put_part(part(from).into())).collect();
-    let done = try_join_all(parts).await;
-    let completed = match done {
-        Ok(_) => upload.complete().await,
-        Err(error) => Err(error),
-    };
-    if completed.is_err() {
-        // What it leaves is no object; the store removes it by the rule of its owner.
-        upload.abort().await.unwrap_or(());
-    }
-    completed
 }
 
 /// What comes, as long as some of it comes now and then.

@@ -20,13 +20,15 @@
 //! | 44 | 4 | zero |
 //! | 48 | | the bytes |
 //!
-//! Thread safety: every method may be called from any thread. The lock is held while an entry is
-//! written; reads find their place under it and read without it, and check what they read.
+//! Thread safety: every method may be called from any thread. The lock is held for an instant, never
+//! over a read or a write of the file. A write takes its place under the lock first. A read finds
+//! its place under the lock, and checks what it reads.
 //!
-//! Invariant: entries of the map do not overlap in the file.
+//! Invariant: entries of the map, and places that are being written, do not overlap in the file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,6 +74,8 @@ struct Ring {
     next: u64,
     number: u64,
     bytes: u64,
+    /// Where entries are being written.
+    writing: Vec<Range<u64>>,
 }
 
 /// The cache.
@@ -140,6 +144,21 @@ impl Ring {
         }
     }
 
+    /// Takes a place for an entry that takes `len` bytes, over the oldest ones; `None` if one that
+    /// is being written lies there.
+    fn take_place(&mut self, len: u64, capacity: u64) -> Option<Range<u64>> {
+        let at = if self.next + len <= capacity { self.next } else { 0 };
+        let place = at..at + len;
+        if self.writing.iter().any(|other| other.start < place.end && place.start < other.end) {
+            return None;
+        }
+        self.clear(place.start, place.end);
+        self.next = place.end;
+        self.number += 1;
+        self.writing.push(place.clone());
+        Some(place)
+    }
+
     fn insert(&mut self, at: u64, header: TailHeader) {
         self.remove(header.id);
         self.clear(at, at + header.takes());
@@ -205,22 +224,25 @@ impl TailCache {
     /// Keeps the end of an object. What cannot be written is not kept.
     pub(crate) fn keep(&self, id: ObjectId, offset: u32, bytes: &[u8]) {
         let Ok(len) = u32::try_from(bytes.len()) else { return };
-        let mut ring = self.ring.lock();
-        let number = ring.number + 1;
-        let header = TailHeader { id, number, offset, len, sum: sum_of(id, offset, bytes) };
+        let mut header = TailHeader { id, number: 0, offset, len, sum: sum_of(id, offset, bytes) };
         if header.takes() > self.capacity / PART {
             return;
         }
-        let fits = ring.next + header.takes() <= self.capacity;
-        let at = if fits { ring.next } else { 0 };
-        ring.clear(at, at + header.takes());
+        let place = {
+            let mut ring = self.ring.lock();
+            let Some(place) = ring.take_place(header.takes(), self.capacity) else { return };
+            header.number = ring.number;
+            place
+        };
         let mut entry = header.encode();
         entry.extend_from_slice(bytes);
         // With what fills the last step, so that the next header is where it is looked for.
         entry.resize(header.takes() as usize, 0);
-        if self.file.try_write_all_at(&entry, at).is_ok() {
-            ring.insert(at, header);
-            ring.next = at + header.takes();
+        let written = self.file.try_write_all_at(&entry, place.start);
+        let mut ring = self.ring.lock();
+        ring.writing.retain(|other| *other != place);
+        if written.is_ok() {
+            ring.insert(place.start, header);
         }
     }
 
@@ -329,6 +351,49 @@ mod tests {
         assert_eq!(there, (2..20).collect::<Vec<_>>());
         cache.keep(id(0), 0, &bytes(0, 9000));
         assert_eq!(cache.get(id(0)).unwrap().bytes, bytes(0, 9000));
+    }
+
+    /// Bug: all reads of ends waited for the disk while one end was written.
+    /// Cause: the lock of the ring was held over the write.
+    /// Fix: a write takes its place under the lock, and writes without it.
+    #[test]
+    fn a_place_that_is_being_written_is_no_other_entrys() {
+        const CAPACITY: u64 = 16 * STEP;
+        let mut ring = Ring::default();
+        let places: Vec<_> = (0..8).map(|_| ring.take_place(2 * STEP, CAPACITY).unwrap()).collect();
+        assert_eq!(ring.take_place(STEP, CAPACITY), None, "all of the file is being written");
+        assert!(places.windows(2).all(|two| two[0].end == two[1].start));
+        ring.writing.retain(|place| *place != places[0]);
+        assert_eq!(ring.take_place(2 * STEP, CAPACITY), Some(places[0].clone()));
+        assert_eq!(ring.number, 9, "each entry has a number of its own");
+    }
+
+    #[test]
+    fn ends_that_several_threads_keep_are_whole() {
+        let files = SimFiles::new();
+        let cache = open(&files, 64 << 10);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let cache = &cache;
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        let n = thread * 1000 + n;
+                        cache.keep(id(n), n as u32, &bytes(n, 1000 + (n as usize * 37) % 6000));
+                        for of in [n, n.saturating_sub(1)] {
+                            if let Some(found) = cache.get(id(of)) {
+                                let len = 1000 + (of as usize * 37) % 6000;
+                                assert!(found.bytes == bytes(of, len), "{of}");
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(cache.ring.lock().writing, Vec::<Range<u64>>::new());
+        let again = open(&files, 64 << 10);
+        let kept: Vec<u64> = (0..4000).filter(|n| cache.get(id(*n)).is_some()).collect();
+        assert!(!kept.is_empty());
+        assert!(kept.iter().all(|n| again.get(id(*n)) == cache.get(id(*n))));
     }
 
     #[test]
