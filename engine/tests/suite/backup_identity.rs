@@ -282,3 +282,89 @@ fn a_backup_after_one_that_was_broken_off_has_its_own_content() {
         assert!(restored(bucket.url().as_ref(), info.number, &to).0 == rows, "request {at}");
     }
 }
+
+/// The value of a row as of commit `n`, which lies apart.
+fn value_of(key: u64, n: u64) -> Vec<u8> {
+    let fill = Chance::new(key * 1_000_003 + n).bytes(1500 + key as usize % 900);
+    [&n.to_le_bytes()[..], &fill].concat()
+}
+
+/// Writers, the collection of values, and tables that are truncated, dropped and made again: each
+/// backup is one moment, with its blob and its options, over several openings.
+#[test]
+fn beside_all_kinds_of_work_a_backup_is_of_one_moment() {
+    let (dir, bucket) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let sets = sets(dir.path(), &bucket);
+    let options = || Options::new().pm_size(4 << 20).level1_size(256 << 10);
+    let path = dir.path().join("db");
+    let mut taken = Vec::new();
+    let mut next = 0u64;
+    for opening in 0..3 {
+        let db = options().open(&path).unwrap();
+        let shape = TableOptions::new().large_values(LARGE);
+        let table = match opening {
+            0 => db.create_table("t", shape).unwrap(),
+            _ => db.existing_table("t").unwrap(),
+        };
+        let (is_done, before) = (AtomicBool::new(false), next);
+        next = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut n = before;
+                while !is_done.load(Ordering::Acquire) || n < before + 300 {
+                    n += 1;
+                    let mut batch = WriteBatch::new();
+                    for key in [n % 40, (n * 7) % 40] {
+                        batch.put(&table, key.to_be_bytes(), value_of(key, n));
+                    }
+                    batch.put(&table, "last", n.to_le_bytes()).set_blob(n.to_le_bytes());
+                    db.write(batch).unwrap();
+                }
+                n
+            });
+            scope.spawn(|| {
+                for n in 0u64.. {
+                    if is_done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let other = db.create_table("other", shape).unwrap();
+                    other.put("k", vec![n as u8; 3000]).unwrap();
+                    if n % 2 == 0 {
+                        db.truncate_table("other").unwrap();
+                        other.put("k", vec![n as u8; 3000]).unwrap();
+                    }
+                    db.drop_table("other").unwrap();
+                }
+            });
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Acquire) {
+                    db.compact_range(&table, ..).unwrap();
+                }
+            });
+            for set in sets.iter().chain(&sets) {
+                taken.push((set, db.backup(set).unwrap().number));
+            }
+            is_done.store(true, Ordering::Release);
+            writer.join().unwrap()
+        });
+        drop(table);
+        db.close().unwrap();
+    }
+    for (n, (set, number)) in taken.into_iter().enumerate() {
+        let to = dir.path().join(format!("new{n}"));
+        let (rows, blob) = restored(set, number, &to);
+        assert_eq!(rows.get(&b"last"[..]), blob.as_ref(), "backup {number} of {set:?}");
+        let last =
+            rows.get(&b"last"[..]).map_or(0, |n| u64::from_le_bytes(n[..].try_into().unwrap()));
+        for (key, value) in rows.iter().filter(|(key, _)| key.len() == 8) {
+            let key = u64::from_be_bytes(key[..].try_into().unwrap());
+            let n = u64::from_le_bytes(value[..8].try_into().unwrap());
+            let newest = (0..=last).rev().find(|n| n % 40 == key || (n * 7) % 40 == key);
+            assert_eq!(Some(n), newest, "row {key} as of {last}, backup {number} of {set:?}");
+            assert!(*value == value_of(key, n), "row {key} of commit {n}");
+        }
+        let db = options().open_read_only(&to).unwrap();
+        let shape = db.existing_table("t").unwrap().options();
+        assert_eq!(shape, TableOptions::new().large_values(LARGE));
+        fs::remove_dir_all(&to).unwrap();
+    }
+}

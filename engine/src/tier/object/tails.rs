@@ -20,9 +20,9 @@
 //! | 44 | 4 | zero |
 //! | 48 | | the bytes |
 //!
-//! Thread safety: every method may be called from any thread. The lock is held for an instant, never
-//! over a read or a write of the file. A write takes its place under the lock first. A read finds
-//! its place under the lock, and checks what it reads.
+//! Thread safety: every method may be called from any thread. The lock is held for an instant,
+//! never over a read or a write of the file. A write takes its place under the lock first. A read
+//! finds its place under the lock, and checks what it reads.
 //!
 //! Invariant: entries of the map, and places that are being written, do not overlap in the file.
 
