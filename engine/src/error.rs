@@ -295,6 +295,11 @@ impl Error {
         }))
     }
 
+    /// The same for another caller.
+    pub(crate) fn again(&self) -> Error {
+        Error::new(self.kind(), self.to_string())
+    }
+
     /// The same after another one, which led to it: both messages.
     pub(crate) fn after(self, first: &Error) -> Error {
         let mut error = Error::new(self.kind(), format!("{first}: {self}"));

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 pub use crate::mvcc::HandClock;
 pub use crate::options::Failpoint;
 pub use crate::os::sim::{
-    Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldSyncs, Machine, Moment,
+    Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldCalls, Machine, Moment,
     Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,
 };
 

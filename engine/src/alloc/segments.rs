@@ -137,7 +137,8 @@ impl Slices {
         if self.at(segments) <= self.region.len() {
             return Ok(());
         }
-        self.region.grow(self.at((segments + segments / 4 + 1).min(self.count)))
+        let len = self.at((segments + segments / 4 + 1).min(self.count));
+        self.region.grow(len, &|| true)
     }
 
     fn all_taken(&self) -> Error {

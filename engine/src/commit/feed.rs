@@ -211,12 +211,12 @@ impl Feed {
         }
     }
 
-    /// Waits after a failure, however much there is to ship; ends with shipping, or once `stop` is
-    /// set and the shipper is woken.
-    pub(crate) fn pause(&self, pause: Duration, stop: &AtomicBool) {
+    /// Waits after a failure, however much there is to ship; ends with shipping, or once the
+    /// database `is_stopping` and the shipper is woken.
+    pub(crate) fn pause(&self, pause: Duration, is_stopping: &dyn Fn() -> bool) {
         let until = Instant::now() + pause;
         let mut remote = self.remote.lock();
-        while remote.failed.is_none() && !stop.load(Ordering::Acquire) {
+        while remote.failed.is_none() && !is_stopping() {
             if self.full.wait_until(&mut remote, until).timed_out() {
                 return;
             }
@@ -281,13 +281,15 @@ mod tests {
                 }
             });
             let began = Instant::now();
-            feed.pause(pause, &stop);
+            feed.pause(pause, &|| stop.load(Ordering::Acquire));
             assert!(began.elapsed() >= pause);
             paused.store(false, Ordering::Relaxed);
         });
         // The end of the database ends it.
         std::thread::scope(|scope| {
-            let paused = scope.spawn(|| feed.pause(Duration::from_secs(3600), &stop));
+            let paused = scope.spawn(|| {
+                feed.pause(Duration::from_secs(3600), &|| stop.load(Ordering::Acquire));
+            });
             stop.store(true, Ordering::Release);
             while !paused.is_finished() {
                 feed.wake();
@@ -295,7 +297,7 @@ mod tests {
             }
         });
         feed.fail(&Error::closed());
-        feed.pause(Duration::from_secs(3600), &AtomicBool::new(false));
+        feed.pause(Duration::from_secs(3600), &|| false);
     }
 
     /// A shipper that can ship nothing of a full queue, since the first group of it is not visible

@@ -88,7 +88,7 @@ impl Catalog {
         if self.ctx.shared.read_only {
             return self.existing(name);
         }
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
         match self.find(name) {
             Some(slot) => Ok(slot),
@@ -120,7 +120,7 @@ impl Catalog {
         name: &str,
         options: TableOptions,
     ) -> Result<Arc<TableSlot>> {
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         self.check_name(name)?;
         options.check()?;
         self.check_tier(options)?;
@@ -191,7 +191,7 @@ impl Catalog {
     }
 
     pub(super) fn drop_table(&self, name: &str) -> Result<()> {
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
         self.count_live.finish(&self.ctx)?;
@@ -204,7 +204,7 @@ impl Catalog {
     }
 
     pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         self.check_name(to)?;
         let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(from)?;
@@ -220,7 +220,7 @@ impl Catalog {
     }
 
     pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(name)?;
         self.count_live.finish(&self.ctx)?;
@@ -279,7 +279,7 @@ impl Catalog {
         name: &str,
         change_of: impl FnOnce(TableOptions) -> Result<TableOptions>,
     ) -> Result<()> {
-        self.ctx.shared.check_writable()?;
+        let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
         let before = core.view().version.options;

@@ -73,8 +73,15 @@ impl Engine {
         self.scheduler.tune(tuning);
     }
 
+    /// Does a job of the background, where that has no thread.
+    pub(super) fn step(&self) -> Result<bool> {
+        let _inside = self.shared.gate.enter_call()?;
+        self.scheduler.step()
+    }
+
     /// Waits for the threads that use the persistent index, and for the work that they deferred.
-    /// The next opening has the index to itself. Returns whether no thread is left.
+    /// Once the gate is barred, the next opening has the index to itself. Returns whether no thread
+    /// is left.
     pub(super) fn leave_index(&self) -> bool {
         // A thread that holds an epoch while it drops the last handle would wait for itself.
         let is_alone = !is_pinned();
@@ -87,7 +94,6 @@ impl Engine {
                 std::thread::yield_now();
             }
         }
-        self.shared.defers.shut();
         is_alone
     }
 

@@ -1,8 +1,8 @@
 //! A running instance of the engine: its threads and its lock, which end with the last handle.
 
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ pub(super) struct Instance {
     object_workers: Mutex<Vec<JoinHandle<()>>>,
     /// Ships commits, where the database is shared.
     shipper_thread: Mutex<Option<JoinHandle<()>>>,
-    /// Given back at last.
-    lock: Mutex<Option<DirectoryLock>>,
+    /// What came of the closing. Who closes holds it, and so a second caller waits for the first.
+    closed: Mutex<Option<Result<()>>>,
 }
 
 impl Instance {
@@ -46,14 +46,15 @@ impl Instance {
             let spawned = spawn(&engine.scheduler, name, Scheduler::run_background);
             threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
-        let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
+        engine.shared.gate.keep(lock);
+        let threads = Mutex::new(threads);
         let inner = Arc::new(Instance {
             engine,
             threads,
             zone_keeper: Mutex::default(),
             object_workers: Mutex::default(),
             shipper_thread: Mutex::default(),
-            lock,
+            closed: Mutex::default(),
         });
         inner.start_workers()?;
         if inner.has_background() && inner.has_slow_links() {
@@ -78,6 +79,8 @@ impl Instance {
         if !engine.options.stepped {
             let named = std::thread::Builder::new().name("terrace-shipper".into());
             let spawned = named.spawn(move || {
+                // As the threads of the scheduler.
+                let Ok(_inside) = engine.shared.gate.enter_step() else { return };
                 if let Some(shipper) = engine.shipper.get() {
                     shipper.run(&engine);
                 }
@@ -88,6 +91,7 @@ impl Instance {
             feed.drive_by(move || {
                 // What failed is tried again, or ends the wait.
                 if let Some(engine) = engine.upgrade()
+                    && let Ok(_inside) = engine.shared.gate.enter_call()
                     && let Some(shipper) = engine.shipper.get()
                 {
                     drop(shipper.step(&engine));
@@ -110,7 +114,7 @@ impl Instance {
 
     /// Changes what the background may use.
     pub(super) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
-        self.engine.shared.check_open()?;
+        let _inside = self.engine.shared.gate.enter_call()?;
         self.engine.set_budget(tuning);
         self.start_workers()
     }
@@ -127,29 +131,78 @@ impl Instance {
         &self.engine.path
     }
 
-    /// Closes for all handles; a second time does nothing.
+    /// Closes for all handles. Each caller waits until it is closed, and has what came of it.
     pub(super) fn close(&self) -> Result<()> {
-        let engine = &self.engine;
-        if engine.shared.fork.is_forked() {
+        let shared = &self.engine.shared;
+        if shared.fork.is_forked() {
             // The parent's database: the child has neither its threads nor the right to write.
-            return engine.shared.check_open();
+            return shared.check_open();
         }
+        if shared.gate.is_inside() {
+            let message = "a call of the database is under way on this thread, as in a merge \
+                           operator: a closing would wait for it; close on another thread";
+            return Err(Error::invalid(message));
+        }
+        let mut closed = self.closed.lock();
+        let is_first = closed.is_none();
+        let done = closed.get_or_insert_with(|| self.close_once());
+        let done = done.as_ref().map_or_else(|error| Err(error.again()), |()| Ok(()));
+        drop(closed);
+        if is_first {
+            // A waker may close the database too, on such a thread: it waits for this closing, and
+            // this one for it from here on alone.
+            shared.awaited.stop();
+        }
+        done
+    }
+
+    /// The order of it is in `os/gate.rs`.
+    fn close_once(&self) -> Result<()> {
+        let engine = &self.engine;
+        let shared = &engine.shared;
         if let Some(shipper) = engine.shipper.get() {
             shipper.drain(engine);
         }
-        if !engine.shared.close() {
-            return Ok(());
-        }
-        // Waits for large commits: afterwards only the background writes to the journal.
-        drop(engine.shared.large.write());
-        // Tables that are being dropped take stock of the index first.
-        drop(engine.shared.ddl.lock());
-        engine.ctx.stop.store(true, Ordering::Release);
-        engine.scheduler.wake_all();
+        shared.shut();
         if let Some(objects) = engine.set.store().objects() {
             // No request is made again, so that no thread waits for the store.
             objects.stop();
         }
+        // Afterwards only the background writes to the journal.
+        shared.gate.wait_for_calls();
+        self.end_threads();
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.finish(engine);
+        }
+        debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
+        let merged = engine.scheduler.merge_at_close();
+        let settled = merged.and_then(|()| match shared.read_only {
+            true => Ok(0),
+            false => mark_close(&engine.ctx).and_then(|()| {
+                shared.committer.shut();
+                engine.ctx.sync_floor()
+            }),
+        });
+        let is_left = engine.leave_index();
+        let gave_back = match shared.poison.check() {
+            Ok(()) => {
+                let is_there = engine.set.check_directory();
+                is_there.and_then(|()| engine.set.store().give_back_all().map(drop))
+            }
+            Err(_) => Ok(()),
+        };
+        shared.gate.bar();
+        // After a failure the content of the index is unknown, so nothing is sealed.
+        let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
+        engine.release_memory();
+        shared.gate.give_back();
+        sealed.and(gave_back)
+    }
+
+    /// Ends the threads of the background, which see that the gate is shut.
+    fn end_threads(&self) {
+        let engine = &self.engine;
+        engine.scheduler.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         if let Some(shipper) = engine.shipper.get() {
             shipper.hurry();
@@ -166,32 +219,18 @@ impl Instance {
                 engine.shared.stop_because("a background thread panicked");
             }
         }
-        if let Some(shipper) = engine.shipper.get() {
-            shipper.finish(engine);
+    }
+
+    /// The same, to be dropped elsewhere.
+    fn taken(&mut self) -> Instance {
+        Instance {
+            engine: Arc::clone(&self.engine),
+            threads: std::mem::take(&mut self.threads),
+            zone_keeper: std::mem::take(&mut self.zone_keeper),
+            object_workers: std::mem::take(&mut self.object_workers),
+            shipper_thread: std::mem::take(&mut self.shipper_thread),
+            closed: std::mem::take(&mut self.closed),
         }
-        debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
-        let merged = engine.scheduler.merge_at_close();
-        let is_left = engine.leave_index();
-        let settled = merged.and_then(|()| match engine.shared.read_only {
-            true => Ok(0),
-            false => mark_close(&engine.ctx).and_then(|()| {
-                engine.shared.committer.shut();
-                engine.ctx.sync_floor()
-            }),
-        });
-        // After a failure the content of the index is unknown, so nothing is sealed.
-        let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
-        let gave_back = match engine.shared.poison.check() {
-            Ok(()) => {
-                let is_there = engine.set.check_directory();
-                is_there.and_then(|()| engine.set.store().give_back_all().map(drop))
-            }
-            Err(_) => Ok(()),
-        };
-        engine.shared.awaited.stop();
-        engine.release_memory();
-        drop(self.lock.lock().take());
-        sealed.and(gave_back)
     }
 }
 
@@ -205,7 +244,16 @@ impl std::ops::Deref for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // No caller is left to take the error. A caller that needs it calls `close`.
-        drop(self.close());
+        let shared = &self.engine.shared;
+        if shared.fork.is_forked() || !shared.gate.is_inside() {
+            // No caller is left to take the error. A caller that needs it calls `close`.
+            drop(self.close());
+        } else if self.closed.get_mut().is_none() {
+            // The last handle went with a closure or an operator on a thread that a closing waits
+            // for. Without another thread the directory stays locked until the process ends.
+            let left = ManuallyDrop::new(self.taken());
+            let closes = std::thread::Builder::new().name("terrace-close".into());
+            drop(closes.spawn(move || drop(ManuallyDrop::into_inner(left))));
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::mvcc::{KeyInterval, after};
 use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 
-/// A waiting call looks this often whether the database stopped.
+/// A waiting call looks this often whether the database stopped, and whether it is cancelled.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How far a manual compaction has come. See
@@ -161,7 +161,8 @@ pub(super) struct ManualContext<'a> {
     pub(super) step: Option<&'a dyn Fn() -> Result<bool>>,
 }
 
-/// Compacts `keys` of a table, and waits. `progress` is asked after each job whether to go on.
+/// Compacts `keys` of a table, and waits. `progress` is asked after each job whether to go on, and
+/// again and again while none ends.
 ///
 /// # Errors
 ///
@@ -197,13 +198,13 @@ fn wait(
     request: &ManualCompaction,
     progress: &mut dyn FnMut(&CompactionProgress) -> ControlFlow<()>,
 ) -> Result<CompactionProgress> {
-    let mut seen = CompactionProgress::default();
+    let (mut seen, mut has_waited) = (CompactionProgress::default(), false);
     loop {
         let (now, result) = request.look();
         if let Some(result) = result {
             return result.map(|()| now);
         }
-        if now != seen && progress(&now).is_break() {
+        if (now != seen || has_waited) && progress(&now).is_break() {
             return Ok(now);
         }
         seen = now;
@@ -213,7 +214,10 @@ fn wait(
             Some(step) => {
                 step()?;
             }
-            None => request.wait(),
+            None => {
+                request.wait();
+                has_waited = true;
+            }
         }
     }
 }

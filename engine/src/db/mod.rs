@@ -397,8 +397,7 @@ impl Database {
     /// - `Full`: the device has no space for it, and nothing was changed;
     /// - otherwise as [`Table::put`].
     pub fn grow_pm(&self, size: u64) -> Result<u64> {
-        let ctx = &self.inner.ctx;
-        ctx.shared.check_writable()?;
+        let (ctx, _inside) = (&self.inner.ctx, self.inner.shared().enter()?);
         Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
         jobs::grow(ctx, |geometry| geometry.grown_to(size).map(Some))?;
         Ok(ctx.shared.region.len())
@@ -462,8 +461,8 @@ impl Database {
         self.compact_range_with(table, range, |_| ControlFlow::Continue(()))
     }
 
-    /// The same; `progress` is called on this thread as it goes on, and cancels it by
-    /// [`ControlFlow::Break`]. The job that is under way then is still finished by the background.
+    /// The same; `progress` is called here as it goes on, some ten times a second, and cancels it
+    /// by [`ControlFlow::Break`]. The background still finishes the job that is under way then.
     ///
     /// # Errors
     ///
@@ -481,12 +480,10 @@ impl Database {
         if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
             return Err(Error::invalid("the table is of another database"));
         }
-        let step = || self.inner.scheduler.step();
-        let ctx = manual::ManualContext {
-            shared: self.inner.shared(),
-            requests: &self.inner.ctx.manual,
-            step: if self.inner.options.stepped { Some(&step) } else { None },
-        };
+        let step = || self.inner.step();
+        let step = self.inner.options.stepped.then_some(&step as &dyn Fn() -> Result<bool>);
+        let (shared, requests) = (self.inner.shared(), &self.inner.ctx.manual);
+        let ctx = manual::ManualContext { shared, requests, step };
         manual::compact(&ctx, (table.slot.core(), keys), &mut progress)
     }
 
@@ -533,6 +530,7 @@ impl Database {
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
+        let _inside = self.inner.shared().gate.enter_call()?;
         let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
         crate::mvcc::drive_all();
@@ -545,10 +543,13 @@ impl Database {
     /// at the next opening; nothing is drained first. Into a persistent index the memtables are
     /// merged first, and it is sealed.
     ///
+    /// Calls under way end first, before their commit with `Closed`. Nothing is written once this
+    /// returns. A second call waits, and has the same result.
+    ///
     /// # Errors
     ///
-    /// `Unavailable` when the last sync failed or the database was poisoned before. It is closed
-    /// all the same.
+    /// `Invalid` inside of a merge operator. `Unavailable` when the last sync failed or the
+    /// database was poisoned before; it is closed all the same.
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }

@@ -136,6 +136,7 @@ fn tier(engine: &Engine) -> Result<&std::sync::Arc<ObjectTier>> {
 
 /// Looks at all objects; deletes those that are not needed unless it is a `dry_run`.
 pub(super) fn collect(engine: &Engine, dry_run: bool) -> Result<ObjectStoreReport> {
+    let _inside = engine.shared.gate.enter_call()?;
     let tier = tier(engine)?;
     let found = tier.collect(dry_run)?;
     let path = |id: &ObjectId| tier.path(*id).display().to_string();

@@ -37,6 +37,7 @@ use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
+use crate::os::Gate;
 use crate::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
 use crate::tier::ExtentStore;
 
@@ -539,6 +540,11 @@ impl Extent {
     pub(super) fn bad_entry(&self, parts: &Parts, n: usize) -> Error {
         let malformed = Malformed::new("entries that decode", "one that does not");
         self.corrupt(parts.index.entries()[n].offset, "block", malformed)
+    }
+
+    /// The gate of the database that it is of.
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        self.store.gate()
     }
 
     /// Bytes of this extent, as they are.

@@ -244,6 +244,7 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
+        let _inside = self.store.gate().enter_step()?;
         let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
         let (bytes, mut damages) = (Bytes::from(read), Vec::new());
         self.verify_bytes(&bytes, &mut damages);

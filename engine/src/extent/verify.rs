@@ -28,6 +28,8 @@ impl Extent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
+        // The next opening may write where it lies.
+        let _inside = self.gate().enter_step()?;
         let mut found = Findings::default();
         let mut check = Check { extent: self, report: &mut found, checked: 0, unreadable: None };
         check.all();

@@ -34,7 +34,7 @@ use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
 use crate::operator::{Operators, TableOperator};
 use crate::options::TableOptions;
-use crate::os::{Directory, Files};
+use crate::os::{Directory, Files, Inside};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};
 
@@ -58,6 +58,12 @@ struct Writer {
     roll_at: u64,
     /// Bytes of the journal's space that edits to come are reserved.
     reserved: u64,
+}
+
+/// The right to write to the journal.
+struct Changing<'a> {
+    writer: MutexGuard<'a, Writer>,
+    _inside: Inside,
 }
 
 /// All tables' versions and the journal under them.
@@ -159,7 +165,7 @@ impl VersionSet {
 
     /// A journal of an earlier format takes no new edits: a new epoch follows it.
     fn upgrade(&self, lsn: Lsn) -> Result<()> {
-        let mut writer = self.lock_for_change()?;
+        let Changing { mut writer, _inside } = self.lock_for_change()?;
         if writer.journal.is_of_earlier_format() {
             let prepared = self.prepare_epoch(&writer, lsn)?;
             self.begin_epoch(&mut writer, prepared)?;
@@ -359,7 +365,7 @@ impl VersionSet {
         lsn: Lsn,
         find_room: impl FnOnce(&mut Writer, &Edit) -> Result<()>,
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
-        let mut writer = self.lock_for_change()?;
+        let Changing { mut writer, _inside } = self.lock_for_change()?;
         edit.ops.push(Op::Counters {
             next_table: self.next_table.load(Ordering::Relaxed),
             next_extent: self.next_extent.load(Ordering::Relaxed),
@@ -398,17 +404,18 @@ impl VersionSet {
         Ok(())
     }
 
-    fn lock_for_change(&self) -> Result<MutexGuard<'_, Writer>> {
+    fn lock_for_change(&self) -> Result<Changing<'_>> {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
+        let inside = self.store.gate().enter_step()?;
         let writer = self.writer.lock();
         if self.poisoned() {
             let message = "an earlier failure poisoned the database; open it again";
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         self.check_directory()?;
-        Ok(writer)
+        Ok(Changing { writer, _inside: inside })
     }
 
     /// Fails if the directory is not this process's any more: it was removed, or its lock file was
@@ -506,7 +513,8 @@ impl VersionSet {
     }
 
     /// Checks the journal and every extent against their checksums and against each other, and
-    /// appends all that is wrong to `report`. Gives the number of structures that were checked.
+    /// appends all that is wrong to `report`. Gives the number of structures that were checked. It
+    /// ends between two extents once the database is being closed.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let mut checked = 0;
         match self.writer.lock().journal.verify() {
@@ -516,11 +524,13 @@ impl VersionSet {
         // Whatever it names stays in place while this is held, so overlaps need no check: taking
         // the same space twice fails at open, and the store gives none out twice.
         let state = self.current.load_full();
-        for extent in state.extents() {
+        let goes_on = || !self.store.gate().is_shut();
+        for extent in state.extents().take_while(|_| goes_on()) {
             checked += extent.verify(report);
         }
         let values = values_of(state.extents());
-        checked + values.values().map(|values| values.verify(report)).sum::<u64>()
+        let values = values.values().take_while(|_| goes_on());
+        checked + values.map(|values| values.verify(report)).sum::<u64>()
     }
 
     /// The place of a journal that cannot be read.

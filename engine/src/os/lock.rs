@@ -102,6 +102,9 @@ pub(crate) struct DirectoryLock {
     lock: Option<FileLock>,
     /// Of the file that the region's path leads to.
     region: Option<FileLock>,
+    #[cfg(any(test, feature = "testing"))]
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    simulated: Option<super::sim::SimLock>,
 }
 
 impl DirectoryLock {
@@ -128,7 +131,12 @@ impl DirectoryLock {
             // that refuses writes must not keep what is durable from being read.
             write_holder(&mut lock.file).unwrap_or(());
         }
-        Ok(DirectoryLock { lock: Some(lock), region: None })
+        Ok(DirectoryLock {
+            lock: Some(lock),
+            region: None,
+            #[cfg(any(test, feature = "testing"))]
+            simulated: None,
+        })
     }
 
     /// Takes the lock of the region at `path`. A region that is not there needs none.
@@ -156,9 +164,20 @@ impl DirectoryLock {
         Ok(())
     }
 
-    /// A lock that locks nothing, for a database on simulated files.
+    /// A lock that keeps no other opening out.
     pub(crate) fn none() -> DirectoryLock {
-        DirectoryLock { lock: None, region: None }
+        DirectoryLock {
+            lock: None,
+            region: None,
+            #[cfg(any(test, feature = "testing"))]
+            simulated: None,
+        }
+    }
+
+    /// The same, for a database on simulated files.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn simulated(lock: super::sim::SimLock) -> DirectoryLock {
+        DirectoryLock { simulated: Some(lock), ..DirectoryLock::none() }
     }
 }
 

@@ -8,6 +8,7 @@ mod direct;
 mod directory;
 mod files;
 mod fork;
+mod gate;
 mod handle;
 mod heap;
 mod held;
@@ -32,6 +33,7 @@ pub(crate) use files::{Files, OpenHow};
 #[cfg(test)]
 pub(crate) use files::{RawFile, Sealed};
 pub(crate) use fork::ForkGuard;
+pub(crate) use gate::{Gate, Inside};
 pub(crate) use handle::File;
 pub(crate) use heap::give_back_freed;
 pub(crate) use held::HeldDirectory;

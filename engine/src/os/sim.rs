@@ -40,9 +40,11 @@
 
 mod content;
 mod explore;
+mod fate;
 mod faults;
 mod holds;
 mod lines;
+mod lock;
 mod machine;
 mod memory;
 mod names;
@@ -57,7 +59,7 @@ mod trace;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -66,9 +68,13 @@ use super::files::{Files, OpenHow, RawFile, Sealed};
 use crate::options::Level0Container;
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
+pub(crate) use fate::Fate;
+pub use fate::Survive;
 pub use faults::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
 use faults::{Failure, Faults};
-pub use holds::HeldSyncs;
+pub use holds::HeldCalls;
+use lock::GivenBack;
+pub(crate) use lock::SimLock;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
@@ -78,51 +84,6 @@ pub use reads::ReadFaults;
 use reads::{ReadFate, Reads};
 use trace::FileChange;
 pub use trace::{Site, Trace};
-
-/// What survives a power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Survive {
-    /// Only what was synced.
-    Nothing,
-    /// Everything that was written.
-    Everything,
-    /// A pseudo-random choice that depends on nothing but this seed and the operations so far.
-    Seeded(u64),
-}
-
-/// Chooses for [`Survive`]; splitmix64 under the seeded one.
-#[derive(Debug)]
-pub(crate) enum Fate {
-    Nothing,
-    Everything,
-    Random(u64),
-}
-
-impl Fate {
-    pub(crate) fn new(survive: Survive) -> Fate {
-        match survive {
-            Survive::Nothing => Fate::Nothing,
-            Survive::Everything => Fate::Everything,
-            Survive::Seeded(seed) => Fate::Random(seed),
-        }
-    }
-
-    /// Which of `states` states survives: 0 is the durable one, the last the newest.
-    pub(crate) fn choose(&mut self, states: usize) -> usize {
-        debug_assert!(states > 0, "the durable state is always there");
-        match self {
-            Fate::Nothing => 0,
-            Fate::Everything => states - 1,
-            Fate::Random(state) => {
-                *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-                let mut z = *state;
-                z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-                z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-                ((z ^ (z >> 31)) % states as u64) as usize
-            }
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 struct State {
@@ -153,6 +114,7 @@ struct State {
     reads: Option<Reads>,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
+    given_back: GivenBack,
 }
 
 impl State {
@@ -401,8 +363,11 @@ impl Files for SimFiles {
         Failure::end(failure)?;
         let (writable, handle) = (how != OpenHow::Read, state.next_handle);
         state.next_handle += 1;
+        let locked = state.given_back.of(path);
+        drop(state);
         let (state, power) = (Arc::clone(&self.state), Arc::clone(&self.power));
-        Ok(Box::new(SimFile { state, power, id, handle, file, writable }))
+        let path = path.to_path_buf();
+        Ok(Box::new(SimFile { state, power, id, handle, file, writable, path, locked }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -476,6 +441,10 @@ struct SimFile {
     /// What the file was when it was opened.
     file: FileKind,
     writable: bool,
+    /// Its name when it was opened.
+    path: PathBuf,
+    /// How often the lock of its directory had been given back by then.
+    locked: u64,
 }
 
 impl SimFile {
@@ -497,7 +466,10 @@ impl SimFile {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        if self.writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+        if !self.writable {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        self.state.lock().given_back.check(&self.path, self.locked)
     }
 }
 
@@ -520,6 +492,7 @@ impl RawFile for SimFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.power.holds.pass(Call::Write, &self.path);
         self.check_writable()?;
         self.before(FileChange::Write);
         let failure = self.begin_call(Call::Write);
@@ -546,7 +519,7 @@ impl RawFile for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         let path = self.state.lock().names.of(self.id).map(Path::to_path_buf);
-        self.power.holds.pass(&path.unwrap_or_default());
+        self.power.holds.pass(Call::Sync, &path.unwrap_or_default());
         self.before(FileChange::Sync);
         self.power.before_step();
         let failure = self.begin_call(Call::Sync);

@@ -107,15 +107,12 @@ impl Executor {
     }
 
     fn join(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        // In a forked child there are no such threads. A shard's thread waits for no shard: they
-        // end by themselves.
-        if self.state.shared.fork.is_forked() {
-            threads.into_iter().for_each(std::mem::forget);
-        } else if !is_shard() {
-            // What panics in them is caught.
-            threads.into_iter().for_each(|thread| thread.join().unwrap_or(()));
+        // A shard's thread waits for no shard: they end by themselves.
+        if is_shard() || self.state.shared.fork.is_forked() {
+            return;
         }
+        // With the mutex, so that a second caller waits too. What panics in them is caught.
+        self.threads.lock().drain(..).for_each(|thread| thread.join().unwrap_or(()));
     }
 }
 
@@ -124,6 +121,10 @@ impl Drop for Executor {
         self.state.is_closed.store(true, Ordering::Release);
         // Threads that wait for a request see the end of the queue.
         self.senders.clear();
+        if self.state.shared.fork.is_forked() {
+            // There are no such threads here.
+            self.threads.get_mut().drain(..).for_each(std::mem::forget);
+        }
         self.join();
     }
 }
@@ -226,7 +227,7 @@ impl PerCore {
     }
 
     /// Ends the executor for all handles. Work that has not begun ends with `Closed`. Closures that
-    /// run are waited for.
+    /// run are waited for, by a second call too.
     ///
     /// # Errors
     ///

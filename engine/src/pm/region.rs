@@ -131,25 +131,27 @@ impl Region {
     }
 
     /// Makes the region longer, by zeros that have their space on the media. It counts as longer
-    /// only once the superblock says so.
+    /// only once the superblock says so. It ends between two pieces if it no more `goes_on`.
     ///
     /// # Errors
     ///
-    /// `Full`: the region is as long as before. After any other error the caller must poison the
-    /// database (invariant 4).
-    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+    /// `Full`, or `Closed` if it ended: the region is as long as before. After any other error the
+    /// caller must poison the database (invariant 4).
+    pub(crate) fn grow(&self, len: u64, goes_on: &dyn Fn() -> bool) -> Result<()> {
         let extend = || {
             self.image.extend(len as usize).map_err(|e| Error::io("map the region", &self.path, e))
         };
         match &self.media {
             Media::File(file) => {
-                let zeroed = zero_in_pieces(file, self.len(), len);
+                let zeroed = zero_in_pieces(file, (self.len(), len), goes_on);
                 #[cfg(any(test, feature = "testing"))]
                 if zeroed.is_err() && self.has(Failpoint::SwallowGrowthError) {
                     file.forget_failure();
                 }
-                zeroed.map_err(|e| Error::io("make the region longer", &self.path, e))?;
-                extend()
+                match zeroed.map_err(|e| Error::io("make the region longer", &self.path, e))? {
+                    true => extend(),
+                    false => Err(Error::closed()),
+                }
             }
             Media::Mapped(mapped) => mapped.grow(&self.path, &self.image, len),
             #[cfg(any(test, feature = "testing"))]

@@ -3,19 +3,27 @@
 use crate::os::File;
 
 /// As [`zero`], with a sync for each piece: a commit's sync of the same file waits for one piece at
-/// most. The space of all of them is found first.
-pub(super) fn zero_in_pieces(file: &File, from: u64, to: u64) -> std::io::Result<()> {
+/// most. The space of all of them is found first. Whether all are written: `goes_on` is asked
+/// before each.
+pub(super) fn zero_in_pieces(
+    file: &File,
+    (from, to): (u64, u64),
+    goes_on: &dyn Fn() -> bool,
+) -> std::io::Result<bool> {
     const PIECE: u64 = 512 * 1024;
     if from < to {
         file.preallocate(from, to)?;
     }
     let mut at = from;
     while at < to {
+        if !goes_on() {
+            return Ok(false);
+        }
         let end = to.min(at + PIECE);
         zero(file, at, end)?;
         at = end;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes zeros from `from` to `to`, and syncs. Reserved space alone would cost a commit's sync a

@@ -13,6 +13,9 @@ use crate::record::{EntryRef, Kind};
 use crate::tier::{EXTENT_BYTES, ExtentStore, SpaceReservation};
 
 /// Writes extents that no edit names yet. If it is dropped, their space is given back.
+///
+/// What users ask for writes by it. Between two extents a closing goes on; the next one fails with
+/// `Closed`.
 pub(crate) struct ExtentWriter {
     into: Place,
     building: Option<ExtentBuilder>,
@@ -104,7 +107,7 @@ impl ExtentWriter {
     ///
     /// # Errors
     ///
-    /// `Full` when there is no room; or on an I/O error.
+    /// `Full` when there is no room; `Closed`; or on an I/O error.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let most = self.into.extent_bytes();
         let is_full = |building: &mut ExtentBuilder| {
@@ -125,6 +128,7 @@ impl ExtentWriter {
     }
 
     fn write(&mut self, done: ExtentBuilder) -> Result<()> {
+        let _inside = self.into.store().gate().enter_call()?;
         let mut built = done.finish();
         self.buffer.filled(&built);
         self.values.describe(&mut built, &self.into)?;

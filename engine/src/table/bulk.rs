@@ -159,7 +159,7 @@ impl BulkLoad {
     /// error the load is over. But for `UnknownOutcome` it has left nothing then.
     pub fn finish(&mut self) -> Result<()> {
         let shared = Arc::clone(&self.table.shared);
-        shared.check_writable()?;
+        let inside = shared.enter()?;
         let extents = match std::mem::replace(&mut self.state, State::Ended) {
             State::Writing(writer) => {
                 let extents = Level::new(writer.finish()?);
@@ -170,6 +170,7 @@ impl BulkLoad {
             State::Written(extents) => extents,
             State::Ended => return Err(ended()),
         };
+        drop(inside);
         let Some(range) = range(&extents) else { return Ok(()) };
         debug_assert_eq!(
             extents.extents().last().map(|extent| extent.meta().greatest_key.as_slice()),

@@ -9,7 +9,6 @@ mod changed;
 mod columns;
 mod core;
 mod far;
-mod gate;
 mod handle;
 mod lent;
 mod merge;
@@ -41,7 +40,6 @@ pub(crate) use self::core::{
 pub(crate) use applying::Applying;
 pub(crate) use awaited::Awaited;
 pub(crate) use changed::ChangedTables;
-pub(crate) use gate::Gate;
 pub(crate) use pace::Pace;
 pub(crate) use run_writer::RunWriter;
 pub(crate) use runs::{Joined, NewRun};

@@ -300,7 +300,7 @@ impl Shared {
                 let floor = self.set.floor();
                 self.committer.note_journal(JournalMark { epoch: floor.epoch, edit: floor.number });
             }
-            Err(e) if e.kind() == ErrorKind::Full => {}
+            Err(e) if matches!(e.kind(), ErrorKind::Full | ErrorKind::Closed) => {}
             Err(e) => self.stop_because(&e.to_string()),
         }
         applied

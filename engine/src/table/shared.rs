@@ -4,12 +4,11 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::applying::Applying;
 use super::awaited::Awaited;
 use super::core::{TableCore, TableSlot};
-use super::gate::Gate;
 use super::pace::Pace;
 use super::unshipped::UnshippedRuns;
 use super::wakeup::Wakeup;
@@ -22,7 +21,7 @@ use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, pin};
 use crate::options::{Compression, Failpoint};
-use crate::os::ForkGuard;
+use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
 use crate::record::Lsn;
@@ -55,8 +54,8 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// Tables and extents, as the journal has them.
     pub(crate) set: Arc<VersionSet>,
-    /// Held shared by large commits, which go on in the journal after their ticket: closing waits.
-    pub(crate) large: RwLock<()>,
+    /// What writes files of the database is inside, and closing waits for it.
+    pub(crate) gate: Arc<Gate>,
     /// Runs that the shared store may lack; none without one.
     pub(crate) unshipped: UnshippedRuns,
     /// What transactions have written and hold in memory.
@@ -67,34 +66,37 @@ pub(crate) struct Shared {
     pub(crate) load_compression: Compression,
     /// The caller that creates, drops, renames or truncates a table holds it.
     pub(crate) ddl: Mutex<()>,
-    pub(crate) closed: AtomicBool,
     /// Whether it has what another database commits: only the reader of the log writes.
     pub(crate) follows: AtomicBool,
     /// Commits that tasks await.
     pub(crate) awaited: Awaited,
-    /// Whether what was deferred may still be done: level 0 may lie in memory that the next opening
-    /// has then.
-    pub(crate) defers: Gate,
 }
 
 impl Shared {
     /// Closes the database to every call, and ends the waits of those under way, but for commits
-    /// that have their place in the order; whether it was open.
-    pub(crate) fn close(&self) -> bool {
-        let was_open = !self.closed.swap(true, Ordering::AcqRel);
+    /// that have their place in the order.
+    pub(crate) fn shut(&self) {
+        self.gate.shut();
         self.locks.close();
         self.pace.close();
-        was_open
+    }
+
+    /// Enters the gate for a call that writes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::check_writable`].
+    pub(crate) fn enter(&self) -> Result<Inside> {
+        let inside = self.gate.enter_call()?;
+        self.check_writable()?;
+        Ok(inside)
     }
 
     /// Removes records from a level 0 by `remove`, and counts what it released out of its zones. If
     /// the removal fails, the database is poisoned and releases nothing any more. After the closing
-    /// the removal is left to the next opening.
+    /// the removal is left to the next opening: level 0 may lie in memory that the next one has.
     pub(crate) fn count_out(&self, remove: impl FnOnce() -> Result<Released>) {
-        let inside = self.defers.enter();
-        if inside.is_none() || self.fork.is_forked() {
-            return;
-        }
+        let Ok(_inside) = self.gate.enter_step() else { return };
         // On whichever thread this was put off to.
         let _spent = SpentOn::purpose(Purpose::Background);
         match remove() {
@@ -112,10 +114,7 @@ impl Shared {
     ///
     /// `Closed`, or `Unavailable` in a forked child.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::closed());
-        }
-        self.fork.check()
+        self.gate.check_open()
     }
 
     /// Whether writes may go on.

@@ -4,8 +4,8 @@
 //! charges the pace once, encodes the batch, makes runs of one that does not fit in a zone, locks
 //! rows, waits for space, and follows truncated tables.
 //!
-//! Thread safety: a request belongs to one thread. Lock order: row locks, `large`, `ddl`; a request
-//! that waits for row locks or for `ddl` holds `large` not.
+//! Thread safety: a request belongs to one thread. Order: row locks, the gate, `ddl`; a request
+//! that waits for row locks or for `ddl` is not inside of the gate.
 //!
 //! Invariants:
 //!
@@ -18,8 +18,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::RwLockReadGuard;
-
 use super::applying::Applying;
 use super::core::TableBatch;
 use super::pending::PendingCommit;
@@ -31,6 +29,7 @@ use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::is_pinned;
 use crate::options::{Durability, Failpoint};
+use crate::os::Inside;
 use crate::pm::LINE;
 use crate::read::KeyRange;
 use crate::record::Lsn;
@@ -210,8 +209,8 @@ impl CommitRequest for GroupRequest<'_> {
 
 /// Runs of a request, which stand in the views of their tables without an LSN.
 struct PlacedRuns<'a> {
-    /// The database stays open until the journal has its word on the runs.
-    _stays: RwLockReadGuard<'a, ()>,
+    /// A closing waits until the journal has its word on the runs.
+    _inside: Inside,
     joined: Vec<Joined>,
     /// Room in the journal for its word; none where the runs could not all join.
     reservation: Option<EditReservation<'a>>,
@@ -341,8 +340,7 @@ impl<'a> BatchRequest<'a> {
             return Ok(());
         }
         let shared = self.shared;
-        let stays = shared.large.read();
-        shared.check_writable()?;
+        let inside = shared.enter()?;
         let mut runs = self.given.as_mut().map(std::mem::take).unwrap_or_default();
         let rest = shared.make_fit(self.batch, &mut runs, 0)?;
         let loaded: Vec<bool> = runs.iter().map(|run| run.loaded).collect();
@@ -356,7 +354,7 @@ impl<'a> BatchRequest<'a> {
             Ok(reservation) => (Some(reservation), Ok(())),
             Err(e) => (None, Err(e)),
         };
-        self.placed = Some(PlacedRuns { _stays: stays, joined, reservation, rest });
+        self.placed = Some(PlacedRuns { _inside: inside, joined, reservation, rest });
         done
     }
 

@@ -42,7 +42,7 @@ use parking_lot::{Mutex, RwLock};
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::os::{Directory, File, Files, OpenHow, reads_device};
+use crate::os::{Directory, File, Files, Gate, Inside, OpenHow, reads_device};
 
 use allocation::{Allocation, FileSpace, Gap};
 use behind::Behind;
@@ -81,6 +81,8 @@ struct ExtentFile {
 #[derive(Debug)]
 pub(crate) struct ExtentStore {
     files: Arc<dyn Files>,
+    /// Each write of an extent is inside.
+    gate: Arc<Gate>,
     directory: Directory,
     read_only: bool,
     handles: RwLock<BTreeMap<u32, Arc<ExtentFile>>>,
@@ -119,6 +121,8 @@ pub(crate) struct Reserved {
     store: Arc<ExtentStore>,
     at: Location,
     kept: bool,
+    /// No user code runs between the reservation and the write: a closing waits for them.
+    _inside: Inside,
 }
 
 impl Reserved {
@@ -175,6 +179,7 @@ impl ExtentStore {
     fn without_files(files: Arc<dyn Files>, directory: &Path, read_only: bool) -> ExtentStore {
         ExtentStore {
             files,
+            gate: Arc::default(),
             directory: Directory::at(directory),
             read_only,
             handles: RwLock::default(),
@@ -291,6 +296,7 @@ impl ExtentStore {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
+        let inside = self.gate.enter_step()?;
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
         if allocation.free_units() < allocation.reserved_units + units {
@@ -312,7 +318,7 @@ impl ExtentStore {
             ));
         };
         let at = Location { file, offset: unit * UNIT, len };
-        Ok(Reserved { store: Arc::clone(self), at, kept: false })
+        Ok(Reserved { store: Arc::clone(self), at, kept: false, _inside: inside })
     }
 
     /// Adds room for at least `units` in one piece, and for up to `wanted` in all: where there was
@@ -379,6 +385,7 @@ impl ExtentStore {
     /// `Unavailable`: what was written may never become durable, so the caller poisons the
     /// database.
     pub(crate) fn sync(&self) -> Result<()> {
+        let _inside = self.gate.enter_step()?;
         let _serialised = self.syncing.lock();
         let files: Vec<_> = self.handles.read().iter().map(|(n, f)| (*n, Arc::clone(f))).collect();
         for (number, file) in files {
@@ -395,6 +402,11 @@ impl ExtentStore {
             self.sync_names().inspect_err(|_| self.new_names.store(true, Ordering::Release))?;
         }
         Ok(())
+    }
+
+    /// The gate of the database that the files are of.
+    pub(crate) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     /// The directory that the files are in.

@@ -237,8 +237,7 @@ impl PreparedSet {
         verdict: Kind,
         (blob, durability): (Option<&[u8]>, Durability),
     ) -> Result<(Lsn, Option<Locker>)> {
-        let _finishes = shared.large.read();
-        shared.check_writable()?;
+        let _inside = shared.enter()?;
         blob.map_or(Ok(()), limits::check_blob)?;
         let (prepared, ticket) = self.take(id)?;
         let group = || prepared.group(shared, (id, verdict), blob);
@@ -399,8 +398,7 @@ fn append(
     targets: &[Arc<Pinned>],
     locker: &Locker,
 ) -> Result<(Place, Vec<Joined>)> {
-    let _finishes = shared.large.read();
-    shared.check_writable()?;
+    let _inside = shared.enter()?;
     let locks = locks::encode(locker, &batch, &runs, targets, &shared.cache)?;
     let beside = record_len(id.len(), 8) + locks::stored_len(&locks);
     check_room(shared, locks.len(), beside)?;

@@ -386,6 +386,27 @@ fn queued_work_ends_with_closed_when_the_executor_is_closed() {
     });
 }
 
+/// Bug: `close` of a second handle returned while closures still ran. Cause: the first one had
+/// taken the threads to wait for. Fix: they are waited for with their mutex held.
+#[test]
+fn a_second_close_waits_for_closures_that_run() {
+    let (_dir, db, _table) = open();
+    let cores = db.per_core(1).unwrap();
+    let held = hold(&cores, 0);
+    let others = [cores.clone(), cores.clone(), cores];
+    let is_closed = others[0].clone();
+    thread::scope(|scope| {
+        let closing = others.map(|cores| scope.spawn(|| cores.close()));
+        wait_until("the executor closes", || is_closed.batch().run().is_err());
+        (0..20_000).for_each(|_| thread::yield_now());
+        let waits = closing.iter().filter(|closing| !closing.is_finished()).count();
+        assert_eq!(waits, 3, "each waits for the closure");
+        held.go_on.send(()).unwrap();
+        closing.into_iter().for_each(|closing| closing.join().unwrap().unwrap());
+    });
+    held.task.wait().unwrap();
+}
+
 /// The executor is the last handle of the database, and a closure of its own the last of it.
 #[test]
 fn a_database_closes_with_its_executor_on_whichever_thread() {

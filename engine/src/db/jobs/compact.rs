@@ -183,11 +183,11 @@ impl Compact {
         let waited = Cell::new(Duration::ZERO);
         let before_extent = |bytes| {
             let from = Instant::now();
-            while !ctx.rate.spend(bytes, &ctx.stop) {
+            while !ctx.rate.spend(bytes, ctx.is_stopping()) {
                 before_extent(bytes)?;
             }
             waited.set(waited.get() + from.elapsed());
-            if plan.touches_objects && ctx.stop.load(Ordering::Acquire) {
+            if plan.touches_objects && ctx.is_stopping() {
                 // No closing waits for a store.
                 let closing = "a compaction with objects ends: the database is closing";
                 return Err(Error::new(ErrorKind::Unavailable, closing).of_store());

@@ -1,7 +1,7 @@
 //! What jobs may touch, and what they hand back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -71,8 +71,6 @@ pub(in crate::db) struct JobContext {
     pub(in crate::db) object_work: ObjectWork,
     /// How often the most that a compaction reads was halved, since the disk had no room for it.
     pub(in crate::db) job_halvings: AtomicU32,
-    /// Set when the database closes.
-    pub(in crate::db) stop: AtomicBool,
 }
 
 impl JobContext {
@@ -98,7 +96,6 @@ impl JobContext {
             idle: Idle::default(),
             object_work: ObjectWork::default(),
             job_halvings: AtomicU32::new(0),
-            stop: AtomicBool::new(false),
         }
     }
 
@@ -131,6 +128,11 @@ impl JobContext {
     pub(in crate::db) fn work_of_files(&self) -> Work {
         let has_thread = self.set.store().objects().is_some() && !self.options.stepped;
         if has_thread { Work::Files } else { Work::Any }
+    }
+
+    /// Whether the database is being closed: jobs end.
+    pub(in crate::db) fn is_stopping(&self) -> bool {
+        self.shared.gate.is_shut()
     }
 
     /// Poisons the database because of an error, and wakes every waiter.

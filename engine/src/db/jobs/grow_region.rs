@@ -10,6 +10,9 @@
 //! Growth syncs the file that commits rest on. A failed sync of it may have lost bytes of any
 //! commit, so it stops the database, as a failed sync of the publisher does.
 //!
+//! A closing does not wait for all of it: a growth under way ends after the piece of zeros that it
+//! writes. What it wrote lies behind the end of the region.
+//!
 //! Thread safety: growths of two threads take turns at the superblock.
 
 use std::time::{Duration, Instant};
@@ -60,6 +63,7 @@ impl GrowRegion {
                 *self.refused.lock() = None;
                 Ok(Outcome::did(grown))
             }
+            Err(e) if e.kind() == ErrorKind::Closed => Ok(Outcome::NOTHING),
             Err(e) if e.kind() == ErrorKind::Full => {
                 *self.refused.lock() = Some(Instant::now());
                 Ok(Outcome::NOTHING)
@@ -75,12 +79,14 @@ impl GrowRegion {
 ///
 /// - that of `next`;
 /// - `Full`: the device has no space, and nothing was changed;
+/// - `Closed`, and nothing was changed;
 /// - any other error poisons the database.
 pub(in crate::db) fn grow(
     ctx: &JobContext,
     next: impl FnOnce(Geometry) -> Result<Option<Geometry>>,
 ) -> Result<bool> {
     let shared = &ctx.shared;
+    let _inside = shared.gate.enter_step()?;
     let mut superblock = ctx.superblock.lock();
     let before = superblock.geometry;
     let Some(geometry) = next(before)? else { return Ok(false) };
@@ -88,10 +94,12 @@ pub(in crate::db) fn grow(
     debug_assert_eq!(geometry.unit, before.unit, "units keep their size");
     debug_assert_eq!(shared.zones.geometry().units, before.units, "zones are those on the media");
     debug_assert!(geometry.check().is_ok(), "an opening accepts what growth writes");
-    if let Err(e) = shared.region.grow(geometry.region_len()) {
+    if let Err(e) = shared.region.grow(geometry.region_len(), &|| !ctx.is_stopping()) {
         shared.zones.set_stuck(e.kind() == ErrorKind::Full);
         // A full disk refuses growth before anything was written that a commit rests on.
-        if e.kind() != ErrorKind::Full && !ctx.options.has(Failpoint::SwallowGrowthError) {
+        if !matches!(e.kind(), ErrorKind::Full | ErrorKind::Closed)
+            && !ctx.options.has(Failpoint::SwallowGrowthError)
+        {
             shared.stop_because(&e.to_string());
         }
         return Err(e);

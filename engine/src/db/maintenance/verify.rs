@@ -94,9 +94,8 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
 
 /// Checks the open database of `engine`; commits wait meanwhile.
 pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
-    // A close waits meanwhile.
-    let _stays = engine.shared.large.read();
-    engine.shared.check_open()?;
+    // A closing waits for the part under way.
+    let _inside = engine.shared.gate.enter_call()?;
     let mut report = VerifyReport::default();
     let opening = Opening {
         files: Arc::clone(engine.set.store().files()),
@@ -121,6 +120,8 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     report.cache(engine);
     check_objects_reachable(&engine.set)?;
     report.look(|found| engine.set.verify(found));
+    // The objects of a database that is being closed cannot be read, and not all was looked at.
+    engine.shared.check_open()?;
     Ok(report)
 }
 

@@ -54,9 +54,13 @@ pub(in crate::db) fn lock(
     how: OpenHow,
 ) -> Result<DirectoryLock> {
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
-    match files.real().filter(|_| locks(options)) {
-        Some(files) => DirectoryLock::take(files, path, access(how)),
-        None => Ok(DirectoryLock::none()),
+    match (&options.storage, files.real().filter(|_| locks(options))) {
+        (_, Some(files)) => DirectoryLock::take(files, path, access(how)),
+        #[cfg(any(test, feature = "testing"))]
+        (Storage::Simulated(machine), None) if access(how) == Access::Exclusive => {
+            Ok(DirectoryLock::simulated(machine.lock(path)))
+        }
+        _ => Ok(DirectoryLock::none()),
     }
 }
 

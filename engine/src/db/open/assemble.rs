@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use super::Opening;
 use crate::alloc::{PagePool, ZonePool};
@@ -23,7 +23,7 @@ use crate::os::ForkGuard;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
 use crate::spill::WriteMemory;
-use crate::table::{Awaited, Gate, Pace, Shared, UnshippedRuns, Wakeup};
+use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup};
 
 impl Opening<'_> {
     /// The engine, with nothing indexed yet.
@@ -51,7 +51,7 @@ impl Opening<'_> {
         let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones)));
         let shared = Shared {
             set: Arc::clone(&set),
-            large: RwLock::default(),
+            gate: Arc::clone(set.store().gate()),
             unshipped: UnshippedRuns::default(),
             region,
             zones,
@@ -71,10 +71,8 @@ impl Opening<'_> {
             most_lock_memory: memory::of_locks(self.options.memory_plan().limit()),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
-            closed: AtomicBool::new(false),
             follows: AtomicBool::new(false),
             awaited: Awaited::default(),
-            defers: Gate::default(),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
         let ctx = Arc::new(JobContext::new(&shared, self.options, (superblock, forest.clone())));

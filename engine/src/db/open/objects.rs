@@ -31,6 +31,7 @@ impl Opening<'_> {
         let settings = ObjectSettings {
             url,
             files: &self.files,
+            gate: set.store().gate(),
             simulated: is_simulated(self.options),
             directory: self.path,
             database_id: set.database_id(),

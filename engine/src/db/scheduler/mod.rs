@@ -125,7 +125,7 @@ impl Scheduler {
     fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
         let state = self.gather();
         debug_assert!(ages_if_it_lives(&state), "a table with a time to live ages: {state:?}");
-        let (mut declined, mut full) = (Vec::new(), None);
+        let (mut declined, mut full): (Vec<_>, Option<Error>) = (Vec::new(), None);
         while let Some(kind) = pick(&state, running, &declined) {
             debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
             debug_assert!(may_run(kind, running), "{kind:?} does not pass a compaction");
@@ -133,14 +133,27 @@ impl Scheduler {
             match self.run(kind) {
                 // Jobs behind it may make space.
                 Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
-                Ok(true) if full.is_none() => return Ok(true),
-                Ok(true) => break,
+                Ok(true) => return full.map_or(Ok(true), Err),
                 Ok(false) => {}
                 Err(e) => return Err(e),
             }
             declined.push(kind);
         }
-        full.map_or(Ok(false), Err)
+        let Some(full) = full else { return Ok(false) };
+        self.tell_of_full_disk(&full, running);
+        Err(full)
+    }
+
+    /// No job found anything to do but what the disk has no room for. So a manual compaction ends
+    /// here, unless another compaction makes room, or is its own.
+    fn tell_of_full_disk(&self, full: &Error, running: &[Running]) {
+        let elsewhere = self.ctx.object_work.running.load(Ordering::Relaxed);
+        if let Some(request) = self.ctx.manual.first()
+            && running.is_empty()
+            && elsewhere == 0
+        {
+            self.ctx.manual.finish(&request, Err(full.again()));
+        }
     }
 
     /// Ordinary commits go on again once extents have their reserve.
@@ -307,8 +320,7 @@ impl Scheduler {
     fn end_by_hand(&self, request: &Arc<ManualCompaction>, error: Error) -> Result<bool> {
         let is_fatal =
             !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid) && !error.is_of_store();
-        let told = Error::new(error.kind(), error.to_string());
-        self.ctx.manual.finish(request, Err(told));
+        self.ctx.manual.finish(request, Err(error.again()));
         if is_fatal { Err(error) } else { Ok(true) }
     }
 

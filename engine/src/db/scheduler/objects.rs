@@ -45,9 +45,13 @@ impl Scheduler {
     /// The body of thread `n` of objects. The first one has number 0.
     pub(in crate::db) fn run_objects(&self, n: usize) {
         let mut pause = FIRST_PAUSE;
-        while !self.ctx.stop.load(Ordering::Acquire) {
+        loop {
+            let wakes = self.workers.wakes();
+            if self.ctx.is_stopping() {
+                break;
+            }
             if n > 0 && !self.has_room_for_objects(n) {
-                self.workers.wait(IDLE);
+                self.workers.wait(wakes, IDLE);
                 continue;
             }
             let failures = self.ctx.metrics.store_failures.get();
@@ -69,18 +73,16 @@ impl Scheduler {
                 Ok(false) => IDLE,
                 Err(e) => self.note_failure(&e),
             };
-            let until = Instant::now() + waited_for;
-            while has_failed && !self.is_stopping() && Instant::now() < until {
-                self.workers.wait(until.saturating_duration_since(Instant::now()));
-            }
-            if !has_failed {
-                self.workers.wait(waited_for);
+            let (until, mut wakes) = (Instant::now() + waited_for, wakes);
+            loop {
+                self.workers.wait(wakes, until.saturating_duration_since(Instant::now()));
+                wakes = self.workers.wakes();
+                // What others have done does not mend the store.
+                if !has_failed || self.ctx.is_stopping() || Instant::now() >= until {
+                    break;
+                }
             }
         }
-    }
-
-    fn is_stopping(&self) -> bool {
-        self.ctx.stop.load(Ordering::Acquire)
     }
 
     /// Whether thread `n` may compact beside the workers and those before it.

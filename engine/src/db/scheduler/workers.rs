@@ -58,11 +58,16 @@ impl Workers {
         self.changed.notify_all();
     }
 
-    /// Waits for a wake-up, or for `timeout`.
-    pub(super) fn wait(&self, timeout: Duration) {
+    /// How often they were woken. Read before a look at what there is to do, so that the wait
+    /// after it misses no wake-up.
+    pub(super) fn wakes(&self) -> u64 {
+        *self.wakes.lock()
+    }
+
+    /// Waits for a wake-up after the first `before`, or for `timeout`.
+    pub(super) fn wait(&self, before: u64, timeout: Duration) {
         let mut wakes = self.wakes.lock();
         let until = Instant::now() + timeout;
-        let before = *wakes;
         while *wakes == before && !self.changed.wait_until(&mut wakes, until).timed_out() {}
     }
 }
@@ -70,7 +75,7 @@ impl Workers {
 impl Scheduler {
     /// The body of the background's thread.
     pub(in crate::db) fn run_background(&self) {
-        while !self.ctx.stop.load(Ordering::Acquire) {
+        while !self.ctx.is_stopping() {
             let waited_for = match self.step() {
                 Ok(true) => continue,
                 Ok(false) if self.jobs.release_zones.is_pending() => READERS_LEAVE,
@@ -91,10 +96,14 @@ impl Scheduler {
     pub(in crate::db) fn run_worker(&self, n: usize) {
         let workers = &self.workers;
         debug_assert!(n >= 1, "the background's own thread is number 0");
-        while !self.ctx.stop.load(Ordering::Acquire) {
+        loop {
+            let wakes = workers.wakes();
+            if self.ctx.is_stopping() {
+                break;
+            }
             let most = self.ctx.memory.most_workers().saturating_add(1);
             if n >= workers.threads().min(most) {
-                workers.wait(RESTING);
+                workers.wait(wakes, RESTING);
                 continue;
             }
             let compacted = self.ctx.shared.poison.check().and_then(|()| self.compact_beside());
@@ -108,7 +117,7 @@ impl Scheduler {
                 Ok(false) => IDLE,
                 Err(e) => self.note_failure(&e),
             };
-            workers.wait(waited_for);
+            workers.wait(wakes, waited_for);
         }
     }
 
@@ -116,7 +125,7 @@ impl Scheduler {
     /// but one of these may take longer than a zone lasts. Where the region is a file a link is a
     /// sync, of what was written since the last one as well.
     pub(in crate::db) fn keep_zones_ready(&self) {
-        while !self.ctx.stop.load(Ordering::Acquire) {
+        while !self.ctx.is_stopping() {
             let linked = self.ctx.shared.poison.check().and_then(|()| self.preallocate_zone());
             let waited_for = match linked {
                 Ok(true) => continue,
@@ -141,7 +150,7 @@ impl Scheduler {
         RETRY
     }
 
-    /// Wakes every thread, to look whether it is to stop.
+    /// Wakes every thread, to look whether it is to stop. The gate is shut before.
     pub(in crate::db) fn wake_all(&self) {
         self.ctx.shared.wakeup.wake();
         self.workers.wake();
@@ -159,9 +168,29 @@ pub(in crate::db) fn spawn(
     let scheduler = Arc::clone(scheduler);
     let what = format!("the thread {name} panicked");
     std::thread::Builder::new().name(name).spawn(move || {
+        // What runs on it must not wait for a closing, which waits for it.
+        let Ok(_inside) = scheduler.ctx.shared.gate.enter_step() else { return };
         let run = std::panic::AssertUnwindSafe(|| body(&scheduler));
         if std::panic::catch_unwind(run).is_err() {
             scheduler.ctx.stop_because(&what);
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a closing took ten seconds more. Cause: a worker that had found the database open was
+    /// woken before it began to wait, and the wait counted wake-ups from its own beginning. Fix: it
+    /// counts those since before the look.
+    #[test]
+    fn a_wake_up_between_the_look_and_the_wait_is_not_missed() {
+        let workers = Workers::default();
+        let before = workers.wakes();
+        workers.wake();
+        let from = Instant::now();
+        workers.wait(before, Duration::from_hours(1));
+        assert!(from.elapsed() < Duration::from_mins(1), "it does not wait");
+    }
 }

@@ -178,7 +178,7 @@ impl Shipper {
     pub(in crate::db) fn run(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
         let mut pause = INTERVAL;
-        while !engine.ctx.stop.load(Ordering::Acquire) && !feed.has_failed() {
+        while !engine.ctx.is_stopping() && !feed.has_failed() {
             let seen = feed.queued();
             let did = self.step_of(engine, &mut self.state.lock());
             match did {
@@ -188,7 +188,7 @@ impl Shipper {
                     feed.wait_for_groups(INTERVAL, seen);
                 }
                 Err(_) => {
-                    feed.pause(pause, &engine.ctx.stop);
+                    feed.pause(pause, &|| engine.ctx.is_stopping());
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }

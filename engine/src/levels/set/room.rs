@@ -6,7 +6,7 @@
 //!
 //! Thread safety: every method may be called from any thread; `writer` is held over each.
 
-use super::{VersionSet, Writer};
+use super::{Changing, VersionSet, Writer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::edit::{Edit, Op};
 use crate::levels::journal::{Journal, RESERVE, STEP};
@@ -48,7 +48,7 @@ impl VersionSet {
     ) -> Result<EditReservation<'_>> {
         let bytes = edits.map(|edit| Journal::len_of(&with_counters(edit))).sum();
         if bytes > 0 {
-            let mut writer = self.lock_for_change()?;
+            let Changing { mut writer, _inside } = self.lock_for_change()?;
             self.find_room(&mut writer, bytes, room)?;
             writer.reserved += bytes;
         }

@@ -1,4 +1,4 @@
-//! Syncs that a test holds up, so that it sees what goes on meanwhile.
+//! Syncs, or writes, that a test holds up, so that it sees what goes on meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// A sync goes on after so long, whatever the test does: it then fails instead of waiting for ever.
+use super::Call;
+
+/// A call goes on after so long, whatever the test does: it then fails instead of waiting for ever.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Which syncs are held up, and how many there are.
+/// Which calls are held up, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     state: Mutex<State>,
@@ -18,46 +20,46 @@ pub(super) struct Holds {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How the names of their files end.
-    ending: Option<String>,
+    /// What they do, and how the names of their files end.
+    calls: Option<(Call, String)>,
     held: usize,
 }
 
 impl State {
-    fn holds(&self, path: &Path) -> bool {
+    fn holds(&self, call: Call, path: &Path) -> bool {
         let name = path.to_string_lossy();
-        self.ending.as_ref().is_some_and(|ending| name.ends_with(ending))
+        self.calls.as_ref().is_some_and(|(held, ending)| *held == call && name.ends_with(ending))
     }
 }
 
 impl Holds {
-    /// Holds up all syncs of files whose names end so.
-    pub(super) fn hold(self: &Arc<Self>, ending: &str) -> HeldSyncs {
-        self.state.lock().ending = Some(ending.to_string());
-        HeldSyncs { holds: Arc::clone(self) }
+    /// Holds up all such calls on files whose names end so.
+    pub(super) fn hold(self: &Arc<Self>, call: Call, ending: &str) -> HeldCalls {
+        self.state.lock().calls = Some((call, ending.to_string()));
+        HeldCalls { holds: Arc::clone(self) }
     }
 
-    /// Called before a sync of a file, with no lock of the machine held.
-    pub(super) fn pass(&self, path: &Path) {
+    /// Called before a call on a file, with no lock of the machine held.
+    pub(super) fn pass(&self, call: Call, path: &Path) {
         let mut state = self.state.lock();
-        if !state.holds(path) {
+        if !state.holds(call, path) {
             return;
         }
         state.held += 1;
         self.changed.notify_all();
         let until = Instant::now() + LONGEST;
-        while state.holds(path) && !self.changed.wait_until(&mut state, until).timed_out() {}
+        while state.holds(call, path) && !self.changed.wait_until(&mut state, until).timed_out() {}
         state.held -= 1;
     }
 }
 
-/// Syncs of some files wait until this is dropped.
+/// Syncs, or writes, of some files wait until this is dropped.
 #[derive(Debug)]
-pub struct HeldSyncs {
+pub struct HeldCalls {
     holds: Arc<Holds>,
 }
 
-impl HeldSyncs {
+impl HeldCalls {
     /// Waits until one is held up, for a minute at most; whether it is.
     pub fn wait(&self) -> bool {
         let mut state = self.holds.state.lock();
@@ -72,9 +74,9 @@ impl HeldSyncs {
     }
 }
 
-impl Drop for HeldSyncs {
+impl Drop for HeldCalls {
     fn drop(&mut self) {
-        self.holds.state.lock().ending = None;
+        self.holds.state.lock().calls = None;
         self.holds.changed.notify_all();
     }
 }

@@ -10,7 +10,10 @@ use super::memory::SimPm;
 use super::pages::Pages;
 use super::power::{Cut, Power};
 use super::seen::ReadLog;
-use super::{CallSite, Fault, Faulty, HeldSyncs, Reached, ReadFaults, SimFiles, Survive, Trace};
+use super::{
+    Call, CallSite, Fault, Faulty, HeldCalls, Reached, ReadFaults, SimFiles, SimLock, Survive,
+    Trace,
+};
 use crate::options::Level0Container;
 
 /// A machine whose power can be cut.
@@ -212,8 +215,25 @@ impl Machine {
 
     /// Holds up syncs of files whose names end so.
     #[must_use]
-    pub fn hold_syncs(&self, ending: &str) -> HeldSyncs {
-        self.power().holds.hold(ending)
+    pub fn hold_syncs(&self, ending: &str) -> HeldCalls {
+        self.power().holds.hold(Call::Sync, ending)
+    }
+
+    /// Holds up writes to files whose names end so.
+    #[must_use]
+    pub fn hold_writes(&self, ending: &str) -> HeldCalls {
+        self.power().holds.hold(Call::Write, ending)
+    }
+
+    /// How many calls would have changed a file of a directory after the opening that they were of
+    /// had given its lock back. They fail.
+    pub fn late_changes(&self) -> u64 {
+        self.files.state.lock().given_back.late
+    }
+
+    /// The lock of a database in a directory.
+    pub(crate) fn lock(&self, directory: &Path) -> SimLock {
+        SimLock { state: Arc::clone(&self.files.state), directory: directory.to_path_buf() }
     }
 
     /// The n-th sync of a file from now fails; what it should have made durable is dropped.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::fence::{Fence, PlacedFence};
 use super::store::Tag;
-use crate::os::{Files, OpenHow};
+use crate::os::{Files, Gate, OpenHow};
 use crate::record::{Reader, checksum, put_bytes, put_u32};
 
 /// The file's name.
@@ -23,12 +23,13 @@ const MOST: u32 = 4096;
 #[derive(Debug)]
 pub(crate) struct KnownFence {
     files: Arc<dyn Files>,
+    gate: Arc<Gate>,
     path: PathBuf,
 }
 
 impl KnownFence {
-    pub(crate) fn new(files: Arc<dyn Files>, directory: &Path) -> KnownFence {
-        KnownFence { files, path: directory.join(NAME) }
+    pub(crate) fn new(files: Arc<dyn Files>, gate: Arc<Gate>, directory: &Path) -> KnownFence {
+        KnownFence { files, gate, path: directory.join(NAME) }
     }
 
     /// What the last opening wrote, if it checks out.
@@ -43,7 +44,9 @@ impl KnownFence {
 
     /// Remembers a fence. What cannot be written is not remembered.
     pub(crate) fn keep(&self, placed: &PlacedFence) {
-        self.write(placed).unwrap_or(());
+        if let Ok(_inside) = self.gate.enter_step() {
+            self.write(placed).unwrap_or(());
+        }
     }
 
     fn write(&self, placed: &PlacedFence) -> io::Result<()> {
@@ -92,7 +95,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_and_a_torn_file_is_not_believed() {
         let files = SimFiles::new();
-        let known = KnownFence::new(Arc::clone(&files) as _, Path::new("/db"));
+        let known = KnownFence::new(Arc::clone(&files) as _, Arc::default(), Path::new("/db"));
         assert_eq!(known.load(), None);
         for (epoch, version) in [(7, None), (8, Some("v".to_string()))] {
             let owner = "x".repeat(20 - epoch as usize);

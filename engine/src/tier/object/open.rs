@@ -14,7 +14,7 @@ use super::store::ObjectStore;
 use super::tails::TailCache;
 use super::tier::{ObjectTier, Planted};
 use crate::error::{Error, Result};
-use crate::os::{Files, draw_random, host_name};
+use crate::os::{Files, Gate, draw_random, host_name};
 
 /// The file of the ends of objects, in the database's directory.
 const TAILS: &str = "object-tails";
@@ -29,6 +29,8 @@ pub(crate) struct Settings<'a> {
     pub(crate) url: &'a str,
     /// The machine's files.
     pub(crate) files: &'a Arc<dyn Files>,
+    /// The gate of the database.
+    pub(crate) gate: &'a Arc<Gate>,
     /// Whether these are a simulation.
     pub(crate) simulated: bool,
     /// The database's directory.
@@ -103,9 +105,9 @@ impl Settings<'_> {
             return Ok(tier.read_only());
         }
         let tails = self.directory.join(TAILS);
-        let tails = TailCache::open(&**self.files, &tails, TAILS_BYTES)
+        let tails = TailCache::open(&**self.files, self.gate, &tails, TAILS_BYTES)
             .map_err(|e| Error::io("open", &tails, e))?;
-        let known = KnownFence::new(Arc::clone(self.files), self.directory);
+        let known = KnownFence::new(Arc::clone(self.files), Arc::clone(self.gate), self.directory);
         Ok(tier.with_tails(tails).with_known_fence(known))
     }
 }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::name::ObjectId;
-use crate::os::{File, Files, OpenHow};
+use crate::os::{File, Files, Gate, OpenHow};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 
 const MAGIC: &[u8; 8] = b"TERRTAIL";
@@ -82,6 +82,7 @@ struct Ring {
 #[derive(Debug)]
 pub(crate) struct TailCache {
     file: Arc<File>,
+    gate: Arc<Gate>,
     capacity: u64,
     ring: Mutex<Ring>,
 }
@@ -183,7 +184,12 @@ impl TailCache {
     /// # Errors
     ///
     /// The file cannot be opened or read.
-    pub(crate) fn open(files: &dyn Files, path: &Path, capacity: u64) -> io::Result<TailCache> {
+    pub(crate) fn open(
+        files: &dyn Files,
+        gate: &Arc<Gate>,
+        path: &Path,
+        capacity: u64,
+    ) -> io::Result<TailCache> {
         let file = match files.open(path, OpenHow::Write) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 files.open(path, OpenHow::CreateNew)?
@@ -192,7 +198,7 @@ impl TailCache {
         };
         let capacity = capacity.next_multiple_of(STEP).max(PART * STEP);
         let ring = scan(&file, capacity)?;
-        Ok(TailCache { file, capacity, ring: Mutex::new(ring) })
+        Ok(TailCache { file, gate: Arc::clone(gate), capacity, ring: Mutex::new(ring) })
     }
 
     /// Bytes of ends that it has.
@@ -224,6 +230,8 @@ impl TailCache {
     /// Keeps the end of an object. What cannot be written is not kept.
     pub(crate) fn keep(&self, id: ObjectId, offset: u32, bytes: &[u8]) {
         let Ok(len) = u32::try_from(bytes.len()) else { return };
+        // A read may come here after the closing.
+        let Ok(_inside) = self.gate.enter_step() else { return };
         let mut header = TailHeader { id, number: 0, offset, len, sum: sum_of(id, offset, bytes) };
         if header.takes() > self.capacity / PART {
             return;
@@ -285,7 +293,7 @@ mod tests {
     const PATH: &str = "/tails";
 
     fn open(files: &Arc<SimFiles>, capacity: u64) -> TailCache {
-        TailCache::open(&**files, Path::new(PATH), capacity).unwrap()
+        TailCache::open(&**files, &Arc::default(), Path::new(PATH), capacity).unwrap()
     }
 
     fn id(n: u64) -> ObjectId {

@@ -27,6 +27,7 @@ impl ExtentStore {
     ///
     /// An I/O error. Nothing is lost by it.
     pub(crate) fn give_back(&self) -> Result<u64> {
+        let _inside = self.gate.enter_step()?;
         let mut allocation = self.allocation.lock();
         let step = growth_step(allocation.file_bytes()) / UNIT;
         let keep = allocation.reserved_units.max(allocation.taken_units / SLACK).max(step);
@@ -42,6 +43,7 @@ impl ExtentStore {
     ///
     /// As [`give_back`](Self::give_back).
     pub(crate) fn give_back_all(&self) -> Result<u64> {
+        let _inside = self.gate.enter_step()?;
         let mut allocation = self.allocation.lock();
         if allocation.reserved_units > 0 || self.read_only {
             return Ok(0);
@@ -56,6 +58,7 @@ impl ExtentStore {
     /// database; whether it could. It leaves the least reserve and what is reserved.
     pub(crate) fn yield_space(&self, bytes: u64) -> bool {
         let units = bytes.div_ceil(UNIT);
+        let Ok(_inside) = self.gate.enter_step() else { return false };
         let mut allocation = self.allocation.lock();
         let kept = allocation.reserved_units + self.least_reserve();
         if self.read_only || allocation.free_units() < kept + units {

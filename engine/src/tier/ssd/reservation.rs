@@ -71,6 +71,7 @@ impl ExtentStore {
             // Nothing is written to its files: objects take no space there.
             return Ok(SpaceReservation { store: Arc::clone(self), units_left: AtomicU64::new(0) });
         }
+        let _inside = self.gate.enter_step()?;
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
         let wanted = allocation.reserved_units + units + reserve;

@@ -13,7 +13,7 @@ impl ExtentStore {
     ///
     /// # Errors
     ///
-    /// `Full` when there is no room; or on an I/O error. The space is given back then.
+    /// `Full` when there is no room; `Closed`; or on an I/O error. The space is given back then.
     pub(crate) fn write_new(self: &Arc<Self>, bytes: &[u8]) -> Result<Location> {
         let len = u32::try_from(bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", bytes.len());

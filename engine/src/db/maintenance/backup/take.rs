@@ -18,6 +18,7 @@ use crate::extent::{Extent, ExtentMeta};
 use crate::levels::{Edit, Level, MAX_LEVELS, Manifest, Op, SUBLEVELS, Version};
 use crate::mvcc::{Horizon, Registered, TimeMark, pin};
 use crate::options::TableOptions;
+use crate::os::Gate;
 use crate::record::Lsn;
 use crate::table::TableCore;
 use crate::tier::{ExtentStore, ObjectSink};
@@ -138,14 +139,11 @@ pub(in crate::db) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo>
 ///
 /// Those of reading and of the destination.
 pub(in crate::db) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gathered> {
-    // A table with records that are not counted yet looks as if it had none above its levels.
-    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
     let created = engine.shared.clock.now() / MICROS_A_SECOND;
     let (halves, lsn, blob) = dump(engine, into)?;
     let mut ops = dates(engine, lsn);
     for half in &halves {
-        engine.shared.check_open()?;
-        half.describe(into, &mut ops)?;
+        half.describe(into, &engine.shared.gate, &mut ops)?;
     }
     // What is durable nowhere else must not be all that is left of a commit that never was.
     engine.shared.poison.check()?;
@@ -167,9 +165,11 @@ fn dump(
     engine: &Engine,
     destination: &mut dyn Destination,
 ) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
-    // In this order: a close waits for the calls that found the database open.
+    // A closing waits for the table under way.
+    let _inside = engine.shared.gate.enter_call()?;
+    // A table with records that are not counted yet looks as if it had none above its levels.
+    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
     let _guard = pin();
-    engine.shared.check_open()?;
     let Moment { tables, snapshot, blob } = moment(engine);
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
@@ -178,6 +178,7 @@ fn dump(
     }
     destination.begins(lsn);
     let half = |Seen { table, name, view }| {
+        engine.shared.check_open()?;
         let store = Arc::clone(destination.store());
         let into = (&*engine.set, &store, destination.objects());
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
@@ -215,6 +216,7 @@ impl Half {
     fn describe(
         &self,
         into: &mut dyn Destination,
+        gate: &Gate,
         ops: &mut Vec<Op<Arc<ExtentMeta>>>,
     ) -> Result<()> {
         let (id, version) = (self.table.id(), &self.version);
@@ -251,6 +253,7 @@ impl Half {
         for (level, extents) in (first..).zip(&version.levels) {
             let is_shown = |extent: &&Arc<Extent>| !self.dumped.hidden.contains(&extent.meta().id);
             for extent in extents.extents().iter().filter(is_shown) {
+                gate.check_open()?;
                 ops.push(add(level, into.copy(extent)?));
             }
         }

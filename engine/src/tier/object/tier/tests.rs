@@ -70,7 +70,7 @@ fn an_opening_asks_for_nothing_and_reads_ask_once() {
 fn the_end_of_an_object_is_read_once_and_kept_over_a_restart() {
     let server = MemoryServer::new();
     let files = SimFiles::new();
-    let tails = || TailCache::open(&*files, "/tails".as_ref(), 8 << 20).unwrap();
+    let tails = || TailCache::open(&*files, &Arc::default(), "/tails".as_ref(), 8 << 20).unwrap();
     let len: u32 = 2 << 20;
     let id = write(&open(&server, claim(1, 1), &[]), 5, len as usize);
     let all = content(5, len as usize);
