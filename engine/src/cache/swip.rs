@@ -21,7 +21,7 @@ use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::mvcc::{EpochGuard, defer};
+use crate::mvcc::{EpochGuard, retire};
 use crate::os::sync::optimistic::{AtomicPtr, Ordering};
 
 /// The lowest bit of a word that is no address.
@@ -127,7 +127,7 @@ impl<T: Send + Sync + 'static> Retired<T> {
         let taken: Vec<Arc<T>> = all.iter_mut().map(take).collect();
         all.drain(..).for_each(std::mem::forget);
         if !taken.is_empty() {
-            defer(move || drop(taken));
+            retire(taken);
         }
     }
 }
@@ -136,7 +136,7 @@ impl<T: Send + Sync + 'static> Drop for Retired<T> {
     fn drop(&mut self) {
         // SAFETY: this is the only time that it is dropped, and it is not used any more.
         let taken = unsafe { ManuallyDrop::take(&mut self.0) };
-        defer(move || drop(taken));
+        retire(taken);
     }
 }
 

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
+
 use super::catalog::Catalog;
 use super::jobs::JobContext;
 use super::open_stats::OpenStats;
@@ -15,7 +17,7 @@ use super::share::Shipper;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Result};
 use crate::levels::VersionSet;
-use crate::mvcc::{defer, drive, is_pinned};
+use crate::mvcc::{Runner, defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
 use crate::os::cores;
 use crate::ptree::forest::Forest;
@@ -54,6 +56,8 @@ pub(super) struct Engine {
     pub(super) shipper: OnceLock<Shipper>,
     /// The cache below the block cache, where there is one.
     pub(super) secondary_cache: Option<Arc<VolatilePool>>,
+    /// As long as the background, or a caller's steps, run what was deferred.
+    pub(super) runner: Mutex<Option<Runner>>,
 }
 
 impl Engine {

@@ -38,6 +38,8 @@ impl Engine {
         // for.
         defer(move || defer(move || region.discard()));
         (0..ROUNDS).for_each(|_| drive());
+        // What comes later is run by who defers it, or by another database.
+        drop(self.runner.lock().take());
         self.shared.cache.trim();
         if cached >= WORTH_IT {
             give_back_freed();

@@ -21,7 +21,7 @@ pub(crate) use drained::DrainedMap;
 pub(crate) use epoch::drive_all;
 #[cfg(test)]
 pub(crate) use epoch::drive_until;
-pub(crate) use epoch::{EpochGuard, defer, drive, is_pinned, pin};
+pub(crate) use epoch::{EpochGuard, Runner, defer, drive, is_pinned, pin, retire};
 pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};

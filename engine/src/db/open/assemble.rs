@@ -18,7 +18,7 @@ use crate::db::{memory, secondary_cache};
 use crate::extent::BlockCache;
 use crate::levels::VersionSet;
 use crate::locks::LockManager;
-use crate::mvcc::{SnapshotRegistry, Watermark};
+use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
 use crate::os::ForkGuard;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
@@ -92,6 +92,7 @@ impl Opening<'_> {
             recovered: 0,
             shipper: OnceLock::new(),
             secondary_cache,
+            runner: Mutex::new((!self.read_only).then(Runner::new)),
         }
     }
 }

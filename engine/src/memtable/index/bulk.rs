@@ -43,8 +43,6 @@ impl<R: Records + Sync, const L: usize, const I: usize> Index<R, L, I> {
         R: Send,
     {
         let mut index = Index::new(records);
-        // The one leaf of the empty index goes.
-        index.take_apart(&crossbeam_epoch::pin());
         let (records, counts) = (&*index.records, &index.counts);
         let filled: Vec<Vec<Filled<L>>> = std::thread::scope(|scope| {
             let fill = |part: &'_ [u64]| leaves(part, records, counts, seen);
@@ -68,9 +66,13 @@ impl<R: Records + Sync, const L: usize, const I: usize> Index<R, L, I> {
             let leaf = heap.leaf::<L>();
             level.push(Built { child: Child::leaf(leaf), first: 0, last: 0 });
         }
-        index.root.fill(&contents(&level, records), heap);
+        let contents = contents(&level, records);
         let len = parts.iter().map(Vec::len).sum();
         counts.len.store(len, super::Ordering::Relaxed);
+        // The one leaf of the empty index goes. From here to the new root nothing may panic, or the
+        // leaf would go twice.
+        index.take_apart(&guard);
+        index.root.fill(&contents, Heap::new(&guard, &index.counts.memory));
         index
     }
 }

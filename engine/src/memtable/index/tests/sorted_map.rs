@@ -281,3 +281,22 @@ proptest! {
         run::<64, 64>(&changes, &probes);
     }
 }
+
+/// Bug: a panic while an index was built, of a thread that cannot be started or of `seen`, freed a
+/// leaf twice, so the process ended where a binding would have told of the panic. Cause: the leaf
+/// of the empty index was freed first, and the root still led to it.
+#[test]
+fn a_panic_while_an_index_is_built_frees_nothing_twice() {
+    let slab = Slab::new(4000);
+    let offsets: Vec<u64> = (0..4000u64)
+        .map(|n| slab.add(format!("a key that is too long for its node {n:06}").as_bytes(), 1))
+        .collect();
+    let parts: Vec<Vec<u64>> = offsets.chunks(1000).map(<[u64]>::to_vec).collect();
+    for panics_at in [0, 1500, 3999] {
+        let seen = |some: &[u64]| assert!(!some.contains(&offsets[panics_at]), "planned");
+        let build = || Index::<Slab, 4, 4>::build(Arc::clone(&slab), &parts, &seen);
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(build)).is_err());
+    }
+    let whole = Index::<Slab, 4, 4>::build(Arc::clone(&slab), &parts, &|_| {});
+    assert_eq!(whole.len(), 4000);
+}
