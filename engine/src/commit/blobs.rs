@@ -107,3 +107,50 @@ impl Blobs {
         before.iter().any(is_it)
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::tests::Fixture;
+    use super::*;
+
+    /// A later commit with a blob becomes durable and visible between a reader's look at the
+    /// watermark and at the list, and lets go of the one that the reader would have found.
+    #[test]
+    fn a_blob_that_was_let_go_in_between_is_not_taken_for_none() {
+        let fixture = Fixture::new(true);
+        let (blobs, at) = (fixture.committer.blobs(), fixture.zones.geometry().zone(0) + 64);
+        fixture.zones.add_live(0, 4);
+        blobs.note(1, at, 0);
+        let (asked, visible) = (Cell::new(0), Cell::new(1));
+        let (lsn, last) = blobs.as_of(|| {
+            let seen = visible.get();
+            asked.set(asked.get() + 1);
+            if asked.get() == 1 {
+                blobs.note(2, at + 64, 0);
+                visible.set(2);
+                blobs.note(3, at + 128, 2);
+            }
+            seen
+        });
+        assert_eq!((lsn, last), (2, Some(Noted { lsn: 2, at: at + 64 })));
+        assert_eq!(asked.get(), 3, "the first moment, once more, and the second");
+        assert_eq!(fixture.zones.live(0), 3, "one was let go");
+        // What is noted and not visible is not seen, and lets nothing go.
+        blobs.note(4, at + 192, 2);
+        assert_eq!(blobs.as_of(|| 2).1, last);
+        assert_eq!(blobs.as_of(|| 3).1, Some(Noted { lsn: 3, at: at + 128 }));
+        assert_eq!(fixture.zones.live(0), 3);
+    }
+
+    #[test]
+    fn without_any_there_is_none() {
+        let fixture = Fixture::new(true);
+        let blobs = fixture.committer.blobs();
+        assert_eq!(blobs.as_of(|| 7), (7, None));
+        fixture.zones.add_live(0, 1);
+        blobs.note(9, fixture.zones.geometry().zone(0) + 64, 7);
+        assert_eq!(blobs.as_of(|| 8), (8, None));
+    }
+}

@@ -69,6 +69,8 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     let view = Arc::clone(&table.view());
     let version = Arc::clone(&view.version);
     let busy = ctx.claims.of(table.id());
+    // Before the look: one that comes meanwhile is looked at again.
+    let in_memory = view.range_deletes();
     let (gone, newest) = match view.range_tombstones() {
         None => (Vec::new(), 0),
         Some(ranges) => {
@@ -79,7 +81,7 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     };
     if gone.is_empty() {
         if busy.is_empty() && newest <= horizon.newest() {
-            ctx.tables.index().not_covered(table.id(), &version, view.range_deletes());
+            ctx.tables.index().not_covered(table.id(), &version, in_memory);
         }
         return Ok(false);
     }

@@ -77,6 +77,8 @@ impl DrainDeletes {
             if !view.frozen.is_empty() {
                 continue;
             }
+            // Before the look: one that comes meanwhile is looked at again.
+            let (version, ranges) = (&view.version, view.range_deletes());
             let tombstones = view.tombstones_in_memory(oldest);
             // What cannot be read is for reads and merges to tell.
             let hides_enough = hides_enough(&view, &tombstones).unwrap_or(false);
@@ -84,7 +86,6 @@ impl DrainDeletes {
                 drop(view);
                 return Some(Plan::Freeze(table));
             }
-            let (version, ranges) = (&view.version, view.range_deletes());
             ctx.tables.index().looked_at_ranges(table.id(), version, ranges);
             if !hides_enough {
                 continue;

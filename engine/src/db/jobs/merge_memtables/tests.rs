@@ -1,8 +1,12 @@
 //! How far the persistent index is said to know of everything, beside commits that are stopped on
 //! their way.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
 
 use super::MergeMemtables;
 use crate::commit::{Step, stop_at};
@@ -10,7 +14,7 @@ use crate::db::Database;
 use crate::db::jobs::{JobContext, freeze};
 use crate::options::{Durability, Options};
 use crate::os::sim::{Machine, Survive};
-use crate::table::WriteBatch;
+use crate::table::{Table, WriteBatch};
 
 /// How long something that must happen is given to happen.
 const LONG: Duration = Duration::from_secs(60);
@@ -87,5 +91,88 @@ fn the_boundary_of_a_persistent_index_stays_below_a_commit_that_the_scheduler_ha
             assert_eq!(found.as_deref(), Some(&b"1"[..]), "truncated: {truncated}");
         }
         assert!(db.table("idle").unwrap().get("late").unwrap().is_some());
+    }
+}
+
+/// So many merges end in a kill.
+const KILLS: usize = 8;
+
+/// Rows that were acknowledged, by table; those of a table that is truncated are forgotten first.
+#[derive(Default)]
+struct Account {
+    rows: Mutex<BTreeMap<String, Vec<u64>>>,
+    /// Held shared by a write until it is in the account, and alone by a truncation.
+    changes: RwLock<()>,
+}
+
+impl Account {
+    fn write(&self, db: &Database, name: &str, n: u64) {
+        let _no_truncation = self.changes.read();
+        let table: Table = db.table(name).unwrap();
+        let durability = [Durability::Durable, Durability::Relaxed][usize::from(n % 3 == 0)];
+        table.put_with(n.to_be_bytes(), n.to_string(), durability).unwrap();
+        self.rows.lock().entry(name.to_string()).or_default().push(n);
+    }
+
+    fn truncate(&self, db: &Database, name: &str) {
+        let _alone = self.changes.write();
+        self.rows.lock().remove(name);
+        db.truncate_table(name).unwrap();
+    }
+}
+
+/// Writers, tables that come and are truncated, and merges go on side by side; again and again the
+/// process is killed. All that was acknowledged before is there, in each table.
+#[test]
+fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
+    let machine = Machine::with_memory().index(true);
+    let db = &Options::new().pm_size(16 << 20).stepped().machine(&machine).create("/db").unwrap();
+    let (account, stop) = (&Account::default(), &AtomicBool::new(false));
+    db.table("0").unwrap();
+    let found = std::thread::scope(|scope| {
+        for writer in 0..3u64 {
+            scope.spawn(move || {
+                // As many as the region has room for.
+                for n in (0..15_000u64).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    // Each table is written to seldom enough to be merged between two writes.
+                    account.write(db, &((n * 7 + writer) % 9).to_string(), n * 3 + writer);
+                    if n % 101 == 50 && writer == 0 {
+                        account.truncate(db, &(n % 9).to_string());
+                    }
+                }
+            });
+        }
+        let (mut found, begun) = (Vec::new(), Instant::now());
+        for round in 0.. {
+            let ctx: &JobContext = &db.inner.ctx;
+            for table in ctx.tables.all().iter().skip(round % 3).step_by(2) {
+                freeze(ctx, table);
+            }
+            let Some(tables) = MergeMemtables.plan(ctx) else {
+                assert!(begun.elapsed() < LONG, "{} merges", found.len());
+                continue;
+            };
+            MergeMemtables.run(tables, ctx).unwrap();
+            let no_truncation = account.changes.read();
+            let rows = account.rows.lock().clone();
+            found.push((machine.kill(), rows));
+            drop(no_truncation);
+            if found.len() == KILLS {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        found
+    });
+    for (killed, rows) in found {
+        let again =
+            Options::new().pm_size(16 << 20).stepped().machine(&killed).open("/db").unwrap();
+        for (name, rows) in rows {
+            let table = again.table(&name).unwrap();
+            for n in rows {
+                let value = table.get(n.to_be_bytes()).unwrap();
+                assert_eq!(value, Some(n.to_string().into()), "row {n} of table {name}");
+            }
+        }
     }
 }
