@@ -20,8 +20,8 @@ use crate::record::Lsn;
 /// the device in place of the task, and wakes it.
 ///
 /// Dropping it undoes nothing: the commit becomes visible, and durable if that was asked for, a
-/// moment later. If it has rows locked, dropping it waits until they can be given back; after a
-/// poll that thread does.
+/// moment later. If it has rows locked, dropping it waits until they can be given back, for the
+/// device and for no shared store; after a poll that thread does.
 ///
 /// # Examples
 ///

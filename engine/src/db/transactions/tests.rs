@@ -112,3 +112,29 @@ fn dropped_commits_give_their_locks_back_while_the_store_is_away() {
     }
     server.always(None);
 }
+
+/// Bug: the first lock of a transaction waited for a commit that was enqueued, until something else
+/// synced the region; in a stepped database for ever. Cause: it waited until the commit was
+/// visible. A durable one is visible after a sync, which no thread brought about. Fix: it waits
+/// until the commit is durable, and so syncs itself.
+#[test]
+fn the_first_lock_brings_about_the_sync_of_an_enqueued_commit() {
+    let machine = Machine::with_files();
+    let db = Options::new().pm_size(4 << 20).stepped().machine(&machine).create("/db").unwrap();
+    let table = db.table("t").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "enqueued", "1");
+    let pending = db.enqueue(batch, Durable).unwrap();
+    let (done, locked) = channel();
+    let found = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let txn = db.begin().unwrap();
+            done.send(txn.get_for_update(&table, "other").unwrap()).unwrap();
+        });
+        let found = locked.recv_timeout(LONG);
+        // Where it still waits, that ends it.
+        pending.wait().unwrap();
+        found
+    });
+    assert_eq!(found, Ok(None));
+}
