@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::registration::{STARTING, TAKEOVER};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::replica::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 
 /// Registered followers hold deletion back for so many checkpoints.
@@ -109,7 +109,7 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// The store does not answer: it is done later.
+    /// The store does not answer, or readers register all the time: it is done later.
     pub(super) fn collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
@@ -123,9 +123,11 @@ impl Kept {
                 return Ok(());
             }
         }
-        // Followers register all the time.
-        self.is_due = true;
-        Ok(())
+        let message = format!(
+            "readers register at the shared store {} all the time; nothing was deleted",
+            log.address()
+        );
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
     /// Whether no follower has registered meanwhile.
