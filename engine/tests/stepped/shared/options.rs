@@ -136,7 +136,12 @@ fn random_options_and_tables_are_the_same_on_every_node() {
             let done = random_step(&db, &mut chance, round);
             done.unwrap_or_else(|error| panic!("seed {seed}, {round}: {error}"));
             match chance.below(12) {
-                0 | 1 => settle(|| db.step()),
+                0 | 1 => {
+                    settle(|| db.step());
+                    catch_up(|| follower.step()).unwrap();
+                    let there = follower.database().unwrap();
+                    assert_eq!(shown(&there), shown(&db), "seed {seed}, {round}: the follower");
+                }
                 2 => drop(db.step()),
                 3 => catch_up(|| standby.step()).unwrap(),
                 4 => catch_up(|| follower.step()).unwrap(),
