@@ -14,10 +14,14 @@ Exit codes:
      salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
-  130  an import that was stopped by a signal: what was read by then is in the table
+  130  an import or a compaction that was stopped by a signal: what was done by then stays
+
+A reader of the output that goes away, such as head, changes none of them.
 
 Keys and values print as text; bytes that are no text, and control characters, print as
-\\xNN. With --hex all keys and values are hexadecimal, in and out, and so always exact.";
+\\xNN. A value by itself (get) prints its control characters where the output is no terminal.
+With --json, bytes that are no text are an object with their digits, {\"hex\": \"61ff\"}.
+With --hex all keys and values are hexadecimal, in and out, and so always exact.";
 
 /// Look into Terrace databases, fill them, and see the engine survive.
 #[derive(Debug, Parser)]

@@ -24,22 +24,14 @@ pub(crate) enum Failure {
     Outside(String),
     /// The engine refused.
     Engine(terrace::Error),
-    /// The reader of standard output has closed it.
-    ReaderGone,
+    /// A part was done before the rest failed.
+    Partly { done: String, cause: Box<Failure> },
 }
 
 impl Failure {
     /// A failure of something around the program, with what was being done.
     pub(crate) fn io(doing: impl std::fmt::Display, error: &io::Error) -> Failure {
         Failure::Outside(format!("cannot {doing}: {error}"))
-    }
-
-    /// A failure to write standard output.
-    pub(crate) fn writing(error: &io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
-            _ => Failure::io("write standard output", error),
-        }
     }
 
     /// What the process ends with.
@@ -71,9 +63,8 @@ impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
             Failure::Invalid(_) => ErrorKind::Invalid,
-            Failure::Outside(_) | Failure::Interrupted(_) | Failure::ReaderGone => {
-                ErrorKind::Unavailable
-            }
+            Failure::Outside(_) | Failure::Interrupted(_) => ErrorKind::Unavailable,
+            Failure::Partly { cause, .. } => cause.kind(),
             Failure::Engine(error) => error.kind(),
         }
     }
@@ -84,7 +75,7 @@ impl Failure {
             | Failure::Interrupted(message)
             | Failure::Outside(message) => message.clone(),
             Failure::Engine(error) => error.to_string(),
-            Failure::ReaderGone => "the reader of standard output has closed it".to_owned(),
+            Failure::Partly { done, cause } => format!("{done}, for: {}", cause.message()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Ctrl-C: a long command stops between two of its steps, and says how far it has come.
 
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
@@ -7,6 +8,21 @@ static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 /// Whether a signal has asked this process to stop.
 pub(crate) fn is_asked_for() -> bool {
     IS_ASKED_FOR.load(Ordering::Relaxed)
+}
+
+/// Input whose reads a signal ends. A reader behind it does not make them again, as it does after a
+/// call that was merely interrupted.
+pub(crate) struct Stops<R>(pub(crate) R);
+
+impl<R: Read> Read for Stops<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && is_asked_for() => {
+                Err(io::Error::other("stopped by a signal"))
+            }
+            done => done,
+        }
+    }
 }
 
 #[cfg(unix)]

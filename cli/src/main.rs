@@ -1,7 +1,5 @@
 //! The `terrace` command: import, look, verify, and a tour on real data.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is this program's job")]
-
 mod args;
 mod commands;
 mod failure;
@@ -29,10 +27,8 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
-        // The reader of our output has read enough, as `head` does.
-        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", failure.report(session.output.json));
+            output::say(&failure.report(session.output.json));
             ExitCode::from(failure.exit_code())
         }
     }

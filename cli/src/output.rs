@@ -1,5 +1,6 @@
 //! Standard output for data, standard error for remarks and progress.
 
+use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -16,25 +17,66 @@ pub(crate) struct Output {
     pub(crate) encoding: Encoding,
     quiet: bool,
     data: BufWriter<Stdout>,
+    /// The reader of standard output has closed it, as `head` does. What is printed goes nowhere
+    /// then, and how the command ends does not depend on it.
+    reader_is_gone: bool,
 }
 
 /// A record as JSON.
 #[derive(Serialize)]
 struct Record<'a> {
-    key: &'a str,
+    key: JsonBytes<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<&'a str>,
+    value: Option<JsonBytes<'a>>,
+}
+
+/// Bytes in JSON: text as a string, and other bytes as an object with their hexadecimal digits.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum JsonBytes<'a> {
+    Text(Cow<'a, str>),
+    Bytes { hex: String },
+}
+
+impl JsonBytes<'_> {
+    fn new(encoding: Encoding, bytes: &[u8]) -> JsonBytes<'_> {
+        match (encoding, std::str::from_utf8(bytes)) {
+            (Encoding::Hex, _) => JsonBytes::Text(Encoding::Hex.whole(bytes).into()),
+            (Encoding::Text, Ok(text)) => JsonBytes::Text(text.into()),
+            (Encoding::Text, Err(_)) => JsonBytes::Bytes { hex: Encoding::Hex.whole(bytes) },
+        }
+    }
 }
 
 impl Output {
     /// The output of this process.
     pub(crate) fn new(json: bool, encoding: Encoding, quiet: bool) -> Output {
-        Output { json, encoding, quiet, data: BufWriter::new(io::stdout()) }
+        let data = BufWriter::new(io::stdout());
+        Output { json, encoding, quiet, data, reader_is_gone: false }
     }
 
     /// Prints a line of data.
     pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
-        writeln!(self.data, "{line}").map_err(|error| Failure::writing(&error))
+        if self.reader_is_gone {
+            return Ok(());
+        }
+        let written = writeln!(self.data, "{line}");
+        self.note(written)
+    }
+
+    /// Whether nobody reads standard output any more. A command that prints much stops then.
+    pub(crate) fn reader_is_gone(&self) -> bool {
+        self.reader_is_gone
+    }
+
+    fn note(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.reader_is_gone = true;
+                Ok(())
+            }
+            written => written.map_err(|error| Failure::io("write standard output", &error)),
+        }
     }
 
     /// Prints a value as one line of JSON.
@@ -48,8 +90,8 @@ impl Output {
     pub(crate) fn record(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), Failure> {
         let encoding = self.encoding;
         if self.json {
-            let (key, value) = (encoding.whole(key), value.map(|value| encoding.whole(value)));
-            return self.object(&Record { key: &key, value: value.as_deref() });
+            let json = |bytes| JsonBytes::new(encoding, bytes);
+            return self.object(&Record { key: json(key), value: value.map(json) });
         }
         match value {
             Some(value) => self.line(&format!("{}\t{}", encoding.line(key), encoding.line(value))),
@@ -57,10 +99,20 @@ impl Output {
         }
     }
 
+    /// Prints a value by itself. A terminal gets no control characters but ends of lines and tabs:
+    /// they could do anything to it.
+    pub(crate) fn value(&mut self, value: &[u8]) -> Result<(), Failure> {
+        let text = match self.data.get_ref().is_terminal() {
+            true => self.encoding.on_terminal(value),
+            false => self.encoding.whole(value),
+        };
+        self.line(&text)
+    }
+
     /// Prints a remark.
     pub(crate) fn remark(&self, remark: &str) {
         if !self.quiet {
-            eprintln!("{remark}");
+            say(remark);
         }
     }
 
@@ -92,6 +144,15 @@ impl Output {
 
     /// Hands all data on.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
-        self.data.flush().map_err(|error| Failure::writing(&error))
+        if self.reader_is_gone {
+            return Ok(());
+        }
+        let flushed = self.data.flush();
+        self.note(flushed)
     }
+}
+
+/// Prints a line to standard error. Where nobody reads it, it is lost, and nothing else.
+pub(crate) fn say(line: &str) {
+    writeln!(io::stderr(), "{line}").unwrap_or_default();
 }

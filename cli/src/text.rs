@@ -41,6 +41,14 @@ impl Encoding {
             Encoding::Hex => to_hex(bytes),
         }
     }
+
+    /// The same for a terminal, which other control characters than ends of lines and tabs change.
+    pub(crate) fn on_terminal(self, bytes: &[u8]) -> String {
+        match self {
+            Encoding::Text => escape(bytes, |c| c.is_control() && !matches!(c, '\n' | '\t')),
+            Encoding::Hex => to_hex(bytes),
+        }
+    }
 }
 
 fn escape(bytes: &[u8], is_escaped: fn(char) -> bool) -> String {
@@ -132,6 +140,9 @@ mod tests {
         assert_eq!(Encoding::Text.line("é\"\\".as_bytes()), "é\"\\");
         assert_eq!(Encoding::Text.line(b"a\nb\tc\0\xff"), "a\\nb\\tc\\x00\\xff");
         assert_eq!(Encoding::Text.whole(b"a\nb\xff"), "a\nb\\xff");
+        let sent = b"a\n\tb\x1b[31m\x07\r\xff";
+        assert_eq!(Encoding::Text.on_terminal(sent), "a\n\tb\\x1b[31m\\x07\\r\\xff");
+        assert_eq!(Encoding::Text.whole(sent), "a\n\tb\x1b[31m\x07\r\\xff");
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn bytes_that_are_no_text_are_escaped_or_hexadecimal() {
     assert_eq!(bench.run(["--hex", "scan", "-t", "t"]).good(), "6bff09\t76\n");
     assert_eq!(bench.run(["--hex", "get", "-t", "t", "6bff09"]).good(), "76\n");
     let json = bench.run(["--json", "scan", "-t", "t"]).json();
-    assert_eq!(json["key"], "k\\xff\t");
+    assert_eq!(json["key"], serde_json::json!({ "hex": "6bff09" }));
     assert!(bench.run(["--hex", "get", "-t", "t", "6b0"]).fails(2).contains("hex"));
 }
 

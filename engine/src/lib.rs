@@ -89,8 +89,8 @@ pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
     Digest, DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats,
     ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, RegisteredFollower,
-    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableStats, VerifyReport,
-    verify,
+    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableRef, TableStats,
+    VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result, Unreadable};
 pub use operator::MergeOperator;
@@ -103,7 +103,7 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
-pub use os::before_device_read;
+pub use os::{before_device_read, with_deadline};
 pub use per_core::{
     FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
     TableReads,

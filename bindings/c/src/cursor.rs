@@ -235,7 +235,7 @@ impl Cursor {
             Some(Err(error)) => {
                 // A range ends after an error. The next call opens another one at the position.
                 self.rows = None;
-                Err(Failure::Engine(error))
+                Err(Failure::from(error))
             }
         }
     }

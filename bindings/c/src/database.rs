@@ -143,6 +143,22 @@ pub extern "C" fn terrace_database_table(
     table(database, name, error, |database, name| database.table(name))
 }
 
+/// The table called name; creates it with options when there is none, in one step. Options of a
+/// table that is there stay as they are. Options may be NULL for the defaults. NULL after an error.
+/// Free it with terrace_table_free.
+///
+/// Errors: TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_table_with_options(
+    database: Option<&Database>,
+    name: Text,
+    options: Option<&TableOptions>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Table>> {
+    let options = options.map_or_else(terrace::TableOptions::new, |options| options.0);
+    table(database, name, error, |database, name| database.table_with(name, options))
+}
+
 /// The table called name, which must be there. NULL after an error. Free it with
 /// terrace_table_free.
 ///
@@ -244,8 +260,9 @@ pub extern "C" fn terrace_database_set_ttl(
     })
 }
 
-/// Gives a table other options. terrace_table_get_options has those that it has at present. What
-/// is on disk stays as it is until a compaction rewrites it.
+/// Gives a table these options, whatever it has: of two calls at once one counts.
+/// terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
+/// until a compaction rewrites it.
 ///
 /// Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
 /// otherwise as terrace_table_put.
@@ -303,7 +320,8 @@ pub extern "C" fn terrace_database_try_write(
 ) -> Status {
     guard::done(error, || {
         let database = need(database, "database")?;
-        Ok(database.0.try_write(need(batch, "batch")?.take(), deadline(wait_ms))?)
+        let batch = need(batch, "batch")?.take();
+        Ok(database.0.try_write(&batch, Durability::Durable, deadline(wait_ms))?)
     })
 }
 

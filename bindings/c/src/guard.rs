@@ -3,14 +3,15 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use crate::error::{Error, Status};
 
 /// Why a call failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The engine says so.
-    Engine(terrace::Error),
+    /// The engine says so. Several calls may be told the same.
+    Engine(Arc<terrace::Error>),
     /// A pointer is NULL that must not be; its name.
     Null(&'static str),
     /// The request is wrong, in words.
@@ -23,7 +24,7 @@ pub(crate) enum Failure {
 
 impl From<terrace::Error> for Failure {
     fn from(error: terrace::Error) -> Failure {
-        Failure::Engine(error)
+        Failure::Engine(Arc::new(error))
     }
 }
 

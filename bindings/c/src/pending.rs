@@ -1,24 +1,32 @@
 //! Commits that have their place in the order and were not waited for.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use crate::batch::Batch;
 use crate::database::{Database, durability};
 use crate::error::{Error, Status};
-use crate::guard::{self, need};
+use crate::guard::{self, Failure, need};
 
 /// A commit that has its place in the order. Any thread may wait for it. Commits become visible in
 /// the order in which they were enqueued.
 #[derive(Debug)]
 pub struct Pending {
     number: u64,
-    /// `None` once it was waited for.
-    commit: Mutex<Option<terrace::PendingCommit>>,
+    state: Mutex<State>,
+}
+
+/// What becomes of a commit, for all that wait for it.
+#[derive(Debug)]
+enum State {
+    Waits(terrace::PendingCommit),
+    Ended(std::result::Result<(), Arc<terrace::Error>>),
 }
 
 impl Pending {
     pub(crate) fn new(commit: terrace::PendingCommit) -> Pending {
-        Pending { number: commit.number(), commit: Mutex::new(Some(commit)) }
+        Pending { number: commit.number(), state: Mutex::new(State::Waits(commit)) }
     }
 }
 
@@ -61,8 +69,8 @@ pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
     pending.map_or(0, |pending| pending.number)
 }
 
-/// Waits until a commit is visible and as durable as was asked for, and gives its row locks back. A
-/// second call does nothing.
+/// Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
+/// Several threads may wait, and a call may come again: each has the same outcome.
 ///
 /// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile.
 #[unsafe(no_mangle)]
@@ -72,8 +80,13 @@ pub extern "C" fn terrace_pending_wait(
 ) -> Status {
     guard::done(error, || {
         // Others that wait for the same commit wait here.
-        let mut commit = need(pending, "pending")?.commit.lock();
-        commit.take().map_or(Ok(()), |commit| Ok(commit.wait()?))
+        let mut state = need(pending, "pending")?.state.lock();
+        let done = match std::mem::replace(&mut *state, State::Ended(Ok(()))) {
+            State::Waits(commit) => commit.wait().map_err(Arc::new),
+            State::Ended(done) => done,
+        };
+        *state = State::Ended(done.clone());
+        done.map_err(Failure::Engine)
     })
 }
 

@@ -8,7 +8,7 @@ use crate::database::{deadline, durability};
 use crate::error::{Error, OwnedText, Status};
 use crate::guard::{self, Result, need};
 use crate::options::TableOptions;
-use crate::pointers::{Buffer, Data, Slices, Values};
+use crate::pointers::{Buffer, Data, Slices, Text, Values};
 use crate::range::{Range, bounds};
 use crate::value::{Value, ValueOut};
 
@@ -305,6 +305,75 @@ pub extern "C" fn terrace_table_get_options(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<TableOptions>> {
     guard::made(error, || Ok(TableOptions(need(table, "table")?.table.options())))
+}
+
+/// Changes one option of a table, with a name and a value of terrace_table_options_set, and keeps
+/// the others, also those that another thread changes at the same time. What is on disk stays as it
+/// is until a compaction rewrites it.
+///
+/// Errors: as terrace_table_options_set; TERRACE_INVALID also when the table was dropped, or for a
+/// value out of bounds; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_set_option(
+    table: Option<&Table>,
+    name: Text,
+    value: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (table, name) = (need(table, "table")?, name.text("name")?);
+        let value = value.text("value")?;
+        Ok(table.database.change_table_options(&table.table, |mut options| {
+            options.set(name, value)?;
+            Ok(options)
+        })?)
+    })
+}
+
+/// Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
+/// fail on it.
+///
+/// Errors: TERRACE_INVALID when the table was dropped, also where another one has its name;
+/// otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_truncate(
+    table: Option<&Table>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let table = need(table, "table")?;
+        Ok(table.database.truncate_table(&table.table)?)
+    })
+}
+
+/// Drops a table and all that is in it. Calls on its handles fail from then on. The handles are
+/// freed as always.
+///
+/// Errors: as terrace_table_truncate.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_drop(
+    table: Option<&Table>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let table = need(table, "table")?;
+        Ok(table.database.drop_table(&table.table)?)
+    })
+}
+
+/// Gives a table another name. Handles follow it.
+///
+/// Errors: TERRACE_INVALID when there is a table called to; otherwise as terrace_table_truncate.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_rename(
+    table: Option<&Table>,
+    to: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let table = need(table, "table")?;
+        Ok(table.database.rename_table(&table.table, to.text("to")?)?)
+    })
 }
 
 /// Compacts a range until its last level has all of it, and waits until that is done. It is not

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::bytes_like::BytesLike;
-use crate::calls::{PATIENCE, released};
+use crate::calls::{KeepOpen, commit, detached};
 use crate::key_range::bounds;
 use crate::table::Table;
 use crate::{errors, options};
@@ -17,16 +17,18 @@ pub(crate) struct Batch {
     db: terrace::Database,
     /// `None` once it was committed or given up.
     batch: Mutex<Option<terrace::WriteBatch>>,
+    _keep: KeepOpen,
 }
 
 impl Batch {
     pub(crate) fn new(db: terrace::Database) -> Batch {
-        Batch { db, batch: Mutex::new(Some(terrace::WriteBatch::new())) }
+        let keep = KeepOpen::new(&db);
+        Batch { db, batch: Mutex::new(Some(terrace::WriteBatch::new())), _keep: keep }
     }
 
     /// What it holds, which ends it.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<terrace::WriteBatch> {
-        let taken = py.detach(|| self.batch.lock().take());
+        let taken = detached(py, || self.batch.lock().take());
         taken.ok_or_else(|| ended(py))
     }
 
@@ -39,7 +41,7 @@ impl Batch {
         T: Send,
     {
         let Some(mut batch) = self.batch.try_lock() else {
-            let done = py.detach(|| self.batch.lock().as_mut().map(f));
+            let done = detached(py, || self.batch.lock().as_mut().map(f));
             return done.ok_or_else(|| ended(py));
         };
         batch.as_mut().map(f).ok_or_else(|| ended(py))
@@ -127,9 +129,8 @@ impl Batch {
         true
     }
 
-    /// Commits it, which ends it. With `timeout` it waits so many seconds for its turn.
-    ///
-    /// Raises what `Table.put` raises.
+    /// Commits it, which ends it, also after an error. Durability and `timeout` are as of
+    /// `Table.put`, and so is what it raises.
     #[pyo3(signature = (*, durability="durable", timeout=None))]
     fn commit(
         &self,
@@ -139,15 +140,7 @@ impl Batch {
     ) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
         let patience = timeout.map(options::time).transpose()?;
-        let batch = self.take(py)?;
-        released(py, || match patience {
-            Some(patience) => {
-                let until = std::time::Instant::now().checked_add(patience);
-                let until = until.unwrap_or_else(|| std::time::Instant::now() + PATIENCE);
-                self.db.try_write(batch, until)
-            }
-            None => self.db.write_with(batch, durability),
-        })
+        commit(py, &self.db, &self.take(py)?, (durability, patience))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -163,10 +156,11 @@ impl Batch {
     ) -> PyResult<()> {
         if class.is_none() {
             // One that was committed inside of the block is done.
-            let batch = py.detach(|| self.batch.lock().take());
-            return batch.map_or(Ok(()), |batch| released(py, || self.db.write(batch)));
+            let batch = detached(py, || self.batch.lock().take());
+            let how = (terrace::Durability::Durable, None);
+            return batch.map_or(Ok(()), |batch| commit(py, &self.db, &batch, how));
         }
-        py.detach(|| drop(self.batch.lock().take()));
+        detached(py, || drop(self.batch.lock().take()));
         Ok(())
     }
 

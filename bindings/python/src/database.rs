@@ -8,11 +8,11 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::backup;
 use crate::batch::Batch;
 use crate::bytes_like::BytesLike;
-use crate::calls::{released, watched};
+use crate::calls::{KeepOpen, PATIENCE, detached, in_turn, released, watched};
 use crate::pending::PendingCommit;
 use crate::retry::Transactions;
 use crate::snapshot::Snapshot;
-use crate::table::Table;
+use crate::table::{NameOrTable, Table};
 use crate::transaction::Transaction;
 use crate::{errors, json, options};
 
@@ -21,11 +21,22 @@ use crate::{errors, json, options};
 pub(crate) struct Database {
     db: terrace::Database,
     path: PathBuf,
+    _keep: KeepOpen,
 }
 
 impl Database {
     pub(crate) fn new(db: terrace::Database, path: PathBuf) -> Database {
-        Database { db, path }
+        let keep = KeepOpen::new(&db);
+        Database { db, path, _keep: keep }
+    }
+
+    /// Runs a call that may wait for its turn.
+    fn in_turn<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Database) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        in_turn(py, Some(PATIENCE), || f(&self.db))
     }
 
     fn handle(&self, table: terrace::Table) -> Table {
@@ -46,7 +57,7 @@ impl Database {
         self.table(py, name, None)
     }
 
-    fn __delitem__(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+    fn __delitem__(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {
         self.drop_table(py, name)
     }
 
@@ -66,7 +77,7 @@ impl Database {
         true
     }
 
-    /// The table called `name`; creates it, with options, when there is none.
+    /// The table called `name`; creates it, with options, when there is none, in one step.
     ///
     /// Options of a table that is there are not changed: see `set_table_options`. Raises
     /// `InvalidError` for a name that is empty, over 255 bytes, or has control characters.
@@ -77,12 +88,9 @@ impl Database {
         name: &str,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
-        let is_plain = options.is_none_or(|options| options.is_empty());
-        if is_plain || self.__contains__(name) {
-            options::table(options)?;
-            return released(py, || self.db.table(name)).map(|table| self.handle(table));
-        }
-        self.create_table(py, name, options)
+        let options = options::table(options)?;
+        let table = self.in_turn(py, |db| db.table_with(name, options))?;
+        Ok(self.handle(table))
     }
 
     /// Creates a table with options, which it keeps. Raises `InvalidError` when there is one.
@@ -94,7 +102,7 @@ impl Database {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = options::table(options)?;
-        released(py, || self.db.create_table(name, options)).map(|table| self.handle(table))
+        self.in_turn(py, |db| db.create_table(name, options)).map(|table| self.handle(table))
     }
 
     /// The table called `name`. Raises `InvalidError`, with the names there are, when there is
@@ -109,33 +117,34 @@ impl Database {
     }
 
     /// Drops a table and all that is in it. Calls on its handles raise `InvalidError` from then on.
-    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        released(py, || self.db.drop_table(name))
+    ///
+    /// `name` may be a `Table`: then that table goes, whatever its name is by now.
+    fn drop_table(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {
+        self.in_turn(py, |db| db.drop_table(name.get()))
     }
 
-    /// Gives a table another name. Handles follow it.
-    #[pyo3(signature = (name, to))]
-    fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<()> {
-        released(py, || self.db.rename_table(name, to))
+    /// Gives a table another name. Handles follow it. `name` may be a `Table`.
+    fn rename_table(&self, py: Python<'_>, name: NameOrTable, to: &str) -> PyResult<()> {
+        self.in_turn(py, |db| db.rename_table(name.get(), to))
     }
 
-    /// Empties a table, at no cost for each row. Handles stay valid.
-    fn truncate_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        released(py, || self.db.truncate_table(name))
+    /// Empties a table, at no cost for each row. Handles stay valid. `name` may be a
+    /// `Table`.
+    fn truncate_table(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {
+        self.in_turn(py, |db| db.truncate_table(name.get()))
     }
 
-    /// Changes options of a table. What is written to disk from now on follows them.
+    /// Changes options of a table, and leaves the others as they are. What is written to disk from
+    /// now on follows them. `name` may be a `Table`.
     #[pyo3(signature = (name, **options))]
     fn set_table_options(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: NameOrTable,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let Some(named) = options else { return Ok(()) };
-        let old = released(py, || self.db.existing_table(name))?.options();
-        let new = options::changed_table(old, named)?;
-        released(py, || self.db.set_table_options(name, new))
+        let change = options::table_change(options)?;
+        self.in_turn(py, |db| db.change_table_options(name.get(), &change))
     }
 
     /// A batch: operations on any tables that become visible together at the end of its block.
@@ -153,7 +162,8 @@ impl Database {
     ) -> PyResult<PendingCommit> {
         let durability = options::durability(py, durability)?;
         let batch = batch.get().take(py)?;
-        released(py, || self.db.enqueue(batch, durability)).map(PendingCommit::new)
+        let pending = self.in_turn(py, |db| db.enqueue(batch.clone(), durability))?;
+        Ok(PendingCommit::new(&self.db, pending))
     }
 
     /// Makes durable all that was acknowledged or enqueued before: relaxed commits survive a power
@@ -164,7 +174,7 @@ impl Database {
 
     /// All tables as they are now, until it is closed or its block ends.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
-        released(py, || self.db.snapshot()).map(Snapshot::new)
+        released(py, || self.db.snapshot()).map(|taken| Snapshot::new(&self.db, taken))
     }
 
     /// Begins a transaction. It commits at the end of its block, and rolls back if the block
@@ -198,7 +208,12 @@ impl Database {
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let begun = Transactions::new(self.db.clone(), options::transaction(options)?, attempts);
-        begun.run(py, |txn| function.call1((txn,)))
+        if attempts == 0 {
+            return Err(errors::invalid(py, "attempts=0 runs nothing; take 1 or more"));
+        }
+        // No frame of Rust lies below the function: a thread that it runs on may be ended by the
+        // interpreter.
+        py.import("terrace._transactional")?.call_method1("run", (begun, function))
     }
 
     /// Makes of `function(txn, …)` a function that runs in a transaction, again after conflicts.
@@ -226,7 +241,7 @@ impl Database {
 
     /// The transactions that are prepared and not resolved, also from before the opening.
     fn list_prepared<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let prepared = py.detach(|| self.db.list_prepared());
+        let prepared = detached(py, || self.db.list_prepared());
         let one = |info: &terrace::PreparedInfo| {
             let found = PyDict::new(py);
             found.set_item("id", PyBytes::new(py, &info.id))?;
@@ -239,7 +254,7 @@ impl Database {
 
     /// Commits a prepared transaction. Raises `InvalidError` when there is none of that name.
     fn commit_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
-        released(py, || self.db.commit_prepared(&id))
+        self.in_turn(py, |db| db.commit_prepared(&id))
     }
 
     /// Rolls a prepared transaction back. Raises `InvalidError` when there is none of that name.
@@ -247,17 +262,21 @@ impl Database {
     #[pyo3(signature = (id, *, durability="durable"))]
     fn roll_back_prepared(&self, py: Python<'_>, id: BytesLike, durability: &str) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
-        released(py, || self.db.roll_back_prepared_with(&id, durability))
+        if durability == terrace::Durability::Remote {
+            let (db, id) = (self.db.clone(), id.to_vec());
+            return watched(py, move || db.roll_back_prepared_with(id, durability), || Ok(()));
+        }
+        self.in_turn(py, |db| db.roll_back_prepared_with(&id, durability))
     }
 
     /// The blob of the last commit that brought one, also from before the opening.
     fn last_blob<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
-        py.detach(|| self.db.last_blob()).map(|blob| PyBytes::new(py, &blob))
+        detached(py, || self.db.last_blob()).map(|blob| PyBytes::new(py, &blob))
     }
 
     /// All statistics, as dictionaries. Counters begin at the opening.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        json::to_python(py, &py.detach(|| self.db.stats()))
+        json::to_python(py, &detached(py, || self.db.stats()))
     }
 
     /// Checks every structure on every tier against its checksum. Writers wait meanwhile.
@@ -282,16 +301,19 @@ impl Database {
         json::to_python(py, &backup::take(py, &self.db, path, progress)?)
     }
 
-    /// Makes the region larger, to so many bytes; its new length.
+    /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its end
+    /// in a thread.
     fn grow_pm(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
-        released(py, || self.db.grow_pm(size))
+        let db = self.db.clone();
+        watched(py, move || db.grow_pm(size), || Ok(()))
     }
 
     /// Closes the database for all handles. Raises `UnavailableError` when the last sync failed.
     ///
-    /// A second call does nothing.
+    /// A second call does nothing. After Ctrl-C it goes on to its end in a thread.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        released(py, || self.db.clone().close())
+        let db = self.db.clone();
+        watched(py, move || db.close(), || Ok(()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

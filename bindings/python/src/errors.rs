@@ -36,6 +36,11 @@ pub(crate) fn invalid(py: Python<'_>, message: impl Into<String>) -> PyErr {
     new(py, "InvalidError", message.into())
 }
 
+/// The exception for a call whose time is over.
+pub(crate) fn timeout(py: Python<'_>, message: String) -> PyErr {
+    new(py, "TimeoutError", message)
+}
+
 /// The exception for an object whose time is over.
 pub(crate) fn closed(py: Python<'_>, message: impl Into<String>) -> PyErr {
     new(py, "ClosedError", message.into())

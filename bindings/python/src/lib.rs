@@ -2,8 +2,9 @@
 //! what is written in Python, with the type stubs of this module.
 //!
 //! Each call that may wait releases the interpreter's lock (`calls.rs`), a look-up only before it
-//! waits for a device (`reads.rs`). None holds a lock of its own while it has that one. Errors of
-//! the engine become exceptions by kind (`errors.rs`).
+//! waits for a device (`reads.rs`). None holds a lock of its own while it has that one. No thread
+//! takes it again once the interpreter ends (`exit.rs`). Errors of the engine become exceptions by
+//! kind (`errors.rs`).
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 gives arguments by value")]
 #![allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
@@ -16,6 +17,7 @@ mod calls;
 mod compact;
 mod database;
 mod errors;
+mod exit;
 mod json;
 mod key_range;
 mod open;
@@ -58,6 +60,7 @@ mod _terrace {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::exit::register(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -2,77 +2,107 @@
 
 use std::time::Duration;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
 use terrace::{Durability, Existing, Options, TableOptions, TxnOptions};
 
 use crate::errors;
 
-/// Options whose numbers are seconds.
-const TIMES: &[&str] = &["ttl", "lock_wait", "share_retention"];
-
 /// The options of a database.
 pub(crate) fn database(named: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
-    filled(Options::new(), named, Options::set)
+    filled(Options::new(), named, Options::names(), Options::set)
 }
 
 /// The options of a table.
 pub(crate) fn table(named: Option<&Bound<'_, PyDict>>) -> PyResult<TableOptions> {
-    filled(TableOptions::new(), named, TableOptions::set)
+    filled(TableOptions::new(), named, TableOptions::names(), TableOptions::set)
 }
 
-/// Options of a table, changed.
-pub(crate) fn changed_table(
-    old: TableOptions,
-    named: &Bound<'_, PyDict>,
-) -> PyResult<TableOptions> {
-    filled(old, Some(named), TableOptions::set)
+/// What changes options of a table, and leaves others as they are.
+pub(crate) fn table_change(
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<impl Fn(TableOptions) -> terrace::Result<TableOptions> + Send + Sync> {
+    let texts = texts(named, TableOptions::names())?;
+    Ok(move |mut options: TableOptions| {
+        texts.iter().try_for_each(|(name, text)| options.set(name, text))?;
+        Ok(options)
+    })
 }
 
 /// The options of a transaction.
 pub(crate) fn transaction(named: Option<&Bound<'_, PyDict>>) -> PyResult<TxnOptions> {
-    filled(TxnOptions::new(), named, TxnOptions::set)
+    filled(TxnOptions::new(), named, TxnOptions::names(), TxnOptions::set)
 }
+
+/// The names of options, each with what it takes.
+trait Names: Iterator<Item = (&'static str, &'static str)> {}
+
+impl<I: Iterator<Item = (&'static str, &'static str)>> Names for I {}
 
 fn filled<T>(
     mut options: T,
     named: Option<&Bound<'_, PyDict>>,
+    names: impl Names,
     set: fn(&mut T, &str, &str) -> terrace::Result<()>,
 ) -> PyResult<T> {
-    for (name, value) in named.into_iter().flatten() {
-        let name: String = name.extract()?;
-        let text = text(&name, &value)?;
-        set(&mut options, &name, &text).map_err(|error| errors::engine(value.py(), &error))?;
+    let Some(given) = named else { return Ok(options) };
+    for (name, text) in texts(named, names)? {
+        set(&mut options, &name, &text).map_err(|error| errors::engine(given.py(), &error))?;
     }
     Ok(options)
 }
 
-/// A value as the text that the tables of names take.
-fn text(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
-    if value.is_none() {
-        return Ok("none".into());
-    }
+/// Names and values as the text that the tables of names take.
+fn texts(named: Option<&Bound<'_, PyDict>>, names: impl Names) -> PyResult<Vec<(String, String)>> {
+    let Some(named) = named else { return Ok(Vec::new()) };
+    let all: Vec<(&str, &str)> = names.collect();
+    let text_of = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let name: String = name.extract()?;
+        // The engine refuses a name that it does not know, whatever the value.
+        let text = match all.iter().find(|(known, _)| *known == name) {
+            Some((_, takes)) => text((&name, takes), &value)?,
+            None => String::new(),
+        };
+        Ok((name, text))
+    };
+    named.iter().map(text_of).collect()
+}
+
+/// A value as the text that the tables of names take. A value of a class that the option does not
+/// take is refused: its text would mean something else.
+fn text((name, takes): (&str, &str), value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let is_time = takes.starts_with("a time");
+    let is_count = takes.starts_with("a size") || takes.starts_with("a number");
+    let is_path = takes.starts_with("a path");
+    let is_number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
     if value.is_instance_of::<PyString>() {
         return value.extract();
     }
+    if value.is_none() && takes.contains("or none") {
+        return Ok("none".into());
+    }
     if value.is_instance_of::<PyBool>() {
-        return Ok(if value.extract()? { "on" } else { "off" }.into());
-    }
-    let is_number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
-    if value.is_instance_of::<PyDelta>() || (is_number && TIMES.contains(&name)) {
+        if takes.contains("on or off") {
+            return Ok(if value.extract()? { "on" } else { "off" }.into());
+        }
+    } else if is_time && (is_number || value.is_instance_of::<PyDelta>()) {
         return Ok(format!("{}us", time(value)?.as_micros()));
-    }
-    if name == "file_permissions" && value.is_instance_of::<PyInt>() {
+    } else if is_count && value.is_instance_of::<PyInt>() {
+        return Ok(value.str()?.to_string());
+    } else if takes.starts_with("octal") && value.is_instance_of::<PyInt>() {
         return Ok(format!("{:o}", value.extract::<u32>()?));
-    }
-    if let Ok(several) = value.cast::<PyTuple>() {
-        let texts: PyResult<Vec<String>> = several.iter().map(|one| text(name, &one)).collect();
-        return Ok(texts?.join(","));
-    }
-    if value.hasattr("__fspath__")? {
+    } else if is_path && value.hasattr("__fspath__")? {
         return value.call_method0("__fspath__")?.extract();
+    } else if takes.contains("two of them")
+        && let Ok(several) = value.cast::<PyTuple>()
+    {
+        let texts: Vec<String> = several.extract::<Vec<String>>()?;
+        return Ok(texts.join(","));
     }
-    Ok(value.str()?.to_string())
+    let class = value.get_type().name()?;
+    let message = format!("option {name} takes {takes}, not an object of class {class}");
+    Err(PyTypeError::new_err(message))
 }
 
 /// A time: a number of seconds, or a `timedelta`.

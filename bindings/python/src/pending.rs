@@ -1,21 +1,123 @@
 //! Commits that have their place in the order and were not waited for.
 
-use parking_lot::Mutex;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 
-use crate::calls::released;
-use crate::errors;
+use crate::calls::{KeepOpen, SLICE, detached, without_lock};
+use crate::{errors, options};
 
 /// A commit that nothing but a failure of the device can keep from happening.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct PendingCommit {
     number: u64,
-    commit: Mutex<Option<terrace::PendingCommit>>,
+    outcome: Arc<Outcome>,
+    keep: KeepOpen,
+}
+
+/// What becomes of a commit, for all that wait for it.
+///
+/// Thread safety: any thread waits. The mutex is held for a poll, which waits for nothing, and for
+/// as long as it takes to look. The engine wakes without a lock of its own.
+struct Outcome {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum State {
+    Waits(terrace::PendingCommit),
+    Ended(Result<(), Arc<terrace::Error>>),
+    /// The object is gone, and the engine has the commit.
+    LeftAlone,
+}
+
+impl Wake for Outcome {
+    fn wake(self: Arc<Outcome>) {
+        // A thread that has polled and is about to wait holds it.
+        drop(self.state.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl Outcome {
+    /// What became of it, if that is known by `until`.
+    fn wait(self: &Arc<Outcome>, until: Instant) -> Option<Result<(), Arc<terrace::Error>>> {
+        let waker = Waker::from(Arc::clone(self));
+        let mut state = self.state.lock();
+        loop {
+            if let State::Waits(commit) = &mut *state
+                && let Poll::Ready(done) = Pin::new(commit).poll(&mut Context::from_waker(&waker))
+            {
+                *state = State::Ended(done.map_err(Arc::new));
+                self.changed.notify_all();
+            }
+            if let State::Ended(done) = &*state {
+                return Some(done.clone());
+            }
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return None;
+            }
+        }
+    }
+
+    /// Leaves it to the engine. One that was polled gives its row locks back by itself, and is not
+    /// waited for.
+    fn leave_alone(&self) {
+        let left = std::mem::replace(&mut *self.state.lock(), State::LeftAlone);
+        if let State::Waits(mut commit) = left {
+            let polled = Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop()));
+            drop((polled, commit));
+        }
+    }
 }
 
 impl PendingCommit {
-    pub(crate) fn new(commit: terrace::PendingCommit) -> PendingCommit {
-        PendingCommit { number: commit.number(), commit: Mutex::new(Some(commit)) }
+    pub(crate) fn new(db: &terrace::Database, commit: terrace::PendingCommit) -> PendingCommit {
+        let (number, state) = (commit.number(), Mutex::new(State::Waits(commit)));
+        let outcome = Arc::new(Outcome { state, changed: Condvar::new() });
+        PendingCommit { number, outcome, keep: KeepOpen::new(db) }
+    }
+
+    /// Waits until it is done, or until `patience` is over.
+    pub(crate) fn wait_for(&self, py: Python<'_>, patience: Option<Duration>) -> PyResult<()> {
+        self.keep.check_not_forked(py)?;
+        let begin = Instant::now();
+        let end = patience.and_then(|patience| begin.checked_add(patience));
+        loop {
+            let slice = Instant::now() + SLICE;
+            let until = end.map_or(slice, |end| end.min(slice));
+            match detached(py, || self.outcome.wait(until)) {
+                Some(done) => return done.map_err(|error| errors::engine(py, &error)),
+                None if end == Some(until) => {
+                    let waited = begin.elapsed().as_secs_f64();
+                    let message = format!(
+                        "commit {} has its place in the order and is not done after {waited:.1} s; \
+                         it goes on: wait again",
+                        self.number
+                    );
+                    return Err(errors::timeout(py, message));
+                }
+                None => py.check_signals()?,
+            }
+        }
+    }
+}
+
+impl Drop for PendingCommit {
+    fn drop(&mut self) {
+        if self.keep.is_forked() {
+            // Threads of the parent may have held locks of the commit.
+            std::mem::forget(Arc::clone(&self.outcome));
+            return;
+        }
+        if matches!(*self.outcome.state.lock(), State::Waits(_)) {
+            let outcome = &self.outcome;
+            without_lock(move || outcome.leave_alone());
+        }
     }
 }
 
@@ -27,14 +129,14 @@ impl PendingCommit {
         self.number
     }
 
-    /// Waits until it is visible, and as durable as was asked for.
+    /// Waits until it is visible, and as durable as was asked for. Any number of threads may wait,
+    /// and each gets the same outcome.
     ///
-    /// Raises `UnknownOutcomeError` when the device failed meanwhile.
-    fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        released(py, || {
-            let commit = self.commit.lock().take();
-            commit.map_or(Ok(()), terrace::PendingCommit::wait)
-        })
+    /// With `timeout`, raises `TimeoutError` after so many seconds. After that, and after Ctrl-C,
+    /// the commit goes on. Raises `UnknownOutcomeError` when the device failed meanwhile.
+    #[pyo3(name = "wait", signature = (timeout=None))]
+    fn wait_in_python(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        self.wait_for(py, timeout.map(options::time).transpose()?)
     }
 
     fn __repr__(&self) -> String {

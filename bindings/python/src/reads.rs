@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::calls::outcome;
+use crate::exit;
 
 thread_local! {
     /// What the interpreter takes to give this thread the lock again; null while it has the lock.
@@ -36,6 +37,7 @@ impl Drop for TakeAgain {
     fn drop(&mut self) {
         let saved = SAVED.replace(ptr::null_mut());
         if !saved.is_null() {
+            let _pass = exit::pass();
             // SAFETY: `let_go` has had it from the interpreter on this thread, and it is used once.
             unsafe { ffi::PyEval_RestoreThread(saved) };
         }

@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use terrace::TxnOptions;
 
+use crate::calls::{KeepOpen, detached};
 use crate::errors;
 use crate::transaction::Transaction;
 
@@ -38,6 +39,7 @@ struct Inner {
     options: TxnOptions,
     attempts: u32,
     progress: Mutex<Progress>,
+    _keep: KeepOpen,
 }
 
 impl Inner {
@@ -58,31 +60,8 @@ pub(crate) struct Transactions(Arc<Inner>);
 impl Transactions {
     pub(crate) fn new(db: terrace::Database, options: TxnOptions, attempts: u32) -> Transactions {
         let progress = Mutex::new(Progress { runs: 0, last: Last::Again, id: 0 });
-        Transactions(Arc::new(Inner { db, options, attempts, progress }))
-    }
-
-    /// Runs a function on transactions until one is committed; what the function returned.
-    pub(crate) fn run<'py>(
-        &self,
-        py: Python<'py>,
-        f: impl Fn(Py<Transaction>) -> PyResult<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        while let Some(attempt) = self.__next__(py)? {
-            let txn = attempt.__enter__(py)?;
-            let done = f(txn.clone_ref(py));
-            let failed = match done {
-                Ok(done) => match txn.get().finish(py) {
-                    Ok(()) => return Ok(done),
-                    Err(error) => error,
-                },
-                Err(error) => error,
-            };
-            txn.get().give_up(py);
-            if !self.0.runs_again(py, &failed)? {
-                return Err(failed);
-            }
-        }
-        Err(errors::invalid(py, "attempts=0 runs nothing; take 1 or more"))
+        let keep = KeepOpen::new(&db);
+        Transactions(Arc::new(Inner { db, options, attempts, progress, _keep: keep }))
     }
 }
 
@@ -110,7 +89,7 @@ impl Transactions {
         };
         if runs > 0 {
             py.check_signals()?;
-            py.detach(|| pause(runs, id));
+            detached(py, || pause(runs, id));
         }
         Ok(Some(Attempt { inner: Arc::clone(&self.0), number: runs + 1, txn: Mutex::new(None) }))
     }

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use crate::bytes_like::BytesLike;
-use crate::calls::released;
+use crate::calls::{KeepOpen, released};
 use crate::errors;
 
 /// What an iterator gives of each row.
@@ -55,6 +55,16 @@ enum Source {
     OneByOne(terrace::TxnRange),
 }
 
+/// Where a range of a transaction stands: behind all rows that were given, and before all others.
+enum Place {
+    /// At its beginning.
+    Beginning,
+    /// At a key that was sought: its row was not given.
+    At(Bytes),
+    /// Behind the key that was given last.
+    Behind(Bytes),
+}
+
 struct State {
     source: Source,
     chunk: std::vec::IntoIter<Row>,
@@ -64,8 +74,8 @@ struct State {
     left: usize,
     /// What the transaction had written when the chunk was read.
     written: u64,
-    /// The last key that was given, of a range that may have to go back to it.
-    last: Option<Bytes>,
+    /// Where a range stands that may have to go back.
+    place: Place,
     /// The error that comes behind the chunk.
     failed: Option<terrace::Error>,
 }
@@ -79,46 +89,58 @@ const MOST_ROWS: usize = 1024;
 pub(crate) struct Rows {
     state: Mutex<State>,
     part: Part,
+    _keep: KeepOpen,
 }
 
 impl Rows {
     /// Those of a table, or of a snapshot of it.
-    pub(crate) fn of_table(mut range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+    pub(crate) fn of_table(
+        db: &terrace::Database,
+        mut range: terrace::Range,
+        limit: Option<usize>,
+        part: Part,
+    ) -> Rows {
         // The engine's own limit would count rows that a seek drops unseen.
         range.expect_rows(limit.unwrap_or(FIRST_ROWS));
         let source = match part {
             Part::Keys => Source::FixedKeys(range.keys()),
             Part::Items | Part::Values => Source::Fixed(range),
         };
-        Rows::new(source, limit, part)
+        Rows::new(db, source, limit, part)
     }
 
     /// Those of a transaction, with the count of its writes.
     pub(crate) fn of_transaction(
+        db: &terrace::Database,
         range: terrace::TxnRange,
         writes: &Arc<AtomicU64>,
         limit: Option<usize>,
         part: Part,
     ) -> Rows {
-        Rows::new(Source::Live(range, Arc::clone(writes)), limit, part)
+        Rows::new(db, Source::Live(range, Arc::clone(writes)), limit, part)
     }
 
     /// Those of a transaction that no other owner has locked.
-    pub(crate) fn one_by_one(range: terrace::TxnRange, limit: Option<usize>, part: Part) -> Rows {
-        Rows::new(Source::OneByOne(range), limit, part)
+    pub(crate) fn one_by_one(
+        db: &terrace::Database,
+        range: terrace::TxnRange,
+        limit: Option<usize>,
+        part: Part,
+    ) -> Rows {
+        Rows::new(db, Source::OneByOne(range), limit, part)
     }
 
-    fn new(source: Source, limit: Option<usize>, part: Part) -> Rows {
+    fn new(db: &terrace::Database, source: Source, limit: Option<usize>, part: Part) -> Rows {
         let state = State {
             source,
             chunk: Vec::new().into_iter(),
             rows: limit.unwrap_or(FIRST_ROWS).clamp(1, MOST_ROWS),
             left: limit.unwrap_or(usize::MAX),
             written: 0,
-            last: None,
+            place: Place::Beginning,
             failed: None,
         };
-        Rows { state: Mutex::new(state), part }
+        Rows { state: Mutex::new(state), part, _keep: KeepOpen::new(db) }
     }
 }
 
@@ -161,7 +183,7 @@ impl State {
                 let (key, value) = self.chunk.next()?;
                 let objects = part.objects(py, &key, &value);
                 if matches!(self.source, Source::Live(..)) {
-                    self.last = Some(key);
+                    self.place = Place::Behind(key);
                 }
                 objects
             }
@@ -178,13 +200,20 @@ impl State {
         }
     }
 
-    /// Forgets rows that were read ahead. A transaction that writes in between rows makes later
-    /// chunks small.
+    /// Forgets rows that were read ahead, and goes back to where the range stands. A transaction
+    /// that writes in between rows makes later chunks small.
     fn go_back(&mut self) {
+        let Source::Live(range, writes) = &mut self.source else { return };
+        if self.failed.is_some() {
+            // The range has ended with an error. What was read before it is still given.
+            self.written = writes.load(Ordering::Acquire);
+            return;
+        }
         self.chunk = Vec::new().into_iter();
         self.rows = 1;
-        if let (Source::Live(range, _), Some(last)) = (&mut self.source, &self.last) {
-            range.seek(last);
+        match &self.place {
+            Place::Beginning => range.rewind(),
+            Place::At(key) | Place::Behind(key) => range.seek(key),
         }
     }
 
@@ -201,12 +230,12 @@ impl State {
             }
             Source::Live(range, writes) => {
                 self.written = writes.load(Ordering::Acquire);
-                let last = self.last.as_ref();
-                let is_last = |row: &terrace::Result<Row>| match row {
-                    Ok((key, _)) => Some(key) == last,
-                    Err(_) => false,
+                let place = &self.place;
+                let was_given = |row: &terrace::Result<Row>| match (row, place) {
+                    (Ok((key, _)), Place::Behind(given)) => key == given,
+                    _ => false,
                 };
-                fill(&mut chunk, most, &mut range.skip_while(is_last))
+                fill(&mut chunk, most, &mut range.skip_while(was_given))
             }
             Source::OneByOne(range) => fill(&mut chunk, 1, range),
         };
@@ -217,7 +246,7 @@ impl State {
     fn seek(&mut self, key: &[u8]) -> bool {
         self.chunk = Vec::new().into_iter();
         self.rows = FIRST_ROWS;
-        self.last = None;
+        self.place = Place::At(Bytes::copy_from_slice(key));
         match &mut self.source {
             Source::Fixed(range) => range.seek(key),
             Source::Live(range, _) | Source::OneByOne(range) => range.seek(key),

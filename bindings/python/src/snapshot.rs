@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::bytes_like::{self, BytesLike};
-use crate::calls::released;
+use crate::calls::{KeepOpen, detached, released};
 use crate::key_range::bounds;
 use crate::rows::{Part, Rows, row};
 use crate::table::Table;
@@ -17,17 +17,21 @@ pub(crate) struct Snapshot {
     lsn: u64,
     /// `None` once it was closed.
     snapshot: RwLock<Option<terrace::Snapshot>>,
+    db: terrace::Database,
+    keep: KeepOpen,
 }
 
 impl Snapshot {
-    pub(crate) fn new(snapshot: terrace::Snapshot) -> Snapshot {
-        Snapshot { lsn: snapshot.lsn(), snapshot: RwLock::new(Some(snapshot)) }
+    pub(crate) fn new(db: &terrace::Database, snapshot: terrace::Snapshot) -> Snapshot {
+        let (db, keep) = (db.clone(), KeepOpen::new(db));
+        Snapshot { lsn: snapshot.lsn(), snapshot: RwLock::new(Some(snapshot)), db, keep }
     }
 
     /// The snapshot itself. No lock is held while it is used.
     fn open(&self, py: Python<'_>) -> PyResult<terrace::Snapshot> {
+        self.keep.check_not_forked(py)?;
         let at_once = self.snapshot.try_read().map(|snapshot| snapshot.clone());
-        let snapshot = at_once.unwrap_or_else(|| py.detach(|| self.snapshot.read().clone()));
+        let snapshot = at_once.unwrap_or_else(|| detached(py, || self.snapshot.read().clone()));
         snapshot.ok_or_else(|| errors::closed(py, "the snapshot was closed; take another one"))
     }
 
@@ -39,7 +43,7 @@ impl Snapshot {
         part: Part,
     ) -> PyResult<Rows> {
         let rows = self.open(table.py())?.range(&table.get().table, range);
-        Ok(Rows::of_table(if reverse { rows.rev() } else { rows }, limit, part))
+        Ok(Rows::of_table(&self.db, if reverse { rows.rev() } else { rows }, limit, part))
     }
 }
 
@@ -163,7 +167,10 @@ impl Snapshot {
 
     /// Ends it: versions that it alone sees need not be kept any more.
     fn close(&self, py: Python<'_>) {
-        py.detach(|| drop(self.snapshot.write().take()));
+        // In a forked child a thread of the parent may hold the lock for ever.
+        if !self.keep.is_forked() {
+            detached(py, || drop(self.snapshot.write().take()));
+        }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -3,32 +3,44 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PySlice, PyTuple};
-use terrace::Durability;
 
 use crate::bytes_like::{self, BytesLike};
-use crate::calls::{PATIENCE, in_slices, released};
+use crate::calls::{KeepOpen, PATIENCE, commit, in_turn, released};
 use crate::key_range::{self, bounds};
 use crate::rows::{Part, Rows, row};
-use crate::{bulk_load, compact, errors, options, reads};
+use crate::{bulk_load, compact, errors, json, options, reads};
 
 /// A named ordered map from bytes to bytes. Any thread may use it, several at once.
 #[pyclass(frozen, module = "terrace", weakref)]
 pub(crate) struct Table {
-    pub(crate) db: terrace::Database,
     pub(crate) table: terrace::Table,
+    pub(crate) db: terrace::Database,
+    _keep: KeepOpen,
 }
 
-/// What becomes of a row.
-#[derive(Clone, Copy)]
-enum Change<'a> {
-    Put(&'a [u8]),
-    Delete,
-    Merge(&'a [u8]),
+/// A table as a call takes it: its name, or the table itself.
+#[derive(FromPyObject)]
+pub(crate) enum NameOrTable {
+    #[pyo3(annotation = "str")]
+    Name(String),
+    #[pyo3(annotation = "Table")]
+    Table(Py<Table>),
+}
+
+impl NameOrTable {
+    /// The same for the engine.
+    pub(crate) fn get(&self) -> terrace::TableRef<'_> {
+        match self {
+            NameOrTable::Name(name) => name.into(),
+            NameOrTable::Table(table) => (&table.get().table).into(),
+        }
+    }
 }
 
 impl Table {
     pub(crate) fn new(db: terrace::Database, table: terrace::Table) -> Table {
-        Table { db, table }
+        let keep = KeepOpen::new(&db);
+        Table { table, db, _keep: keep }
     }
 
     fn rows(
@@ -39,49 +51,48 @@ impl Table {
         part: Part,
     ) -> Rows {
         let rows = self.table.range(range);
-        Rows::of_table(if reverse { rows.rev() } else { rows }, limit, part)
+        Rows::of_table(&self.db, if reverse { rows.rev() } else { rows }, limit, part)
     }
 
+    /// Commits one operation. As durable as `durability` says, and within `timeout`.
     fn write(
         &self,
         py: Python<'_>,
-        durability: &str,
-        timeout: Option<&Bound<'_, PyAny>>,
-        (key, change): (&[u8], Change<'_>),
+        (durability, timeout): (&str, Option<&Bound<'_, PyAny>>),
+        add: impl FnOnce(&mut terrace::WriteBatch),
     ) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
         let patience = timeout.map(options::time).transpose()?;
-        if durability == Durability::Relaxed {
-            if patience.is_some() {
-                let message = "timeout= goes with durability=\"durable\" only";
-                return Err(errors::invalid(py, message));
-            }
-            return released(py, || match change {
-                Change::Put(value) => self.table.put_with(key, value, durability),
-                Change::Delete => self.table.delete_with(key, durability),
-                Change::Merge(operand) => self.table.merge_with(key, operand, durability),
-            });
-        }
-        let patience = patience.unwrap_or(PATIENCE);
-        in_slices(py, Some(patience), |until| {
-            let mut batch = terrace::WriteBatch::new();
-            match change {
-                Change::Put(value) => return self.table.try_put(key, value, until),
-                Change::Delete => batch.delete(&self.table, key),
-                Change::Merge(operand) => batch.merge(&self.table, key, operand),
-            };
-            self.db.try_write(batch, until)
-        })
+        let mut batch = terrace::WriteBatch::new();
+        add(&mut batch);
+        commit(py, &self.db, &batch, (durability, patience))
+    }
+
+    /// Runs a call that locks a row, or the first ones.
+    fn lock<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Table) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        in_turn(py, Some(PATIENCE), || f(&self.table))
     }
 
     /// Removes a row; what it had.
-    fn take(&self, key: &[u8]) -> terrace::Result<Option<Vec<u8>>> {
-        let mut taken = None;
-        self.table.update(key, |old| {
-            taken = old.map(<[u8]>::to_vec);
-            None::<&[u8]>
-        })?;
-        Ok(taken)
+    fn take(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<Vec<u8>>> {
+        self.lock(py, |table| {
+            let mut taken = None;
+            table.update(key, |old| {
+                taken = old.map(<[u8]>::to_vec);
+                None::<&[u8]>
+            })?;
+            Ok(taken)
+        })
+    }
+
+    fn remove_range(&self, py: Python<'_>, range: key_range::Bounds) -> PyResult<()> {
+        self.write(py, ("durable", None), |batch| {
+            batch.delete_range(&self.table, range);
+        })
     }
 
     fn find<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
@@ -129,16 +140,18 @@ impl Table {
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<()> {
-        self.write(py, "durable", None, (&key, Change::Put(&value)))
+        self.write(py, ("durable", None), |batch| {
+            batch.put(&self.table, &key, &value);
+        })
     }
 
     fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(slice) = key.cast::<PySlice>() {
             let range = key_range::of_slice(slice)?;
-            return released(py, || self.table.delete_range(range));
+            return self.remove_range(py, range);
         }
         let bytes: BytesLike = key.extract()?;
-        match released(py, || self.take(&bytes))? {
+        match self.take(py, &bytes)? {
             Some(_) => Ok(()),
             None => Err(errors::not_found(py, key)),
         }
@@ -180,8 +193,9 @@ impl Table {
 
     /// Sets `key` to `value`. It survives a power cut once this returns.
     ///
-    /// With `durability="relaxed"` it survives the process only. It waits up to 10 s, or `timeout`
-    /// seconds, for a row that a transaction has locked, and raises `TimeoutError` then. Raises
+    /// With `durability="relaxed"` it survives the process only, with `"remote"` the machine too.
+    /// It waits up to 10 s, or `timeout` seconds, for its turn: for a row that a transaction has
+    /// locked, or for space. Then it raises `TimeoutError`, and nothing was written. Raises
     /// `InvalidError` for a key over 64 KiB or a value over 1 MiB, and `FullError`.
     #[pyo3(signature = (key, value, *, durability="durable", timeout=None))]
     fn put(
@@ -192,7 +206,9 @@ impl Table {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.write(py, durability, timeout, (&key, Change::Put(&value)))
+        self.write(py, (durability, timeout), |batch| {
+            batch.put(&self.table, &key, &value);
+        })
     }
 
     /// Removes `key`. It is no error if it is not there. As `put`.
@@ -204,7 +220,9 @@ impl Table {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.write(py, durability, timeout, (&key, Change::Delete))
+        self.write(py, (durability, timeout), |batch| {
+            batch.delete(&self.table, &key);
+        })
     }
 
     /// Merges `operand` into the value of `key`, with the merge operator of the table. It reads no
@@ -221,7 +239,9 @@ impl Table {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.write(py, durability, timeout, (&key, Change::Merge(&operand)))
+        self.write(py, (durability, timeout), |batch| {
+            batch.merge(&self.table, &key, &operand);
+        })
     }
 
     /// Removes `key` and returns its value; the default, or `NotFoundError`, if it is not there.
@@ -234,7 +254,7 @@ impl Table {
     ) -> PyResult<Bound<'py, PyAny>> {
         let bytes: BytesLike = key.extract()?;
         let default = at_most_one(default)?;
-        match released(py, || self.take(&bytes))? {
+        match self.take(py, &bytes)? {
             Some(value) => Ok(PyBytes::new(py, &value).into_any()),
             None => default.ok_or_else(|| errors::not_found(py, key)),
         }
@@ -251,7 +271,7 @@ impl Table {
             if let Some(found) = self.find(py, &key)? {
                 return Ok(found);
             }
-            if released(py, || self.table.insert_if_absent(&key, &value))? {
+            if self.lock(py, |table| table.insert_if_absent(&key, &value))? {
                 return Ok(PyBytes::new(py, &value));
             }
         }
@@ -259,7 +279,7 @@ impl Table {
 
     /// Sets `key` to `value` if it has none; whether it had none.
     fn insert_if_absent(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<bool> {
-        released(py, || self.table.insert_if_absent(&key, &value))
+        self.lock(py, |table| table.insert_if_absent(&key, &value))
     }
 
     /// Gives `key` the value `new` if it has `expected`; whether it had. None stands for no value.
@@ -271,7 +291,7 @@ impl Table {
         new: Option<BytesLike>,
     ) -> PyResult<bool> {
         let (expected, new) = (expected.as_deref(), new.as_deref());
-        released(py, || self.table.compare_and_set(&key, expected, new))
+        self.lock(py, |table| table.compare_and_set(&key, expected, new))
     }
 
     /// Puts all pairs of a mapping or an iterable, as one commit.
@@ -293,7 +313,7 @@ impl Table {
             let (key, value): (BytesLike, BytesLike) = (key.extract()?, value.extract()?);
             batch.put(&self.table, &key, &value);
         }
-        released(py, || self.db.write_with(batch, durability))
+        commit(py, &self.db, &batch, (durability, None))
     }
 
     /// Pairs of keys and values, in the order of the keys, as of now.
@@ -359,12 +379,12 @@ impl Table {
 
     /// Removes the row with the least key and returns it, or None. No two callers get the same row.
     fn pop_first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        released(py, || self.table.pop_first())?.map(|found| row(py, &found)).transpose()
+        self.lock(py, terrace::Table::pop_first)?.map(|found| row(py, &found)).transpose()
     }
 
     /// Removes the row with the greatest key and returns it, or None.
     fn pop_last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        released(py, || self.table.pop_last())?.map(|found| row(py, &found)).transpose()
+        self.lock(py, terrace::Table::pop_last)?.map(|found| row(py, &found)).transpose()
     }
 
     /// Removes every key of a range, at the cost of one small record. Without bounds, all keys.
@@ -377,12 +397,18 @@ impl Table {
         stop: Option<BytesLike>,
     ) -> PyResult<()> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
-        released(py, || self.table.delete_range(range))
+        self.remove_range(py, range)
     }
 
-    /// Empties the table, at no cost for each row.
+    /// Empties the table, at no cost for each row. Raises `InvalidError` once it was dropped, also
+    /// where another table has its name.
     fn truncate(&self, py: Python<'_>) -> PyResult<()> {
-        released(py, || self.db.truncate_table(&self.table.name()))
+        self.lock(py, |table| self.db.truncate_table(table))
+    }
+
+    /// What the table has where: the numbers that `Database.stats` has of it.
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        json::to_python(py, &released(py, || self.db.table_stats(&self.table))?)
     }
 
     /// About how many keys a range has. It reads no more than the ends of the range, and counts

@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use terrace::{Isolation, LockWait, TransactionInfo, TxnOptions, TxnRange};
+use terrace::{
+    Durability, Isolation, LockWait, TransactionInfo, TxnOptions, TxnRange, with_deadline,
+};
 
 use crate::bytes_like::{self, BytesLike};
-use crate::calls::{SLICE, in_slices, released};
+use crate::calls::{KeepOpen, detached, in_slices, released, watched, without_lock};
 use crate::key_range::{Bounds, bounds};
 use crate::pending::PendingCommit;
 use crate::rows::{Part, Rows, row};
@@ -25,10 +27,13 @@ use crate::{errors, options};
 pub(crate) struct Transaction {
     id: u64,
     running: RwLock<Option<terrace::Transaction>>,
-    /// How long a call waits for a lock; `None` is for ever. The engine waits for a slice of it.
-    patience: Mutex<Option<Duration>>,
+    /// How long a call waits for a lock.
+    wait: Mutex<LockWait>,
+    durability: Durability,
     /// Counts what is written, for iterators that have read ahead.
     writes: Arc<AtomicU64>,
+    db: terrace::Database,
+    keep: KeepOpen,
 }
 
 impl Transaction {
@@ -37,15 +42,34 @@ impl Transaction {
         db: &terrace::Database,
         options: &TxnOptions,
     ) -> PyResult<Transaction> {
-        let wait = options.longest_lock_wait();
-        let (patience, slice) = sliced(wait);
-        let txn = released(py, || db.begin_with(options.clone().lock_wait(slice)))?;
+        let txn = released(py, || db.begin_with(options.clone()))?;
         Ok(Transaction {
             id: txn.id(),
             running: RwLock::new(Some(txn)),
-            patience: Mutex::new(patience),
+            wait: Mutex::new(options.longest_lock_wait()),
+            durability: options.durability_of_commit(),
             writes: Arc::default(),
+            db: db.clone(),
+            keep: KeepOpen::new(db),
         })
+    }
+
+    /// Runs `f` on the transaction, again and again until it has waited for locks for as long as it
+    /// may. It waits until the moment that it is given. `None` once the transaction has ended.
+    fn sliced<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        self.keep.check_not_forked(py)?;
+        let patience = match *self.wait.lock() {
+            // It waits for no lock, and so for nothing that a slice would end.
+            LockWait::NoWait => Some(Duration::ZERO),
+            LockWait::AtMost(time) => Some(time),
+            LockWait::Endless => None,
+        };
+        let f = |until| self.running.read().as_ref().map(|txn| f(txn, until)).transpose();
+        in_slices(py, patience, f)?.ok_or_else(|| self.ended(py))
     }
 
     /// Runs `f` on the transaction, again while it waits for a lock.
@@ -54,9 +78,7 @@ impl Transaction {
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        let patience = *self.patience.lock();
-        let done = in_slices(py, patience, |_| self.running.read().as_ref().map(&f).transpose())?;
-        done.ok_or_else(|| self.ended(py))
+        self.sliced(py, |txn, until| with_deadline(until, || f(txn)))
     }
 
     /// The same for what changes rows.
@@ -71,13 +93,22 @@ impl Transaction {
         done
     }
 
-    /// The transaction, which ends here.
-    fn take(&self, py: Python<'_>) -> PyResult<terrace::Transaction> {
-        self.take_if_running(py).ok_or_else(|| self.ended(py))
+    /// Ends it by `f`, also where that fails or Ctrl-C comes first.
+    fn end<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        let done = self.sliced(py, f);
+        self.give_up(py);
+        done
     }
 
     fn take_if_running(&self, py: Python<'_>) -> Option<terrace::Transaction> {
-        py.detach(|| self.running.write().take())
+        match self.keep.is_forked() {
+            true => None,
+            false => detached(py, || self.running.write().take()),
+        }
     }
 
     fn ended(&self, py: Python<'_>) -> PyErr {
@@ -86,14 +117,14 @@ impl Transaction {
 
     /// Commits, unless it has ended.
     pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
-        let running = self.take_if_running(py);
-        running.map_or(Ok(()), |txn| released(py, || txn.commit()))
+        let has_ended = detached(py, || !self.keep.is_forked() && self.running.read().is_none());
+        if has_ended { Ok(()) } else { self.commit(py) }
     }
 
     /// Rolls back, unless it has ended.
     pub(crate) fn give_up(&self, py: Python<'_>) {
         if let Some(txn) = self.take_if_running(py) {
-            py.detach(|| txn.roll_back());
+            detached(py, || txn.roll_back());
         }
     }
 
@@ -112,8 +143,8 @@ impl Transaction {
         })?;
         let rows = if how.reverse { rows.rev() } else { rows };
         Ok(match how.lock {
-            Some("skip_locked") => Rows::one_by_one(rows, how.limit, part),
-            _ => Rows::of_transaction(rows, &self.writes, how.limit, part),
+            Some("skip_locked") => Rows::one_by_one(&self.db, rows, how.limit, part),
+            _ => Rows::of_transaction(&self.db, rows, &self.writes, how.limit, part),
         })
     }
 }
@@ -142,12 +173,15 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// A wait for locks as the patience of calls, and the slice that the engine gets.
-fn sliced(wait: LockWait) -> (Option<Duration>, LockWait) {
-    match wait {
-        LockWait::NoWait => (Some(Duration::ZERO), LockWait::NoWait),
-        LockWait::AtMost(time) => (Some(time), LockWait::AtMost(time.min(SLICE))),
-        LockWait::Endless => (None, LockWait::AtMost(SLICE)),
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(txn) = self.running.get_mut().take() {
+            // An iterator may have a call under way, which a rollback waits for.
+            match self.keep.is_forked() {
+                true => std::mem::forget(txn),
+                false => without_lock(move || drop(txn)),
+            }
+        }
     }
 }
 
@@ -426,9 +460,9 @@ impl Transaction {
     fn set_lock_wait(&self, py: Python<'_>, lock_wait: &Bound<'_, PyAny>) -> PyResult<()> {
         let named = PyDict::new(py);
         named.set_item("lock_wait", lock_wait)?;
-        let (patience, slice) = sliced(options::transaction(Some(&named))?.longest_lock_wait());
-        self.call(py, |txn| txn.set_lock_wait(slice))?;
-        *self.patience.lock() = patience;
+        let wait = options::transaction(Some(&named))?.longest_lock_wait();
+        self.call(py, |txn| txn.set_lock_wait(wait))?;
+        *self.wait.lock() = wait;
         Ok(())
     }
 
@@ -459,29 +493,39 @@ impl Transaction {
     }
 
     /// Makes all that was written visible and durable. The transaction ends, also after an error.
+    ///
+    /// An optimistic one locks rows first, and waits for each as long as `lock_wait` says.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
-        let txn = self.take(py)?;
-        released(py, || txn.commit())
+        if self.durability == Durability::Remote {
+            return self.enqueue(py)?.wait_for(py, None);
+        }
+        self.end(py, terrace::Transaction::try_commit)
     }
 
     /// Gives the commit its place in the order, and does not wait until it is durable.
     fn enqueue(&self, py: Python<'_>) -> PyResult<PendingCommit> {
-        let txn = self.take(py)?;
-        released(py, || txn.enqueue()).map(PendingCommit::new)
+        let pending = self.end(py, terrace::Transaction::try_enqueue)?;
+        Ok(PendingCommit::new(&self.db, pending))
     }
 
     /// Prepares it under a name of 1 to 140 bytes: the first phase of a commit in two.
     ///
     /// It survives everything until `Database.commit_prepared` or `roll_back_prepared`.
     fn prepare(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
-        let txn = self.take(py)?;
-        released(py, || txn.prepare(&id))
+        if self.durability == Durability::Remote {
+            self.keep.check_not_forked(py)?;
+            let txn = self.take_if_running(py).ok_or_else(|| self.ended(py))?;
+            let id = id.to_vec();
+            return watched(py, move || txn.prepare(id), || Ok(()));
+        }
+        self.end(py, |txn, until| txn.try_prepare(&id, until))
     }
 
     /// Ends it without a trace.
     fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
-        let txn = self.take(py)?;
-        py.detach(|| txn.roll_back());
+        self.keep.check_not_forked(py)?;
+        let txn = self.take_if_running(py).ok_or_else(|| self.ended(py))?;
+        detached(py, || txn.roll_back());
         Ok(())
     }
 

@@ -44,10 +44,10 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
     for name in tables {
         let table = database.existing_table(&name)?;
         let bytes = || {
-            let tables = database.stats().tables.into_iter().filter(|table| table.name == name);
-            tables.flat_map(|table| table.levels).map(|level| level.bytes).sum::<u64>()
+            let stats = database.table_stats(&table)?;
+            terrace::Result::Ok(stats.levels.iter().map(|level| level.bytes).sum::<u64>())
         };
-        let before = bytes();
+        let before = bytes()?;
         bar.set_message(name.clone());
         let mut done = CompactionProgress::default();
         if !interrupt::is_asked_for() {
@@ -64,7 +64,7 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
             database.close()?;
             return Err(interrupted(&name, &done));
         }
-        let after = bytes();
+        let after = bytes()?;
         entries.push(Entry { table: name, done, bytes_before: before, bytes_after: after });
     }
     bar.finish_and_clear();

@@ -25,7 +25,7 @@ pub(crate) fn get(session: &mut Session, arguments: &GetArguments) -> Result<Out
     if output.json {
         output.record(&key, Some(&value))?;
     } else {
-        output.line(&output.encoding.whole(&value))?;
+        output.value(&value)?;
     }
     Ok(Outcome::Good)
 }

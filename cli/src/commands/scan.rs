@@ -33,6 +33,9 @@ pub(crate) fn run(session: &mut Session, arguments: &ScanArguments) -> Result<Ou
     for record in records.take(arguments.limit.unwrap_or(usize::MAX)) {
         let (key, value) = record?;
         session.output.record(&key, (!arguments.keys_only).then_some(&value[..]))?;
+        if session.output.reader_is_gone() {
+            break;
+        }
     }
     Ok(Outcome::Good)
 }

@@ -80,7 +80,8 @@ fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failu
     loop {
         let status = node.status();
         let has_all = status.entry > 0 && status.lag_ms < CAUGHT_UP && status.note.is_none();
-        let ends = interrupt::is_asked_for() || once && has_all;
+        let is_read = !session.output.reader_is_gone();
+        let ends = interrupt::is_asked_for() || once && has_all || !is_read;
         let is_news = told != Some(status.commit) && told_at.elapsed() > REPORT;
         if ends || is_news || told.is_none() {
             report(session, &status)?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use terrace::{Database, TableOptions, TableStats, Tier};
+use terrace::{TableOptions, Tier};
 
 use crate::args::{TableArguments, TierName};
 use crate::failure::{Failure, Outcome};
@@ -27,22 +27,21 @@ struct Entry<'a> {
 pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<Outcome, Failure> {
     let database = session.write()?;
     let (name, tier) = (arguments.table.as_str(), tier(arguments.tier));
-    if database.table_names().iter().any(|other| other == name) {
-        database.set_cold_tier(name, tier)?;
-    } else {
-        database.create_table(name, TableOptions::new().cold(tier))?;
+    let table = database.table_with(name, TableOptions::new().cold(tier))?;
+    if table.options().cold_tier() != tier {
+        database.set_cold_tier(&table, tier)?;
     }
     let bar = session.output.step_bar();
-    while arguments.wait && stats_of(&database, name).is_some_and(|t| t.misplaced_bytes > 0) {
-        bar.set_message(size(stats_of(&database, name).map_or(0, |t| t.misplaced_bytes)));
+    let mut stats = database.table_stats(&table)?;
+    while arguments.wait && stats.misplaced_bytes > 0 {
+        bar.set_message(size(stats.misplaced_bytes));
         std::thread::sleep(LOOK);
+        stats = database.table_stats(&table)?;
     }
     bar.finish_and_clear();
     let note = database.stats().objects.and_then(|objects| objects.note);
-    let stats = stats_of(&database, name);
     database.close()?;
-    let (object_bytes, misplaced_bytes) =
-        stats.map_or((0, 0), |stats| (stats.object_bytes, stats.misplaced_bytes));
+    let (object_bytes, misplaced_bytes) = (stats.object_bytes, stats.misplaced_bytes);
     if session.output.json {
         let cold = tier.as_str();
         session.output.object(&Entry { table: name, cold, object_bytes, misplaced_bytes, note })?;
@@ -62,8 +61,4 @@ fn tier(name: TierName) -> Tier {
         TierName::Ssd => Tier::Ssd,
         TierName::Object => Tier::Object,
     }
-}
-
-fn stats_of(database: &Database, name: &str) -> Option<TableStats> {
-    database.stats().tables.into_iter().find(|table| table.name == name)
 }

@@ -1,6 +1,8 @@
 //! `import`: the rows of a file into a table.
 
+mod field;
 mod loader;
+mod quotes;
 mod rows;
 mod way;
 
@@ -44,42 +46,78 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
     };
     let bar = session.output.byte_bar(length);
     // The columns are looked at before anything is made.
-    let rows = read(bar.wrap_read(input), format, arguments.key.as_deref())?;
+    let input = bar.wrap_read(interrupt::Stops(input));
+    let rows = read(input, format, arguments.key.as_deref())?;
 
     let database = session.write()?;
+    let is_new = !database.table_names().contains(&arguments.table);
     let table = database.table(&arguments.table)?;
     let mut way = Way::new(&database, &table, arguments)?;
-    let mut skipped = Vec::new();
-    let mut skipped_count = 0_u64;
+    let mut left_out = LeftOut::default();
     interrupt::on_signals();
+    let added = add_all(rows, &mut way, &mut left_out, arguments);
+    let (loaded, ended) = way.end(added);
+    bar.finish_and_clear();
+    if let Err(failure) = ended {
+        // An import that has put nothing in leaves no table that it has made.
+        if is_new && loaded.rows == 0 {
+            database.drop_table(&table)?;
+        }
+        database.close()?;
+        return Err(stopped(failure, &loaded, &left_out, arguments));
+    }
+    database.close()?;
+    let report = Report { loaded, left_out, took: begin.elapsed() };
+    report.print(session, &arguments.table)
+}
+
+/// Rows that were left out: how many, and the first ones.
+#[derive(Default)]
+struct LeftOut {
+    count: u64,
+    first: Vec<BadRow>,
+}
+
+/// Why no more rows were added.
+enum Stop {
+    /// A signal came.
+    Signal,
+    /// A row is broken.
+    Broken(BadRow),
+    /// Rows cannot be read, or written.
+    Failed(Failure),
+}
+
+impl From<terrace::Error> for Stop {
+    fn from(error: terrace::Error) -> Stop {
+        Stop::Failed(Failure::Engine(error))
+    }
+}
+
+/// Adds all rows, or those before what stops it.
+fn add_all(
+    rows: rows::Rows<'_>,
+    way: &mut Way<'_>,
+    left_out: &mut LeftOut,
+    arguments: &ImportArguments,
+) -> Result<(), Stop> {
     for row in rows {
         // A read that the signal has cut short is no error of the file.
         if interrupt::is_asked_for() {
-            let loaded = way.stop()?;
-            bar.finish_and_clear();
-            database.close()?;
-            return Err(interrupted(&loaded, skipped_count, arguments));
+            return Err(Stop::Signal);
         }
-        match row? {
+        match row.map_err(Stop::Failed)? {
             Ok(Row { key, value }) => way.add(&key, &value)?,
             Err(bad) if arguments.skip_bad => {
-                skipped_count += 1;
-                if skipped.len() < LISTED {
-                    skipped.push(bad);
+                left_out.count += 1;
+                if left_out.first.len() < LISTED {
+                    left_out.first.push(bad);
                 }
             }
-            Err(bad) => {
-                let loaded = way.stop()?;
-                bar.finish_and_clear();
-                return Err(stopped(&bad, &loaded, &arguments.table));
-            }
+            Err(bad) => return Err(Stop::Broken(bad)),
         }
     }
-    let loaded = way.finish()?;
-    bar.finish_and_clear();
-    database.close()?;
-    let report = Report { loaded, skipped_count, skipped, took: begin.elapsed() };
-    report.print(session, &arguments.table)
+    Ok(())
 }
 
 /// Opens a file to read.
@@ -102,65 +140,71 @@ pub(crate) fn format_of(path: &Path) -> Option<Format> {
     }
 }
 
-/// The error for a broken row. What came before it is committed, so that the line says how far
-/// the import got.
-fn stopped(bad: &BadRow, loaded: &Loaded, table: &str) -> Failure {
-    Failure::Invalid(format!(
-        "line {}: {}; the {} rows before it are in table `{table}`, it and those after it are \
-         not (--skip-bad leaves broken rows out)",
-        bad.line,
-        bad.reason,
-        grouped(loaded.rows)
-    ))
-}
-
-/// The error of an import that a signal has stopped.
-fn interrupted(loaded: &Loaded, skipped: u64, arguments: &ImportArguments) -> Failure {
-    let table = &arguments.table;
-    Failure::Interrupted(match arguments.bulk {
-        true => format!("stopped by a signal: nothing is in table `{table}`, as --bulk has it"),
+/// The error of an import that ended before its last row. It says what is in the table.
+fn stopped(
+    stop: Stop,
+    loaded: &Loaded,
+    left_out: &LeftOut,
+    arguments: &ImportArguments,
+) -> Failure {
+    let (table, rows) = (&arguments.table, counted(loaded.rows, "row", "rows"));
+    let done = match arguments.bulk {
+        true => format!("nothing is in table `{table}`, as --bulk has it"),
         false => format!(
-            "stopped by a signal: the first {} of {} are in table `{table}`, those after them are \
-             not; {skipped} were left out; to go on, import the rest",
-            counted(loaded.rows, "row", "rows"),
+            "the first {rows} of {} are in table `{table}`, those after them are not; {} were left \
+             out",
             arguments.file.display(),
+            left_out.count
         ),
-    })
+    };
+    match stop {
+        Stop::Signal if arguments.bulk => {
+            Failure::Interrupted(format!("stopped by a signal: {done}"))
+        }
+        Stop::Signal => {
+            Failure::Interrupted(format!("stopped by a signal: {done}; to go on, import the rest"))
+        }
+        Stop::Broken(bad) => Failure::Invalid(format!(
+            "line {}: {}; the {} rows before it are in table `{table}`, it and those after it are \
+             not (--skip-bad leaves broken rows out)",
+            bad.line,
+            bad.reason,
+            grouped(loaded.rows)
+        )),
+        Stop::Failed(cause) => Failure::Partly { done, cause: Box::new(cause) },
+    }
 }
 
 struct Report {
     loaded: Loaded,
-    skipped_count: u64,
-    skipped: Vec<BadRow>,
+    left_out: LeftOut,
     took: Duration,
 }
 
 impl Report {
     fn print(&self, session: &mut Session, table: &str) -> Result<Outcome, Failure> {
         let Loaded { rows, bytes, repeated } = self.loaded;
+        let LeftOut { count, first } = &self.left_out;
         let output = &mut session.output;
         if output.json {
-            let listed: Vec<_> = self
-                .skipped
-                .iter()
-                .map(|bad| json!({ "line": bad.line, "reason": bad.reason }))
-                .collect();
+            let listed: Vec<_> =
+                first.iter().map(|bad| json!({ "line": bad.line, "reason": bad.reason })).collect();
             output.object(&json!({
                 "table": table,
                 "rows": rows,
                 "bytes": bytes,
                 "repeated": repeated,
-                "skipped": self.skipped_count,
+                "skipped": count,
                 "skipped_first": listed,
                 "seconds": self.took.as_secs_f64(),
             }))?;
             return Ok(Outcome::Good);
         }
-        for bad in &self.skipped {
+        for bad in first {
             output.remark(&format!("left out line {}: {}", bad.line, bad.reason));
         }
-        if self.skipped_count > self.skipped.len() as u64 {
-            let more = self.skipped_count - self.skipped.len() as u64;
+        let more = count - first.len() as u64;
+        if more > 0 {
             output.remark(&format!("left out {} more", grouped(more)));
         }
         if repeated > 0 {
@@ -172,7 +216,7 @@ impl Report {
             "{} rows, {} into `{table}` in {seconds:.1} s; {} left out",
             grouped(rows),
             size(bytes),
-            grouped(self.skipped_count)
+            grouped(*count)
         ));
         Ok(Outcome::Good)
     }

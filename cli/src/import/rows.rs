@@ -1,11 +1,13 @@
 //! The rows of a CSV, TSV or JSON Lines file, each a key and a JSON object.
 
-use std::io::{BufRead, BufReader, Read};
+use std::collections::HashSet;
+use std::io::{self, BufRead, BufReader, Read};
 
 use serde::ser::{SerializeMap, Serializer};
-use serde_json::Value;
 use terrace::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
+use super::field;
+use super::quotes::Quotes;
 use crate::args::Format;
 use crate::failure::Failure;
 
@@ -55,8 +57,18 @@ fn delimited<'a>(
     let mut builder = csv::ReaderBuilder::new();
     // A tab-separated file quotes nothing: a tab inside a field is written in another way.
     builder.delimiter(delimiter).quoting(delimiter != b'\t');
+    let input: Box<dyn Read + 'a> = match delimiter {
+        b'\t' => Box::new(input),
+        _ => Box::new(Quotes::new(input, delimiter)),
+    };
     let mut reader = builder.from_reader(input);
     let headers = reader.headers().map_err(|error| csv_failure(&error))?.clone();
+    if let Some(name) = repeated(&headers) {
+        return Err(Failure::Invalid(format!(
+            "two columns are called `{name}`, and a row has one value of a name; give them \
+             different names in the first line"
+        )));
+    }
     let column = match key {
         None => 0,
         Some(key) => headers.iter().position(|name| name == key).ok_or_else(|| {
@@ -78,6 +90,12 @@ fn delimited<'a>(
     })))
 }
 
+/// A name that stands twice in the first line.
+fn repeated(headers: &csv::StringRecord) -> Option<&str> {
+    let mut seen = HashSet::new();
+    headers.iter().find(|name| !seen.insert(*name))
+}
+
 /// A row that the CSV reader refuses is bad; one that it cannot read at all is a failure.
 fn bad_csv(error: &csv::Error) -> Result<Reading, Failure> {
     let line = error.position().map_or(0, csv::Position::line);
@@ -93,8 +111,16 @@ fn bad_csv(error: &csv::Error) -> Result<Reading, Failure> {
 
 fn csv_failure(error: &csv::Error) -> Failure {
     match error.kind() {
-        csv::ErrorKind::Io(error) => Failure::io("read the rows", error),
+        csv::ErrorKind::Io(error) => read_failure("read the rows", error),
         _ => Failure::Invalid(format!("cannot read the rows: {error}")),
+    }
+}
+
+/// A file that is not what it says is the request's fault.
+fn read_failure(doing: &str, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::InvalidData => Failure::Invalid(format!("cannot {doing}: {error}")),
+        _ => Failure::io(doing, error),
     }
 }
 
@@ -118,32 +144,17 @@ fn objects<'a>(input: impl Read + 'a, key: String) -> Rows<'a> {
         let line = at as u64 + 1;
         let text = match text {
             Ok(text) => text,
-            Err(error) => return Some(Err(Failure::io(format!("read line {line}"), &error))),
+            Err(error) => return Some(Err(read_failure(&format!("read line {line}"), &error))),
         };
         let text = text.trim_ascii();
         if text.is_empty() {
             return None;
         }
-        Some(Ok(match key_of(text, &key) {
+        Some(Ok(match field::key(text, &key) {
             Ok(key) => row(line, key, text.to_vec()),
             Err(reason) => Err(BadRow { line, reason }),
         }))
     }))
-}
-
-/// The key in a JSON object: the text of a string, a number or a truth value.
-fn key_of(text: &[u8], key: &str) -> Result<Vec<u8>, String> {
-    let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let Value::Object(fields) = value else { return Err("not a JSON object".to_owned()) };
-    match fields.get(key) {
-        Some(Value::String(text)) => Ok(text.as_bytes().to_vec()),
-        Some(plain @ (Value::Number(_) | Value::Bool(_))) => Ok(plain.to_string().into_bytes()),
-        Some(_) => Err(format!("field `{key}` is no text and no number")),
-        None => {
-            let names: Vec<&str> = fields.keys().map(String::as_str).collect();
-            Err(format!("there is no field `{key}`; there are {}", listed(&names)))
-        }
-    }
 }
 
 fn row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Reading {
@@ -159,7 +170,8 @@ fn row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Reading {
     Err(BadRow { line, reason })
 }
 
-fn listed(names: &[&str]) -> String {
+/// Names for a message.
+pub(super) fn listed(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 

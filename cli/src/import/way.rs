@@ -2,8 +2,9 @@
 
 use terrace::{BulkLoad, Database, Existing, Table};
 
-use super::{Loaded, Loader};
+use super::{Loaded, Loader, Stop};
 use crate::args::ImportArguments;
+use crate::failure::Failure;
 
 /// One or the other.
 pub(super) enum Way<'a> {
@@ -40,27 +41,24 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Ends it; what is in the table.
-    pub(super) fn finish(mut self) -> terrace::Result<Loaded> {
-        match &mut self {
-            Way::Batches(loader) => loader.commit()?,
-            Way::Bulk(load, _) => load.finish()?,
-        }
-        Ok(self.loaded())
-    }
-
-    /// Ends it before its last row; what is in the table all the same.
-    pub(super) fn stop(self) -> terrace::Result<Loaded> {
-        match self {
-            Way::Batches(mut loader) => loader.commit().map(|()| loader.loaded),
-            Way::Bulk(..) => Ok(Loaded::default()),
-        }
-    }
-
-    fn loaded(&self) -> Loaded {
-        match self {
-            Way::Batches(loader) => loader.loaded,
-            Way::Bulk(_, loaded) => *loaded,
-        }
+    /// Ends it, after its last row or before. What is in the table, and how it ended: what was added
+    /// before a stop is committed, unless all rows were to come at once.
+    pub(super) fn end(mut self, added: Result<(), Stop>) -> (Loaded, Result<(), Stop>) {
+        let ended = match (&mut self, &added) {
+            (Way::Bulk(load, _), Ok(())) => load.finish().map_err(Stop::from),
+            // A batch that could not be committed is not tried again.
+            (Way::Bulk(..), Err(_)) | (Way::Batches(_), Err(Stop::Failed(Failure::Engine(_)))) => {
+                Ok(())
+            }
+            (Way::Batches(loader), _) => loader.commit().map_err(Stop::from),
+        };
+        // What came first tells why.
+        let ended = added.and(ended);
+        let loaded = match (&self, &ended) {
+            (Way::Bulk(..), Err(_)) => Loaded::default(),
+            (Way::Bulk(_, loaded), Ok(())) => *loaded,
+            (Way::Batches(loader), _) => loader.loaded,
+        };
+        (loaded, ended)
     }
 }

@@ -79,7 +79,7 @@ impl Worker {
     /// would go on for ever.
     fn work(&self, round: u32, thread: u32, seed: u64) {
         if let Err(failure) = self.commit_for_ever(round, thread, seed) {
-            eprintln!("{}", failure.report(false));
+            crate::output::say(&failure.report(false));
             std::process::exit(i32::from(failure.exit_code()));
         }
     }

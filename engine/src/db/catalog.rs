@@ -1,11 +1,11 @@
 //! Tables by name: create, drop, rename, truncate, and their options.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::events::Event;
 use super::jobs::{CountLive, JobContext, install};
 use super::share::READER_TABLE;
+use super::table_calls::TableRef;
 use crate::commit::{CommitTable, Group};
 use crate::error::{Error, Result};
 use crate::level0::Level0;
@@ -79,20 +79,27 @@ impl Catalog {
         }
     }
 
-    pub(super) fn open_or_create(&self, name: &str) -> Result<Arc<TableSlot>> {
+    pub(super) fn open_or_create(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_open()?;
         self.check_name(name)?;
+        options.check()?;
         if let Some(slot) = self.find(name) {
             return Ok(slot);
         }
         if self.ctx.shared.read_only {
-            return self.existing(name);
+            return self.existing(TableRef::Name(name));
         }
         let _inside = self.ctx.shared.enter()?;
+        self.check_operator(name, options)?;
+        self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
         match self.find(name) {
             Some(slot) => Ok(slot),
-            None => self.make(name, TableOptions::new()),
+            None => self.make(name, options),
         }
     }
 
@@ -169,8 +176,20 @@ impl Catalog {
         done.in_journal.map(|()| slot)
     }
 
-    pub(super) fn existing(&self, name: &str) -> Result<Arc<TableSlot>> {
+    /// The slot of a table that is there. The caller holds `ddl` if the table is to stay there.
+    pub(super) fn existing(&self, table: TableRef<'_>) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_open()?;
+        let name = match table {
+            TableRef::Name(name) => name,
+            TableRef::Handle(table) if Arc::ptr_eq(&table.shared, &self.ctx.shared) => {
+                table.slot.core().check()?;
+                return Ok(Arc::clone(&table.slot));
+            }
+            TableRef::Handle(table) => {
+                let name = table.name();
+                return Err(Error::invalid(format!("table {name:?} is of another database")));
+            }
+        };
         self.find(name).ok_or_else(|| {
             let names = self.table_names();
             let there = match names.len() {
@@ -190,106 +209,107 @@ impl Catalog {
         self.ctx.tables.names()
     }
 
-    pub(super) fn drop_table(&self, name: &str) -> Result<()> {
+    pub(super) fn drop_table(&self, table: TableRef<'_>) -> Result<()> {
         let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
-        let core = self.existing(name)?.core();
+        let core = self.existing(table)?.core();
         self.count_live.finish(&self.ctx)?;
         let done = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(done.lsn > core.created(), "a table is dropped after it was created");
-        self.ctx.tables.remove(name);
+        self.ctx.tables.remove(&core.name());
         done.in_journal?;
         self.clear(&core);
         Ok(())
     }
 
-    pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+    pub(super) fn rename_table(&self, table: TableRef<'_>, to: &str) -> Result<()> {
         let _inside = self.ctx.shared.enter()?;
         self.check_name(to)?;
         let _ddl = self.ctx.shared.ddl.lock();
-        let slot = self.existing(from)?;
+        let slot = self.existing(table)?;
         if self.find(to).is_some() {
             return Err(Error::invalid(format!("there is a table {to:?} already")));
         }
         let core = slot.core();
         let event = Event::Rename { table: core.id(), name: to.to_string() };
         let done = self.carry_out(&event, None)?;
-        self.ctx.tables.rename(from, to);
+        self.ctx.tables.rename(&core.name(), to);
         debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
         done.in_journal
     }
 
-    pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
+    pub(super) fn truncate_table(&self, table: TableRef<'_>) -> Result<()> {
         let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
-        let slot = self.existing(name)?;
+        let slot = self.existing(table)?;
         self.count_live.finish(&self.ctx)?;
         let (table, new) = (slot.core().id(), self.ctx.set.allocate_table_id());
-        let options = slot.core().view().version.options;
-        let event = Event::Truncate { table, new, name: name.to_string(), options };
+        let (name, options) = (slot.core().name(), slot.core().view().version.options);
+        let event = Event::Truncate { table, new, name: name.clone(), options };
         let done = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         debug_assert!(done.lsn > slot.core().created(), "a table is created before");
-        let old = self.ctx.tables.replace(&slot, self.new_core(new, name, done.lsn, version));
+        let old = self.ctx.tables.replace(&slot, self.new_core(new, &name, done.lsn, version));
         done.in_journal?;
         self.clear(&old);
         Ok(())
     }
 
-    pub(super) fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
-        self.change_options(name, |options| TableOptions { ttl, ..options })
-    }
-
-    pub(super) fn set_cold_tier(&self, name: &str, tier: Tier) -> Result<()> {
-        self.change_options(name, |options| options.cold(tier))
-    }
-
-    pub(super) fn set_table_options(&self, name: &str, new: TableOptions) -> Result<()> {
-        self.change_options(name, |_| new)
-    }
-
-    /// Changes options for a user: to what the opening can do.
-    fn change_options(
+    /// Gives a table the options that `change` makes of those that it has, for a user: to what the
+    /// opening can do. It is called without a lock, and again if they were changed meanwhile.
+    pub(super) fn change_options(
         &self,
-        name: &str,
-        change_of: impl FnOnce(TableOptions) -> TableOptions,
+        table: TableRef<'_>,
+        mut change: impl FnMut(TableOptions) -> Result<TableOptions>,
     ) -> Result<()> {
-        self.put_options(name, |before| {
-            let options = change_of(before);
+        self.ctx.shared.check_writable()?;
+        let slot = self.existing(table)?;
+        loop {
+            let core = slot.core();
+            let before = core.view().version.options;
+            let options = change(before)?;
             options.check()?;
             if options.cold != before.cold {
                 self.check_tier(options)?;
             }
             if options.merge_operator != before.merge_operator {
-                self.check_operator(name, options)?;
-                check_change_of_operator(name, before)?;
+                self.check_operator(&core.name(), options)?;
+                check_change_of_operator(&core.name(), before)?;
             }
-            Ok(options)
-        })
+            if self.put_options(&slot, Some(before), options)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Changes options as another node has: that node has checked them. The opening need not know
     /// their merge operator: operands stay as they are.
     pub(super) fn set_followed_options(&self, name: &str, new: TableOptions) -> Result<()> {
-        self.put_options(name, |_| Ok(new))
+        let slot = self.existing(TableRef::Name(name))?;
+        self.put_options(&slot, None, new).map(drop)
     }
 
+    /// Gives a table other options, if it still has those from `before`; whether it had.
     fn put_options(
         &self,
-        name: &str,
-        change_of: impl FnOnce(TableOptions) -> Result<TableOptions>,
-    ) -> Result<()> {
+        slot: &TableSlot,
+        before: Option<TableOptions>,
+        options: TableOptions,
+    ) -> Result<bool> {
         let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
-        let core = self.existing(name)?.core();
-        let before = core.view().version.options;
-        let options = change_of(before)?;
-        if options == before {
-            return Ok(());
+        let core = slot.core();
+        core.check()?;
+        let now = core.view().version.options;
+        if before.is_some_and(|before| before != now) {
+            return Ok(false);
+        }
+        if options == now {
+            return Ok(true);
         }
         let event = Event::Options { table: core.id(), options, expired: 0 };
         let event = self.as_of_now(&event, Some(&core));
-        self.carry_out(&event, Some(&core))?.in_journal
+        self.carry_out(&event, Some(&core))?.in_journal.map(|()| true)
     }
 
     /// Shows the options that a table has by now in the journal.

@@ -23,20 +23,23 @@ mod scheduler;
 mod secondary_cache;
 mod share;
 mod stats;
+mod table_calls;
 mod table_index;
 mod tables;
 mod transactions;
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Options};
+use crate::os::with_deadline;
 use crate::read::{KeyBounds, KeyRange};
-use crate::table::{Keep, Snapshot, Table, WriteBatch};
+use crate::table::{Snapshot, Table, WriteBatch};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
@@ -58,6 +61,7 @@ pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
     PmStats, Stats, TableStats,
 };
+pub use table_calls::TableRef;
 
 /// What an opening may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,161 +190,6 @@ impl Database {
         Ok(Database { inner: open::open(path, options, how)? })
     }
 
-    /// The table called `name`; creates it when there is none.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a name that is empty, over its limit, or holds control characters, or when
-    /// it is missing and the database is open read-only; otherwise as [`Table::put`].
-    pub fn table(&self, name: &str) -> Result<Table> {
-        let slot = self.inner.catalog.open_or_create(name)?;
-        Ok(self.handle(slot))
-    }
-
-    /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as
-    /// it lives: truncated, renamed, or opened again.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is one already, or for options out of bounds; otherwise as
-    /// [`Database::table`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// let options = terrace::TableOptions::new().block_size(64 * 1024).filter_bits(0);
-    /// let history = db.create_table("history", options)?;
-    /// history.put("1815-12-10", "ada")?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
-        let slot = self.inner.catalog.create(name, options)?;
-        Ok(self.handle(slot))
-    }
-
-    /// As [`Database::create_table`], with a merge operator that need not be registered.
-    pub(crate) fn create_table_for_operands(
-        &self,
-        name: &str,
-        options: TableOptions,
-    ) -> Result<Table> {
-        let slot = self.inner.catalog.create_for_operands(name, options)?;
-        Ok(self.handle(slot))
-    }
-
-    /// The table called `name`.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is none, naming those there are; `Closed`.
-    pub fn existing_table(&self, name: &str) -> Result<Table> {
-        let slot = self.inner.catalog.existing(name)?;
-        Ok(self.handle(slot))
-    }
-
-    fn handle(&self, slot: Arc<crate::table::TableSlot>) -> Table {
-        let keep: Keep = self.inner.clone();
-        Table { shared: Arc::clone(self.inner.shared()), slot, keep }
-    }
-
-    /// The names of all tables, sorted.
-    pub fn table_names(&self) -> Vec<String> {
-        self.inner.catalog.table_names()
-    }
-
-    /// Drops a table and all that is in it. Handles of it fail from then on. After an
-    /// `UnknownOutcome` the table is listed and can be read, unless the drop is known to be
-    /// durable. The next opening decides.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is none; otherwise as [`Table::put`].
-    pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.inner.catalog.drop_table(name)
-    }
-
-    /// Gives a table another name. Handles follow it.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is no `from`, or there is a `to`; otherwise as [`Table::put`].
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.catalog.rename_table(from, to)
-    }
-
-    /// Empties a table, at no cost per row. Handles stay valid; snapshots and iterators made
-    /// before fail on it.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is none; otherwise as [`Table::put`].
-    pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.inner.catalog.truncate_table(name)
-    }
-
-    /// Sets how long records of a table live from now on, those that are there too; `None` for
-    /// ever. See [`TableOptions::ttl`]. It counts at once, for snapshots as well: a shorter time
-    /// hides what is older. What has expired before does not come back, however long the new time
-    /// is.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is no such table, or for a time out of bounds; `Full` when the disk is
-    /// full, and nothing was changed; otherwise as [`Table::put`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// use std::time::Duration;
-    ///
-    /// let day = Duration::from_secs(86_400);
-    /// db.create_table("sessions", terrace::TableOptions::new().ttl(day))?;
-    /// db.set_ttl("sessions", Some(7 * day))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
-        self.inner.catalog.set_ttl(name, ttl)
-    }
-
-    /// Changes the options of a table ([`Table::options`] reads them). The block size, the filter
-    /// and which values lie apart count for what is written to disk from now on: compactions bring
-    /// older extents there in time. Memtables go to the container of level 0 that is named, from
-    /// now on; what the one from before has stays there until it is drained. The time to live
-    /// counts as [`Database::set_ttl`] has it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::set_ttl`], and `Invalid` for options out of bounds.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// let table = db.table("history")?;
-    /// db.set_table_options("history", table.options().block_size(64 * 1024))?;
-    /// assert_eq!(table.options().block_bytes(), 64 * 1024);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn set_table_options(&self, name: &str, options: TableOptions) -> Result<()> {
-        self.inner.catalog.set_table_options(name, options)
-    }
-
-    /// As [`Database::set_table_options`], to what another node has: nothing is checked.
-    pub(crate) fn set_followed_options(&self, name: &str, options: TableOptions) -> Result<()> {
-        self.inner.catalog.set_followed_options(name, options)
-    }
-
     /// Commits a batch, durably: all of it or nothing.
     ///
     /// # Errors
@@ -356,20 +205,28 @@ impl Database {
     ///
     /// As [`Database::write`].
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        let shared = self.inner.shared();
-        shared.write(&batch.check(shared)?, durability)
+        self.write_batch(Cow::Owned(batch), durability)
     }
 
-    /// Commits a batch, durably, unless that would have to wait for its turn beyond `deadline`; see
-    /// [`Table::try_put`].
+    /// Commits a batch, as durably as is asked for, unless that would have to wait for its turn
+    /// beyond `deadline`; see [`Table::try_put`]. The caller keeps the batch, to try it again.
     ///
     /// # Errors
     ///
     /// `Timeout`, with what it would have waited for: nothing was written; else as
     /// [`Database::write`].
-    pub fn try_write(&self, batch: WriteBatch, deadline: Instant) -> Result<()> {
+    pub fn try_write(
+        &self,
+        batch: &WriteBatch,
+        durability: Durability,
+        deadline: Instant,
+    ) -> Result<()> {
+        with_deadline(deadline, || self.write_batch(Cow::Borrowed(batch), durability))
+    }
+
+    fn write_batch(&self, batch: Cow<'_, WriteBatch>, durability: Durability) -> Result<()> {
         let shared = self.inner.shared();
-        shared.write_by(&batch.check(shared)?, Durability::Durable, Some(deadline))
+        shared.write(&*WriteBatch::check(batch, shared)?, durability)
     }
 
     /// All tables as they are now, for as long as the snapshot lives.
@@ -537,6 +394,18 @@ impl Database {
         let broken = || maintenance::broken_cache(&self.inner);
         debug_assert!(!matches!(stepped, Ok(true)) || broken().is_none(), "{:?}", broken());
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)
+    }
+
+    /// Whether this is the last handle of any kind, so that dropping it closes the database. Only
+    /// a caller that makes no other handle meanwhile can rely on it.
+    pub fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
+    /// Whether this process was forked from the one that opened the database: every call fails
+    /// with `Unavailable` then.
+    pub fn is_forked(&self) -> bool {
+        self.inner.shared().fork.is_forked()
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again

@@ -8,7 +8,6 @@ use super::engine::Engine;
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::options::TableOptions;
-use crate::options::Tier;
 use crate::tier::{Collected, ObjectId, ObjectTier};
 
 /// What a look at all objects of a database found: see
@@ -75,19 +74,6 @@ pub struct ObjectStats {
 }
 
 impl Database {
-    /// Changes where levels 2 and deeper of a table lie ([`TableOptions::cold`]): at once, durably,
-    /// by one edit of the journal. What the table has follows in the background;
-    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left.
-    /// Reads and writes go on meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a table that there is not, or [`Tier::Object`] without an object store;
-    /// otherwise as [`Database::set_table_options`].
-    pub fn set_cold_tier(&self, name: &str, tier: Tier) -> Result<()> {
-        self.inner.catalog.set_cold_tier(name, tier)
-    }
-
     /// Looks at all objects of the database in its object store, and deletes none. A database that
     /// is open read-only may be looked at too. Costs a list of all objects, a request for each
     /// thousand.

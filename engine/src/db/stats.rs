@@ -470,7 +470,8 @@ fn tables(engine: &Engine) -> Vec<TableStats> {
     engine.tables().iter().map(|core| table(core, &shape)).collect()
 }
 
-fn table(core: &TableCore, shape: &Shape) -> TableStats {
+/// The numbers of one table.
+pub(super) fn table(core: &TableCore, shape: &Shape) -> TableStats {
     let view = core.view();
     let Size { records: level0_records, bytes: level0_bytes } = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();

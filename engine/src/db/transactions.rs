@@ -1,5 +1,6 @@
 //! Transactions of a database.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl Database {
     pub fn enqueue(&self, batch: WriteBatch, durability: Durability) -> Result<PendingCommit> {
         let shared = self.inner.shared();
         let keep = Arc::clone(&self.inner) as _;
-        shared.enqueue_write(keep, &batch.check(shared)?, durability)
+        shared.enqueue_write(keep, &*WriteBatch::check(Cow::Owned(batch), shared)?, durability)
     }
 
     /// Makes durable all that was acknowledged or enqueued before the call: relaxed commits survive

@@ -8,6 +8,7 @@ use super::manager::{Attempt, LockManager, Patience};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, name};
 use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::earlier;
 use crate::read::KeyRange;
 
 /// An owner of locks; dropping it gives all of them back.
@@ -168,7 +169,7 @@ impl Locker {
             Patience::Until(deadline) => Some(deadline),
             Patience::Endless | Patience::None => None,
         };
-        match self.manager.wait(waiter, deadline) {
+        match self.manager.wait(waiter, earlier(deadline)) {
             Outcome::Granted => Ok(true),
             Outcome::Deadlock(cycle) => {
                 let advice = "was rolled back to end a deadlock; run it again";

@@ -3,6 +3,7 @@
 
 mod calls;
 mod cores;
+mod deadline;
 mod device_read;
 mod direct;
 mod directory;
@@ -26,6 +27,8 @@ pub(crate) use calls::{
     path_of_bytes, pin_thread, read_exact_at,
 };
 pub(crate) use cores::{at_once, cores};
+pub(crate) use deadline::earlier;
+pub use deadline::with_deadline;
 pub use device_read::before_device_read;
 pub(crate) use device_read::reads_device;
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};

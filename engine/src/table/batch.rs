@@ -1,5 +1,6 @@
 //! Write batches.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Table;
@@ -143,15 +144,29 @@ impl WriteBatch {
         *self = WriteBatch::default();
     }
 
-    pub(crate) fn check(self, shared: &Arc<Shared>) -> Result<TableBatch> {
-        let foreign = self.database.as_ref().is_some_and(|d| !Arc::ptr_eq(d, shared));
-        if self.mixed || foreign {
+    /// Its operations, for a commit in a database.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it has tables of another one; otherwise those of merging rows.
+    pub(crate) fn check<'a>(
+        batch: Cow<'a, WriteBatch>,
+        shared: &Arc<Shared>,
+    ) -> Result<Cow<'a, TableBatch>> {
+        let foreign = batch.database.as_ref().is_some_and(|d| !Arc::ptr_eq(d, shared));
+        if batch.mixed || foreign {
             return Err(Error::invalid(
                 "the batch holds tables of another database; use a batch for each",
             ));
         }
-        let mut batch = self.batch;
-        shared.merge_deep_rows(&mut batch)?;
+        let mut batch = match batch {
+            Cow::Owned(batch) => Cow::Owned(batch.batch),
+            Cow::Borrowed(batch) => Cow::Borrowed(&batch.batch),
+        };
+        // A batch that the caller keeps is copied only if its operations change.
+        if !matches!(&batch, Cow::Borrowed(batch) if batch.merges().is_empty()) {
+            shared.merge_deep_rows(batch.to_mut())?;
+        }
         Ok(batch)
     }
 }

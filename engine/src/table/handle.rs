@@ -9,6 +9,7 @@ use super::{BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableSlot, Tabl
 use crate::error::Result;
 use crate::extent::Estimate;
 use crate::options::Durability;
+use crate::os::with_deadline;
 use crate::read::{self, AsOf, KeyBounds, KeyRange};
 use crate::record::Kind;
 use crate::view::PinnedView;
@@ -72,13 +73,13 @@ impl Table {
         value: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability, None)
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability)
     }
 
     /// Sets `key` to `value`, durably, unless that would have to wait for its turn beyond
     /// `deadline`. It waits for the drain when the region is filling, or for a row that a
     /// transaction has locked. Once its commit is under way it is not given up, so it may return a
-    /// sync later.
+    /// sync later. [`with_deadline`](crate::with_deadline) does the same for any call.
     ///
     /// # Errors
     ///
@@ -105,8 +106,7 @@ impl Table {
         value: impl AsRef<[u8]>,
         deadline: Instant,
     ) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.write(Kind::Put, key, value, Durability::Durable, Some(deadline))
+        with_deadline(deadline, || self.put(key, value))
     }
 
     /// Removes `key`, durably. It is no error if the key is not there.
@@ -124,7 +124,7 @@ impl Table {
     ///
     /// As [`Table::put`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[], durability, None)
+        self.write(Kind::Delete, key.as_ref(), &[], durability)
     }
 
     /// Removes every key in `range`, durably, at once: what is put afterwards stays. It costs one
@@ -172,18 +172,11 @@ impl Table {
         self.shared.write(&batch, Durability::Durable)
     }
 
-    fn write(
-        &self,
-        kind: Kind,
-        key: &[u8],
-        value: &[u8],
-        durability: Durability,
-        deadline: Option<Instant>,
-    ) -> Result<()> {
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
         let target = TableTarget::Slot(Arc::clone(&self.slot));
         let mut batch = TableBatch::default();
         batch.push(&target, kind, key, value);
-        self.shared.write_by(&batch, durability, deadline)
+        self.shared.write(&batch, durability)
     }
 
     /// Begins a load of keys in ascending order, none of which the table may have.

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::earlier;
 
 /// Longest that one write is slowed down on purpose.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
@@ -111,13 +112,15 @@ impl Pace {
     ///
     /// # Errors
     ///
-    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline;
+    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline of the
+    /// thread ([`with_deadline`](crate::with_deadline));
     /// `Closed` when the database is closed meanwhile.
-    pub(crate) fn slow_down(&self, bytes: u64, deadline: Option<Instant>) -> Result<()> {
+    pub(crate) fn slow_down(&self, bytes: u64) -> Result<()> {
         let delay = self.delay();
         if delay == 0 {
             return Ok(());
         }
+        let deadline = earlier(None);
         let nanos = delay.saturating_mul(bytes.div_ceil(1024));
         let now = self.began.elapsed();
         let turn = |clock: u64| {
@@ -164,10 +167,10 @@ impl Pace {
     ///
     /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did
     /// not by the deadline; `Closed` when the database is closed meanwhile.
-    pub(crate) fn wait_for_space(&self, rounds: u64, deadline: Option<Instant>) -> Result<()> {
+    pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let from = Instant::now();
         let patience = from + PATIENCE;
-        let until = deadline.map_or(patience, |deadline| deadline.min(patience));
+        let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
         debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
         while state.rounds == rounds && !state.is_closed {
@@ -217,22 +220,23 @@ fn late(reason: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::with_deadline;
 
     #[test]
     fn who_would_wait_too_long_is_told_why_and_at_once() {
         let pace = Pace::default();
         let soon = Instant::now() + Duration::from_millis(1);
-        pace.slow_down(1 << 20, Some(soon)).unwrap();
+        with_deadline(soon, || pace.slow_down(1 << 20)).unwrap();
         pace.set_delay(1_000_000, "the region is filling");
-        let error = pace.slow_down(1 << 20, Some(soon)).unwrap_err();
+        let error = with_deadline(soon, || pace.slow_down(1 << 20)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         assert!(error.to_string().contains("the region is filling"), "{error}");
         assert_eq!(pace.waited(), 0, "it did not wait");
         let later = Instant::now() + Duration::from_secs(60);
-        pace.slow_down(3 * 1024, Some(later)).unwrap();
+        with_deadline(later, || pace.slow_down(3 * 1024)).unwrap();
         assert!(pace.waited() > 1_000_000, "three less what the clock may be behind");
         pace.set_delay(0, "none");
-        pace.slow_down(1 << 30, Some(soon)).unwrap();
+        with_deadline(soon, || pace.slow_down(1 << 30)).unwrap();
     }
 
     /// Bug: a wait of some hundred nanoseconds took as long as the shortest one that the system
@@ -245,7 +249,7 @@ mod tests {
         let from = Instant::now();
         // They are to take 20 ms, at two waits a KiB or so if each waits: two seconds at the least.
         for _ in 0..100_000 {
-            pace.slow_down(1000, None).unwrap();
+            pace.slow_down(1000).unwrap();
         }
         let took = from.elapsed();
         assert!(took >= Duration::from_millis(18), "{took:?}");
@@ -260,7 +264,7 @@ mod tests {
         let from = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| (0..500).for_each(|_| pace.slow_down(1024, None).unwrap()));
+                scope.spawn(|| (0..500).for_each(|_| pace.slow_down(1024).unwrap()));
             }
         });
         // 2,000 of 10 µs, less what the clock may be behind and ahead.
@@ -274,7 +278,7 @@ mod tests {
         pace.close();
         let later = Instant::now() + Duration::from_secs(60);
         let waits =
-            [pace.slow_down(1 << 20, Some(later)), pace.wait_for_space(pace.rounds(), None)];
+            [with_deadline(later, || pace.slow_down(1 << 20)), pace.wait_for_space(pace.rounds())];
         for wait in waits {
             assert_eq!(wait.unwrap_err().kind(), ErrorKind::Closed);
         }
@@ -284,14 +288,14 @@ mod tests {
     #[test]
     fn space_that_does_not_come_by_the_deadline_is_a_timeout() {
         let pace = Pace::default();
-        let soon = Some(Instant::now() + Duration::from_millis(1));
-        let error = pace.wait_for_space(pace.rounds(), soon).unwrap_err();
+        let soon = Instant::now() + Duration::from_millis(1);
+        let error = with_deadline(soon, || pace.wait_for_space(pace.rounds())).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         let before = pace.rounds();
         pace.report(None);
-        pace.wait_for_space(before, soon).unwrap();
+        with_deadline(soon, || pace.wait_for_space(before)).unwrap();
         pace.report(Some("the disk is full".into()));
-        let error = pace.wait_for_space(before, None).unwrap_err();
+        let error = pace.wait_for_space(before).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Full);
         assert!(error.to_string().contains("the disk is full"), "{error}");
     }

@@ -44,23 +44,7 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
-        self.write_by(batch, durability, None)
-    }
-
-    /// As [`Shared::write`], but waits no longer than to the deadline for its turn.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout` then, with the reason, and nothing was written; else as
-    /// [`Table::put`](crate::Table::put).
-    pub(crate) fn write_by(
-        &self,
-        batch: &TableBatch,
-        durability: Durability,
-        deadline: Option<Instant>,
-    ) -> Result<()> {
         let mut request = BatchRequest::new(self, batch);
-        request.deadline = deadline;
         request.takes_locks = !Applying::is_inside();
         request.commit(durability)
     }
@@ -142,12 +126,7 @@ impl Shared {
     }
 
     /// Charges a write to the pace, once (invariant 1).
-    fn charge(
-        &self,
-        charged: &mut Option<u64>,
-        (bytes, frees): (u64, bool),
-        deadline: Option<Instant>,
-    ) -> Result<()> {
+    fn charge(&self, charged: &mut Option<u64>, (bytes, frees): (u64, bool)) -> Result<()> {
         if is_pinned() {
             return Err(Error::invalid(
                 "a write inside of a closure that a value is lent to would wait for itself: \
@@ -157,7 +136,7 @@ impl Shared {
         if charged.is_none() {
             // On a full disk no space comes free without what frees it.
             if !(frees && self.pace.is_stuck()) {
-                self.pace.slow_down(bytes, deadline)?;
+                self.pace.slow_down(bytes)?;
             }
             *charged = Some(bytes);
         }
@@ -165,9 +144,9 @@ impl Shared {
     }
 
     /// The region is full: wakes the background, and waits until it has made space.
-    fn wait_for_space(&self, full: &Error, mark: u64, deadline: Option<Instant>) -> Result<()> {
+    fn wait_for_space(&self, full: &Error, mark: u64) -> Result<()> {
         self.wakeup.wake();
-        self.pace.wait_for_space(mark, deadline).map_err(|waited| waited.after(full))
+        self.pace.wait_for_space(mark).map_err(|waited| waited.after(full))
     }
 
     /// Wakes the threads that make space for writers, now and then.
@@ -190,7 +169,7 @@ struct GroupRequest<'a> {
 impl CommitRequest for GroupRequest<'_> {
     fn group(&mut self, _largest: u64) -> Result<Group> {
         let group = (self.make)()?;
-        self.shared.charge(&mut self.charged, (group.zone_len(), group.frees()), None)?;
+        self.shared.charge(&mut self.charged, (group.zone_len(), group.frees()))?;
         Ok(group)
     }
 
@@ -203,7 +182,7 @@ impl CommitRequest for GroupRequest<'_> {
     }
 
     fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<()> {
-        self.shared.wait_for_space(&full, mark, None)
+        self.shared.wait_for_space(&full, mark)
     }
 }
 
@@ -222,7 +201,6 @@ struct PlacedRuns<'a> {
 struct BatchRequest<'a> {
     shared: &'a Shared,
     batch: &'a TableBatch,
-    deadline: Option<Instant>,
     /// Whether its rows are to be locked here: no transaction has.
     takes_locks: bool,
     /// Its row locks; ends with the request unless the caller takes it.
@@ -239,7 +217,6 @@ impl<'a> BatchRequest<'a> {
         BatchRequest {
             shared,
             batch,
-            deadline: None,
             takes_locks: false,
             locker: None,
             given: None,
@@ -381,8 +358,7 @@ impl<'a> BatchRequest<'a> {
         debug_assert!(self.placed.is_none(), "no lock is waited for with runs (invariant 2)");
         self.shared.check_writable()?;
         let mut locker = Locker::new(&self.shared.locks);
-        let longest = Instant::now() + DEFAULT_WAIT;
-        let patience = Patience::Until(self.deadline.map_or(longest, |d| d.min(longest)));
+        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
         let mut ranges: Vec<_> = self.batch.ranges().collect();
         ranges
             .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
@@ -407,12 +383,12 @@ impl CommitRequest for BatchRequest<'_> {
         let group = if self.is_large() {
             let group = self.group_of_runs(largest)?;
             let what = (group.zone_len(), group.frees());
-            self.shared.charge(&mut self.charged, what, self.deadline)?;
+            self.shared.charge(&mut self.charged, what)?;
             group
         } else {
             // What it takes in a zone, but for what other batches of its group share with it.
             let bytes = (self.batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
-            self.shared.charge(&mut self.charged, (bytes, self.batch.frees()), self.deadline)?;
+            self.shared.charge(&mut self.charged, (bytes, self.batch.frees()))?;
             Group::encode(self.batch, largest)?
         };
         debug_assert!(
@@ -434,7 +410,7 @@ impl CommitRequest for BatchRequest<'_> {
     }
 
     fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<()> {
-        self.shared.wait_for_space(&full, mark, self.deadline)
+        self.shared.wait_for_space(&full, mark)
     }
 
     fn lock_rows(&mut self) -> Result<()> {

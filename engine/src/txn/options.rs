@@ -107,6 +107,11 @@ impl TxnOptions {
         self.lock_wait
     }
 
+    /// How far its commit goes: see [`TxnOptions::durability`].
+    pub fn durability_of_commit(&self) -> Durability {
+        self.durability
+    }
+
     /// How far its commit has gone when [`Transaction::commit`](crate::Transaction::commit)
     /// returns.
     pub fn durability(mut self, durability: Durability) -> TxnOptions {

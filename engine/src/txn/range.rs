@@ -95,12 +95,21 @@ impl TxnRange {
 
     /// Goes on at `key`, as [`Range::seek`] does.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        self.restart(self.whole.part_from(key.as_ref(), self.is_reversed));
+    }
+
+    /// Goes on at its beginning, as of the same moment.
+    pub fn rewind(&mut self) {
+        self.restart(self.whole.clone());
+    }
+
+    fn restart(&mut self, rest: KeyRange) {
         if self.failed {
             return;
         }
-        self.rest = self.whole.part_from(key.as_ref(), self.is_reversed);
         (self.front, self.back) = (None, None);
-        self.committed.restart(self.rest.clone());
+        self.committed.restart(rest.clone());
+        self.rest = rest;
     }
 
     /// Its keys, without their values.

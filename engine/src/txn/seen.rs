@@ -59,11 +59,21 @@ impl Seen {
         };
         self.0.iter().enumerate().flat_map(ranges)
     }
+
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> usize {
+        let keys: usize = self.keys().map(|(_, key)| bytes_of(key.len())).sum();
+        keys + self.ranges().map(|(_, range)| bytes_of_range(range)).sum::<usize>()
+    }
 }
 
 /// Bytes of memory that keys of so many bytes take here; the tree's nodes are a third empty.
 fn bytes_of(len: usize) -> usize {
     size_of::<Box<[u8]>>() * 3 / 2 + len
+}
+
+fn bytes_of_range(range: &KeyRange) -> usize {
+    size_of::<KeyRange>() + range.bound_bytes()
 }
 
 impl Running {
@@ -88,7 +98,7 @@ impl Running {
         if self.seen.has_range(table, range) {
             return Ok(());
         }
-        self.take_room(inner, size_of::<KeyRange>() + range.bound_bytes())?;
+        self.take_room(inner, bytes_of_range(range))?;
         self.seen.of_table(table).ranges.push(range.clone());
         Ok(())
     }
@@ -130,6 +140,20 @@ impl Running {
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
     pub(super) fn validate(&mut self, inner: &Inner) -> Result<()> {
         let seen = std::mem::take(&mut self.seen);
+        let done = self.validate_all(inner, &seen);
+        self.seen = seen;
+        done
+    }
+
+    /// An optimistic transaction holds no lock again: what it relies on stays to be validated.
+    pub(super) fn give_validation_back(&mut self, inner: &Inner) {
+        if inner.options.optimistic {
+            self.locker.release();
+            self.locker.count(self.seen.bytes());
+        }
+    }
+
+    fn validate_all(&mut self, inner: &Inner, seen: &Seen) -> Result<()> {
         debug_assert!(
             seen.is_empty() || self.locker.held() == 0,
             "an optimistic transaction begins its validation without locks (invariant 5 of `state`)"

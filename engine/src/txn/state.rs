@@ -32,6 +32,7 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
+use crate::os::with_deadline;
 use crate::read::{self, AsOf, Lookup};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
@@ -239,10 +240,10 @@ impl Inner {
         }
     }
 
-    /// Commits and ends.
-    pub(super) fn commit(&self) -> Result<()> {
+    /// Commits and ends. Rows that an optimistic one locks are waited for until the deadline.
+    pub(super) fn commit(&self, deadline: Option<Instant>) -> Result<()> {
         self.finish(End::Committed, |running| {
-            let (batch, runs) = running.batch(self)?;
+            let (batch, runs) = within(deadline, || running.batch(self))?;
             if !runs.is_empty() {
                 let lsn = self.shared.commit_runs(&batch, runs)?;
                 let durability = self.options.durability.at_least_durable();
@@ -256,9 +257,9 @@ impl Inner {
     }
 
     /// Gives the commit its place in the order and ends. The locks go to the waiter for the commit.
-    pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
+    pub(super) fn enqueue(&self, keep: Keep, deadline: Option<Instant>) -> Result<PendingCommit> {
         self.finish(End::Committed, |running| {
-            let (batch, runs) = running.batch(self)?;
+            let (batch, runs) = within(deadline, || running.batch(self))?;
             let durability = self.options.durability;
             let lsn = match (runs.is_empty(), batch.is_empty()) {
                 (true, true) => None,
@@ -271,7 +272,12 @@ impl Inner {
     }
 
     /// Prepares and ends; `set` has it from there on, with its locks.
-    pub(super) fn prepare(&self, id: &[u8], set: &PreparedSet) -> Result<()> {
+    pub(super) fn prepare(
+        &self,
+        id: &[u8],
+        set: &PreparedSet,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         self.finish(End::Prepared, |running| {
             self.shared.check_writable()?;
             if running.blob.is_some() {
@@ -280,7 +286,7 @@ impl Inner {
                      to Database::enqueue_prepared",
                 ));
             }
-            let writes = running.batch(self)?;
+            let writes = within(deadline, || running.batch(self))?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
             let durability = self.options.durability.at_least_durable();
             self.shared.committer.check_durability(durability)?;
@@ -291,7 +297,8 @@ impl Inner {
         })
     }
 
-    /// Ends it by `f`, as `good` if that succeeds.
+    /// Ends it by `f`, as `good` if that succeeds. After a `Timeout` nothing was done: it goes on,
+    /// so that its handle may try again.
     fn finish<T>(&self, good: End, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
@@ -304,11 +311,23 @@ impl Inner {
             Err(e) if e.kind() == ErrorKind::Conflict => End::Conflict,
             Err(e) if e.kind() == ErrorKind::Deadlock => End::Deadlock,
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
+            Err(e) if e.kind() == ErrorKind::Timeout => {
+                running.give_validation_back(self);
+                return done;
+            }
             Err(_) => End::RolledBack,
         };
         let ended = self.end(&mut state, end);
         debug_assert!(ended, "a transaction ends once (invariant 4)");
         done
+    }
+}
+
+/// Runs `f`, which waits for its turn until `deadline`, if there is one.
+fn within<T>(deadline: Option<Instant>, f: impl FnOnce() -> T) -> T {
+    match deadline {
+        Some(deadline) => with_deadline(deadline, f),
+        None => f(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -266,7 +267,39 @@ impl Transaction {
     /// - `Conflict`: optimistic, and something that it relies on has changed;
     /// - otherwise as [`Database::write`](crate::Database::write).
     pub fn commit(self) -> Result<()> {
-        self.inner.commit()
+        self.inner.commit(None)
+    }
+
+    /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline` for rows
+    /// that an optimistic one locks at its end. After a `Timeout` it goes on as before the call, and
+    /// the same or another end may be tried.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for; otherwise as [`Transaction::commit`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let jobs = db.table("jobs")?;
+    /// let holder = db.begin()?;
+    /// holder.put(&jobs, "1", "first")?;
+    /// let txn = db.begin_with(terrace::TxnOptions::new().optimistic())?;
+    /// txn.put(&jobs, "1", "second")?;
+    /// let soon = Instant::now() + Duration::from_millis(5);
+    /// assert_eq!(txn.try_commit(soon).unwrap_err().kind(), terrace::ErrorKind::Timeout);
+    /// holder.roll_back();
+    /// txn.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_commit(&self, deadline: Instant) -> Result<()> {
+        self.inner.commit(Some(deadline))
     }
 
     /// Gives the commit its place in the order, without waiting until it is visible and durable.
@@ -276,7 +309,16 @@ impl Transaction {
     ///
     /// As [`Transaction::commit`], but never `UnknownOutcome`: after any error nothing was done.
     pub fn enqueue(self) -> Result<PendingCommit> {
-        self.inner.enqueue(Arc::clone(&self.keep))
+        self.inner.enqueue(Arc::clone(&self.keep), None)
+    }
+
+    /// As [`Transaction::enqueue`], with a deadline as [`Transaction::try_commit`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::try_commit`], but never `UnknownOutcome`.
+    pub fn try_enqueue(&self, deadline: Instant) -> Result<PendingCommit> {
+        self.inner.enqueue(Arc::clone(&self.keep), Some(deadline))
     }
 
     /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
@@ -322,7 +364,16 @@ impl Transaction {
     /// # }
     /// ```
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.prepare(id.as_ref(), &self.registry.prepared)
+        self.inner.prepare(id.as_ref(), &self.registry.prepared, None)
+    }
+
+    /// As [`Transaction::prepare`], with a deadline as [`Transaction::try_commit`] has it.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for; otherwise as [`Transaction::prepare`].
+    pub fn try_prepare(&self, id: impl AsRef<[u8]>, deadline: Instant) -> Result<()> {
+        self.inner.prepare(id.as_ref(), &self.registry.prepared, Some(deadline))
     }
 
     /// Locks what a record of a prepared transaction says that it had locked.

@@ -188,13 +188,16 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     assert_eq!(table.iter().map(Result::unwrap).count() as u32, written, "nothing was written");
     let mut batch = WriteBatch::new();
     batch.put(&table, "batch", [7; 20_000]);
-    assert_eq!(db.try_write(batch.clone(), soon()).unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(
+        db.try_write(&batch, Durability::Durable, soon()).unwrap_err().kind(),
+        ErrorKind::Timeout
+    );
     wait_until("half of the zones are free", || {
         run_until_idle(&db);
         db.stats().pm.zones_used * 2 <= db.stats().pm.zones
     });
     let late = Instant::now() + Duration::from_secs(60);
-    db.try_write(batch, late).unwrap();
+    db.try_write(&batch, Durability::Durable, late).unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 1);
 
     let transaction = db.begin().unwrap();

@@ -11,7 +11,7 @@ use crate::common::cuts::{KINDS, Kind, PATH, options};
 use terrace::testing::{
     Call, CallSite, Fault, Faulty, FileKind, Machine, Outcome, Reason, Survive,
 };
-use terrace::{Database, Error, ErrorKind, Options, WriteBatch};
+use terrace::{Database, Durability, Error, ErrorKind, Options, WriteBatch};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -36,7 +36,7 @@ fn row(n: u32) -> (Vec<u8>, Vec<u8>) {
 fn put(db: &Database, table: &str, (key, value): &(Vec<u8>, Vec<u8>)) -> bool {
     let mut batch = WriteBatch::new();
     batch.put(&db.existing_table(table).unwrap(), key, value);
-    match db.try_write(batch, Instant::now() + SOON) {
+    match db.try_write(&batch, Durability::Durable, Instant::now() + SOON) {
         Ok(()) => true,
         Err(e) => {
             assert!(matches!(e.kind(), ErrorKind::Full | ErrorKind::Timeout), "{e}");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Chance, rounds, tiny, wait_until};
 use terrace::{
@@ -609,4 +609,70 @@ fn run_gives_up_after_as_many_calls_as_it_says() {
     assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Conflict, 64));
     assert_eq!(table.get("count").unwrap(), None);
     assert_eq!(table.get("other").unwrap().unwrap(), [63u8][..]);
+}
+
+/// A commit that would wait too long leaves an optimistic transaction as before: without locks, with
+/// all that it relies on, and with the memory that this takes counted.
+#[test]
+fn a_commit_that_comes_too_late_is_tried_again() {
+    let (_dir, db, table) = open();
+    table.put("a", "0").unwrap();
+    let holder = db.begin().unwrap();
+    holder.put(&table, "a", "1").unwrap();
+    let optimistic = || db.begin_with(TxnOptions::new().optimistic()).unwrap();
+    let soon = || Instant::now() + Duration::from_millis(5);
+    let [commits, enqueues, prepares, conflicts] = [(); 4].map(|()| optimistic());
+    for (n, txn) in [&commits, &enqueues, &prepares, &conflicts].into_iter().enumerate() {
+        txn.put(&table, format!("own {n}"), "").unwrap();
+        assert!(txn.get(&table, "a").unwrap().is_some());
+        let counted = || db.transactions().iter().find(|t| t.id == txn.id()).unwrap().lock_memory;
+        let before = counted();
+        assert_eq!(kind(txn.try_commit(soon())), ErrorKind::Timeout);
+        assert_eq!(kind(txn.try_enqueue(soon())), ErrorKind::Timeout);
+        assert_eq!(kind(txn.try_prepare("p", soon())), ErrorKind::Timeout);
+        assert!(txn.get(&table, "a").unwrap().is_some(), "it goes on");
+        assert_eq!(counted(), before);
+    }
+    no_wait(&db).put(&table, "own 0", "").unwrap();
+    holder.roll_back();
+    commits.commit().unwrap();
+    enqueues.enqueue().unwrap().wait().unwrap();
+    prepares.prepare("p").unwrap();
+    db.commit_prepared("p").unwrap();
+    table.put("a", "2").unwrap();
+    assert_eq!(kind(conflicts.commit()), ErrorKind::Conflict);
+    assert_eq!(table.iter().count(), 4);
+}
+
+/// A deadline of the thread ends each wait for its turn, and nothing is written.
+#[test]
+fn a_deadline_ends_each_wait_for_a_lock() {
+    let (_dir, db, table) = open();
+    table.put("a", "0").unwrap();
+    let holder = db.begin().unwrap();
+    holder.put(&table, "a", "1").unwrap();
+    let soon = || Instant::now() + Duration::from_millis(5);
+    let batch = || {
+        let mut batch = WriteBatch::new();
+        batch.put(&table, "a", "2");
+        batch
+    };
+    let txn = db.begin_with(TxnOptions::new().lock_wait(LockWait::Endless)).unwrap();
+    let calls: [(&str, &dyn Fn() -> Result<(), Error>); 9] = [
+        ("put", &|| table.put_with("a", "2", Durability::Relaxed)),
+        ("delete_range", &|| table.delete_range(..)),
+        ("write", &|| db.write(batch())),
+        ("enqueue", &|| db.enqueue(batch(), Durability::Durable).map(drop)),
+        ("pop", &|| table.pop_first().map(drop)),
+        ("update", &|| table.update("a", |_| Some("2")).map(drop)),
+        ("insert", &|| table.insert_if_absent("a", "2").map(drop)),
+        ("transaction", &|| txn.put(&table, "a", "2")),
+        ("range", &|| txn.range_for_update(&table, ..).map(drop)),
+    ];
+    for (name, call) in calls {
+        assert_eq!(kind(terrace::with_deadline(soon(), call)), ErrorKind::Timeout, "{name}");
+    }
+    holder.roll_back();
+    txn.roll_back();
+    assert_eq!(table.get("a").unwrap().as_deref(), Some(&b"0"[..]));
 }

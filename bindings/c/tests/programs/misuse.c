@@ -239,6 +239,40 @@ static void foreign(terrace_database *database) {
     terrace_error_free(error);
 }
 
+/* Bug: statistics of a dropped table were those of the table that had its name by then. Cause: the
+ * call looked for the name. Fix: it looks at the table of the handle, as all calls with one do. */
+static void stale(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *old = terrace_database_table(database, "orders", &error);
+    HANDLE(old);
+    OK(terrace_table_drop(old, &error));
+    terrace_table *new = terrace_database_table_with_options(database, "orders", NULL, &error);
+    HANDLE(new);
+    put(new, "k", "precious");
+    terrace_table_statistics statistics;
+    FAILS(TERRACE_INVALID, terrace_table_get_statistics(old, &statistics, &error));
+    FAILS(TERRACE_INVALID, terrace_table_truncate(old, &error));
+    FAILS(TERRACE_INVALID, terrace_table_drop(old, &error));
+    FAILS(TERRACE_INVALID, terrace_table_rename(old, "other", &error));
+    FAILS(TERRACE_INVALID, terrace_table_set_option(old, "ttl", "1s", &error));
+    CHECK(has(new, "k", "precious"));
+    OK(terrace_table_rename(new, "renamed", &error));
+    terrace_table *other = terrace_database_table(database, "orders", &error);
+    HANDLE(other);
+    put(other, "k", "other");
+    OK(terrace_table_truncate(new, &error));
+    CHECK(has(new, "k", NULL) && has(other, "k", "other"));
+    OK(terrace_table_set_option(new, "block_size", "16KiB", &error));
+    FAILS(TERRACE_INVALID, terrace_table_set_option(new, "block_size", "soft", &error));
+    OK(terrace_table_get_statistics(new, &statistics, &error));
+    CHECK(statistics.pm_records == 0);
+    OK(terrace_table_drop(new, &error));
+    OK(terrace_table_drop(other, &error));
+    terrace_table_free(old);
+    terrace_table_free(new);
+    terrace_table_free(other);
+}
+
 static void forked(terrace_database *database) {
     terrace_error *error = NULL;
     terrace_table *table = terrace_database_table(database, "t", &error);
@@ -314,6 +348,7 @@ int main(int count, char **arguments) {
     values_are_empty_after_an_error(database);
     wrong_sizes(database);
     foreign(database);
+    stale(database);
     forked(database);
     closed(database);
     return 0;

@@ -1,4 +1,4 @@
-"""The decorator of functions that run in a transaction."""
+"""Functions that run in a transaction, and the decorator for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from terrace._terrace import Database, Transaction
+from terrace._terrace import Database, Transaction, Transactions
+
+
+def run(attempts: Transactions, function: Callable[[Transaction], Any]) -> Any:
+    """Runs a function on attempts until one is committed; what the function returned."""
+    for attempt in attempts:
+        with attempt as txn:
+            result = function(txn)
+    return result
 
 
 def transactional(

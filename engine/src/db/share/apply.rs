@@ -10,6 +10,7 @@
 //! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
 //!    again.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -285,7 +286,7 @@ impl Applier {
         (self.position.entry, self.position.lsn) = (entry, group.lsn);
         self.complete(&mut batch);
         let shared = self.db.inner.shared();
-        let lsn = shared.commit_runs(&batch.check(shared)?, runs)?;
+        let lsn = shared.commit_runs(&*WriteBatch::check(Cow::Owned(batch), shared)?, runs)?;
         shared.committer.wait_for(lsn, Durability::Durable)?;
         self.prepares.tell(&self.db);
         Ok(())

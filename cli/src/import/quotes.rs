@@ -1,0 +1,116 @@
+//! A quote in a CSV file that opens and is never closed.
+//!
+//! The reader of CSV ends its last field where the file ends, and so takes all rows behind such a
+//! quote for a part of one value. This looks at the bytes on their way to that reader, by its rules:
+//! a quote opens a field only as its first byte, and two of them in a row within it are one.
+
+use std::io::{self, Read};
+
+/// Where the bytes so far end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// At the first byte of a field.
+    Start,
+    /// In a field without quotes, or behind its closing quote.
+    Plain,
+    /// In a field with quotes.
+    Quoted,
+    /// Behind a quote that closes the field, unless another one follows.
+    Closing,
+}
+
+/// Bytes of a CSV file. The read that finds its end fails while a quote is open.
+pub(super) struct Quotes<R> {
+    input: R,
+    delimiter: u8,
+    at: At,
+    /// How many bytes of a byte order mark may still come.
+    mark: &'static [u8],
+    line: u64,
+    /// The line of the quote that opened last.
+    opened: u64,
+}
+
+impl<R: Read> Quotes<R> {
+    pub(super) fn new(input: R, delimiter: u8) -> Quotes<R> {
+        let mark = b"\xef\xbb\xbf";
+        Quotes { input, delimiter, at: At::Start, mark, line: 1, opened: 1 }
+    }
+
+    fn take(&mut self, byte: u8) {
+        if let [next, rest @ ..] = self.mark
+            && *next == byte
+        {
+            self.mark = rest;
+            return;
+        }
+        self.mark = &[];
+        self.at = match (self.at, byte) {
+            (At::Start, b'"') => {
+                self.opened = self.line;
+                At::Quoted
+            }
+            (At::Quoted, b'"') => At::Closing,
+            (At::Closing, b'"') | (At::Quoted, _) => At::Quoted,
+            (_, b'\n' | b'\r') => At::Start,
+            (_, other) if other == self.delimiter => At::Start,
+            _ => At::Plain,
+        };
+        self.line += u64::from(byte == b'\n');
+    }
+}
+
+impl<R: Read> Read for Quotes<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        if count == 0 && !buffer.is_empty() && self.at == At::Quoted {
+            let message = format!(
+                "the quote that opens on line {} is never closed; all that follows would be one \
+                 value",
+                self.opened
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+        }
+        buffer[..count].iter().for_each(|byte| self.take(*byte));
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_quote_is_told_with_its_line() {
+        for (text, line) in [
+            ("a,b\n1,\"2\n3,4\n", Some(2)),
+            ("\"", Some(1)),
+            ("\u{feff}\"a", Some(1)),
+            ("a\n\"x\"\"", Some(2)),
+            ("a\n\"x\ny\",\"\nz", Some(3)),
+            ("a,b\n1,\"2\"\n", None),
+            ("a\n\"x\"\"y\"", None),
+            ("a\nx\"y\n\"z\"w\"\n", None),
+            ("\u{feff}\"a\"\n", None),
+            ("", None),
+        ] {
+            // A byte at a time too: what was seen stays over reads.
+            for most in [1, 4096] {
+                let (mut quotes, mut buffer) = (Quotes::new(text.as_bytes(), b','), vec![0; most]);
+                let end = loop {
+                    match quotes.read(&mut buffer) {
+                        Ok(0) => break None,
+                        Ok(_) => {}
+                        Err(error) => break Some(error.to_string()),
+                    }
+                };
+                let expected = line.map(|line| format!("opens on line {line} is never"));
+                match (&end, &expected) {
+                    (None, None) => {}
+                    (Some(end), Some(expected)) => assert!(end.contains(expected), "{end}"),
+                    _ => panic!("{text:?}: {end:?}"),
+                }
+            }
+        }
+    }
+}
