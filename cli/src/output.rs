@@ -64,7 +64,7 @@ impl Output {
         self.note(written)
     }
 
-    /// Whether nobody reads standard output any more. A command that prints much stops then.
+    /// Whether no process reads standard output any more. A command that prints much stops then.
     pub(crate) fn reader_is_gone(&self) -> bool {
         self.reader_is_gone
     }
@@ -152,7 +152,7 @@ impl Output {
     }
 }
 
-/// Prints a line to standard error. Where nobody reads it, it is lost, and nothing else.
+/// Prints a line to standard error. Where no process reads it, it is lost, and nothing else.
 pub(crate) fn say(line: &str) {
     writeln!(io::stderr(), "{line}").unwrap_or_default();
 }

@@ -911,6 +911,18 @@ struct terrace_table *terrace_database_table(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
+ * The table called name; creates it with options when there is none, in one step. Options of a
+ * table that is there stay as they are. Options may be NULL for the defaults. NULL after an error.
+ * Free it with terrace_table_free.
+ *
+ * Errors: TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
+ */
+struct terrace_table *terrace_database_table_with_options(const struct terrace_database *database,
+                                                          const char *name,
+                                                          const struct terrace_table_options *options,
+                                                          struct terrace_error **error);
+
+/**
  * The table called name, which must be there. NULL after an error. Free it with
  * terrace_table_free.
  *
@@ -974,8 +986,9 @@ enum terrace_status terrace_database_set_ttl(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
- * Gives a table other options. terrace_table_get_options has those that it has at present. What
- * is on disk stays as it is until a compaction rewrites it.
+ * Gives a table these options, whatever it has: of two calls at once one counts.
+ * terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
+ * until a compaction rewrites it.
  *
  * Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
  * otherwise as terrace_table_put.
@@ -1261,6 +1274,47 @@ struct terrace_table_options *terrace_table_get_options(const struct terrace_tab
                                                         struct terrace_error **error);
 
 /**
+ * Changes one option of a table, with a name and a value of terrace_table_options_set, and keeps
+ * the others, also those that another thread changes at the same time. What is on disk stays as it
+ * is until a compaction rewrites it.
+ *
+ * Errors: as terrace_table_options_set; TERRACE_INVALID also when the table was dropped, or for a
+ * value out of bounds; otherwise as terrace_table_put.
+ */
+enum terrace_status terrace_table_set_option(const struct terrace_table *table,
+                                             const char *name,
+                                             const char *value,
+                                             struct terrace_error **error);
+
+/**
+ * Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
+ * fail on it.
+ *
+ * Errors: TERRACE_INVALID when the table was dropped, also where another one has its name;
+ * otherwise as terrace_table_put.
+ */
+enum terrace_status terrace_table_truncate(const struct terrace_table *table,
+                                           struct terrace_error **error);
+
+/**
+ * Drops a table and all that is in it. Calls on its handles fail from then on. The handles are
+ * freed as always.
+ *
+ * Errors: as terrace_table_truncate.
+ */
+enum terrace_status terrace_table_drop(const struct terrace_table *table,
+                                       struct terrace_error **error);
+
+/**
+ * Gives a table another name. Handles follow it.
+ *
+ * Errors: TERRACE_INVALID when there is a table called to; otherwise as terrace_table_truncate.
+ */
+enum terrace_status terrace_table_rename(const struct terrace_table *table,
+                                         const char *to,
+                                         struct terrace_error **error);
+
+/**
  * Compacts a range until its last level has all of it, and waits until that is done. It is not
  * needed: the background compacts what is worth it. It is for the time before a load of reads,
  * and for disk space at once. terrace_close in another thread ends it.
@@ -1496,8 +1550,8 @@ enum terrace_status terrace_database_sync(const struct terrace_database *databas
 uint64_t terrace_pending_number(const struct terrace_pending *pending);
 
 /**
- * Waits until a commit is visible and as durable as was asked for, and gives its row locks back. A
- * second call does nothing.
+ * Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
+ * Several threads may wait, and a call may come again: each has the same outcome.
  *
  * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile.
  */
@@ -2291,7 +2345,7 @@ struct terrace_string *terrace_database_get_statistics_json(const struct terrace
                                                             struct terrace_error **error);
 
 /**
- * The numbers of a table. It costs a look at every table of the database.
+ * The numbers of a table, whatever its name is by now.
  *
  * Errors: TERRACE_INVALID for NULL, and when the table was dropped.
  */

@@ -301,8 +301,8 @@ impl Database {
         json::to_python(py, &backup::take(py, &self.db, path, progress)?)
     }
 
-    /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its end
-    /// in a thread.
+    /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its
+    /// end in a thread.
     fn grow_pm(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
         let db = self.db.clone();
         watched(py, move || db.grow_pm(size), || Ok(()))

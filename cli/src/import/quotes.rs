@@ -1,8 +1,8 @@
 //! A quote in a CSV file that opens and is never closed.
 //!
 //! The reader of CSV ends its last field where the file ends, and so takes all rows behind such a
-//! quote for a part of one value. This looks at the bytes on their way to that reader, by its rules:
-//! a quote opens a field only as its first byte, and two of them in a row within it are one.
+//! quote for a part of one value. This looks at the bytes on their way to that reader, by its
+//! rules: a quote opens a field only as its first byte, and two of them in a row within it are one.
 
 use std::io::{self, Read};
 

@@ -41,8 +41,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Ends it, after its last row or before. What is in the table, and how it ended: what was added
-    /// before a stop is committed, unless all rows were to come at once.
+    /// Ends it, after its last row or before. What is in the table, and how it ended: what was
+    /// added before a stop is committed, unless all rows were to come at once.
     pub(super) fn end(mut self, added: Result<(), Stop>) -> (Loaded, Result<(), Stop>) {
         let ended = match (&mut self, &added) {
             (Way::Bulk(load, _), Ok(())) => load.finish().map_err(Stop::from),

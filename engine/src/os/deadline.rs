@@ -39,15 +39,15 @@ thread_local! {
 /// ```
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
     /// Gives the deadline back that was there, whatever `f` does.
-    struct Outer(Option<Instant>);
+    struct Before(Option<Instant>);
 
-    impl Drop for Outer {
+    impl Drop for Before {
         fn drop(&mut self) {
             DEADLINE.set(self.0);
         }
     }
 
-    let _outer = Outer(DEADLINE.replace(earlier(Some(deadline))));
+    let _before = Before(DEADLINE.replace(earlier(Some(deadline))));
     f()
 }
 

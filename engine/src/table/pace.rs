@@ -112,9 +112,9 @@ impl Pace {
     ///
     /// # Errors
     ///
-    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline of the
-    /// thread ([`with_deadline`](crate::with_deadline));
-    /// `Closed` when the database is closed meanwhile.
+    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline of
+    /// the thread ([`with_deadline`](crate::with_deadline)); `Closed` when the database is closed
+    /// meanwhile.
     pub(crate) fn slow_down(&self, bytes: u64) -> Result<()> {
         let delay = self.delay();
         if delay == 0 {

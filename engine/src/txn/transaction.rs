@@ -270,9 +270,9 @@ impl Transaction {
         self.inner.commit(None)
     }
 
-    /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline` for rows
-    /// that an optimistic one locks at its end. After a `Timeout` it goes on as before the call, and
-    /// the same or another end may be tried.
+    /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline` for
+    /// rows that an optimistic one locks at its end. After a `Timeout` it goes on as before the
+    /// call, and the same or another end may be tried.
     ///
     /// # Errors
     ///

@@ -611,8 +611,8 @@ fn run_gives_up_after_as_many_calls_as_it_says() {
     assert_eq!(table.get("other").unwrap().unwrap(), [63u8][..]);
 }
 
-/// A commit that would wait too long leaves an optimistic transaction as before: without locks, with
-/// all that it relies on, and with the memory that this takes counted.
+/// A commit that would wait too long leaves an optimistic transaction as before: without locks,
+/// with all that it relies on, and with the memory that this takes counted.
 #[test]
 fn a_commit_that_comes_too_late_is_tried_again() {
     let (_dir, db, table) = open();
