@@ -177,3 +177,117 @@ fn an_import_that_a_signal_stops_says_what_is_in() {
         });
     assert!(said.contains(&format!("the first {grouped} rows of -")), "{rows} rows: {said}");
 }
+
+/// Bug: integers from 2^64 on became floating point numbers, so different keys were one. Cause: the
+/// key was the number as it was read. Fix: it is the text as it is written.
+#[test]
+fn keys_of_json_lines_keep_all_their_digits() {
+    let bench = Bench::new();
+    let rows = [
+        "18446744073709551616",
+        "18446744073709551617",
+        "12345678901234567890123",
+        "12345678901234567890124",
+        "0.1000000000000000055",
+        "0.1000000000000000056",
+    ];
+    let lines: String = rows.iter().map(|id| format!("{{\"id\": {id}}}\n")).collect();
+    let report = import(&bench, "a.jsonl", &lines, &["--key", "id", "--json"]).json();
+    assert_eq!((&report["rows"], &report["repeated"]), (&json!(6), &json!(0)));
+    for id in rows {
+        bench.run(["get", "-t", "t", id]).good();
+    }
+    let twice = import(&bench, "b.jsonl", "{\"id\": 1, \"id\": 2}\n", &["--key", "id"]).fails(2);
+    assert!(twice.contains("line 1: field `id` is there twice"), "{twice}");
+}
+
+/// Bug: a quote that is never closed took all rows behind it for one value. Cause: the reader of CSV
+/// ends a field where the file ends. Fix: the import fails, with the line of the quote.
+#[test]
+fn a_quote_that_is_never_closed_is_an_error() {
+    let bench = Bench::new();
+    let rows = "a,b\n1,x\n2,\"y\n3,z\n4,w\n";
+    for arguments in [&[][..], &["--skip-bad"], &["--batch", "1"]] {
+        let error = import(&bench, "a.csv", rows, arguments).fails(2);
+        assert!(error.contains("the quote that opens on line 3 is never closed"), "{error}");
+        assert!(error.contains("the first 1 row of"), "{error}");
+        assert_eq!(value(&bench, "1")["b"], "x");
+        bench.run(["get", "-t", "t", "2"]).fails(1);
+    }
+    import(&bench, "a.tsv", "a\tb\n1\t\"x\n", &[]).good();
+    let header = import(&bench, "b.csv", "a,\"b\n1,2\n", &["--key", "a"]).fails(2);
+    assert!(header.contains("line 1 is never closed"), "{header}");
+}
+
+/// Bug: of two columns of one name one was lost without a word. Fix: the file is refused.
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let bench = Bench::new();
+    let error = import(&bench, "a.csv", "id,x,x\n1,2,3\n", &[]).fails(2);
+    assert!(error.contains("two columns are called `x`"), "{error}");
+    assert!(!bench.path().join("db").exists(), "nothing is made");
+}
+
+/// Bug: a `--bulk` import that failed left an empty table, and an import in batches that failed said
+/// that nothing was written. Fix: a table that the import made and put nothing into goes again, and
+/// the error says how many rows are in.
+#[test]
+fn an_import_that_fails_says_what_is_in_and_leaves_no_empty_table() {
+    let bench = Bench::new();
+    let unsorted = "id\n1\n3\n2\n";
+    let error = import(&bench, "a.csv", unsorted, &["--bulk"]).fails(2);
+    assert!(error.contains("nothing is in table `t`"), "{error}");
+    assert_eq!(bench.run(["tables", "--json"]).good().matches("\"t\"").count(), 0);
+    import(&bench, "a.csv", "id,a\nbroken\n", &[]).fails(2);
+    assert_eq!(bench.run(["tables", "--json"]).good().matches("\"t\"").count(), 0);
+    import(&bench, "a.csv", "id\n1\n", &[]).good();
+    import(&bench, "a.csv", unsorted, &["--bulk", "--replace"]).fails(2);
+    bench.run(["get", "-t", "t", "1"]).good();
+    let mut cut = b"id,a\n".to_vec();
+    for n in 0..5000 {
+        cut.extend_from_slice(format!("{n},x\n").as_bytes());
+    }
+    cut.extend_from_slice(b"9999,\"open\n");
+    let file = bench.file("c.csv", cut);
+    let error = bench.run(["import", file.to_str().unwrap(), "-t", "c"]).fails(2);
+    assert!(error.contains("the first 5,000 rows of"), "{error}");
+    assert_eq!(bench.run(["scan", "-t", "c", "--keys-only"]).good().lines().count(), 5000);
+}
+
+/// Bug: Ctrl-C was lost while JSON Lines came from a pipe that has no more for now. Cause: the reader
+/// made its read again after a signal. Fix: the read fails once a signal has asked to stop.
+#[test]
+fn a_signal_ends_an_import_that_waits_for_its_pipe() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    for (format, first) in [("jsonl", "{\"id\": 1}\n"), ("csv", "id\n1\n")] {
+        let bench = Bench::new();
+        let mut command = bench.command();
+        let named = ["import", "-", "-t", "t", "--format", format, "--key", "id", "--batch", "1"];
+        command.args(named).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(first.as_bytes()).unwrap();
+        // More than a pipe holds: once it is in, signals are taken.
+        let line = if format == "jsonl" { "{\"id\": 1, \"a\": \"b\"}\n" } else { "1\n" };
+        input.write_all(line.repeat((1 << 17) / line.len()).as_bytes()).unwrap();
+        let id = child.id().to_string();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let mut wait = |what: &str, is_done: &mut dyn FnMut() -> bool| {
+            while !is_done() {
+                assert!(std::time::Instant::now() < until, "{format}: {what}");
+                std::thread::yield_now();
+            }
+        };
+        // The numbers of `read` on x86-64 and aarch64, with standard input.
+        let reads = |call: String| call.starts_with("0 0x0 ") || call.starts_with("63 0x0 ");
+        let call = || std::fs::read_to_string(format!("/proc/{id}/syscall"));
+        wait("it reads", &mut || call().map_or(true, reads));
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        wait("it ends", &mut || child.try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{format}: {said}");
+    }
+}

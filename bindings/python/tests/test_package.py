@@ -137,6 +137,34 @@ def test_a_table_goes_to_arrow_and_back(db: terrace.Database) -> None:
 
 
 @arrow
+def test_record_batches_end_before_their_offsets_do(
+    db: terrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bug: a table with 2 GiB in 65,536 rows could not be made an Arrow table. Cause: a record
+    batch ended after so many rows alone, and its offsets have 31 bits. Fix: it ends after so many
+    bytes too. `load_arrow` takes columns with longer offsets."""
+    import pyarrow
+
+    from terrace import arrow
+
+    assert arrow.BATCH_BYTES + arrow.PIECE_ROWS * ((1 << 20) + (64 << 10)) < 1 << 31
+    monkeypatch.setattr(arrow, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(arrow, "PIECE_ROWS", 10)
+    rows = {b"%03d" % n: bytes(997) for n in range(100)}
+    db["t"].update(rows)
+    parts = list(arrow.batches(db["t"]))
+    assert [part.num_rows for part in parts] == [10] * 10
+    table = db["t"].to_arrow()
+    assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == rows
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 25)
+    monkeypatch.setattr(arrow, "BATCH_BYTES", 1 << 30)
+    assert [part.num_rows for part in arrow.batches(db["t"])] == [30, 30, 30, 10]
+    large = pyarrow.large_binary()
+    wide = pyarrow.table({"key": pyarrow.array(rows, large), "value": pyarrow.array(rows, large)})
+    assert db["u"].load_arrow(wide) == 100
+
+
+@arrow
 def test_a_table_goes_to_pandas(db: terrace.Database) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     db["t"].update({b"a": b"1", b"b": b"2"})

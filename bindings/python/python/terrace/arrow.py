@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 
     from terrace._terrace import Table, _Range
 
-#: So many rows go into one record batch.
+#: A record batch ends once it has so many rows, or so many bytes of keys and values. Arrow has
+#: offsets of 31 bits in a batch.
 BATCH_ROWS = 65_536
+BATCH_BYTES = 512 << 20
+
+#: Rows are read so many at a time. With values of 1 MiB these are 1 GiB, and fit beside the others.
+PIECE_ROWS = 1024
 
 
 def _schema() -> _pyarrow.Schema:
@@ -31,11 +36,24 @@ def batches(table: Table, **range: Unpack[_Range]) -> Iterator[_pyarrow.RecordBa
     """The rows of a range as record batches, which hold a part of it each."""
     import pyarrow
 
-    rows, schema = table.items(**range), _schema()
-    while chunk := list(islice(rows, BATCH_ROWS)):
+    schema = _schema()
+    for chunk in _chunks(table.items(**range)):
         keys, values = zip(*chunk, strict=True)
         columns = [pyarrow.array(keys, pyarrow.binary()), pyarrow.array(values, pyarrow.binary())]
         yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chunks(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    chunk: list[tuple[bytes, bytes]] = []
+    size = 0
+    while piece := list(islice(rows, PIECE_ROWS)):
+        chunk += piece
+        size += sum(len(key) + len(value) for key, value in piece)
+        if len(chunk) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def to_arrow(table: Table, **range: Unpack[_Range]) -> _pyarrow.Table:
@@ -57,7 +75,8 @@ def _pairs(rows: Any, key: str, value: str) -> Iterator[tuple[bytes, bytes]]:
         rows = pyarrow.Table.from_batches([rows])
     parts = rows.to_batches() if isinstance(rows, pyarrow.Table) else rows
     for part in parts:
-        keys, values = (part.column(name).cast(pyarrow.binary()) for name in (key, value))
+        # Columns of another library may have more than 2 GiB in a batch.
+        keys, values = (part.column(name).cast(pyarrow.large_binary()) for name in (key, value))
         yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
 
 
