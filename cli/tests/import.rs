@@ -264,7 +264,7 @@ fn a_signal_ends_an_import_that_waits_for_its_pipe() {
     for (format, first) in [("jsonl", "{\"id\": 1}\n"), ("csv", "id\n1\n")] {
         let bench = Bench::new();
         let mut command = bench.command();
-        let named = ["import", "-", "-t", "t", "--format", format, "--key", "id", "--batch", "1"];
+        let named = ["import", "-", "-t", "t", "--format", format, "--key", "id"];
         command.args(named).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
@@ -274,7 +274,7 @@ fn a_signal_ends_an_import_that_waits_for_its_pipe() {
         input.write_all(line.repeat((1 << 17) / line.len()).as_bytes()).unwrap();
         let id = child.id().to_string();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        let mut wait = |what: &str, is_done: &mut dyn FnMut() -> bool| {
+        let wait = |what: &str, is_done: &mut dyn FnMut() -> bool| {
             while !is_done() {
                 assert!(std::time::Instant::now() < until, "{format}: {what}");
                 std::thread::yield_now();
