@@ -201,8 +201,8 @@ fn keys_of_json_lines_keep_all_their_digits() {
     assert!(twice.contains("line 1: field `id` is there twice"), "{twice}");
 }
 
-/// Bug: a quote that is never closed took all rows behind it for one value. Cause: the reader of CSV
-/// ends a field where the file ends. Fix: the import fails, with the line of the quote.
+/// Bug: a quote that is never closed took all rows behind it for one value. Cause: the reader of
+/// CSV ends a field where the file ends. Fix: the import fails, with the line of the quote.
 #[test]
 fn a_quote_that_is_never_closed_is_an_error() {
     let bench = Bench::new();
@@ -228,9 +228,9 @@ fn two_columns_of_one_name_are_refused() {
     assert!(!bench.path().join("db").exists(), "nothing is made");
 }
 
-/// Bug: a `--bulk` import that failed left an empty table, and an import in batches that failed said
-/// that nothing was written. Fix: a table that the import made and put nothing into goes again, and
-/// the error says how many rows are in.
+/// Bug: a `--bulk` import that failed left an empty table, and an import in batches that failed
+/// said that nothing was written. Fix: a table that the import made and put nothing into goes
+/// again, and the error says how many rows are in.
 #[test]
 fn an_import_that_fails_says_what_is_in_and_leaves_no_empty_table() {
     let bench = Bench::new();
@@ -254,8 +254,8 @@ fn an_import_that_fails_says_what_is_in_and_leaves_no_empty_table() {
     assert_eq!(bench.run(["scan", "-t", "c", "--keys-only"]).good().lines().count(), 5000);
 }
 
-/// Bug: Ctrl-C was lost while JSON Lines came from a pipe that has no more for now. Cause: the reader
-/// made its read again after a signal. Fix: the read fails once a signal has asked to stop.
+/// Bug: Ctrl-C was lost while JSON Lines came from a pipe that has no more for now. Cause: the
+/// reader made its read again after a signal. Fix: the read fails once a signal has asked to stop.
 #[test]
 fn a_signal_ends_an_import_that_waits_for_its_pipe() {
     use std::io::Write;

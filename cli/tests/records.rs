@@ -252,9 +252,9 @@ fn a_compaction_that_a_signal_stops_says_what_is_done() {
     bench.run(["compact"]).good();
 }
 
-/// Bug: a reader of the output that went away turned the exit code of found damage into 0, and one of
-/// the remarks turned 0 and 1 into 101. Cause: the failed write was the outcome. Fix: what is printed
-/// goes nowhere then, and the outcome stays.
+/// Bug: a reader of the output that went away turned the exit code of found damage into 0, and one
+/// of the remarks turned 0 and 1 into 101. Cause: the failed write was the outcome. Fix: what is
+/// printed goes nowhere then, and the outcome stays.
 #[test]
 fn a_reader_that_goes_away_changes_no_exit_code() {
     let bench = bench_with(&[("a", "a value like no other")]);
@@ -284,8 +284,8 @@ fn a_reader_that_goes_away_changes_no_exit_code() {
     }
 }
 
-/// Bug: with `--json` the byte ff and the text `\\xff` printed the same. Fix: bytes that are no text
-/// are an object with their digits.
+/// Bug: with `--json` the byte ff and the text `\\xff` printed the same. Fix: bytes that are no
+/// text are an object with their digits.
 #[test]
 fn json_tells_bytes_from_text() {
     let bench = bench_with(&[("k", "\\xff")]);

@@ -39,15 +39,15 @@ thread_local! {
 /// ```
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
     /// Gives the deadline back that was there, whatever `f` does.
-    struct Before(Option<Instant>);
+    struct OuterDeadline(Option<Instant>);
 
-    impl Drop for Before {
+    impl Drop for OuterDeadline {
         fn drop(&mut self) {
             DEADLINE.set(self.0);
         }
     }
 
-    let _before = Before(DEADLINE.replace(earlier(Some(deadline))));
+    let _outer = OuterDeadline(DEADLINE.replace(earlier(Some(deadline))));
     f()
 }
 
