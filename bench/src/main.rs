@@ -80,6 +80,8 @@ enum Figure {
     Ods,
     /// The time of one step of the background, by the number of tables.
     Scheduler,
+    /// What an operation costs beside many tables, snapshots, locks, range tombstones and others.
+    Scaling,
     /// What the C interface costs beyond the Rust one.
     C,
     /// A shared store: what it costs a writer, remote commits, lag, takeover, requests.
@@ -175,7 +177,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 27] = [
+const FIGURES: [(&str, page::Measure); 28] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -200,6 +202,7 @@ const FIGURES: [(&str, page::Measure); 27] = [
     ("queue", figures::queue::measure),
     ("memory-limit", figures::memory_limit::measure),
     ("scheduler", figures::scheduler::measure),
+    ("scaling", figures::scaling::measure),
     ("c", figures::c::measure),
     ("sync", figures::sync::measure),
     ("shared", figures::shared::measure),
