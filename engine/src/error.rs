@@ -165,6 +165,8 @@ enum Signal {
     Merge,
     /// The object store failed. Nothing that is durable on this machine is in doubt.
     Store,
+    /// The system had no descriptor, memory or thread left. Nothing was done.
+    Shortage,
 }
 
 #[derive(Debug)]
@@ -252,6 +254,12 @@ impl Error {
         self.0.signal == Signal::Store
     }
 
+    /// Whether the cause may pass by itself and nothing was done: the disk is full, or the system
+    /// had no descriptor, memory or thread left. A job that meets it is made again later.
+    pub(crate) fn may_pass(&self) -> bool {
+        self.0.kind == ErrorKind::Full || self.0.signal == Signal::Shortage
+    }
+
     pub(crate) fn is_truncated(&self) -> bool {
         self.0.signal == Signal::Truncated
     }
@@ -285,13 +293,20 @@ impl Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
             _ => ErrorKind::Unavailable,
         };
-        let message = format!("cannot {doing} {}: {source}", path.display());
+        let mut message = format!("cannot {doing} {}: {source}", path.display());
+        let is_shortage = is_shortage(&source);
+        if is_shortage {
+            message.push_str(
+                "; this process or machine has none left for a moment, so try again, and raise \
+                 the limit (ulimit -n for descriptors) if it lasts",
+            );
+        }
         Error(Box::new(Inner {
             kind,
             message,
             damage: None,
             source: Some(source),
-            signal: Signal::None,
+            signal: if is_shortage { Signal::Shortage } else { Signal::None },
         }))
     }
 
@@ -328,6 +343,17 @@ impl Error {
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
     }
+}
+
+/// Whether the system refused a call since it had no descriptor, memory or thread left. Such a call
+/// did nothing. What a handle of a file or directory notes as its failure is none: its kind is lost.
+fn is_shortage(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    const CODES: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
+    // ERROR_TOO_MANY_OPEN_FILES, ERROR_NOT_ENOUGH_MEMORY.
+    #[cfg(windows)]
+    const CODES: [i32; 2] = [4, 8];
+    error.raw_os_error().is_some_and(|code| CODES.contains(&code))
 }
 
 impl fmt::Display for Error {

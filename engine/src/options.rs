@@ -133,6 +133,8 @@ pub struct Options {
     pub(crate) storage: Storage,
     /// The directory that a node holds, in which this database's lies.
     pub(crate) within: Option<Arc<crate::os::HeldDirectory>>,
+    /// The call that this opening belongs to, which makes the database: it ends the making.
+    pub(crate) making: Option<Making>,
     /// The background runs only when a test steps it.
     pub(crate) stepped: bool,
     /// How long a request to the object store takes beyond what it takes, and the bytes a second
@@ -147,6 +149,18 @@ pub struct Options {
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
+}
+
+/// The call that makes a database. Its number is on the media.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Making {
+    /// An opening, of a database without a row.
+    #[default]
+    Creation,
+    Restore,
+    Salvage,
+    /// An opening of a shared database in an empty directory.
+    Takeover,
 }
 
 /// Where a database keeps what it keeps.
@@ -330,6 +344,7 @@ impl Options {
             permissions: PRIVATE,
             storage: Storage::Real,
             within: None,
+            making: None,
             stepped: false,
             #[cfg(any(test, feature = "testing", feature = "bench"))]
             distance: None,

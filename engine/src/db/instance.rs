@@ -187,7 +187,8 @@ impl Instance {
         let gave_back = match shared.poison.check() {
             Ok(()) => {
                 let is_there = engine.set.check_directory();
-                is_there.and_then(|()| engine.set.store().give_back_all().map(drop))
+                // What the file system does not take back stays with the files.
+                is_there.inspect(|()| drop(engine.set.store().give_back_all()))
             }
             Err(_) => Ok(()),
         };

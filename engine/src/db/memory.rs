@@ -389,7 +389,12 @@ impl MemoryLimit {
     pub(super) fn check(&self) -> Result<()> {
         let Some(limit) = self.limit() else { return Ok(()) };
         let memory = self.held();
-        check_limit(limit, memory.region + memory.indexes)?;
+        // The shares leave out the region that is to come, and so does this.
+        let region = match self.limit {
+            Limit::Named(_) => self.most_image_bytes(),
+            _ => memory.region,
+        };
+        check_limit(limit, region + memory.indexes)?;
         self.balance();
         Ok(())
     }

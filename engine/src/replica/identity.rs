@@ -58,6 +58,11 @@ impl Identity {
         Identity { files: Arc::clone(files), directory: directory.to_path_buf() }
     }
 
+    /// Whether a file of this name is that of an identity, or one that is half made.
+    pub(crate) fn is_file_name(name: &str) -> bool {
+        name.strip_suffix(".new").unwrap_or(name) == NAME
+    }
+
     fn path(&self) -> PathBuf {
         self.directory.join(NAME)
     }

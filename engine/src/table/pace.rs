@@ -52,6 +52,8 @@ struct State {
     rounds: u64,
     /// Why no space can be made at present.
     stuck: Option<String>,
+    /// Whether that is for want of something else than space.
+    is_shortage: bool,
     is_closed: bool,
     /// Why writers are slowed down.
     reason: &'static str,
@@ -99,7 +101,15 @@ impl Pace {
         state.rounds += 1;
         self.is_stuck.store(stuck.is_some(), Ordering::Relaxed);
         state.stuck = stuck;
+        state.is_shortage = false;
         self.changed.notify_all();
+    }
+
+    /// Tells them that no space can be made because of an error that may pass.
+    pub(crate) fn report_failure(&self, error: &Error) {
+        debug_assert!(error.may_pass(), "what does not pass stops the database: {error}");
+        self.report(Some(error.to_string()));
+        self.state.lock().is_shortage = error.kind() != ErrorKind::Full;
     }
 
     /// Ends all waits, and those that begin later: the database is closed.
@@ -165,7 +175,7 @@ impl Pace {
     ///
     /// # Errors
     ///
-    /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did
+    /// `Full` or `Unavailable` when it cannot, with the reason; `Full` when it did not for a long time; `Timeout` when it did
     /// not by the deadline; `Closed` when the database is closed meanwhile.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let from = Instant::now();
@@ -186,6 +196,7 @@ impl Pace {
             return Err(Error::closed());
         }
         match &state.stuck {
+            Some(reason) if state.is_shortage => Err(short(reason)),
             Some(reason) => Err(full(reason)),
             None => Ok(()),
         }
@@ -200,6 +211,12 @@ impl Pace {
     pub(crate) fn rounds(&self) -> u64 {
         self.state.lock().rounds
     }
+}
+
+fn short(reason: &str) -> Error {
+    let advice = "nothing was written; reads go on, and so do writes once that has passed";
+    let message = format!("the region is full and cannot be drained: {reason}; {advice}");
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 fn full(reason: &str) -> Error {

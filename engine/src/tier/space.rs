@@ -32,6 +32,13 @@ impl FreeMap {
         Some((*start, *free))
     }
 
+    /// The ranges of at least `len` units, in order.
+    pub(super) fn ranges(&self, len: u64) -> impl Iterator<Item = (u64, u64)> {
+        let has = self.by_len.range((len, 0)..).next().is_some();
+        let all = has.then(|| self.by_start.iter()).into_iter().flatten();
+        all.filter(move |(_, free)| **free >= len).map(|(start, free)| (*start, *free))
+    }
+
     /// The longest range.
     pub(crate) fn longest(&self) -> Option<(u64, u64)> {
         self.by_len.last().map(|(len, start)| (*start, *len))

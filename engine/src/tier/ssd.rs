@@ -65,6 +65,9 @@ fn growth_step(file_bytes: u64) -> u64 {
     (file_bytes / 64).next_multiple_of(LEAST).clamp(LEAST, 16 * LEAST)
 }
 
+/// On a full file system so many ranges are tried for space before there is none.
+const MOST_GAPS: usize = 64;
+
 /// A read of at most so many bytes is one of a block, or of a few.
 const BLOCK_READ: u32 = 64 * 1024;
 
@@ -326,12 +329,52 @@ impl ExtentStore {
     fn grow(&self, allocation: &mut Allocation, units: u64, wanted: u64) -> Result<()> {
         let step = growth_step(allocation.file_bytes()) / UNIT;
         let added = wanted.max(units).next_multiple_of(step);
-        if let Some(gap) = allocation.gap(units, added) {
-            self.find_space(gap)?;
-            allocation.fill(gap);
-            self.choose_way(allocation.file_bytes());
-            return Ok(());
+        let full = match self.fill_gap(allocation, units, added) {
+            Ok(true) => return Ok(()),
+            Ok(false) => None,
+            Err(e) if e.kind() == ErrorKind::Full => Some(e),
+            Err(e) => return Err(e),
+        };
+        // A file system that is full has less room than a step more often than none.
+        let mut wanted = added;
+        loop {
+            match self.lengthen(allocation, wanted) {
+                Err(e) if e.kind() == ErrorKind::Full && wanted > units => {
+                    wanted = (wanted / 2).max(units);
+                }
+                Err(e) if e.kind() == ErrorKind::Full => return Err(full.unwrap_or(e)),
+                done => return done,
+            }
         }
+    }
+
+    /// Has the file system find space for a range that had some before: for all of it or a part, of
+    /// at least `units`. Whether there is such a range.
+    fn fill_gap(&self, allocation: &mut Allocation, units: u64, most: u64) -> Result<bool> {
+        let mut full = None;
+        let gaps: Vec<Gap> = allocation.gaps(units, most).take(MOST_GAPS).collect();
+        for mut gap in gaps {
+            loop {
+                match self.find_space(gap) {
+                    Ok(()) => {
+                        allocation.fill(gap);
+                        self.choose_way(allocation.file_bytes());
+                        return Ok(true);
+                    }
+                    Err(e) if e.kind() != ErrorKind::Full => return Err(e),
+                    Err(e) => full = Some(e),
+                }
+                if gap.units <= units {
+                    break;
+                }
+                gap.units = (gap.units / 2).max(units);
+            }
+        }
+        full.map_or(Ok(false), Err)
+    }
+
+    /// Makes the last file longer by so many units, or begins a new one.
+    fn lengthen(&self, allocation: &mut Allocation, added: u64) -> Result<()> {
         let last = allocation.files.last_key_value().map(|(n, file)| (*n, file.units));
         let most = greatest_file(allocation.file_bytes()) / UNIT;
         let (number, old) = match last {

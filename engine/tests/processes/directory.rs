@@ -10,7 +10,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::common::tiny;
+use crate::common::{tiny, wait_until};
 use terrace::{Database, ErrorKind, Options};
 
 const BASE: &str = "TERRACE_DIRECTORY_BASE";
@@ -67,6 +67,9 @@ fn other(path: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn process_of_a_case() {
     let Some(base) = std::env::var_os(BASE).map(PathBuf::from) else { return };
     let case = std::env::var(CASE).unwrap();
+    if case == "descriptors" {
+        return run_out_of_descriptors(&base);
+    }
     if case == "unreadable parent" {
         return open_below_an_unreadable_parent(&base);
     }
@@ -169,6 +172,59 @@ fn open_below_an_unreadable_parent(base: &Path) {
     let path = parent.join("small");
     options().pm_path(&elsewhere).open(&path).unwrap().close().unwrap();
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+/// Has no descriptor left for a while, and some again.
+fn run_out_of_descriptors(base: &Path) {
+    let path = base.join("db");
+    let db = options().open(&path).unwrap();
+    db.table("t").unwrap().put("a", "1").unwrap();
+    let open = fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let before = limit_descriptors(open + 3);
+    let held: Vec<fs::File> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
+    let table = db.existing_table("t").unwrap();
+    let mut written = 0u64;
+    let refused = loop {
+        match table.put(written.to_be_bytes(), [7; 2000]) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        assert!(written < 1_000_000, "the region has no room for all this");
+    };
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    for words in ["extents-00000001", "ulimit -n", "nothing was written"] {
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+    let by_hand = db.compact_range(&table, ..).unwrap_err();
+    assert_eq!(by_hand.kind(), ErrorKind::Unavailable, "{by_hand}");
+    assert_eq!(table.get("a").unwrap().unwrap(), "1", "reads go on");
+    drop(held);
+    limit_descriptors(before);
+    wait_until("writes go on", || table.put("b", "2").is_ok());
+    db.compact_range(&table, ..).unwrap();
+    assert_eq!(table.range(..).count() as u64, written + 2);
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    assert_eq!(db.existing_table("t").unwrap().range(..).count() as u64, written + 2);
+}
+
+/// Sets how many descriptors this process may have; how many it might have before.
+fn limit_descriptors(most: u64) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure lives while the call fills it.
+    assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }, 0);
+    let before = std::mem::replace(&mut limit.rlim_cur, most);
+    // SAFETY: the call only reads the structure.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    before
+}
+
+/// Bug: a moment without free descriptors stopped the database for good. Cause: any error of a job
+/// but a full disk did. Fix: what the system refuses for want of descriptors, memory or threads is
+/// tried again after a pause, and longer ones while it lasts.
+#[test]
+fn a_database_goes_on_when_there_are_descriptors_again() {
+    run("descriptors");
 }
 
 /// Bug: a directory of the user's own was refused where its parent may not be read. Cause: creation

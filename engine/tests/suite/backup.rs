@@ -466,10 +466,34 @@ fn power_cuts_leave_older_backups_whole() {
     assert!(before > 4 && after >= 1, "{before} cuts before the new backup counted, {after} after");
 }
 
+/// All but a restore refuse what a restore left that was cut off.
+fn is_refused_unchanged(found: &Machine) {
+    let before = found.digest(Path::new("/new"));
+    let options = || options(found, None);
+    let refusals = [
+        options().open("/new").map(drop),
+        options().create("/new").map(drop),
+        options().open_existing("/new").map(drop),
+        options().open_read_only("/new").map(drop),
+        options().verify("/new").map(drop),
+    ];
+    for refused in refusals {
+        let error = refused.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        for words in ["a restore into /new was cut off", "run the restore again", "remove"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    assert!(found.digest(Path::new("/new")) == before, "nothing was changed");
+}
+
+/// Bug: the next ordinary opening took what a killed restore had left for a new database, and
+/// emptied the directory. Cause: its marker was that of a creation without a row. Fix: the marker
+/// says which call makes the directory, and stays until that call has come to its end.
 #[test]
 fn a_restore_that_is_cut_leaves_nothing_or_all_of_it() {
     let (prepared, contents) = backed_up();
-    let (mut without, mut with) = (0, 0);
+    let (mut without, mut with, mut cut) = (0, 0, 0);
     for survive in [Survive::Nothing, Survive::Everything, Survive::Seeded(7)] {
         for n in 1.. {
             let machine = copy(&prepared);
@@ -481,6 +505,11 @@ fn a_restore_that_is_cut_leaves_nothing_or_all_of_it() {
                 Err(e) => {
                     without += 1;
                     assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+                    // A marker that is not whole is alone: nothing was restored yet.
+                    if found.contents(Path::new("/new/CREATING")).get(32) == Some(&1) {
+                        cut += 1;
+                        is_refused_unchanged(&found);
+                    }
                     // It can be done again.
                     set_on(&found).restore(2, "/new").unwrap();
                 }
@@ -490,6 +519,7 @@ fn a_restore_that_is_cut_leaves_nothing_or_all_of_it() {
         }
     }
     assert!(without > 3 && with > 1, "{without} without and {with} with a database");
+    assert!(cut > 3, "{cut} were cut off in between");
 }
 
 #[test]

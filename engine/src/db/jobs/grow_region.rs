@@ -52,7 +52,7 @@ impl GrowRegion {
         (is_needed && may_ask).then_some(next)
     }
 
-    /// Grows the region. On a full disk it stays as it is, and drains make space from then on.
+    /// Grows the region. On a full disk, or without memory for it, it stays as it is, and drains make space from then on.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl GrowRegion {
                 Ok(Outcome::did(grown))
             }
             Err(e) if e.kind() == ErrorKind::Closed => Ok(Outcome::NOTHING),
-            Err(e) if e.kind() == ErrorKind::Full => {
+            Err(e) if e.may_pass() => {
                 *self.refused.lock() = Some(Instant::now());
                 Ok(Outcome::NOTHING)
             }
@@ -95,9 +95,11 @@ pub(in crate::db) fn grow(
     debug_assert_eq!(shared.zones.geometry().units, before.units, "zones are those on the media");
     debug_assert!(geometry.check().is_ok(), "an opening accepts what growth writes");
     if let Err(e) = shared.region.grow(geometry.region_len(), &|| !ctx.is_stopping()) {
-        shared.zones.set_stuck(e.kind() == ErrorKind::Full);
-        // A full disk refuses growth before anything was written that a commit rests on.
-        if !matches!(e.kind(), ErrorKind::Full | ErrorKind::Closed)
+        shared.zones.set_stuck(e.may_pass());
+        // A full disk refuses growth before anything was written that a commit rests on. So does a
+        // want of memory for the image.
+        if e.kind() != ErrorKind::Closed
+            && !e.may_pass()
             && !ctx.options.has(Failpoint::SwallowGrowthError)
         {
             shared.stop_because(&e.to_string());
@@ -114,6 +116,23 @@ pub(in crate::db) fn grow(
     shared.pace.report(None);
     shared.wakeup.wake();
     Ok(true)
+}
+
+/// Finds the space of the extents' reserve again, which an opening knows nothing of, before another
+/// file or job may take it. On a full disk it is what the last opening left, or less.
+///
+/// # Errors
+///
+/// Those of the file system, but for want of space.
+pub(in crate::db) fn find_reserve(ctx: &JobContext) -> Result<()> {
+    let store = ctx.set.store();
+    if store.space().taken_bytes == 0 {
+        return Ok(());
+    }
+    match store.refill_reserve() {
+        Err(e) if !e.may_pass() => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Sets what the region and the extents keep for what frees space

@@ -34,7 +34,7 @@ mod sync_floor;
 pub(in crate::db) use compact::Look;
 pub(in crate::db) use context::{Batch, JobContext, Outcome};
 pub(in crate::db) use count_live::CountLive;
-pub(in crate::db) use grow_region::{grow, keep_reserves};
+pub(in crate::db) use grow_region::{find_reserve, grow, keep_reserves};
 pub(in crate::db) use invariants::outcome_is_sound;
 pub(in crate::db) use mark_time::mark_close;
 pub(in crate::db) use ops::{freeze, install};

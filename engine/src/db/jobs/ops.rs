@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::context::{Batch, JobContext, Outcome};
 use super::invariants::are_unclaimed;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
 use crate::levels::{Edit, Op, Version};
@@ -120,10 +120,10 @@ pub(super) fn kept_for(horizon: &Horizon, floor: Lsn, (seq, newer): (Lsn, Lsn)) 
     if newer > floor { Some((seq, newer)) } else { horizon.readers_of(seq, newer) }
 }
 
-/// Nothing was done on a full disk, and nothing has to be.
+/// Nothing was done on a full disk, or for want of a descriptor, and nothing has to be.
 pub(super) fn unless_full(done: Result<bool>) -> Result<bool> {
     match done {
-        Err(e) if e.kind() == ErrorKind::Full => Ok(false),
+        Err(e) if e.may_pass() => Ok(false),
         done => done,
     }
 }

@@ -13,14 +13,17 @@ impl ReturnSpace {
         ctx.is_idle() && ctx.claims.is_empty()
     }
 
-    /// Gives it back.
-    ///
-    /// # Errors
-    ///
-    /// Those of the file system.
+    /// Gives it back. What the file system refuses to take stays with the files: nothing is lost by
+    /// it, and the next idle time tries again.
     pub(in crate::db) fn run(&self, all: bool, ctx: &JobContext) -> Result<Outcome> {
         let store = ctx.set.store();
-        let bytes = if all { store.give_back_all()? } else { store.give_back()? };
-        Ok(Outcome::did(bytes > 0))
+        let given = if all { store.give_back_all() } else { store.give_back() };
+        match given {
+            Ok(bytes) => Ok(Outcome::did(bytes > 0)),
+            Err(_) => {
+                ctx.metrics.failures.add(1);
+                Ok(Outcome::NOTHING)
+            }
+        }
     }
 }

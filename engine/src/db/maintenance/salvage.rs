@@ -15,13 +15,13 @@ use std::sync::Arc;
 use crate::alloc::{ZonePool, ZoneScan};
 use crate::commit::{Evidence, readable};
 use crate::db::events::Event;
-use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
+use crate::db::open::{Loaded, Opening, end_making, files_of, find_damaged, lock, lock_region};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval, Tombstone};
-use crate::options::{Durability, Options, TableOptions, Tier};
+use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::pm::Region;
 use crate::read::KeyRange;
 use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
@@ -64,7 +64,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();
     report.lost.extend(flaws);
-    let target = Database::create(to)?;
+    let target = begin(to)?;
     let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
     let records = match &loaded {
         Some(loaded) => report.region(loaded, |report, region, zones| {
@@ -107,8 +107,20 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     writer.finish()?;
     report.records = writer.records;
     report.tables = target.table_names().len() as u64;
-    target.close()?;
+    end(target, to)?;
     Ok(report)
+}
+
+/// Makes the new database. It is whole only after [`end`].
+fn begin(to: &Path) -> Result<Database> {
+    let making = Options { making: Some(Making::Salvage), ..Options::new() };
+    Database::open_with(to, &making, OpenHow::Create)
+}
+
+fn end(target: Database, to: &Path) -> Result<()> {
+    let database_id = target.inner.set.database_id();
+    target.close()?;
+    end_making(to, &Options::new(), database_id)
 }
 
 /// The journal's last edits, when it ends before the one that the floor knows.

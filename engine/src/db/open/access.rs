@@ -3,16 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::marker::Marker;
 use super::media;
 use super::presence::{Parts, Presence, look};
 use crate::db::OpenHow;
 use crate::error::{Error, Result};
-use crate::options::{Failpoint, Options, Storage};
+use crate::options::{Failpoint, Making, Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, RealFiles};
 
 /// What is found, if an opening may go on with it: a database, or room for one that it may make.
-pub(super) fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presence> {
-    let path = path.display();
+pub(super) fn admit(
+    found: Presence,
+    directory: &Path,
+    (how, making): (OpenHow, Option<Making>),
+) -> Result<Presence> {
+    let path = directory.display();
     let refusal = match (&found, how) {
         (Presence::NoJournal(parts), _) => return Err(parts.error()),
         (Presence::Foreign(name), _) => format!(
@@ -21,15 +26,28 @@ pub(super) fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presen
         (Presence::Database, OpenHow::Create) => {
             format!("{path} holds a database already; open it, or name another directory")
         }
-        (
-            Presence::Missing | Presence::Empty | Presence::Unfinished(_),
-            OpenHow::ReadOnly | OpenHow::Existing,
-        ) => {
+        // The call that makes it goes on with it.
+        (Presence::Unfinished(marker), OpenHow::Existing) if making == Some(marker.making) => {
+            return Ok(Presence::Database);
+        }
+        (Presence::Unfinished(marker), _) if !may_replace(marker, making) => {
+            return Err(marker.making.cut_off(directory));
+        }
+        (Presence::Unfinished(marker), OpenHow::ReadOnly | OpenHow::Existing) => {
+            return Err(marker.making.cut_off(directory));
+        }
+        (Presence::Missing | Presence::Empty, OpenHow::ReadOnly | OpenHow::Existing) => {
             format!("there is no database in {path}")
         }
         _ => return Ok(found),
     };
     Err(Error::invalid(refusal))
+}
+
+/// Whether a call that makes a database may replace what another one left: an unfinished creation
+/// has no row, and of what it made itself nothing was ever whole.
+pub(in crate::db) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
+    left.making == Making::Creation || making == Some(left.making)
 }
 
 pub(in crate::db) fn files_of(options: &Options) -> Arc<dyn Files> {
@@ -104,6 +122,7 @@ pub(in crate::db) fn find_damaged(
     match look(files, path, options)? {
         Presence::Database => Ok(None),
         Presence::NoJournal(parts) => Ok(Some(parts)),
+        Presence::Unfinished(marker) => Err(marker.making.cut_off(path)),
         _ => Err(Error::invalid(format!("there is no database in {}", path.display()))),
     }
 }

@@ -1,4 +1,5 @@
-//! A new database: a marker first, then the region, then the journal; the marker is removed last.
+//! A new database: a marker first, then the region, then the journal; the marker is removed last, or
+//! by the call that goes on with the database (`Options::making`).
 //!
 //! Creation replaces only what is provably its own: files in the database's locked directory under
 //! a marker, and a region elsewhere that carries the marker's database id and that no opening used.
@@ -8,20 +9,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::access::{files_of, lock};
 use super::index_file::INDEX;
 use super::marker::{self, Marker};
 use super::media::{self, REGION};
 use super::presence::Presence;
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
+use crate::db::OpenHow;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet, is_journal_name};
-use crate::options::{Failpoint, Options, Storage};
+use crate::options::{Failpoint, Making, Options, Storage};
 use crate::os::{Directory, Files, draw_random, sync_name};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
-use crate::tier::is_extent_file_name;
+use crate::replica::Identity;
+use crate::tier::{OBJECT_FILES, is_extent_file_name};
 
 /// What a database begins with.
 #[derive(Default)]
@@ -44,14 +48,15 @@ pub(super) fn create(
     options: &Options,
     found: &Presence,
 ) -> Result<()> {
-    create_with(files, directory, options, found, || Ok(Content::default()))
+    let making = options.making.unwrap_or_default();
+    create_with(files, directory, (options, making), found, || Ok(Content::default()))
 }
 
 /// As [`create`], with what `fill` puts into the directory.
 pub(in crate::db) fn create_with(
     files: &Arc<dyn Files>,
     directory: &Path,
-    options: &Options,
+    (options, making): (&Options, Making),
     found: &Presence,
     fill: impl FnOnce() -> Result<Content>,
 ) -> Result<()> {
@@ -59,7 +64,7 @@ pub(in crate::db) fn create_with(
         matches!(found, Presence::Missing | Presence::Empty | Presence::Unfinished(_)),
         "a creation never replaces {found:?}"
     );
-    let mut creation = Creation { files, directory, options, made_region: None };
+    let mut creation = Creation { files, directory, options, making, made_region: None };
     if let Presence::Unfinished(marker) = found {
         creation.clear(marker)?;
     }
@@ -70,7 +75,32 @@ pub(in crate::db) fn create_with(
     creation.run(fill).inspect_err(|_| creation.undo())?;
     // From here on the database is whole. It is not undone where this fails: without the marker,
     // a half of it would be in the way of every later creation.
-    marker::remove(&**files, directory)
+    match options.making {
+        None => marker::remove(&**files, directory),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Ends what `options.making` began: from now on the directory holds the database `database_id`.
+///
+/// # Errors
+///
+/// `Unavailable` if another process has begun anew there; or an I/O error.
+pub(in crate::db) fn end_making(
+    directory: &Path,
+    options: &Options,
+    database_id: [u8; 16],
+) -> Result<()> {
+    let files = files_of(options);
+    let _lock = lock(&*files, directory, options, OpenHow::Create)?;
+    let found = Marker::read(&*files, directory)?.database_id;
+    if found != Some(database_id) {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            format!("another process has begun anew to make {}", directory.display()),
+        ));
+    }
+    marker::remove(&*files, directory)
 }
 
 /// Removes a file of a database's directory, with what it leads to.
@@ -97,7 +127,8 @@ pub(in crate::db) fn remove_database(
     options: &Options,
 ) -> Result<()> {
     let made_region = Some(media::path(directory, options));
-    let creation = Creation { files, directory, options, made_region };
+    let making = options.making.unwrap_or_default();
+    let creation = Creation { files, directory, options, making, made_region };
     // The journal goes with the first files: what a cut leaves is no database.
     creation.undo();
     let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;
@@ -110,6 +141,7 @@ struct Creation<'a> {
     files: &'a Arc<dyn Files>,
     directory: &'a Path,
     options: &'a Options,
+    making: Making,
     /// The region, once this creation has made it.
     made_region: Option<PathBuf>,
 }
@@ -119,7 +151,7 @@ impl Creation<'_> {
         let database_id = draw_id(self.directory, self.options)?;
         let pm_path = self.options.pm_path.as_ref().map(std::path::absolute).transpose();
         let pm_path = pm_path.map_err(|e| Error::io("find the place of", self.directory, e))?;
-        let marker = Marker { database_id: Some(database_id), pm_path };
+        let marker = Marker { database_id: Some(database_id), pm_path, making: self.making };
         marker.write(&**self.files, self.directory)?;
         self.make(database_id, &fill()?)
     }
@@ -166,11 +198,11 @@ impl Creation<'_> {
         if let (Some(id), Some(path)) = (marker.database_id, &marker.pm_path)
             && let Some(superblock) = media::peek(self.files, path, self.options)?
             && superblock.database_id == id
-            && superblock.incarnations.current == 1
+            && superblock.incarnations.current <= marker.making.last_incarnation()
         {
             files.remove(path).map_err(|e| Error::io("remove", path, e))?;
         }
-        for name in self.own_names()? {
+        for name in self.own_names(marker.making)? {
             self.remove_own(&name)?;
         }
         self.sync(self.directory)?;
@@ -189,13 +221,15 @@ impl Creation<'_> {
         synced.map_err(|e| Error::io("sync", directory, e))
     }
 
-    /// The names of parts of a database in the directory.
-    fn own_names(&self) -> Result<Vec<String>> {
+    /// The names of parts of a database in the directory. Where the call that made it has opened it,
+    /// there are more.
+    fn own_names(&self, making: Making) -> Result<Vec<String>> {
         let names = self.files.list(self.directory);
         let names = names.map_err(|e| Error::io("list", self.directory, e))?;
         let is_ours = |name: &String| {
             [REGION, INDEX].contains(&name.as_str())
                 || is_extent_file_name(name)
+                || making != Making::Creation && is_made_by_opening(name)
                 || is_journal_name(name.strip_suffix(".new").unwrap_or(name))
         };
         Ok(names.into_iter().filter(is_ours).collect())
@@ -206,7 +240,7 @@ impl Creation<'_> {
     fn undo(&self) {
         let files = &**self.files;
         // What is not known stays, with the marker.
-        let Ok(names) = self.own_names() else { return };
+        let Ok(names) = self.own_names(self.making) else { return };
         let mut is_clear = true;
         for name in names {
             is_clear &= self.remove_own(&name).is_ok();
@@ -220,6 +254,11 @@ impl Creation<'_> {
             marker::remove(files, self.directory).unwrap_or(());
         }
     }
+}
+
+/// Whether an opening makes a file of this name beside the parts of a database.
+fn is_made_by_opening(name: &str) -> bool {
+    OBJECT_FILES.contains(&name) || Identity::is_file_name(name)
 }
 
 /// A number that no other database has; on a simulated machine the same every time, so that what

@@ -57,12 +57,13 @@ use crate::os::{Files, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
-pub(super) use access::{files_of, find_damaged, lock, lock_region};
-pub(super) use create::{Content, create_with, remove_database, remove_part};
+pub(super) use access::{files_of, find_damaged, lock, lock_region, may_replace};
+pub(super) use create::{Content, create_with, end_making, remove_database, remove_part};
 pub(super) use emulated::note;
 pub(super) use load::Loaded;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use marker::Marker;
+pub(super) use marker::remove as remove_marker;
 pub(super) use media::path as region_path;
 pub(super) use presence::{Parts, Presence, look};
 
@@ -71,18 +72,18 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
     options.check()?;
     options.check_place(path)?;
     let files = files_of(options);
-    if admit(look(&files, path, options)?, path, how)? != Presence::Database {
+    if admit(look(&files, path, options)?, path, (how, options.making))? != Presence::Database {
         memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
     let mut lock = lock(&*files, path, options, how)?;
     // Another process may have been faster.
-    let found = admit(look(&files, path, options)?, path, how)?;
+    let found = admit(look(&files, path, options)?, path, (how, options.making))?;
     if found != Presence::Database {
         create(&files, path, options, &found)?;
     }
     lock_region(&mut lock, &*files, (path, options), how)?;
-    if how != OpenHow::ReadOnly {
+    if how != OpenHow::ReadOnly && options.making.is_none() {
         // Beside a database it is a stray, since the region was used.
         marker::remove(&*files, path)?;
     }
@@ -180,6 +181,9 @@ impl Opening<'_> {
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         jobs::keep_reserves(&engine.ctx);
+        if !self.read_only {
+            jobs::find_reserve(&engine.ctx)?;
+        }
         engine.tune(self.options.tuning);
         engine.ctx.memory.check()
     }

@@ -24,7 +24,8 @@ pub(in crate::db) enum Presence {
     Missing,
     /// Nothing, or the lock file alone.
     Empty,
-    /// What an unfinished creation left: it may be replaced.
+    /// What a creation, or another call that makes a database, left when it was cut off: the same
+    /// call may replace it.
     Unfinished(Marker),
     Database,
     /// Parts of a database, and no journal.
@@ -98,7 +99,10 @@ pub(in crate::db) fn look(
     if names.iter().any(|name| name == MARKER) {
         names.retain(|name| name != MARKER);
         let marker = Marker::read(&**files, path)?;
-        if !was_opened(files, path, options, &marker)? {
+        // A torn marker is alone, since it is durable before all else. Beside other files it is
+        // damaged, and what they are it does not say.
+        let says = marker.database_id.is_some() || names.is_empty();
+        if says && !was_opened(files, path, options, &marker)? {
             return Ok(Presence::Unfinished(marker));
         }
     }
@@ -133,7 +137,8 @@ fn without_journal(files: &Arc<dyn Files>, path: &Path, names: Vec<String>) -> R
     }
 }
 
-/// Whether an opening ever used the region beside a marker. Then the marker is a stray: creation
+/// Whether an opening ever used the region beside a marker, other than those of the call that made
+/// the marker. Then the marker is a stray: creation
 /// removes it, durably, before the first opening.
 fn was_opened(
     files: &Arc<dyn Files>,
@@ -152,7 +157,7 @@ fn was_opened(
     for region in regions {
         if let Some(superblock) = media::peek(files, &region, options)?
             && marker.database_id.is_none_or(|id| id == superblock.database_id)
-            && superblock.incarnations.current > 1
+            && superblock.incarnations.current > marker.making.last_incarnation()
         {
             return Ok(true);
         }

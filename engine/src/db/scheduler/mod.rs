@@ -11,7 +11,7 @@ mod picker;
 mod state;
 mod workers;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,8 @@ pub(super) struct Scheduler {
     pacing: Mutex<Pacing>,
     /// Bytes appended before the oldest record that is not drained.
     appended_before_round: AtomicU64,
+    /// Jobs in a row that found no descriptor or no memory.
+    shortages: AtomicU32,
 }
 
 impl Scheduler {
@@ -63,6 +65,7 @@ impl Scheduler {
             stats: Mutex::default(),
             pacing: Mutex::default(),
             appended_before_round: AtomicU64::new(0),
+            shortages: AtomicU32::new(0),
         }
     }
 
@@ -132,8 +135,11 @@ impl Scheduler {
             debug_assert!(has_work(kind, &state), "{kind:?} has nothing to work on: {state:?}");
             match self.run(kind) {
                 // Jobs behind it may make space.
-                Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
-                Ok(true) => return full.map_or(Ok(true), Err),
+                Err(e) if e.may_pass() => full = full.or(Some(e)),
+                Ok(true) => {
+                    self.shortages.store(0, Ordering::Relaxed);
+                    return full.map_or(Ok(true), Err);
+                }
                 Ok(false) => {}
                 Err(e) => return Err(e),
             }
@@ -319,7 +325,7 @@ impl Scheduler {
     /// Ends a request with an error; the database goes on after most.
     fn end_by_hand(&self, request: &Arc<ManualCompaction>, error: Error) -> Result<bool> {
         let is_fatal =
-            !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid) && !error.is_of_store();
+            error.kind() != ErrorKind::Invalid && !error.may_pass() && !error.is_of_store();
         self.ctx.manual.finish(request, Err(error.again()));
         if is_fatal { Err(error) } else { Ok(true) }
     }
@@ -354,7 +360,7 @@ impl Scheduler {
                 Ok(true) => {}
                 Ok(false) => break,
                 // There is room when the compaction is done.
-                Err(e) if e.kind() == ErrorKind::Full => break,
+                Err(e) if e.may_pass() => break,
                 Err(e) => return Err(e),
             }
         }

@@ -22,6 +22,10 @@ const READERS_LEAVE: Duration = Duration::from_millis(1);
 /// After a job failed, its thread waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// After a job found no descriptor or no memory, the first pause, which doubles so many times.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const SHORTAGES: u32 = 6;
+
 /// A thread that has nothing to do but when it is woken looks up this often.
 const RESTING: Duration = Duration::from_secs(10);
 
@@ -81,8 +85,8 @@ impl Scheduler {
                 Ok(false) if self.jobs.release_zones.is_pending() => READERS_LEAVE,
                 Ok(false) => IDLE,
                 Err(e) => {
-                    if e.kind() == ErrorKind::Full {
-                        self.ctx.shared.pace.report(Some(e.to_string()));
+                    if e.may_pass() {
+                        self.ctx.shared.pace.report_failure(&e);
                     }
                     self.note_failure(&e)
                 }
@@ -136,18 +140,23 @@ impl Scheduler {
         }
     }
 
-    /// A job failed; how long to wait before the next one. A full disk is waited out.
+    /// A job failed; how long to wait before the next one. A full disk is waited out, and so is a
+    /// want of descriptors or memory: the longer it lasts, the longer the pauses.
     pub(super) fn note_failure(&self, error: &Error) -> Duration {
         self.ctx.metrics.failures.add(1);
         // What failed for the object store is made again.
-        if error.kind() != ErrorKind::Full && !error.is_of_store() {
+        if !error.may_pass() && !error.is_of_store() {
             self.ctx.stop_by(error);
             debug_assert!(
                 self.ctx.shared.poison.check().is_err(),
-                "a job that failed by anything but a full disk stops the database"
+                "a job that failed by what does not pass stops the database"
             );
         }
-        RETRY
+        if !error.may_pass() || error.kind() == ErrorKind::Full {
+            return RETRY;
+        }
+        let before = self.shortages.fetch_add(1, Ordering::Relaxed).min(SHORTAGES);
+        FIRST_RETRY * 2u32.pow(before)
     }
 
     /// Wakes every thread, to look whether it is to stop. The gate is shut before.

@@ -11,10 +11,10 @@ use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{begin, open_log, restore};
 use crate::db::maintenance::find_room;
-use crate::db::open::{files_of, remove_database};
+use crate::db::open::{files_of, remove_database, remove_marker};
 use crate::db::{Database, OpenHow};
 use crate::error::{ErrorKind, Result};
-use crate::options::{Failpoint, Options};
+use crate::options::{Failpoint, Making, Options};
 use crate::replica::{
     CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
 };
@@ -56,7 +56,8 @@ impl Claiming {
 
 /// Opens the shared database of a store in an empty directory, to write.
 pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Database> {
-    let options = options.clone().object_store(url).share(false);
+    let mut options = options.clone().object_store(url).share(false);
+    options.making = Some(Making::Takeover);
     options.check()?;
     let files = files_of(&options);
     find_room(&files, to, &options)?;
@@ -188,6 +189,10 @@ pub(super) fn finish(
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
     let identity = Identity::new(db.inner.set.store().files(), path);
     identity.store_claimed(nonce)?;
+    if options.making.is_some() {
+        // It has all that the log has, and is known as the log's writer.
+        remove_marker(&**db.inner.set.store().files(), path)?;
+    }
     begin(&db.inner, &log, Beginning { writer, end, shipped: true, own: None });
     db.inner.start_shipper()?;
     Ok(db)

@@ -12,7 +12,7 @@ use crate::os::{Files, Gate, OpenHow};
 use crate::record::{Reader, checksum, put_bytes, put_u32};
 
 /// The file's name.
-const NAME: &str = "object-fence";
+pub(super) const NAME: &str = "object-fence";
 const MAGIC: &[u8; 8] = b"TERRKNOW";
 /// Magic, checksum, and the length of what follows.
 const HEAD: usize = 16;

@@ -19,6 +19,9 @@ use crate::os::{Files, Gate, draw_random, host_name};
 /// The file of the ends of objects, in the database's directory.
 const TAILS: &str = "object-tails";
 
+/// The files in the database's directory that are of its objects.
+pub(crate) const OBJECT_FILES: [&str; 2] = [TAILS, super::known::NAME];
+
 /// The most bytes of that file.
 const TAILS_BYTES: u64 = 256 << 20;
 

@@ -105,18 +105,19 @@ impl Allocation {
         found
     }
 
-    /// The first range of at least `units` that may become free, `most` of it or little more, the
-    /// found ones first: they have space more often.
-    pub(super) fn gap(&self, units: u64, most: u64) -> Option<Gap> {
-        let of = |map: fn(&FileSpace) -> &FreeMap| {
-            self.files.iter().find_map(|(n, file)| {
-                let (start, len) = map(file).first(units)?;
-                // What would be left is too short for most extents.
-                let units = if len < most + PIECE { len } else { most.max(units) };
-                Some(Gap { file: *n, start, units })
+    /// Ranges of at least `units` that may become free, `most` of each or little more, the found
+    /// ones first: they have space more often.
+    pub(super) fn gaps(&self, units: u64, most: u64) -> impl Iterator<Item = Gap> {
+        let of = move |map: fn(&FileSpace) -> &FreeMap| {
+            self.files.iter().flat_map(move |(n, file)| {
+                map(file).ranges(units).map(move |(start, len)| {
+                    // What would be left is too short for most extents.
+                    let units = if len < most + PIECE { len } else { most.max(units) };
+                    Gap { file: *n, start, units }
+                })
             })
         };
-        of(|file| &file.found).or_else(|| of(|file| &file.holes))
+        of(|file| &file.found).chain(of(|file| &file.holes))
     }
 
     /// The file system has found space for a gap.
@@ -142,17 +143,18 @@ mod tests {
     #[test]
     fn found_units_are_filled_before_holes_and_short_rests_with_them() {
         let mut all = allocation(&[(500, 300)], &[(0, 1000 - 700), (900, 1000)], 2000);
-        let gap =
-            |all: &Allocation, units, most| all.gap(units, most).map(|gap| (gap.start, gap.units));
+        let gap = |all: &Allocation, units, most| {
+            all.gaps(units, most).next().map(|gap| (gap.start, gap.units))
+        };
         assert_eq!(gap(&all, 10, 100), Some((500, 100)));
         assert_eq!(gap(&all, 10, 200), Some((500, 300)), "100 would be left");
         assert_eq!(gap(&all, 301, 301), Some((900, 301)));
         assert_eq!(gap(&all, 1001, 1001), None);
         for units in [300, 300, 1000] {
-            let gap = all.gap(units, 1000).unwrap();
+            let gap = all.gaps(units, 1000).next().unwrap();
             all.fill(gap);
         }
-        assert_eq!((all.free_units(), all.gap(1, 1)), (1600, None));
+        assert_eq!((all.free_units(), all.gaps(1, 1).next()), (1600, None));
         assert_eq!(all.backed_bytes(), all.file_bytes());
     }
 

@@ -374,3 +374,17 @@ fn files_that_outgrow_the_cache_of_the_system_pass_by_it_from_then_on() {
     assert!(reopened.wants_direct.load(Ordering::Relaxed), "an opening looks as well");
     assert_eq!(reopened.read(&first.location(), 77, 9).unwrap(), [1; 9]);
 }
+
+/// Bug: growth said `Full` with megabytes free. Cause: it asked the file system for one range of one
+/// size, a step of growth. Fix: it asks for smaller parts and other ranges, down to what is needed.
+#[test]
+fn growth_takes_what_a_nearly_full_file_system_has() {
+    const MIB: u64 = 1 << 20;
+    let files = SimFiles::new();
+    files.set_capacity(Some(3 * MIB));
+    let store = sim_store(&files, &[]).unwrap();
+    for _ in 0..3 * MIB / UNIT {
+        store.reserve(1).unwrap().keep();
+    }
+    assert_eq!(store.reserve(1).unwrap_err().kind(), ErrorKind::Full);
+}

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::set::Set;
-use crate::db::open::{Content, create_with};
-use crate::db::open::{Presence, look};
-use crate::db::open::{files_of, lock};
+use crate::db::open::{
+    Content, Presence, create_with, end_making, files_of, lock, look, may_replace,
+};
 use crate::db::{Database, OpenHow, memory};
 use crate::error::{Error, Findings, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::{Edit, Manifest};
-use crate::options::Options;
+use crate::options::{Making, Options};
 use crate::os::{Files, create_directory};
 use crate::table::WriteBatch;
 use crate::tier::{ExtentStore, Location};
@@ -38,19 +38,22 @@ pub(super) fn restore_with(
     options: &Options,
     fill: impl FnOnce(&Arc<dyn Files>, &Arc<ExtentStore>) -> Result<Edit<Arc<ExtentMeta>>>,
 ) -> Result<()> {
-    create_of_extents(to, options, |files| {
+    let making = Options { making: Some(Making::Restore), ..options.clone() };
+    create_of_extents(to, &making, |files| {
         let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let edit = fill(files, &into)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })?;
     // What was made can be opened, and has the last blob.
-    let db = Database::open_with(to, options, OpenHow::OpenOrCreate)?;
+    let db = Database::open_with(to, &making, OpenHow::Existing)?;
+    let database_id = db.inner.set.database_id();
     if let Some(blob) = &manifest.blob {
         let mut batch = WriteBatch::new();
         batch.set_blob(blob);
         db.write(batch)?;
     }
-    db.close()
+    db.close()?;
+    end_making(to, options, database_id)
 }
 
 /// Reads all that was written to a directory, and compares checksums.
@@ -77,7 +80,7 @@ pub(in crate::db) fn check_written(
 }
 
 /// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
-/// are.
+/// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
 ///
 /// # Errors
 ///
@@ -92,12 +95,13 @@ pub(in crate::db) fn create_of_extents(
     options.check_place(to)?;
     memory::check_new(options)?;
     let files = files_of(options);
+    let making = options.making.unwrap_or(Making::Restore);
     find_room(&files, to, options)?;
     create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
     let locked = lock(&*files, to, options, OpenHow::Create)?;
     // Another process may have been faster.
     let found = find_room(&files, to, options)?;
-    create_with(&files, to, options, &found, || fill(&files))?;
+    create_with(&files, to, (options, making), &found, || fill(&files))?;
     drop(locked);
     Ok(())
 }
@@ -110,7 +114,11 @@ pub(in crate::db) fn find_room(
 ) -> Result<Presence> {
     let found = look(files, to, options)?;
     match found {
-        Presence::Missing | Presence::Empty | Presence::Unfinished(_) => Ok(found),
+        Presence::Missing | Presence::Empty => Ok(found),
+        Presence::Unfinished(ref left) => {
+            let making = options.making.or(Some(Making::Restore));
+            if may_replace(left, making) { Ok(found) } else { Err(left.making.cut_off(to)) }
+        }
         Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_) => {
             Err(Error::invalid(format!(
                 "{} is not empty; name an empty or a new directory to restore to",

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{SalvageReport, Writer};
-use crate::db::Database;
+use super::{SalvageReport, Writer, begin, end};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
@@ -37,7 +36,7 @@ pub(super) fn salvage(
 ) -> Result<()> {
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
     let extents = find_extents(&store)?;
-    let target = Database::create(to)?;
+    let target = begin(to)?;
     let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
     if let Some(loaded) = loaded {
         region(loaded, &mut writer, report)?;
@@ -48,7 +47,7 @@ pub(super) fn salvage(
     writer.finish()?;
     report.records = writer.records;
     report.tables = target.table_names().len() as u64;
-    target.close()
+    end(target, to)
 }
 
 /// Writes the records of the region.
