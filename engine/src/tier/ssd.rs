@@ -362,7 +362,7 @@ impl ExtentStore {
                         return Ok(true);
                     }
                     Err(e) if e.kind() != ErrorKind::Full => return Err(e),
-                    Err(e) => full = Some(e),
+                    Err(e) => full = full.or(Some(e)),
                 }
                 if gap.units <= units {
                     break;

@@ -118,7 +118,7 @@ fn a_failed_sync_is_never_followed_by_a_good_one() {
 fn a_full_disk_is_an_error_at_growth() {
     let files = SimFiles::new();
     let store = sim_store(&files, &[]).unwrap();
-    files.set_capacity(Some(5 << 20));
+    files.set_capacity(Some(4 << 20));
     let first = store.reserve(4 << 20).unwrap();
     let full = store.reserve(1).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Full);
@@ -189,9 +189,9 @@ fn once_nobody_works_all_that_is_free_goes_and_is_found_again() {
     assert_eq!(store.space().file_bytes, 6 * MIB);
     assert_eq!(store.give_back_all().unwrap(), 0);
     // A hole is taken only once there is space for it.
-    files.set_capacity(Some(9 << 20));
+    files.set_capacity(Some(7 << 20));
     let full = store.reserve(2 << 20).unwrap_err();
-    assert_eq!(full.kind(), ErrorKind::Full, "steps are of four MiB: {full}");
+    assert_eq!(full.kind(), ErrorKind::Full, "there is one MiB: {full}");
     assert!(full.to_string().contains("from byte 0 on in"), "{full}");
     files.set_capacity(Some(14 << 20));
     let again = [reserve(&store), reserve(&store)].map(|again| again.location());
