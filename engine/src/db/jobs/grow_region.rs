@@ -52,7 +52,8 @@ impl GrowRegion {
         (is_needed && may_ask).then_some(next)
     }
 
-    /// Grows the region. On a full disk, or without memory for it, it stays as it is, and drains make space from then on.
+    /// Grows the region. On a full disk, or without memory for it, it stays as it is, and drains
+    /// make space from then on.
     ///
     /// # Errors
     ///
