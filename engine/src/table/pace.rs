@@ -175,8 +175,9 @@ impl Pace {
     ///
     /// # Errors
     ///
-    /// `Full` or `Unavailable` when it cannot, with the reason; `Full` when it did not for a long time; `Timeout` when it did
-    /// not by the deadline; `Closed` when the database is closed meanwhile.
+    /// `Full` or `Unavailable` when it cannot, with the reason; `Full` when it did not for a long
+    /// time; `Timeout` when it did not by the deadline; `Closed` when the database is closed
+    /// meanwhile.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let from = Instant::now();
         let patience = from + PATIENCE;
