@@ -345,8 +345,9 @@ impl Error {
     }
 }
 
-/// Whether the system refused a call since it had no descriptor, memory or thread left. Such a call
-/// did nothing. What a handle of a file or directory notes as its failure is none: its kind is lost.
+/// Whether the system refused a call since it had no descriptor, memory or thread left. Such a
+/// call did nothing. What a handle of a file or directory notes as its failure is none: its kind
+/// is lost.
 fn is_shortage(error: &io::Error) -> bool {
     #[cfg(unix)]
     const CODES: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];

@@ -159,7 +159,6 @@ pub(crate) enum Making {
     Creation,
     Restore,
     Salvage,
-    /// An opening of a shared database in an empty directory.
     Takeover,
 }
 

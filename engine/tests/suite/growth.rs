@@ -271,8 +271,8 @@ fn a_new_database_is_small_and_grows_by_itself() {
 }
 
 /// Bug: a limit below what the region was to become was accepted when a database was opened again,
-/// and left the indexes nothing: writes were twelve times slower. Cause: the check took the region of
-/// the moment, the shares the one to come. Fix: both take the one to come.
+/// and left the indexes nothing: writes were twelve times slower. Cause: the check took the region
+/// of the moment, the shares the one to come. Fix: both take the one to come.
 #[test]
 fn a_memory_limit_below_the_region_to_come_is_refused_at_each_opening() {
     let directory = tempfile::tempdir().unwrap();
@@ -280,10 +280,8 @@ fn a_memory_limit_below_the_region_to_come_is_refused_at_each_opening() {
     options().open(directory.path()).unwrap().close().unwrap();
     let refused = options().memory(40 << 20).open(directory.path()).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
-    assert!(
-        refused.to_string().contains("a memory limit of 41943040 bytes is too low"),
-        "{refused}"
-    );
+    let told = refused.to_string();
+    assert!(told.contains("a memory limit of 41943040 bytes is too low"), "{told}");
     options().memory(128 << 20).open(directory.path()).unwrap().close().unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! A new database: a marker first, then the region, then the journal; the marker is removed last, or
-//! by the call that goes on with the database (`Options::making`).
+//! A new database: a marker first, then the region, then the journal; the marker is removed last,
+//! or by the call that goes on with the database (`Options::making`).
 //!
 //! Creation replaces only what is provably its own: files in the database's locked directory under
 //! a marker, and a region elsewhere that carries the marker's database id and that no opening used.
@@ -221,8 +221,8 @@ impl Creation<'_> {
         synced.map_err(|e| Error::io("sync", directory, e))
     }
 
-    /// The names of parts of a database in the directory. Where the call that made it has opened it,
-    /// there are more.
+    /// The names of parts of a database in the directory. Where the call that made it has opened
+    /// it, there are more.
     fn own_names(&self, making: Making) -> Result<Vec<String>> {
         let names = self.files.list(self.directory);
         let names = names.map_err(|e| Error::io("list", self.directory, e))?;

@@ -1,7 +1,7 @@
-//! The marker of a directory that is being made: a file that is made first and removed last. While it
-//! is there, and no opening has used the region but those of the call that makes the directory, there
-//! is no database. It says which call that is. What a restore, a salvage or a takeover left is not
-//! taken for an empty directory: the same call starts over, and all others refuse.
+//! The marker of a directory that is being made: a file that is made first and removed last. While
+//! it is there, and no opening has used the region but those of the call that makes the directory,
+//! there is no database. It says which call that is. What a restore, a salvage or a takeover left
+//! is not taken for an empty directory: the same call starts over, and all others refuse.
 
 use std::io::ErrorKind::{AlreadyExists, NotFound};
 use std::path::{Path, PathBuf};

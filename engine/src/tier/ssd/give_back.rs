@@ -11,7 +11,8 @@
 use std::sync::atomic::Ordering;
 
 use super::allocation::{Allocation, FileSpace, Gap};
-use super::{ExtentStore, UNIT, growth_step};
+use super::growth::growth_step;
+use super::{ExtentStore, UNIT};
 use crate::error::{Error, Result};
 
 /// One part of so many of what is taken stays free while jobs run.

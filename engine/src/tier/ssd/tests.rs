@@ -1,3 +1,4 @@
+use super::growth::GIB;
 use super::*;
 use crate::os::RealFiles;
 use crate::os::sim::{SimFiles, Survive};
@@ -375,8 +376,9 @@ fn files_that_outgrow_the_cache_of_the_system_pass_by_it_from_then_on() {
     assert_eq!(reopened.read(&first.location(), 77, 9).unwrap(), [1; 9]);
 }
 
-/// Bug: growth said `Full` with megabytes free. Cause: it asked the file system for one range of one
-/// size, a step of growth. Fix: it asks for smaller parts and other ranges, down to what is needed.
+/// Bug: growth said `Full` with megabytes free. Cause: it asked the file system for one range of
+/// one size, a step of growth. Fix: it asks for smaller parts and other ranges, down to what is
+/// needed.
 #[test]
 fn growth_takes_what_a_nearly_full_file_system_has() {
     const MIB: u64 = 1 << 20;

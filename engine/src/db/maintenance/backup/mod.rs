@@ -136,8 +136,8 @@ impl BackupSet {
     ///
     /// `Invalid` when there is no such backup, or something in `to`; `Corrupt`, with file and
     /// offset, when the backup is damaged; `Full`; otherwise as [`BackupSet::list`]. There is no
-    /// database in `to` then. A restore that was cut off, or failed at its last step, leaves files that
-    /// every opening refuses; the next restore to `to` starts over.
+    /// database in `to` then. A restore that was cut off, or failed at its last step, leaves files
+    /// that every opening refuses; the next restore to `to` starts over.
     pub fn restore(&self, number: u64, to: impl AsRef<Path>) -> Result<()> {
         match self.bucket()? {
             Some(bucket) => bucket.restore(number, to.as_ref(), &self.options),
