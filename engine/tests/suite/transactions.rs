@@ -624,7 +624,7 @@ fn a_commit_that_comes_too_late_is_tried_again() {
     let [commits, enqueues, prepares, conflicts] = [(); 4].map(|()| optimistic());
     for (n, txn) in [&commits, &enqueues, &prepares, &conflicts].into_iter().enumerate() {
         txn.put(&table, format!("own {n}"), "").unwrap();
-        assert!(txn.get(&table, "a").unwrap().is_some());
+        assert!(txn.get_for_update(&table, "a").unwrap().is_some());
         let counted = || db.transactions().iter().find(|t| t.id == txn.id()).unwrap().lock_memory;
         let before = counted();
         assert_eq!(kind(txn.try_commit(soon())), ErrorKind::Timeout);
