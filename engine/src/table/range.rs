@@ -53,8 +53,9 @@ pub struct Range {
     /// What was read ahead from either end.
     ahead: [Arc<ReadAhead>; 2],
     next_rows: usize,
-    /// How many rows it may still read.
+    /// How many rows it may still return, from either end.
     left: usize,
+    /// Whether nothing is left to read between the two buffers.
     exhausted: bool,
     refused: Option<Error>,
     keys_only: bool,
@@ -171,9 +172,8 @@ impl Range {
         if self.failed {
             return;
         }
-        self.left = self.left.saturating_add(self.front.len() + self.back.len());
         (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
-        self.exhausted = self.left == 0 || rest.is_empty();
+        self.exhausted = rest.is_empty();
         self.rest = rest;
         self.next_rows = self.left.clamp(1, FIRST_ROWS);
     }
@@ -211,8 +211,8 @@ impl Range {
         self.next_rows = rows.clamp(1, MOST_ROWS);
     }
 
-    /// Ends after `rows` rows, from whichever end they are taken. Unlike
-    /// [`take`](Iterator::take) it is known to the reader, which then reads no row too many.
+    /// Ends after `rows` more rows, from whichever end they are taken. Unlike
+    /// [`take`](Iterator::take) it is known to the reader, which reads no more rows from one end.
     ///
     /// # Examples
     ///
@@ -233,7 +233,6 @@ impl Range {
         self.left = self.left.min(rows);
         // More at once than that is no gain: a chunk is a search, and then a walk.
         self.next_rows = self.left.clamp(1, MOST_ROWS);
-        self.exhausted |= self.left == 0;
         self
     }
 
@@ -327,8 +326,7 @@ impl Range {
 
     fn take_in(&mut self, rows: Rows) -> FrozenRows {
         debug_assert!(rows.len() <= self.left, "a chunk has no more rows than may be returned");
-        self.left -= rows.len();
-        self.exhausted = rows.exhausted || self.left == 0 || self.rest.is_empty();
+        self.exhausted = rows.exhausted || self.rest.is_empty();
         rows.freeze(&self.shared.set.store().memory().iterators)
     }
 
@@ -338,13 +336,13 @@ impl Range {
         error
     }
 
-    /// Reads a chunk from one end, unless there is one or no row is left to read.
+    /// Reads a chunk from one end, unless there is one or no row is left to read or to return.
     pub(super) fn fill(&mut self, from_back: bool) -> Result<()> {
         if let Some(error) = self.refused.take() {
             return Err(self.fail(error));
         }
         // A chunk without rows has passed keys that have none.
-        while self.own(from_back).is_empty() && !self.exhausted {
+        while self.own(from_back).is_empty() && !self.exhausted && self.left > 0 {
             let filled = if from_back { self.fill_back() } else { self.fill_front() };
             filled.map_err(|e| self.fail(e))?;
         }
@@ -363,28 +361,41 @@ impl Range {
             false => (&self.front, &self.back),
         };
         // Where nothing is left to read, those of the other end's chunk follow.
-        if self.exhausted { own.len() + other.len() } else { own.len() }
+        let read = if self.exhausted { own.len() + other.len() } else { own.len() };
+        read.min(self.left)
     }
 
     /// Takes the row that is next from one end: the chunk that it is in, and its number there.
     pub(super) fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
         self.fill(from_back)?;
+        if self.left == 0 {
+            return Ok(None);
+        }
         let (own, other) = match from_back {
             true => (&mut self.back, &mut self.front),
             false => (&mut self.front, &mut self.back),
         };
-        if let Some(row) = own.take_first() {
-            return Ok(Some((own, row)));
-        }
         // Of the other end's chunk the last row is the nearest one.
-        match other.take_last() {
-            Some(row) => Ok(Some((other, row))),
-            None => Ok(None),
-        }
+        let taken = match own.take_first() {
+            Some(row) => Some((own, row)),
+            None => other.take_last().map(|row| (other, row)),
+        };
+        self.left -= usize::from(taken.is_some());
+        Ok(taken.map(|(rows, row)| (&*rows, row)))
     }
 
     fn take_owned(&mut self, from_back: bool) -> Option<Result<(Bytes, Bytes)>> {
         self.take(from_back).map(|taken| taken.map(|(rows, row)| rows.row(row))).transpose()
+    }
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        if self.shared.fork.is_forked() {
+            // What the parent's range holds. A thread of the parent may have held a mutex of what
+            // was read ahead, or have been the last that was to give up the table.
+            std::mem::forget((self.ahead.clone(), Arc::clone(&self.core), Arc::clone(&self.slot)));
+        }
     }
 }
 

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 
 use bytes::Bytes;
 
 use crate::common::content::Rows;
+use crate::common::{Chance, rounds, tiny};
 use terrace::{Database, ReadTables, Table, WriteBatch};
 
 type Row = Option<(Vec<u8>, Vec<u8>)>;
@@ -331,4 +333,98 @@ fn a_table_has_a_compression_of_its_own() {
     db.set_table_options("plain", TableOptions::new()).unwrap();
     fill(&db, 'b');
     assert!(bytes(&db, "plain") < before + 100_000, "{:?}", db.stats().tables);
+}
+
+/// A range of a table, of a snapshot or of a transaction.
+trait Limited: DoubleEndedIterator<Item = terrace::Result<(Bytes, Bytes)>> + Sized {
+    fn limited(self, rows: usize) -> Self;
+    /// The next row, from the back if asked, by another call.
+    fn other_call(&mut self, from_back: bool) -> Option<u16>;
+}
+
+impl Limited for terrace::Range {
+    fn limited(self, rows: usize) -> Self {
+        self.limit(rows)
+    }
+
+    fn other_call(&mut self, from_back: bool) -> Option<u16> {
+        let number = |key: &[u8], _: &[u8]| u16::from_be_bytes(key.try_into().unwrap());
+        let lent = match from_back {
+            false => self.next_with(number),
+            true => self.next_back_with(number),
+        };
+        lent.transpose().unwrap()
+    }
+}
+
+impl Limited for terrace::TxnRange {
+    fn limited(self, rows: usize) -> Self {
+        self.limit(rows)
+    }
+
+    fn other_call(&mut self, from_back: bool) -> Option<u16> {
+        next(self, from_back)
+    }
+}
+
+fn next(range: &mut impl Limited, from_back: bool) -> Option<u16> {
+    let row = if from_back { range.next_back() } else { range.next() };
+    row.map(|row| u16::from_be_bytes(row.unwrap().0[..].try_into().unwrap()))
+}
+
+fn takes_as_a_deque(mut range: impl Limited, rows: u16, chance: &mut Chance) {
+    let (mut want, mut left): (VecDeque<u16>, usize) = ((0..rows).collect(), usize::MAX);
+    for _ in 0..rows + 5 {
+        if chance.percent(10) {
+            let rows = chance.below(u64::from(rows) + 1) as usize;
+            (range, left) = (range.limited(rows), left.min(rows));
+        }
+        let from_back = chance.percent(50);
+        let got = match chance.percent(50) {
+            true => range.other_call(from_back),
+            false => next(&mut range, from_back),
+        };
+        let wanted = if from_back { want.pop_back() } else { want.pop_front() };
+        let wanted = wanted.filter(|_| left > 0);
+        left -= usize::from(wanted.is_some());
+        assert_eq!(got, wanted);
+        if got.is_none() {
+            assert!(next(&mut range, !from_back).is_none(), "it has ended from both ends");
+            return;
+        }
+    }
+}
+
+/// Bug: a range with a limit that was walked from both ends gave rows that are not next to what it
+/// had given: `[0, 3, 1, 2]` of nine rows. A limit that was set after the first row did nothing.
+/// Cause: it counted rows when they were read, a chunk at a time. Fix: it counts what is returned,
+/// as the range of a transaction does.
+#[test]
+fn a_limit_counts_what_is_returned_from_either_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    for seed in 0..rounds(200, 10_000) {
+        let mut chance = Chance::new(seed);
+        let rows = *chance.pick(&[0u16, 1, 9, 40, 1500]);
+        let table = db.table(&format!("{rows} rows")).unwrap();
+        if table.first().unwrap().is_none() {
+            let mut batch = WriteBatch::new();
+            for n in 0..rows {
+                batch.put(&table, n.to_be_bytes(), "value");
+            }
+            db.write(batch).unwrap();
+        }
+        takes_as_a_deque(table.range(..), rows, &mut chance);
+        takes_as_a_deque(db.snapshot().unwrap().range(&table, ..), rows, &mut chance);
+        takes_as_a_deque(db.begin().unwrap().range(&table, ..).unwrap(), rows, &mut chance);
+    }
+    // What is at hand is no more than may be taken.
+    let table = db.table("few").unwrap();
+    (0..9u8).for_each(|n| table.put([n], [n]).unwrap());
+    let mut range = table.range(..);
+    assert!(range.read_on().unwrap() && range.at_hand() == 9);
+    range = range.limit(2);
+    assert_eq!(range.at_hand(), 2);
+    assert_eq!(range.by_ref().count(), 2);
+    assert!(!range.read_on().unwrap() && range.at_hand() == 0);
 }
