@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::os::ForkGuard;
 use crate::os::sync::Mutex;
 use crate::tier::FreeMap;
 
@@ -57,6 +58,7 @@ pub(crate) struct FrameArena {
     /// What was mapped, from an address at or before `base` on.
     mapped: (NonNull<u8>, usize),
     space: Mutex<Space>,
+    fork: ForkGuard,
 }
 
 // SAFETY: the memory is the arena's own until it is dropped. Its pieces are disjoint, written
@@ -119,6 +121,10 @@ impl AsRef<[u8]> for Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
+        if self.arena.fork.is_forked() {
+            // A thread of the parent may have held the mutex at the fork.
+            return;
+        }
         let granules = self.granules();
         self.arena.space.lock().free.release(self.at, granules);
     }
@@ -219,7 +225,8 @@ impl FrameArena {
             top: 0,
             most: (room / GRANULE) as u64,
         };
-        Some(Arc::new(FrameArena { base, mapped: (start, len), space: Mutex::new(space) }))
+        let (space, fork) = (Mutex::new(space), ForkGuard::new());
+        Some(Arc::new(FrameArena { base, mapped: (start, len), space, fork }))
     }
 
     fn address(&self, granule: u64) -> *mut u8 {

@@ -245,8 +245,10 @@ impl std::ops::Deref for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        let shared = &self.engine.shared;
-        if shared.fork.is_forked() || !shared.gate.is_inside() {
+        if self.engine.shared.fork.is_forked() {
+            // The parent's database: what its parts hold is not this process's to give back.
+            std::mem::forget(self.taken());
+        } else if !self.engine.shared.gate.is_inside() {
             // No caller is left to take the error. A caller that needs it calls `close`.
             drop(self.close());
         } else if self.closed.get_mut().is_none() {

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Clock, Time, Watermark};
+use crate::os::ForkGuard;
 use crate::os::sync::Mutex;
 use crate::record::Lsn;
 
@@ -32,6 +33,7 @@ pub(crate) struct SnapshotRegistry {
     visible: Arc<Watermark>,
     clock: Arc<Clock>,
     held: Mutex<BTreeMap<Lsn, Held>>,
+    fork: ForkGuard,
     /// How often the last snapshot at an LSN was released.
     releases: AtomicU64,
 }
@@ -59,6 +61,7 @@ impl SnapshotRegistry {
             visible,
             clock,
             held: Mutex::new(BTreeMap::new()),
+            fork: ForkGuard::new(),
             releases: AtomicU64::new(0),
         })
     }
@@ -142,6 +145,10 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        if self.registry.fork.is_forked() {
+            // The parent's snapshot. A thread of the parent may have held the mutex at the fork.
+            return;
+        }
         let mut held = self.registry.held.lock();
         if let Some(at_lsn) = held.get_mut(&self.lsn) {
             at_lsn.count -= 1;

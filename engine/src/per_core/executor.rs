@@ -119,6 +119,12 @@ impl Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         self.state.is_closed.store(true, Ordering::Release);
+        if self.state.shared.fork.is_forked() {
+            // A thread of the parent may have been in a queue.
+            std::mem::forget(std::mem::take(&mut self.senders));
+            std::mem::forget(std::mem::take(self.threads.get_mut()));
+            return;
+        }
         // Threads that wait for a request see the end of the queue.
         self.senders.clear();
         if self.state.shared.fork.is_forked() {

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::awaited::Place;
 use super::shared::{Keep, Shared};
@@ -179,13 +179,22 @@ impl PendingCommit {
 
 impl Drop for PendingCommit {
     fn drop(&mut self) {
+        if self.shared.fork.is_forked() {
+            // The parent's commit.
+            std::mem::forget(self.locks.take());
+            return;
+        }
+        // The next owner of a lock sees the commits of its earlier owners. For that no commit has
+        // to be in a shared store. No destructor waits for it where another thread can.
+        let own = self.durability.on_this_machine();
+        if self.locks.is_some() && self.place.is_none() && !self.waited {
+            let (commit, shared) = ((self.lsn, own), &self.shared);
+            self.place = shared.awaited.register(shared, commit, None, Waker::noop());
+        }
         if let Some(place) = self.place.take() {
             self.shared.awaited.withdraw(&self.shared, place, &mut self.locks);
         }
-        // The next owner of a lock sees the commits of its earlier owners. For that no commit has
-        // to be in a shared store.
         if self.locks.is_some() {
-            let own = self.durability.on_this_machine();
             // A failure stops the database, and every later call reports it.
             drop(self.shared.committer.wait_for(self.lsn, own));
             self.debug_assert_may_unlock();

@@ -26,7 +26,7 @@ use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
-use crate::os::{DirectoryLock, create_directory};
+use crate::os::{DirectoryLock, ForkGuard, create_directory};
 use crate::replica::{EntryBody, FollowerPlace, NextEntry, SharedLog};
 use crate::tier::ObjectTier;
 
@@ -84,7 +84,7 @@ pub(super) enum NodeKind {
 }
 
 /// A node that ends when its owner lets it drop.
-pub(super) struct NodeHandle(Arc<Node>);
+pub(super) struct NodeHandle(Arc<Node>, ForkGuard);
 
 /// What followers and standbys are.
 pub(super) struct Node {
@@ -541,7 +541,7 @@ impl NodeHandle {
     ) -> Result<NodeHandle> {
         let node = Node::open(url, path, (options, kind))?;
         node.start()?;
-        Ok(NodeHandle(node))
+        Ok(NodeHandle(node, ForkGuard::new()))
     }
 }
 
@@ -555,6 +555,11 @@ impl std::ops::Deref for NodeHandle {
 
 impl Drop for NodeHandle {
     fn drop(&mut self) {
+        if self.1.is_forked() {
+            // The parent's node.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
         // No caller is left to take the error.
         drop(self.0.close());
     }
