@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Database;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Durability;
 use crate::record::Kind;
 use crate::table::{PendingCommit, WriteBatch};
@@ -62,6 +62,56 @@ impl Database {
         self.run_with(&TxnOptions::new(), f)
     }
 
+    /// As [`Database::run`], with errors of the caller's own. An error of `f` rolls the transaction
+    /// back and is returned as it is. What `f` makes of a conflict or a deadlock of its transaction
+    /// is no such error: the transaction remembers that it met another one, and `f` runs again.
+    ///
+    /// A closure that ends in `Ok(…)` has to name its error, since any error that can be made of
+    /// [`Error`] would do.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f`; otherwise as [`Database::run`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// use terrace::TxnOptions;
+    ///
+    /// #[derive(Debug)]
+    /// enum BookingError {
+    ///     SoldOut,
+    ///     Database(terrace::Error),
+    /// }
+    ///
+    /// impl From<terrace::Error> for BookingError {
+    ///     fn from(e: terrace::Error) -> BookingError {
+    ///         BookingError::Database(e)
+    ///     }
+    /// }
+    ///
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let seats = db.table("seats")?;
+    /// let booked = db.transact(&TxnOptions::new(), |txn| {
+    ///     txn.put(&seats, "asked for", "1")?;
+    ///     let (seat, _) = txn.pop_first(&seats)?.ok_or(BookingError::SoldOut)?;
+    ///     if seat == "asked for" { Err(BookingError::SoldOut) } else { Ok(seat) }
+    /// });
+    /// assert!(matches!(booked, Err(BookingError::SoldOut)));
+    /// assert_eq!(seats.first()?, None, "it was rolled back");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn transact<T, E: From<Error>>(
+        &self,
+        options: &TxnOptions,
+        f: impl Fn(&Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        txn::run(|| self.begin_with(options.clone()), f, |_| false)
+    }
+
     /// As [`Database::run`], in a transaction as it is asked for.
     ///
     /// # Errors
@@ -72,7 +122,7 @@ impl Database {
         options: &TxnOptions,
         f: impl Fn(&Transaction) -> Result<T>,
     ) -> Result<T> {
-        txn::run(|| self.begin_with(options.clone()), f)
+        txn::run(|| self.begin_with(options.clone()), f, Error::is_retryable)
     }
 
     /// The transactions that have not ended, the oldest first.

@@ -4,10 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::manager::{Attempt, LockManager, Patience};
-use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, name};
+use super::manager::{Attempt, Granted, LockManager, Patience};
+use super::ranges::RangeLocks;
+use super::request::{
+    Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, keys_of, name, names,
+};
 use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
 use crate::read::KeyRange;
 
@@ -17,13 +21,18 @@ use crate::read::KeyRange;
 pub(crate) struct Locker {
     manager: Arc<LockManager>,
     id: OwnerId,
+    /// The keys that are locked by themselves, each once.
     points: Vec<Name>,
-    ranges: usize,
+    /// The names of the ranges that are locked.
+    ranges: IntervalSet,
     /// Bytes of memory that the locks take, and what else was counted; and as many of them as the
     /// manager knows of.
     memory: usize,
     told: usize,
 }
+
+/// Fewer keys than that stay as they are: a range takes the memory of a few keys.
+const LEAST_RUN: usize = 16;
 
 /// The manager is told of this many bytes at a time, or few locks would cost it a shared counter.
 const STEP: usize = 8 << 10;
@@ -32,7 +41,14 @@ impl Locker {
     /// An owner without locks.
     pub(crate) fn new(manager: &Arc<LockManager>) -> Locker {
         let (manager, id) = (Arc::clone(manager), manager.new_owner());
-        Locker { manager, id, points: Vec::new(), ranges: 0, memory: 0, told: 0 }
+        Locker {
+            manager,
+            id,
+            points: Vec::new(),
+            ranges: IntervalSet::default(),
+            memory: 0,
+            told: 0,
+        }
     }
 
     /// Its number.
@@ -42,7 +58,7 @@ impl Locker {
 
     /// How many locks it holds.
     pub(crate) fn held(&self) -> usize {
-        self.points.len() + self.ranges
+        self.points.len() + self.ranges.len()
     }
 
     /// Locks one key; whether it had no such lock before. `table` is asked for the table's name
@@ -62,15 +78,18 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<bool> {
-        let name = name(space, key);
-        let span = Span::Point(name.clone());
-        let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
-        if new {
-            // Twice when it had it shared; what is taken back twice is gone.
+        let span = Span::Point(name(space, key));
+        let Some(granted) = self.lock(Request { owner: self.id, mode, span }, patience, table)?
+        else {
+            return Ok(false);
+        };
+        if let Span::Point(name) = granted.span
+            && !granted.is_stronger
+        {
             self.points.push(name);
             self.count(Locker::bytes_of_key(key.len()));
         }
-        Ok(new)
+        Ok(true)
     }
 
     /// Bytes of memory that a lock on a key of `len` bytes takes. Tables and lists are a third
@@ -80,9 +99,9 @@ impl Locker {
         (Shard::POINT + size_of::<Name>()) * 3 / 2 + 2 * heap
     }
 
-    /// Bytes of memory that a lock on a range takes, which is in every shard.
-    pub(crate) fn bytes_of_range(&self, range: &KeyRange) -> usize {
-        (size_of::<Request>() * 3 / 2 + range.bound_bytes()) * self.manager.shards()
+    /// Bytes of memory that a lock on a range takes, if none that it has is next to it.
+    pub(crate) fn bytes_of_range(range: &KeyRange) -> usize {
+        bytes_between(range.bound_bytes() + 2 * SPACE)
     }
 
     /// Bytes of memory that its locks take, and what else was counted.
@@ -92,8 +111,12 @@ impl Locker {
 
     /// Counts bytes of memory that are held for as long as the locks.
     pub(crate) fn count(&mut self, bytes: usize) {
-        self.memory += bytes;
-        if self.memory - self.told >= STEP {
+        self.set_memory(self.memory + bytes);
+    }
+
+    fn set_memory(&mut self, bytes: usize) {
+        self.memory = bytes;
+        if self.memory.abs_diff(self.told) >= STEP {
             self.manager.changed(self.told, self.memory);
             self.told = self.memory;
         }
@@ -101,19 +124,19 @@ impl Locker {
 
     /// Whether it has a key locked like this, or with a range.
     pub(crate) fn has_key(&self, space: u64, key: &[u8], mode: Mode) -> bool {
-        self.has(space, mode, Span::Point(name(space, key)))
+        let span = Span::Point(name(space, key));
+        self.manager.has(&Request { owner: self.id, mode, span })
     }
 
-    /// Whether it has a range locked like this.
+    /// Whether it has all keys of a range locked like this, with ranges; one without keys always.
     pub(crate) fn has_range(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
-        self.has(space, mode, Span::Range(range.clone()))
+        let Some(keys) = range.interval() else { return true };
+        let span = Span::Range(names(space, &keys));
+        self.manager.has(&Request { owner: self.id, mode, span })
     }
 
-    fn has(&self, space: u64, mode: Mode, span: Span) -> bool {
-        self.manager.has(&Request { owner: self.id, space, mode, span })
-    }
-
-    /// Locks all keys of a range, those that are not there too.
+    /// Locks all keys of a range, those that are not there too; the part of it that its ranges did
+    /// not have.
     ///
     /// # Errors
     ///
@@ -125,29 +148,33 @@ impl Locker {
         mode: Mode,
         patience: Patience,
         table: &dyn Fn() -> String,
-    ) -> Result<()> {
-        if range.is_empty() {
-            return Ok(());
-        }
-        let span = Span::Range(range.clone());
-        let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
-        if new {
-            self.ranges += 1;
-            self.count(self.bytes_of_range(range));
-        }
-        Ok(())
+    ) -> Result<Option<KeyRange>> {
+        let Some(keys) = range.interval() else { return Ok(None) };
+        let span = Span::Range(names(space, &keys));
+        let granted = self.lock(Request { owner: self.id, mode, span }, patience, table)?;
+        Ok(granted.and_then(|granted| self.hold_range(granted.span)))
     }
 
-    /// Whether the lock is new.
+    /// Notes a range that is locked; its keys.
+    fn hold_range(&mut self, span: Span) -> Option<KeyRange> {
+        let Span::Range(names) = span else { return None };
+        let bytes = |set: &IntervalSet| set.find(&names.start).map_or(0, |one| bytes_of(&one));
+        let joined: usize = self.ranges.insert(&names).iter().map(bytes_of).sum();
+        let memory = self.memory - joined + bytes(&self.ranges);
+        self.set_memory(memory);
+        Some(keys_of(&names).into())
+    }
+
+    /// What it did not have; `None` if it had all.
     fn lock(
         &self,
         request: Request,
         patience: Patience,
         table: &dyn Fn() -> String,
-    ) -> Result<bool> {
+    ) -> Result<Option<Granted>> {
         match self.manager.attempt(request, patience, self.held(), table) {
-            Attempt::Had => Ok(false),
-            Attempt::Granted => Ok(true),
+            Attempt::Had => Ok(None),
+            Attempt::Granted(granted) => Ok(Some(granted)),
             Attempt::Busy(request, by) => Err(Error::new(
                 ErrorKind::Timeout,
                 format!("{request} of table {:?} is locked by {}", table(), Owners(&by)),
@@ -159,18 +186,18 @@ impl Locker {
                 table()
             ))),
             Attempt::Closed => Err(Error::closed()),
-            Attempt::Waits(waiter) => self.wait(&waiter, patience),
+            Attempt::Waits(waiter, granted) => self.wait(&waiter, patience).map(|()| Some(granted)),
         }
     }
 
-    fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<bool> {
+    fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<()> {
         let since = Instant::now();
         let deadline = match patience {
             Patience::Until(deadline) => Some(deadline),
             Patience::Endless | Patience::None => None,
         };
         match self.manager.wait(waiter, earlier(deadline)) {
-            Outcome::Granted => Ok(true),
+            Outcome::Granted => Ok(()),
             Outcome::Deadlock(cycle) => {
                 let advice = "was rolled back to end a deadlock; run it again";
                 let message = format!("transaction {} {advice}: {cycle}", self.id);
@@ -191,24 +218,96 @@ impl Locker {
         }
     }
 
+    /// Locks ranges in place of many keys, without waiting, and in the mode of the keys. Runs of
+    /// its keys between which no other owner has a lock, or waits for one, become ranges. The keys
+    /// between them are locked with them, and it did not ask for those.
+    pub(crate) fn escalate(&mut self) {
+        let mut points = std::mem::take(&mut self.points);
+        points.sort_unstable();
+        for mode in [Mode::Exclusive, Mode::Shared] {
+            let (of_mode, others) = points.into_iter().partition::<Vec<Name>, _>(|name| {
+                self.manager.mode_of(self.id, name) == Some(mode)
+            });
+            points = others;
+            let of_table = |a: &Name, b: &Name| a[..SPACE] == b[..SPACE];
+            for keys in of_mode.chunk_by(of_table) {
+                if !self.escalate_with_last(keys, mode) {
+                    self.escalate_run(keys, mode);
+                }
+            }
+        }
+        debug_assert!(points.is_empty(), "its keys are locked in one of the two modes");
+    }
+
+    /// Joins keys of one table, which are in order, with the range in front of them, as those of a
+    /// load in order are; whether that was free.
+    fn escalate_with_last(&mut self, keys: &[Name], mode: Mode) -> bool {
+        let range = keys.first().and_then(|first| self.ranges.last_before(first));
+        let range = range.filter(|range| range.start[..SPACE] == keys[0][..SPACE]);
+        range.is_some_and(|range| self.lock_instead(range.start, keys, mode))
+    }
+
+    /// Escalates keys of one table, which are in order.
+    fn escalate_run(&mut self, keys: &[Name], mode: Mode) {
+        if keys.len() < LEAST_RUN {
+            self.points.extend_from_slice(keys);
+        } else if !self.lock_instead(keys[0].to_vec(), keys, mode) {
+            let (before, behind) = keys.split_at(keys.len() / 2);
+            self.escalate_run(before, mode);
+            self.escalate_run(behind, mode);
+        }
+    }
+
+    /// Locks the names from `start` to the last of `keys` in place of the keys; whether they were
+    /// free.
+    fn lock_instead(&mut self, start: Vec<u8>, keys: &[Name], mode: Mode) -> bool {
+        let span = Span::Range(KeyInterval { start, end: keys.last().map(|last| after(last)) });
+        let request = Request { owner: self.id, mode, span };
+        match self.manager.attempt(request, Patience::None, self.held(), &String::new) {
+            Attempt::Granted(granted) => drop(self.hold_range(granted.span)),
+            Attempt::Had => {}
+            _ => return false,
+        }
+        // Owners that wait for the keys wait for the range now.
+        self.manager.release_keys(self.id, keys);
+        let freed: usize = keys.iter().map(|key| Locker::bytes_of_key(key.len() - SPACE)).sum();
+        self.set_memory(self.memory - freed);
+        true
+    }
+
     /// Whether it holds ranges; what lies in one of its own has no lock of its own.
     pub(crate) fn has_ranges(&self) -> bool {
-        self.ranges > 0
+        !self.ranges.is_empty()
     }
 
     /// All that it holds.
     pub(crate) fn locks(&self) -> Vec<Held> {
-        self.manager.locks_of(self.id, &self.points, self.ranges > 0)
+        let mut points: Vec<&Name> = self.points.iter().collect();
+        points.sort_unstable();
+        let mode = |name: &Name| self.manager.mode_of(self.id, name);
+        let points = points.into_iter().filter_map(|name| Some(Held::key(name, mode(name)?)));
+        let ranges = self.ranges.iter().flat_map(|names| self.manager.held_by(self.id, names));
+        points.chain(ranges).collect()
     }
 
     /// Gives all locks back.
     pub(crate) fn release(&mut self) {
         let points = std::mem::take(&mut self.points);
         let ranges = std::mem::take(&mut self.ranges);
-        self.manager.release(self.id, &points, ranges > 0);
+        self.manager.release(self.id, &points, &ranges);
         self.manager.changed(std::mem::take(&mut self.told), 0);
         self.memory = 0;
     }
+}
+
+/// Bytes of memory that a range takes, whose two ends have so many bytes: it lies in the table and
+/// with its owner. Tables and lists are a third empty.
+fn bytes_between(ends: usize) -> usize {
+    (RangeLocks::RANGE + size_of::<KeyInterval>()) * 3 / 2 + 2 * ends
+}
+
+fn bytes_of(names: &KeyInterval) -> usize {
+    bytes_between(names.start.len() + names.end.as_ref().map_or(0, Vec::len))
 }
 
 /// The error of a transaction that was killed.
@@ -229,7 +328,10 @@ impl fmt::Display for Owners<'_> {
 
 impl Drop for Locker {
     fn drop(&mut self) {
-        self.release();
+        // The locks of a forked child are its parent's, and a dead thread may hold their mutexes.
+        if !self.manager.fork.is_forked() {
+            self.release();
+        }
     }
 }
 

@@ -1,37 +1,43 @@
 //! The lock table.
 //!
 //! Strict two-phase locking on full keys and on ranges of keys, shared and exclusive. A lock that
-//! nothing excludes takes one mutex of a shard; one on a range takes them all. An owner that has
-//! to wait stands in a queue and in the wait-for graph. The owner that gives a lock up hands it
-//! over, in order of arrival.
+//! nothing excludes takes one mutex of a shard; one on a range takes them all. Locks on ranges lie
+//! in one place, beside the shards: a lock on a key looks there while there are any. An owner that
+//! has to wait stands in a queue and in the wait-for graph. The owner that gives a lock up hands
+//! it over, in order of arrival.
 //!
 //! No owner waits behind an owner that waits for it. An owner that asks for more is let past those
 //! in the queue that wait for its locks, directly or through others. Otherwise every lock that is
 //! made stronger while others wait would be a deadlock.
 //!
-//! Thread safety: every method takes `&self`. Lock order: shards by index, then the graph, then a
-//! waiter's outcome.
+//! Thread safety: every method takes `&self`. Lock order: shards by index, then the graph, then the
+//! ranges or a waiter's outcome.
 //!
 //! Invariants:
 //!
-//! 1. The shard's invariants 1 to 3 and the graph's 1 to 3.
+//! 1. The invariants of shards and ranges 1 to 3 and the graph's 1 to 3. The ranges change only
+//!    under the mutexes of all shards: who holds one of a shard sees all that concern its keys.
 //! 2. An owner is taken out of the graph's edges only after its locks left all shards. A request
 //!    that finds a lock in a shard puts its edge into the graph before it lets go of the shard.
 //! 3. The thread that takes a waiter out of the graph tells it, once. A waiter whose deadline
 //!    passed takes itself out, or else waits for what it will be told.
 //! 4. A waiter leaves the queues when it gets its lock, or by itself when it does not.
+//! 5. `has_ranges` says whether a range is held, to a thread that has a shard's mutex.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use super::request::{Held, Name, Outcome, OwnerId, Request, Span, Waiter};
+use super::ranges::RangeLocks;
+use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
 use super::running;
 use super::shard::{Blockers, Shard};
+use crate::mvcc::{IntervalSet, KeyInterval};
+use crate::os::ForkGuard;
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
 
 /// How long to wait for a lock.
@@ -49,14 +55,23 @@ pub(crate) enum Patience {
 pub(super) enum Attempt {
     /// The owner had it already.
     Had,
-    Granted,
+    Granted(Granted),
     /// Others hold it, and the caller does not wait.
     Busy(Request, Blockers),
     /// A transaction that the calling thread runs holds it: the thread would wait for itself.
     Own(Request, OwnerId),
     /// It would have to wait, and the database was closed.
     Closed,
-    Waits(Arc<Waiter>),
+    Waits(Arc<Waiter>, Granted),
+}
+
+/// What an owner gets, or will get.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// What it did not have, of a range.
+    pub(super) span: Span,
+    /// Whether it had the key already, shared.
+    pub(super) is_stronger: bool,
 }
 
 type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
@@ -65,9 +80,12 @@ type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 #[derive(Debug)]
 pub(crate) struct LockManager {
     shards: Box<[Mutex<Shard>]>,
+    ranges: Mutex<RangeLocks>,
+    has_ranges: AtomicBool,
     graph: Mutex<Graph>,
     hasher: RandomState,
     next_owner: AtomicU64,
+    pub(super) fork: ForkGuard,
     memory: AtomicUsize,
 }
 
@@ -83,9 +101,12 @@ impl LockManager {
     pub(super) fn with_shards(shards: usize) -> Arc<LockManager> {
         Arc::new(LockManager {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
+            ranges: Mutex::default(),
+            has_ranges: AtomicBool::new(false),
             graph: Mutex::default(),
             hasher: RandomState::new(),
             next_owner: AtomicU64::new(1),
+            fork: ForkGuard::new(),
             memory: AtomicUsize::new(0),
         })
     }
@@ -106,14 +127,62 @@ impl LockManager {
         }
     }
 
-    /// How many shards a range has its lock in.
-    pub(super) fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
     /// Whether an owner has what it asks for.
     pub(super) fn has(&self, request: &Request) -> bool {
-        self.shards_of(&request.span).iter().any(|shard| shard.covers(request))
+        let shards = self.shards_of(&request.span);
+        self.mode_of_key(&shards, request).is_some_and(|mode| mode >= request.mode)
+            || self.missing(request).is_none()
+    }
+
+    /// How the owner of a request for a key has that key by itself.
+    fn mode_of_key(&self, shards: &Shards<'_>, request: &Request) -> Option<Mode> {
+        let Span::Point(name) = &request.span else { return None };
+        shards.iter().find_map(|shard| shard.mode_of(name, request.owner))
+    }
+
+    /// What its owner lacks of a request, by the ranges that it has. The caller holds a shard.
+    fn missing(&self, request: &Request) -> Option<Span> {
+        if !self.has_ranges.load(Ordering::Relaxed) {
+            return Some(request.span.clone());
+        }
+        let missing = self.ranges.lock().missing(request)?;
+        Some(match &request.span {
+            Span::Point(name) => Span::Point(name.clone()),
+            Span::Range(_) => Span::Range(missing),
+        })
+    }
+
+    /// The owners of locks that exclude a request; `shards` has those that it belongs to.
+    fn holders_against(&self, shards: &Shards<'_>, request: &Request, into: &mut Blockers) {
+        for shard in shards {
+            shard.holders_against(request, into);
+        }
+        if self.has_ranges.load(Ordering::Relaxed) {
+            self.ranges.lock().holders_against(request, into);
+        }
+    }
+
+    /// Gives a lock to its owner; `shards` has those that it belongs to.
+    fn grant(&self, shards: &mut Shards<'_>, request: &Request) {
+        debug_assert!(
+            {
+                let mut holders = Blockers::new();
+                self.holders_against(shards, request, &mut holders);
+                holders.is_empty()
+            },
+            "what is granted excludes nothing that is held (invariant 2 of shards)"
+        );
+        match &request.span {
+            Span::Point(name) => {
+                for shard in shards {
+                    shard.grant(name, request.owner, request.mode);
+                }
+            }
+            Span::Range(names) => {
+                self.ranges.lock().grant(names, request.owner, request.mode);
+                self.has_ranges.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     fn shard_of(&self, name: &Name) -> &Mutex<Shard> {
@@ -135,23 +204,27 @@ impl LockManager {
     /// Takes the lock, or stands in the queue for it.
     pub(super) fn attempt(
         &self,
-        request: Request,
+        mut request: Request,
         patience: Patience,
         cost: usize,
         table: &dyn Fn() -> String,
     ) -> Attempt {
         let mut shards = self.shards_of(&request.span);
-        if shards.iter().any(|shard| shard.covers(&request)) {
+        let own = self.mode_of_key(&shards, &request);
+        if own.is_some_and(|mode| mode >= request.mode) {
             return Attempt::Had;
         }
+        let Some(missing) = self.missing(&request) else { return Attempt::Had };
+        request.span = missing;
         let (mut blockers, mut queued) = (Blockers::new(), Blockers::new());
+        self.holders_against(&shards, &request, &mut blockers);
         for shard in &shards {
-            shard.holders_against(&request, &mut blockers);
             shard.waiters_against(&request, &mut queued);
         }
+        let granted = |request: Request| Granted { span: request.span, is_stronger: own.is_some() };
         if blockers.is_empty() && queued.is_empty() {
-            shards.iter_mut().for_each(|shard| shard.grant(&request));
-            return Attempt::Granted;
+            self.grant(&mut shards, &request);
+            return Attempt::Granted(granted(request));
         }
         let suspends = running::on_this_thread(self, request.owner);
         let mut graph = self.graph.lock();
@@ -168,8 +241,8 @@ impl LockManager {
         }
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
         if blockers.is_empty() {
-            shards.iter_mut().for_each(|shard| shard.grant(&request));
-            return Attempt::Granted;
+            self.grant(&mut shards, &request);
+            return Attempt::Granted(granted(request));
         }
         if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
             return Attempt::Own(request, own);
@@ -185,7 +258,8 @@ impl LockManager {
         while let Some((victim, cycle)) = graph.break_cycle(owner) {
             victim.tell(Outcome::Deadlock(cycle));
         }
-        Attempt::Waits(waiter)
+        let granted = granted(waiter.request.clone());
+        Attempt::Waits(waiter, granted)
     }
 
     /// Waits for what becomes of a waiter. Unless it was granted, it has left the queues.
@@ -225,27 +299,26 @@ impl LockManager {
         for shard in &mut shards {
             shard.dequeue(waiter);
         }
-        let still = |request: &Request| shards.iter().any(|shard| shard.excludes(owner, request));
+        let still = |request: &Request| {
+            let mut holders = Blockers::new();
+            self.holders_against(&shards, request, &mut holders);
+            holders.contains(&owner)
+        };
         let free = self.graph.lock().forget_unless(owner, still);
         for waiter in free {
-            hand_over(&mut shards, &waiter);
+            self.hand_over(&mut shards, &waiter);
         }
     }
 
     /// Takes back locks of `owner`, which are all it has, and hands them to the waiting owners.
-    pub(super) fn release(&self, owner: OwnerId, points: &[Name], ranges: bool) {
-        let mut waited_for = false;
-        for name in points {
-            let mut shard = self.shard_of(name).lock();
-            shard.release(name, owner);
-            waited_for |= shard.has_waiters();
-        }
-        if ranges {
-            for shard in &self.shards {
-                let mut shard = shard.lock();
-                shard.release_ranges(owner);
-                waited_for |= shard.has_waiters();
-            }
+    pub(super) fn release(&self, owner: OwnerId, points: &[Name], ranges: &IntervalSet) {
+        let mut waited_for = self.release_keys(owner, points);
+        if !ranges.is_empty() {
+            let shards = self.all_shards();
+            let mut held = self.ranges.lock();
+            ranges.iter().for_each(|names| held.release(&names, owner));
+            self.has_ranges.store(!held.is_empty(), Ordering::Relaxed);
+            waited_for |= shards.iter().any(|shard| shard.has_waiters());
         }
         if !waited_for {
             // An owner that waits for a lock stands in its shard (shard invariant 3).
@@ -253,23 +326,48 @@ impl LockManager {
         }
         let free = self.graph.lock().forget(owner);
         for waiter in free {
-            hand_over(&mut self.shards_of(&waiter.request.span), &waiter);
+            self.hand_over(&mut self.shards_of(&waiter.request.span), &waiter);
         }
     }
 
-    /// What an owner holds, which has locked the keys `points` and perhaps `ranges`.
-    pub(super) fn locks_of(&self, owner: OwnerId, points: &[Name], ranges: bool) -> Vec<Held> {
-        let mode = |name: &Name| self.shard_of(name).lock().mode_of(name, owner);
-        let mut names: Vec<&Name> = points.iter().collect();
-        names.sort_unstable();
-        names.dedup();
-        let points = names.into_iter().filter_map(|name| Some(Held::key(name, mode(name)?)));
-        let mut held: Vec<Held> = points.collect();
-        // A range has its lock in every shard.
-        if let Some(shard) = self.shards.first().filter(|_| ranges) {
-            held.extend(shard.lock().ranges_of(owner));
+    /// Takes back locks of `owner` on keys, and hands them to nobody; whether owners wait in their
+    /// shards.
+    pub(super) fn release_keys(&self, owner: OwnerId, points: &[Name]) -> bool {
+        let mut waited_for = false;
+        for name in points {
+            let mut shard = self.shard_of(name).lock();
+            shard.release(name, owner);
+            waited_for |= shard.has_waiters();
         }
-        held
+        waited_for
+    }
+
+    /// How an owner holds a key by itself.
+    pub(super) fn mode_of(&self, owner: OwnerId, name: &Name) -> Option<Mode> {
+        self.shard_of(name).lock().mode_of(name, owner)
+    }
+
+    /// How an owner holds names that are in its ranges.
+    pub(super) fn held_by(&self, owner: OwnerId, names: KeyInterval) -> Vec<Held> {
+        let held = self.ranges.lock().held_by(owner, names);
+        held.into_iter().map(|(names, mode)| Held::range(&names, mode)).collect()
+    }
+
+    /// Gives a waiter its lock, and tells it; `shards` has those in which it waits.
+    fn hand_over(&self, shards: &mut Shards<'_>, waiter: &Arc<Waiter>) {
+        let request = &waiter.request;
+        for shard in shards.iter_mut() {
+            if shard.dequeue(waiter)
+                && let Span::Point(name) = &request.span
+            {
+                shard.grant(name, request.owner, request.mode);
+            }
+        }
+        if let Span::Range(names) = &request.span {
+            self.ranges.lock().grant(names, request.owner, request.mode);
+            self.has_ranges.store(true, Ordering::Relaxed);
+        }
+        waiter.tell(Outcome::Granted);
     }
 
     /// Ends the wait of an owner, if it waits.
@@ -297,17 +395,6 @@ impl LockManager {
     /// How many locks are held: on keys, on ranges.
     pub(crate) fn held(&self) -> (usize, usize) {
         let shards = self.all_shards();
-        let points = shards.iter().map(|shard| shard.held().0).sum();
-        (points, shards.first().map_or(0, |shard| shard.held().1))
+        (shards.iter().map(|shard| shard.held()).sum(), self.ranges.lock().held())
     }
-}
-
-/// Gives a waiter its lock in those of `shards` in which it waits, and tells it.
-fn hand_over(shards: &mut Shards<'_>, waiter: &Arc<Waiter>) {
-    for shard in shards.iter_mut() {
-        if shard.dequeue(waiter) {
-            shard.grant(&waiter.request);
-        }
-    }
-    waiter.tell(Outcome::Granted);
 }

@@ -4,6 +4,7 @@
 mod graph;
 mod locker;
 mod manager;
+mod ranges;
 mod request;
 mod running;
 mod shard;

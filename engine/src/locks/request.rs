@@ -1,10 +1,10 @@
 //! What is asked for: a key or a range of keys of one table, shared or exclusively.
 
 use std::fmt;
-use std::ops::Bound;
 
 use smallvec::SmallVec;
 
+use crate::mvcc::KeyInterval;
 use crate::os::sync::{Condvar, Mutex};
 use crate::read::KeyRange;
 
@@ -25,18 +25,18 @@ pub(crate) enum Mode {
     Exclusive,
 }
 
-/// Which keys.
+/// Which keys, by their names.
 #[derive(Clone, Debug)]
 pub(super) enum Span {
     Point(Name),
-    Range(KeyRange),
+    /// Names of one table; not empty.
+    Range(KeyInterval),
 }
 
 /// A lock that is held or asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) owner: OwnerId,
-    pub(super) space: u64,
     pub(super) mode: Mode,
     pub(super) span: Span,
 }
@@ -58,10 +58,13 @@ pub(crate) enum Keys {
 }
 
 impl Held {
-    pub(super) fn key(name: &Name, mode: Mode) -> Held {
-        let (space, key) =
-            name.split_first_chunk().expect("invariant: a name begins with a number");
-        Held { space: u64::from_be_bytes(*space), mode, keys: Keys::One(key.to_vec()) }
+    pub(super) fn key(name: &[u8], mode: Mode) -> Held {
+        let (space, key) = parts(name);
+        Held { space, mode, keys: Keys::One(key.to_vec()) }
+    }
+
+    pub(super) fn range(names: &KeyInterval, mode: Mode) -> Held {
+        Held { space: parts(&names.start).0, mode, keys: Keys::Range(keys_of(names).into()) }
     }
 }
 
@@ -73,82 +76,62 @@ pub(super) fn name(space: u64, key: &[u8]) -> Name {
     name
 }
 
-/// The key in a name of `space`; `None` if it is of another table.
-fn key_in(name: &[u8], space: u64) -> Option<&[u8]> {
-    name.strip_prefix(&space.to_be_bytes())
+/// The names of the keys of an interval.
+pub(super) fn names(space: u64, keys: &KeyInterval) -> KeyInterval {
+    let start = name(space, &keys.start).to_vec();
+    let end = match &keys.end {
+        Some(end) => Some(name(space, end).to_vec()),
+        // The first name of the next table, if there may be one.
+        None => space.checked_add(1).map(|next| name(next, b"").to_vec()),
+    };
+    KeyInterval { start, end }
+}
+
+/// The keys of names, which are of one table.
+pub(super) fn keys_of(names: &KeyInterval) -> KeyInterval {
+    let (space, start) = parts(&names.start);
+    let end = names.end.as_deref().map(parts).filter(|(of, _)| *of == space);
+    KeyInterval { start: start.to_vec(), end: end.map(|(_, end)| end.to_vec()) }
+}
+
+/// The table and the key of a name.
+fn parts(name: &[u8]) -> (u64, &[u8]) {
+    let (space, key) = name.split_first_chunk().expect("invariant: a name begins with a number");
+    (u64::from_be_bytes(*space), key)
 }
 
 impl Request {
-    /// Whether it and a lock of `owner` on the key `name` exclude each other.
-    pub(super) fn conflicts_with_point(&self, name: &Name, owner: OwnerId, mode: Mode) -> bool {
-        let together = self.mode == Mode::Shared && mode == Mode::Shared;
-        if self.owner == owner || together {
-            return false;
-        }
-        match &self.span {
-            Span::Point(own) => own == name,
-            Span::Range(range) => contains(range, name, self.space),
-        }
-    }
-
-    /// Whether this lock on a range makes `other` of the same owner needless.
-    pub(super) fn covers(&self, other: &Request) -> bool {
-        let same = self.owner == other.owner && self.space == other.space;
-        let Span::Range(range) = &self.span else { return false };
-        same && self.mode >= other.mode
-            && match &other.span {
-                Span::Point(name) => contains(range, name, self.space),
-                Span::Range(asked) => range.lower == asked.lower && range.upper == asked.upper,
-            }
-    }
-
-    /// The lock on a range, for its holder.
-    pub(super) fn held(&self) -> Option<Held> {
-        let Span::Range(range) = &self.span else { return None };
-        Some(Held { space: self.space, mode: self.mode, keys: Keys::Range(range.clone()) })
+    /// Whether a lock of `owner` on the same keys would exclude it.
+    pub(super) fn excludes(&self, owner: OwnerId, mode: Mode) -> bool {
+        self.owner != owner && (self.mode == Mode::Exclusive || mode == Mode::Exclusive)
     }
 
     /// Whether the two exclude each other.
     pub(super) fn conflicts(&self, other: &Request) -> bool {
-        match (&self.span, &other.span) {
-            (_, Span::Point(name)) => self.conflicts_with_point(name, other.owner, other.mode),
-            (Span::Point(name), _) => other.conflicts_with_point(name, self.owner, self.mode),
-            (Span::Range(a), Span::Range(b)) => {
-                let together = self.mode == Mode::Shared && other.mode == Mode::Shared;
-                let apart = self.owner == other.owner || together || self.space != other.space;
-                !apart && overlap(a, b)
+        let meet = || match (&self.span, &other.span) {
+            (Span::Point(a), Span::Point(b)) => a == b,
+            (Span::Range(names), Span::Point(name)) | (Span::Point(name), Span::Range(names)) => {
+                names.contains(name)
             }
-        }
+            (Span::Range(a), Span::Range(b)) => a.overlaps(b),
+        };
+        self.excludes(other.owner, other.mode) && meet()
     }
-}
-
-fn contains(range: &KeyRange, name: &[u8], space: u64) -> bool {
-    key_in(name, space).is_some_and(|key| range.above_lower(key) && range.below_upper(key))
-}
-
-/// Whether a key may lie in both.
-fn overlap(a: &KeyRange, b: &KeyRange) -> bool {
-    let reaches = |from: &KeyRange, to: &KeyRange| {
-        !KeyRange { lower: from.lower.clone(), upper: to.upper.clone() }.is_empty()
-    };
-    reaches(a, a) && reaches(b, b) && reaches(a, b) && reaches(b, a)
 }
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.span {
             Span::Point(name) => write!(f, "key {}", Shown(&name[SPACE..])),
-            Span::Range(range) => {
-                let (open, lower) = match &range.lower {
-                    Bound::Included(key) => ('[', Shown(key)),
-                    Bound::Excluded(key) => ('(', Shown(key)),
-                    Bound::Unbounded => ('(', Shown(b"")),
-                };
-                write!(f, "the keys {open}{lower}, ")?;
-                match &range.upper {
-                    Bound::Included(key) => write!(f, "{}]", Shown(key)),
-                    Bound::Excluded(key) => write!(f, "{})", Shown(key)),
-                    Bound::Unbounded => write!(f, "end)"),
+            Span::Range(names) => {
+                let keys = keys_of(names);
+                write!(f, "the keys [{}, ", Shown(&keys.start))?;
+                match (keys.last_key(), &keys.end) {
+                    (None, _) => write!(f, "end)"),
+                    (Some(last), Some(end)) if last.len() == end.len() => {
+                        write!(f, "{})", Shown(end))
+                    }
+                    (Some(last), _) => write!(f, "{}]", Shown(last)),
                 }
             }
         }

@@ -1,24 +1,27 @@
-//! One part of the lock table: the locks on its keys, every lock on a range, and the waiters.
+//! One part of the lock table: the locks on its keys, and the waiters.
 //!
 //! Thread safety: none of its own; the manager holds each in a mutex.
 //!
 //! Invariants:
 //!
-//! 1. A key has its locks in the one shard of its name. A range has its lock in every shard.
+//! 1. A key has its locks in the one shard of its name.
 //! 2. No two locks held in a shard exclude each other.
-//! 3. A waiter stands in the shards where its lock will be, in the order of arrival.
+//! 3. A waiter for a key stands in the shard of its name, one for a range in every shard, in the
+//!    order of arrival.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::request::{Held, Mode, Name, OwnerId, Request, Span, Waiter};
+use super::request::{Mode, Name, OwnerId, Request, Span, Waiter};
 
 /// Owners that block a request, each once.
 pub(super) type Blockers = SmallVec<[OwnerId; 4]>;
 
-type Holders = SmallVec<[(OwnerId, Mode); 1]>;
+/// Who holds something, and how.
+pub(super) type Holders = SmallVec<[(OwnerId, Mode); 1]>;
 
 /// Adds an owner that is not there yet.
 pub(super) fn add(blockers: &mut Blockers, owner: OwnerId) {
@@ -30,8 +33,7 @@ pub(super) fn add(blockers: &mut Blockers, owner: OwnerId) {
 /// One part of the lock table.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    points: HashMap<Name, Holders>,
-    ranges: Vec<Request>,
+    points: BTreeMap<Name, Holders>,
     waiting: Vec<Arc<Waiter>>,
 }
 
@@ -39,45 +41,23 @@ impl Shard {
     /// Bytes that a key takes here, beside what its name has elsewhere.
     pub(super) const POINT: usize = size_of::<(Name, Holders)>() + 1;
 
-    /// Whether the owner has the lock already, or a stronger one on the same key.
-    pub(super) fn covers(&self, request: &Request) -> bool {
-        if self.ranges.iter().any(|held| held.covers(request)) {
-            return true;
-        }
-        let Span::Point(name) = &request.span else { return false };
-        let held = self.points.get(name).map_or(&[][..], |holders| holders);
-        held.iter().any(|&(owner, mode)| owner == request.owner && mode >= request.mode)
-    }
-
-    /// The owners of locks that exclude `request`.
+    /// The owners of locks on keys that exclude `request`.
     pub(super) fn holders_against(&self, request: &Request, into: &mut Blockers) {
-        let excludes = |name: &Name, holders: &Holders, into: &mut Blockers| {
+        let mut exclude = |holders: &Holders| {
             for &(owner, mode) in holders {
-                if request.conflicts_with_point(name, owner, mode) {
+                if request.excludes(owner, mode) {
                     add(into, owner);
                 }
             }
         };
         match &request.span {
-            Span::Point(name) => {
-                if let Some(holders) = self.points.get(name) {
-                    excludes(name, holders, into);
-                }
-            }
-            Span::Range(_) => {
-                self.points.iter().for_each(|(name, holders)| excludes(name, holders, into));
+            Span::Point(name) => self.points.get(name).into_iter().for_each(&mut exclude),
+            Span::Range(names) => {
+                let upper = names.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                let inside = (Bound::Included(names.start.as_slice()), upper);
+                self.points.range::<[u8], _>(inside).for_each(|(_, holders)| exclude(holders));
             }
         }
-        for held in self.ranges.iter().filter(|held| held.conflicts(request)) {
-            add(into, held.owner);
-        }
-    }
-
-    /// Whether `owner` holds something here that excludes `request`.
-    pub(super) fn excludes(&self, owner: OwnerId, request: &Request) -> bool {
-        let mut holders = Blockers::new();
-        self.holders_against(request, &mut holders);
-        holders.contains(&owner)
     }
 
     /// The owners that wait for locks that exclude `request`.
@@ -103,25 +83,17 @@ impl Shard {
         !self.waiting.is_empty()
     }
 
-    /// Gives the lock to its owner.
-    pub(super) fn grant(&mut self, request: &Request) {
+    /// Gives the lock on a key to its owner.
+    pub(super) fn grant(&mut self, name: &Name, owner: OwnerId, mode: Mode) {
+        let holders = self.points.entry(name.clone()).or_default();
+        match holders.iter_mut().find(|(holder, _)| *holder == owner) {
+            Some((_, held)) => *held = mode.max(*held),
+            None => holders.push((owner, mode)),
+        }
         debug_assert!(
-            {
-                let mut holders = Blockers::new();
-                self.holders_against(request, &mut holders);
-                holders.is_empty()
-            },
+            holders.len() == 1 || holders.iter().all(|(_, mode)| *mode == Mode::Shared),
             "what is granted excludes nothing that is held (invariant 2)"
         );
-        let Span::Point(name) = &request.span else {
-            self.ranges.push(request.clone());
-            return;
-        };
-        let holders = self.points.entry(name.clone()).or_default();
-        match holders.iter_mut().find(|(owner, _)| *owner == request.owner) {
-            Some((_, mode)) => *mode = request.mode.max(*mode),
-            None => holders.push((request.owner, request.mode)),
-        }
     }
 
     /// Takes back the lock of `owner` on a key.
@@ -139,18 +111,8 @@ impl Shard {
         Some(held.1)
     }
 
-    /// The locks of `owner` on ranges.
-    pub(super) fn ranges_of(&self, owner: OwnerId) -> impl Iterator<Item = Held> {
-        self.ranges.iter().filter(move |held| held.owner == owner).filter_map(Request::held)
-    }
-
-    /// Takes back all locks of `owner` on ranges.
-    pub(super) fn release_ranges(&mut self, owner: OwnerId) {
-        self.ranges.retain(|held| held.owner != owner);
-    }
-
-    /// How many locks are held here: on keys, on ranges.
-    pub(super) fn held(&self) -> (usize, usize) {
-        (self.points.values().map(|holders| holders.len()).sum(), self.ranges.len())
+    /// How many locks on keys are held here.
+    pub(super) fn held(&self) -> usize {
+        self.points.values().map(|holders| holders.len()).sum()
     }
 }

@@ -1,4 +1,7 @@
-//! Intervals of keys, as drains, compactions and range deletes know them.
+//! Intervals of keys, as drains, compactions, range deletes and locks know them.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// Whether `start` ≤ `key`. An empty start is not compared: an empty `Vec` has an address at which
 /// nothing is mapped. The C library compares by loads that leave out what lies behind the end, and
@@ -107,6 +110,101 @@ pub(crate) fn union(intervals: impl IntoIterator<Item = KeyInterval>) -> Vec<Key
     union
 }
 
+/// The bounds of all keys up to one.
+fn up_to(key: &[u8]) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (Bound::Unbounded, Bound::Included(key))
+}
+
+/// Disjoint intervals that are not empty, with keys between any two. A key is looked for in a
+/// logarithm of their number.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IntervalSet(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+
+impl IntervalSet {
+    /// Adds the keys of an interval, which is not empty. Returns those that it is joined with:
+    /// they are gone, and it begins and ends as they did if it would have begun later or ended
+    /// earlier.
+    pub(crate) fn insert(&mut self, interval: &KeyInterval) -> Vec<KeyInterval> {
+        debug_assert!(!interval.is_empty(), "a set has no interval without keys");
+        let (mut joined, mut gone) = (interval.clone(), Vec::new());
+        while let Some(near) = self.last_touching(&joined) {
+            self.0.remove(&near.start);
+            joined = joined.joined(&near);
+            gone.push(near);
+        }
+        self.0.insert(joined.start, joined.end);
+        gone
+    }
+
+    /// The last one that has keys of `interval`, or ends or begins where that begins or ends.
+    fn last_touching(&self, interval: &KeyInterval) -> Option<KeyInterval> {
+        let last = match &interval.end {
+            Some(end) => self.0.range::<[u8], _>(up_to(end)).next_back(),
+            None => self.0.last_key_value(),
+        };
+        let (start, end) = last?;
+        let touches = end.as_ref().is_none_or(|end| *end >= interval.start);
+        touches.then(|| KeyInterval { start: start.clone(), end: end.clone() })
+    }
+
+    /// The one that `key` lies in.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<KeyInterval> {
+        let (start, end) = self.0.range::<[u8], _>(up_to(key)).next_back()?;
+        let inside = end.as_deref().is_none_or(|end| key < end);
+        inside.then(|| KeyInterval { start: start.clone(), end: end.clone() })
+    }
+
+    /// The last one that begins before `key`.
+    pub(crate) fn last_before(&self, key: &[u8]) -> Option<KeyInterval> {
+        let before = (Bound::Unbounded, Bound::Excluded(key));
+        let (start, end) = self.0.range::<[u8], _>(before).next_back()?;
+        Some(KeyInterval { start: start.clone(), end: end.clone() })
+    }
+
+    /// Whether `key` lies in one of them.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        let before = self.0.range::<[u8], _>(up_to(key)).next_back();
+        before.is_some_and(|(_, end)| end.as_deref().is_none_or(|end| key < end))
+    }
+
+    /// Whether one of them has all keys of `interval`, which is not empty.
+    pub(crate) fn covers(&self, interval: &KeyInterval) -> bool {
+        self.find(&interval.start).is_some_and(|one| one.covers(interval))
+    }
+
+    /// Whether one of them has keys of `interval`.
+    pub(crate) fn overlaps(&self, interval: &KeyInterval) -> bool {
+        let end = interval.end.as_deref();
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let last = self.0.range::<[u8], _>((Bound::Unbounded, upper)).next_back();
+        let reaches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end > interval.start);
+        !interval.is_empty() && last.is_some_and(|(_, end)| reaches(end))
+    }
+
+    /// Takes out the one that begins at `start`.
+    pub(crate) fn remove(&mut self, start: &[u8]) -> Option<KeyInterval> {
+        let (start, end) = self.0.remove_entry(start)?;
+        Some(KeyInterval { start, end })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = KeyInterval> {
+        let interval = |(start, end): (&Vec<u8>, &Option<Vec<u8>>)| KeyInterval {
+            start: start.clone(),
+            end: end.clone(),
+        };
+        self.0.iter().map(interval)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -149,6 +247,38 @@ mod tests {
             prop_assert_eq!(closed.contains(&key), a.start <= key);
             prop_assert!(!closed.contains(&after(&key)));
             prop_assert_eq!(closed.last_key(), Some(key.as_slice()));
+        }
+
+        /// Against the plain list of what was added and not undone.
+        #[test]
+        fn a_set_has_what_was_added(
+            steps in prop::collection::vec((interval(), any::<bool>()), 0..12),
+            asked in interval(),
+            key in prop::collection::vec(0u8..3, 0..4),
+        ) {
+            let (mut set, mut list) = (IntervalSet::default(), Vec::new());
+            for (one, is_undone) in steps.into_iter().filter(|(one, _)| !one.is_empty()) {
+                let before: Vec<_> = set.iter().collect();
+                let gone = set.insert(&one);
+                if is_undone {
+                    let joined = set.find(&one.start).map(|joined| joined.start);
+                    prop_assert!(joined.and_then(|start| set.remove(&start)).is_some());
+                    gone.iter().for_each(|gone| drop(set.insert(gone)));
+                    prop_assert_eq!(set.iter().collect::<Vec<_>>(), before);
+                } else {
+                    list.push(one);
+                }
+            }
+            prop_assert_eq!(set.contains(&key), list.iter().any(|one| one.contains(&key)));
+            prop_assert_eq!(set.find(&key).is_some(), set.contains(&key));
+            let overlaps = list.iter().any(|one| one.intersection(&asked).is_some());
+            prop_assert_eq!(set.overlaps(&asked), overlaps && !asked.is_empty());
+            let all = union(list.iter().cloned());
+            if !asked.is_empty() {
+                prop_assert_eq!(set.covers(&asked), all.iter().any(|one| one.covers(&asked)));
+            }
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), all);
+            prop_assert_eq!(set.len(), set.iter().count());
         }
     }
 }

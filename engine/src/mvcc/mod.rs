@@ -23,7 +23,7 @@ pub(crate) use epoch::drive_all;
 pub(crate) use epoch::drive_until;
 pub(crate) use epoch::{EpochGuard, Runner, defer, drive, is_pinned, pin, retire};
 pub(crate) use epoch_arc::{EpochArc, Replaced};
-pub(crate) use interval::{KeyInterval, after, is_from, union};
+pub(crate) use interval::{IntervalSet, KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};
 pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};

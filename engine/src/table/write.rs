@@ -365,7 +365,7 @@ impl<'a> BatchRequest<'a> {
         for (table, interval) in ranges {
             let (space, name) = (table.lock_space(), || table.label());
             let range = KeyRange::from(interval);
-            locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?;
+            drop(locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?);
         }
         let mut rows: Vec<_> = self.batch.rows().collect();
         rows.sort_by_key(|(table, key)| (table.lock_space(), *key));

@@ -1,13 +1,14 @@
 //! Calls of a transaction that are made of others.
 
-use std::ops::Bound;
-
 use bytes::Bytes;
 
+use super::options::Isolation;
+use super::range::{End, Row};
 use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::error::Result;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
+use crate::spill::Write;
 use crate::table::{ReadTables, Table};
 
 impl Transaction {
@@ -136,12 +137,10 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
     ) -> Result<bool> {
-        let key = key.as_ref();
-        let is_absent = self.get_for_update(table, key)?.is_none();
-        if is_absent {
-            self.put(table, key, value)?;
-        }
-        Ok(is_absent)
+        let value = value.as_ref();
+        self.change(table, key.as_ref(), |old| {
+            Ok(old.is_none().then(|| Some(value.to_vec().into())))
+        })
     }
 
     /// Gives `key` the value `new` if it has the value `expected`; whether it had. `None` stands
@@ -157,12 +156,9 @@ impl Transaction {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        let key = key.as_ref();
-        let is_expected = self.get_for_update(table, key)?.as_deref() == expected;
-        if is_expected {
-            self.set(table, key, new)?;
-        }
-        Ok(is_expected)
+        self.change(table, key.as_ref(), |old| {
+            Ok((old == expected).then(|| new.map(Bytes::copy_from_slice)))
+        })
     }
 
     /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
@@ -218,9 +214,29 @@ impl Transaction {
     ) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let operator = table.operator()?;
-        let old = self.get_for_update(table, key)?;
-        let new = operator.fold(key, old.as_deref(), [operand].into_iter());
-        self.put(table, key, new.map_err(|e| e.in_table(|| table.name()))?)
+        let merged = self.change(table, key, |old| {
+            let new = operator.fold(key, old, [operand].into_iter());
+            Ok(Some(Some(new.map_err(|e| e.in_table(|| table.name()))?.into())))
+        });
+        merged.map(drop)
+    }
+
+    /// Gives a key what `decide` makes of its value, if anything, in one call; whether it did.
+    fn change(
+        &self,
+        table: &Table,
+        key: &[u8],
+        decide: impl FnOnce(Option<&[u8]>) -> Result<Option<Write>>,
+    ) -> Result<bool> {
+        self.bring(table, key)?;
+        self.on(table, |running, at| {
+            running.own(self.inner(), at, key)?;
+            let old = running.read(self.inner(), at, key)?;
+            match decide(old.as_deref())? {
+                Some(new) => running.write(self.inner(), at, key, new).map(|()| true),
+                None => Ok(false),
+            }
+        })
     }
 
     fn set(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
@@ -230,13 +246,14 @@ impl Transaction {
         }
     }
 
-    /// Removes the row with the least key and returns it. The keys up to it are locked.
+    /// Removes the row with the least key and returns it. The keys up to it are locked. A
+    /// serializable transaction that finds no row locks the whole table.
     ///
     /// # Errors
     ///
     /// As [`Transaction::range_for_update`] and [`Transaction::delete`].
     pub fn pop_first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
-        self.pop(table, false)
+        self.pop(table, End::Front)
     }
 
     /// Removes the row with the greatest key and returns it. The keys from it on are locked.
@@ -245,36 +262,42 @@ impl Transaction {
     ///
     /// As [`Transaction::pop_first`].
     pub fn pop_last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
-        self.pop(table, true)
+        self.pop(table, End::Back)
     }
 
-    fn pop(&self, table: &Table, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
-        loop {
-            let found = outermost(self.unlocked(table)?, is_last)?;
-            let Some((key, _)) = found else { return self.none_left(table) };
-            let (lower, upper) = match is_last {
-                false => (Bound::Unbounded, Bound::Included(&key)),
-                true => (Bound::Included(&key), Bound::Unbounded),
+    /// One call: what is returned is what is removed, whatever other threads of this transaction
+    /// and other transactions do meanwhile.
+    fn pop(&self, table: &Table, end: End) -> Result<Option<Row>> {
+        let inner = self.inner();
+        self.on(table, |running, at| {
+            let outermost = |running: &mut Running, range: KeyRange| {
+                self.cursor(running, None, (table, at), range, false).next_row(running, end)
             };
-            let locked = self.range_for_update(table, (lower, upper))?;
-            // At read committed it may be gone by now.
-            if let Some(row) = outermost(locked, is_last)? {
-                self.delete(table, &row.0)?;
-                return Ok(Some(row));
+            let all = KeyRange::from_bounds(&(..));
+            let mut relies_on_none = inner.options.isolation != Isolation::Serializable;
+            loop {
+                let Some((key, _)) = outermost(running, all.clone())? else {
+                    if relies_on_none {
+                        return Ok(None);
+                    }
+                    // The lock may be waited for, and a row be there then.
+                    running.about_to_scan(inner, at, &all)?;
+                    relies_on_none = true;
+                    continue;
+                };
+                let to_key = match end {
+                    End::Front => KeyRange::from_bounds(&(..=key)),
+                    End::Back => KeyRange::from_bounds(&(key..)),
+                };
+                running.own_range(inner, at, &to_key)?;
+                // Another transaction may have removed it, or put a row in front of it.
+                if let Some(row) = outermost(running, to_key)? {
+                    running.write(inner, at, &row.0, None)?;
+                    return Ok(Some(row));
+                }
             }
-        }
+        })
     }
-
-    /// A serializable transaction that finds nothing relies on that, too.
-    fn none_left(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
-        self.first(table)
-    }
-}
-
-/// The first row of a range, or its last one.
-fn outermost(range: TxnRange, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
-    let mut range = if is_last { range.rev() } else { range }.limit(1);
-    range.next().transpose()
 }
 
 impl ReadTables for Transaction {

@@ -6,7 +6,6 @@ use std::ops::Bound;
 use super::state::{Inner, Running};
 use crate::error::Result;
 use crate::limits;
-use crate::mvcc::KeyInterval;
 use crate::read::KeyRange;
 
 impl Running {
@@ -59,9 +58,6 @@ impl Running {
 
     /// Whether it has deleted a part of a range.
     pub(super) fn deletes_in(&self, table: usize, range: &KeyRange) -> bool {
-        let keys = range.interval();
-        let meets =
-            |own: &KeyInterval| keys.as_ref().is_some_and(|k| k.intersection(own).is_some());
-        self.writes.ranges().any(|(of, own)| of == table && meets(own))
+        range.interval().is_some_and(|keys| self.writes.deletes_in(table, &keys))
     }
 }

@@ -138,9 +138,11 @@ impl TxnOptions {
     }
 
     /// How many bytes of memory its row locks may take, and what an optimistic one has to find
-    /// unchanged. It is 64 MiB when not set, which is some 300,000 locks on short keys. A call that
-    /// needs more fails with `Invalid`, and the transaction goes on without it. A caller that
-    /// writes many rows locks them as a range first, with
+    /// unchanged. It is 64 MiB when not set, which is some 300,000 locks on short keys. From a
+    /// quarter of it on, runs of row locks become locks on ranges, with the rows between them,
+    /// where no other transaction has a lock there. A call that needs more all the same fails with
+    /// `Invalid`, and the transaction goes on without it. A caller that writes many rows may lock
+    /// them as a range first, with
     /// [`Transaction::range_for_update`](crate::Transaction::range_for_update): they take no locks
     /// of their own then.
     ///

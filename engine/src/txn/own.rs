@@ -30,7 +30,7 @@ impl Running {
         how: (Mode, Patience),
     ) -> Result<bool> {
         let space = self.tables[table].pinned.lock_space();
-        let room = self.check_room(inner, Locker::bytes_of_key(key.len()));
+        let room = self.make_room(inner, Locker::bytes_of_key(key.len()));
         if room.is_err() && !self.locker.has_key(space, key, how.0) {
             return room.map(|()| false);
         }
@@ -60,17 +60,18 @@ impl Running {
         Ok(is_new)
     }
 
+    /// Locks a range; the part of it that was not locked with others.
     fn lock_range(
         &mut self,
         inner: &Inner,
         table: usize,
         range: &KeyRange,
         mode: Mode,
-    ) -> Result<()> {
+    ) -> Result<Option<KeyRange>> {
         let space = self.tables[table].pinned.lock_space();
-        let room = self.check_room(inner, self.locker.bytes_of_range(range));
+        let room = self.make_room(inner, Locker::bytes_of_range(range));
         if room.is_err() && !self.locker.has_range(space, range, mode) {
-            return room;
+            return room.map(|()| None);
         }
         self.lock_range_beyond_limit(inner, table, range, mode)
     }
@@ -82,40 +83,42 @@ impl Running {
         table: usize,
         range: &KeyRange,
         mode: Mode,
-    ) -> Result<()> {
+    ) -> Result<Option<KeyRange>> {
         inner.shared.committer.lock_rows()?;
         let patience = self.patience();
         let target = &self.tables[table].pinned;
         let space = target.lock_space();
-        self.locker.lock_range(space, range, mode, patience, &|| target.label())?;
+        let new = self.locker.lock_range(space, range, mode, patience, &|| target.label())?;
         debug_assert!(
-            range.is_empty() || self.locker.has_range(space, range, mode),
+            self.locker.has_range(space, range, mode),
             "a range that was locked is held until the transaction ends (invariant 1)"
         );
-        Ok(())
+        Ok(new)
     }
 
     /// Makes a key its own: locked and, if it reads a snapshot, not changed since.
     pub(super) fn own(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        let patience = self.patience();
-        self.own_within(inner, table, key, patience)
-    }
-
-    pub(super) fn own_within(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        key: &[u8],
-        patience: Patience,
-    ) -> Result<()> {
         limits::check_key(key)?;
         if inner.options.optimistic {
             return self.rely_on_key(inner, table, key);
         }
-        if self.lock(inner, table, key, (Mode::Exclusive, patience))? {
-            self.check_key(inner, table, key)?;
+        let patience = self.patience();
+        let is_new = self.lock(inner, table, key, (Mode::Exclusive, patience))?;
+        self.check_locked(inner, table, key, is_new)
+    }
+
+    /// As [`Running::own`], without waiting; whether no other owner has it.
+    pub(super) fn own_if_free(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<bool> {
+        limits::check_key(key)?;
+        if inner.options.optimistic {
+            return self.rely_on_key(inner, table, key).map(|()| true);
         }
-        Ok(())
+        // The lock alone says so: a check that fails does not mean that another owner has the key.
+        match self.lock(inner, table, key, (Mode::Exclusive, Patience::None)) {
+            Ok(is_new) => self.check_locked(inner, table, key, is_new).map(|()| true),
+            Err(e) if e.kind() == ErrorKind::Timeout => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Locks a key so that nothing changes it. Others may do the same.
@@ -125,10 +128,13 @@ impl Running {
             return self.rely_on_key(inner, table, key);
         }
         let patience = self.patience();
-        if self.lock(inner, table, key, (Mode::Shared, patience))? {
-            self.check_key(inner, table, key)?;
-        }
-        Ok(())
+        let is_new = self.lock(inner, table, key, (Mode::Shared, patience))?;
+        self.check_locked(inner, table, key, is_new)
+    }
+
+    /// Checks a key that is locked, unless the call that got the lock did (invariant 2).
+    fn check_locked(&self, inner: &Inner, table: usize, key: &[u8], is_new: bool) -> Result<()> {
+        if is_new || self.owes_checks { self.check_key(inner, table, key) } else { Ok(()) }
     }
 
     /// Makes a range its own, with its gaps.
@@ -141,8 +147,8 @@ impl Running {
         if inner.options.optimistic {
             return self.rely_on_range(inner, table, range);
         }
-        self.lock_range(inner, table, range, Mode::Exclusive)?;
-        self.check_range(inner, table, range)
+        let new = self.lock_range(inner, table, range, Mode::Exclusive)?;
+        self.check_locked_range(inner, table, range, new)
     }
 
     /// Locks a range with its gaps so that nothing changes it. Others may do the same.
@@ -155,8 +161,20 @@ impl Running {
         if inner.options.optimistic {
             return self.rely_on_range(inner, table, range);
         }
-        self.lock_range(inner, table, range, Mode::Shared)?;
-        self.check_range(inner, table, range)
+        let new = self.lock_range(inner, table, range, Mode::Shared)?;
+        self.check_locked_range(inner, table, range, new)
+    }
+
+    /// Checks what is new of a range that is locked, or all of it while checks are owed.
+    fn check_locked_range(
+        &self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+        new: Option<KeyRange>,
+    ) -> Result<()> {
+        let unchecked = if self.owes_checks { Some(range) } else { new.as_ref() };
+        unchecked.map_or(Ok(()), |range| self.check_range(inner, table, range))
     }
 
     /// What a serializable transaction does before it reads a key.
@@ -184,7 +202,7 @@ impl Running {
         if inner.options.optimistic {
             return self.rely_on_range(inner, table, range);
         }
-        self.lock_range(inner, table, range, Mode::Shared)
+        self.lock_range(inner, table, range, Mode::Shared).map(drop)
     }
 
     pub(super) fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
@@ -206,7 +224,7 @@ impl Running {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let space = self.tables[table].pinned.lock_space();
         debug_assert!(
-            range.is_empty() || self.locker.has_range(space, range, Mode::Shared),
+            self.locker.has_range(space, range, Mode::Shared),
             "a range is locked before its versions are compared with the snapshot (invariant 2)"
         );
         let core = &self.tables[table].pinned.core;

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::state::{Inner, Running};
-use crate::error::{ErrorKind, Result};
-use crate::locks::Patience;
+use crate::error::Result;
 use crate::read::KeyRange;
 use crate::table::{Keep, KeyIter, Range, ValueIter};
 
-type Row = (Bytes, Bytes);
+/// A key with its value.
+pub(super) type Row = (Bytes, Bytes);
 
 /// Keys and values of a range in a transaction, in order from either end.
 ///
@@ -47,8 +47,9 @@ pub struct TxnRange {
     failed: bool,
 }
 
-#[derive(Clone, Copy)]
-enum End {
+/// An end of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
     Front,
     Back,
 }
@@ -84,7 +85,7 @@ impl TxnRange {
         self
     }
 
-    /// Ends after `rows` rows, from whichever end they are taken. Rows beyond them are neither read
+    /// Ends after `rows` more rows, from whichever end they are taken. Rows beyond them are neither read
     /// nor, where rows are locked one by one, locked.
     #[must_use]
     pub fn limit(mut self, rows: usize) -> TxnRange {
@@ -146,84 +147,84 @@ impl TxnRange {
     }
 
     /// The next key from `end`, with its value if it has one; it counts as returned.
-    fn step(&mut self, end: End) -> Result<Option<(Bytes, Option<Bytes>)>> {
-        let inner = Arc::clone(&self.inner);
-        inner.call(|running| {
-            let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
-            let cache = &inner.shared.cache;
-            let own = if self.rest.is_empty() {
-                None
-            } else {
-                match end {
-                    End::Front => running.writes.first(self.table, bounds, cache)?,
-                    End::Back => running.writes.last(self.table, bounds, cache)?,
-                }
-            };
-            let committed = self.peek(end)?.map(|(key, _)| key.clone());
-            let own_first = match (&own, &committed) {
-                (Some((own, _)), Some(committed)) => match end {
-                    End::Front => own <= committed,
-                    End::Back => own >= committed,
-                },
-                (own, _) => own.is_some(),
-            };
-            let same = own.as_ref().map(|(key, _)| key) == committed.as_ref();
-            let row = if own_first && !same {
-                own
-            } else {
-                let row = match end {
-                    End::Front => self.front.take(),
-                    End::Back => self.back.take(),
-                };
-                let row = row.map(|(key, value)| {
-                    let is_deleted = running.writes.deletes(self.table, &key);
-                    (key, (!is_deleted).then_some(value))
-                });
-                if same { own } else { row }
-            };
-            let Some((key, value)) = row else { return Ok(None) };
-            debug_assert!(
-                self.rest.above_lower(&key) && self.rest.below_upper(&key),
-                "a row lies between what both ends have returned (invariant 1)"
-            );
-            let returned = Bound::Excluded(key.to_vec());
+    fn step(&mut self, running: &mut Running, end: End) -> Result<Option<(Bytes, Option<Bytes>)>> {
+        let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
+        let cache = &self.inner.shared.cache;
+        let own = if self.rest.is_empty() {
+            None
+        } else {
             match end {
-                End::Front => self.rest.lower = returned,
-                End::Back => self.rest.upper = returned,
+                End::Front => running.writes.first(self.table, bounds, cache)?,
+                End::Back => running.writes.last(self.table, bounds, cache)?,
             }
-            if self.skip_locked {
-                let value = self.lock(running, &key)?;
-                return Ok(Some((key, value)));
-            }
-            Ok(Some((key, value)))
-        })
+        };
+        let committed = self.peek(end)?.map(|(key, _)| key.clone());
+        let own_first = match (&own, &committed) {
+            (Some((own, _)), Some(committed)) => match end {
+                End::Front => own <= committed,
+                End::Back => own >= committed,
+            },
+            (own, _) => own.is_some(),
+        };
+        let same = own.as_ref().map(|(key, _)| key) == committed.as_ref();
+        let row = if own_first && !same {
+            own
+        } else {
+            let row = match end {
+                End::Front => self.front.take(),
+                End::Back => self.back.take(),
+            };
+            let row = row.map(|(key, value)| {
+                let is_deleted = running.writes.deletes(self.table, &key);
+                (key, (!is_deleted).then_some(value))
+            });
+            if same { own } else { row }
+        };
+        let Some((key, value)) = row else { return Ok(None) };
+        debug_assert!(
+            self.rest.above_lower(&key) && self.rest.below_upper(&key),
+            "a row lies between what both ends have returned (invariant 1)"
+        );
+        let returned = Bound::Excluded(key.to_vec());
+        match end {
+            End::Front => self.rest.lower = returned,
+            End::Back => self.rest.upper = returned,
+        }
+        let value = if self.skip_locked { self.lock(running, &key)? } else { value };
+        Ok(Some((key, value)))
     }
 
     /// Locks a row, and reads it then; none if another owner has it.
     fn lock(&self, running: &mut Running, key: &[u8]) -> Result<Option<Bytes>> {
-        match running.own_within(&self.inner, self.table, key, Patience::None) {
-            Ok(()) => running.read(&self.inner, self.table, key),
-            Err(e) if e.kind() == ErrorKind::Timeout => Ok(None),
-            Err(e) => Err(e),
+        match running.own_if_free(&self.inner, self.table, key)? {
+            true => running.read(&self.inner, self.table, key),
+            false => Ok(None),
         }
     }
 
-    fn take(&mut self, end: End) -> Option<Result<Row>> {
-        while !self.failed && self.left > 0 {
-            match self.step(end) {
-                Ok(Some((key, Some(value)))) => {
+    /// The next row from `end`, inside of a call of its transaction.
+    pub(super) fn next_row(&mut self, running: &mut Running, end: End) -> Result<Option<Row>> {
+        while self.left > 0 {
+            match self.step(running, end)? {
+                Some((key, Some(value))) => {
                     self.left -= 1;
-                    return Some(Ok((key, value)));
+                    return Ok(Some((key, value)));
                 }
-                Ok(Some((_, None))) => {}
-                Ok(None) => return None,
-                Err(e) => {
-                    self.failed = true;
-                    return Some(Err(e));
-                }
+                Some((_, None)) => self.inner.check_killed()?,
+                None => break,
             }
         }
-        None
+        Ok(None)
+    }
+
+    fn take(&mut self, end: End) -> Option<Result<Row>> {
+        if self.failed || self.left == 0 {
+            return None;
+        }
+        let inner = Arc::clone(&self.inner);
+        let row = inner.call(|running| self.next_row(running, end));
+        self.failed = row.is_err();
+        row.transpose()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Running a transaction again when that is all there is to do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -14,31 +15,34 @@ const RUNS: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(50);
 const DOUBLINGS: u32 = 8;
 
-/// Begins, runs `f`, commits; again while that fails with something to be run again for.
+/// Begins, runs `f`, commits; again while a conflict or a deadlock ends the transaction, or
+/// `is_retryable` says so of an error of `f`.
 ///
 /// # Errors
 ///
 /// The first other one; or the last, after 64 runs.
-pub(crate) fn run<T>(
+pub(crate) fn run<T, E: From<Error>>(
     begin: impl Fn() -> Result<Transaction>,
-    f: impl Fn(&Transaction) -> Result<T>,
-) -> Result<T> {
+    f: impl Fn(&Transaction) -> std::result::Result<T, E>,
+    is_retryable: impl Fn(&E) -> bool,
+) -> std::result::Result<T, E> {
     let mut runs = 0;
     loop {
         let txn = begin()?;
-        let id = txn.id();
+        let inner = Arc::clone(txn.inner());
         let here = txn.runs_here();
         let done = f(&txn);
         drop(here);
-        let failed: Error = match done.and_then(|done| txn.commit().map(|()| done)) {
+        let failed = match done.and_then(|done| Ok(txn.commit().map(|()| done)?)) {
             Ok(done) => return Ok(done),
             Err(e) => e,
         };
         runs += 1;
-        if !failed.is_retryable() || runs == RUNS {
+        // `f` may have made another error of the one that ended the transaction, or none.
+        if runs == RUNS || !(inner.met_another() || is_retryable(&failed)) {
             return Err(failed);
         }
-        pause(runs, id);
+        pause(runs, inner.id);
     }
 }
 

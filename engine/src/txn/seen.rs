@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::state::{Inner, Running};
 use crate::error::{Error, Result};
 use crate::locks::Mode;
+use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
 
 /// Keys and ranges that have to be as they were when the transaction commits, by table.
@@ -16,7 +17,7 @@ pub(super) struct Seen(Vec<OfTable>);
 struct OfTable {
     keys: BTreeSet<Box<[u8]>>,
     /// What lies in one of them is not among the keys, if it came later.
-    ranges: Vec<KeyRange>,
+    ranges: IntervalSet,
 }
 
 impl Seen {
@@ -26,15 +27,11 @@ impl Seen {
     }
 
     pub(super) fn has_key(&self, table: usize, key: &[u8]) -> bool {
-        self.0.get(table).is_some_and(|own| {
-            let inside = |range: &KeyRange| range.above_lower(key) && range.below_upper(key);
-            own.ranges.iter().any(inside) || own.keys.contains(key)
-        })
+        self.0.get(table).is_some_and(|own| own.ranges.contains(key) || own.keys.contains(key))
     }
 
-    fn has_range(&self, table: usize, range: &KeyRange) -> bool {
-        let same = |own: &KeyRange| own.lower == range.lower && own.upper == range.upper;
-        self.0.get(table).is_some_and(|own| own.ranges.iter().any(same))
+    fn has_range(&self, table: usize, keys: &KeyInterval) -> bool {
+        self.0.get(table).is_some_and(|own| own.ranges.covers(keys))
     }
 
     fn of_table(&mut self, table: usize) -> &mut OfTable {
@@ -52,10 +49,10 @@ impl Seen {
         self.0.iter().enumerate().flat_map(keys)
     }
 
-    fn ranges(&self) -> impl Iterator<Item = (usize, &KeyRange)> {
+    fn ranges(&self) -> impl Iterator<Item = (usize, KeyRange)> {
         let ranges = |(table, own)| {
             let own: &OfTable = own;
-            own.ranges.iter().map(move |range| (table, range))
+            own.ranges.iter().map(move |keys| (table, keys.into()))
         };
         self.0.iter().enumerate().flat_map(ranges)
     }
@@ -63,17 +60,21 @@ impl Seen {
     /// Bytes of memory that it takes.
     fn bytes(&self) -> usize {
         let keys: usize = self.keys().map(|(_, key)| bytes_of(key.len())).sum();
-        keys + self.ranges().map(|(_, range)| bytes_of_range(range)).sum::<usize>()
+        let ranges = self.0.iter().flat_map(|own| own.ranges.iter());
+        keys + ranges.map(|keys| bytes_of_range(&keys)).sum::<usize>()
     }
 }
+
+/// Locks on keys become ranges once they take one part in so many of what they may take.
+const ESCALATE_AT: usize = 4;
 
 /// Bytes of memory that keys of so many bytes take here; the tree's nodes are a third empty.
 fn bytes_of(len: usize) -> usize {
     size_of::<Box<[u8]>>() * 3 / 2 + len
 }
 
-fn bytes_of_range(range: &KeyRange) -> usize {
-    size_of::<KeyRange>() + range.bound_bytes()
+fn bytes_of_range(keys: &KeyInterval) -> usize {
+    size_of::<KeyInterval>() * 3 / 2 + keys.start.len() + keys.end.as_ref().map_or(0, Vec::len)
 }
 
 impl Running {
@@ -95,11 +96,11 @@ impl Running {
         table: usize,
         range: &KeyRange,
     ) -> Result<()> {
-        if self.seen.has_range(table, range) {
+        let Some(keys) = range.interval().filter(|keys| !self.seen.has_range(table, keys)) else {
             return Ok(());
-        }
-        self.take_room(inner, bytes_of_range(range))?;
-        self.seen.of_table(table).ranges.push(range.clone());
+        };
+        self.take_room(inner, bytes_of_range(&keys))?;
+        self.seen.of_table(table).ranges.insert(&keys);
         Ok(())
     }
 
@@ -109,12 +110,27 @@ impl Running {
         Ok(())
     }
 
+    /// Makes room for locks of so many bytes. Many locks on keys become locks on ranges: from then
+    /// on keys are locked that were not checked (invariant 2 of `state`). Where others have locks
+    /// between them they stay, until there are twice as many.
+    pub(super) fn make_room(&mut self, inner: &Inner, more: usize) -> Result<()> {
+        let limit = inner.options.lock_limit.min(inner.shared.most_lock_memory);
+        let due = (limit / ESCALATE_AT).max(2 * self.escalated).min(limit);
+        let is_more = self.locker.memory() > self.escalated + self.escalated / 8;
+        if is_more && self.locker.memory() + more >= due && !inner.options.optimistic {
+            self.locker.escalate();
+            self.escalated = self.locker.memory();
+            self.owes_checks = true;
+        }
+        self.check_room(inner, more)
+    }
+
     /// Whether so many bytes more may be taken by locks and by what is relied on.
     ///
     /// # Errors
     ///
     /// `Invalid` if not.
-    pub(super) fn check_room(&self, inner: &Inner, more: usize) -> Result<()> {
+    fn check_room(&self, inner: &Inner, more: usize) -> Result<()> {
         let (own, limit) = (self.locker.memory() + more, inner.options.lock_limit);
         if own > limit {
             return Err(Error::invalid(format!(
@@ -161,11 +177,11 @@ impl Running {
         // What it only saw is locked too, until it is committed: else two transactions that each
         // saw what the other one wrote would both find it unchanged.
         for (table, range) in seen.ranges() {
-            let mode = match self.writes_in(inner, table, range)? {
+            let mode = match self.writes_in(inner, table, &range)? {
                 true => Mode::Exclusive,
                 false => Mode::Shared,
             };
-            self.lock_range_beyond_limit(inner, table, range, mode)?;
+            drop(self.lock_range_beyond_limit(inner, table, &range, mode)?);
         }
         let space = |table: usize| self.tables[table].pinned.lock_space();
         let mut keys: Vec<(u64, usize, &[u8])> =
@@ -185,7 +201,7 @@ impl Running {
             self.check_key(inner, table, key)?;
         }
         for (table, range) in seen.ranges() {
-            self.check_range(inner, table, range)?;
+            self.check_range(inner, table, &range)?;
         }
         Ok(())
     }

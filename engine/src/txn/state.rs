@@ -8,8 +8,11 @@
 //! 1. Pessimistic: a transaction that has written a key holds it exclusively until it ends. It
 //!    ends only after its commit is visible. So the next owner of a lock sees every commit of its
 //!    earlier owners.
-//! 2. Snapshot isolation: of a key that is locked exclusively no version above the snapshot was
-//!    there when the lock was got (the first updater wins).
+//! 2. Snapshot isolation: of a key that a call has relied on no version above the snapshot was
+//!    there when its lock was got (the first updater wins). The call that gets the lock checks
+//!    that. Locks of a call that failed stay, and the check may not have been made; locks that
+//!    became ranges are on keys that no call has relied on yet. From then on `owes_checks` has each
+//!    call check the keys that it relies on.
 //! 3. A transaction that has ended holds no lock, no snapshot and no writes.
 //! 4. A transaction ends once. One that is killed ends as killed, unless its commit has its ticket.
 //! 5. An optimistic transaction locks nothing before its commit, and only an optimistic one relies
@@ -66,6 +69,10 @@ pub(super) struct Used {
 /// What a running transaction holds.
 pub(super) struct Running {
     pub(super) locker: Locker,
+    /// Whether there may be locks on keys that were not checked (invariant 2).
+    pub(super) owes_checks: bool,
+    /// Bytes that its locks took after the last of them became ranges.
+    pub(super) escalated: usize,
     pub(super) tables: Vec<Used>,
     pub(super) writes: WriteSet,
     /// What an optimistic one has to find unchanged.
@@ -127,6 +134,8 @@ impl Inner {
             killed: AtomicBool::new(false),
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
+                owes_checks: false,
+                escalated: 0,
                 tables: Vec::new(),
                 writes: WriteSet::default(),
                 seen: Seen::default(),
@@ -143,28 +152,35 @@ impl Inner {
     pub(super) fn call<T>(&self, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
+        let locks = running.locker.held();
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
         };
+        let Err(e) = &done else {
+            running.debug_assert_sound(self);
+            self.report(running);
+            return done;
+        };
+        running.owes_checks |= running.locker.held() != locks;
         running.debug_assert_sound(self);
+        self.report(running);
+        match e.kind() {
+            ErrorKind::Conflict => self.end(&mut state, End::Conflict),
+            ErrorKind::Deadlock => self.end(&mut state, End::Deadlock),
+            _ if self.killed.load(Ordering::Acquire) => self.end(&mut state, End::Killed),
+            _ => false,
+        };
+        done
+    }
+
+    /// Reports what it holds.
+    fn report(&self, running: &Running) {
         self.locks.store(running.locker.held(), Ordering::Relaxed);
         self.lock_memory.store(running.locker.memory(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
         self.note_memory(running.writes.bytes_in_memory());
         self.spilled.store(running.writes.spilled_bytes(), Ordering::Relaxed);
-        if let Err(e) = &done {
-            match e.kind() {
-                ErrorKind::Conflict => *state = State::Ended(End::Conflict),
-                ErrorKind::Deadlock => *state = State::Ended(End::Deadlock),
-                _ if self.killed.load(Ordering::Acquire) => *state = State::Ended(End::Killed),
-                _ => {}
-            }
-        }
-        if matches!(*state, State::Ended(_)) {
-            self.note_memory(0);
-        }
-        done
     }
 
     /// Its writes take so many bytes in memory now.
@@ -185,7 +201,8 @@ impl Inner {
         if self.shared.write_memory.is_short() { most.min(LEAST_SPILL) } else { most }
     }
 
-    fn check_killed(&self) -> Result<()> {
+    /// Fails once it was killed.
+    pub(super) fn check_killed(&self) -> Result<()> {
         if self.killed.load(Ordering::Acquire) { Err(killed(self.id)) } else { Ok(()) }
     }
 
@@ -202,6 +219,11 @@ impl Inner {
             State::Ended(End::RolledBack) | State::Running(_) => "was rolled back",
         };
         Error::new(ErrorKind::Closed, format!("transaction {} {why}", self.id))
+    }
+
+    /// Whether a conflict or a deadlock has ended it: it is best run again.
+    pub(super) fn met_another(&self) -> bool {
+        matches!(*self.state.lock(), State::Ended(End::Conflict | End::Deadlock))
     }
 
     /// Ends it without a trace. No error when it has ended already.
@@ -221,6 +243,7 @@ impl Inner {
             self.lock_memory.store(0, Ordering::Relaxed);
             self.writes.store(0, Ordering::Relaxed);
             self.note_memory(0);
+            self.spilled.store(0, Ordering::Relaxed);
         }
         running
     }
@@ -490,7 +513,7 @@ impl Running {
         let mut batch = TableBatch::default();
         // What was written to keys in them was written later.
         for (table, interval) in self.writes.ranges() {
-            batch.push_range(&targets[table], interval);
+            batch.push_range(&targets[table], &interval);
         }
         for (table, key, write) in self.writes.in_memory() {
             debug_assert!(

@@ -23,8 +23,8 @@ use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 ///
 /// It sees its own writes. Dropping it rolls it back, and so does a call that fails with
 /// `Conflict` or `Deadlock`: those are for running it again, which [`Database::run`] does. After
-/// any other error it goes on as before the call. It may move between threads; calls of several
-/// threads come one after the other.
+/// any other error it goes on as before the call, but for row locks that the call may have got. It
+/// may move between threads; calls of several threads come one after the other.
 ///
 /// Row locks are held until the commit is visible, so a row that every transaction writes changes
 /// once a sync. `docs/transactions.md` has what each [`Isolation`] prevents.
@@ -185,12 +185,6 @@ impl Transaction {
     pub fn range_skip_locked(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), range, true)))
-    }
-
-    /// All rows, without locks at any level.
-    pub(super) fn unlocked(&self, table: &Table) -> Result<TxnRange> {
-        let all = KeyRange::from_bounds(&(..));
-        self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), all, false)))
     }
 
     pub(super) fn cursor(
@@ -441,6 +435,11 @@ impl Transaction {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
+        if self.inner.shared.fork.is_forked() {
+            // The parent's transaction, with all that it holds.
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
         self.inner.roll_back();
         debug_assert_eq!(
             self.inner.bytes.load(Ordering::Relaxed),

@@ -6,8 +6,7 @@
 //!
 //! 1. `bytes` of a table is what its versions in memory take; none of them was rolled back.
 //! 2. What is in memory of a key is newer than what is spilled of it.
-//! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two; so it is
-//!    with the intervals of a table.
+//! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two.
 //! 4. What was put to a key of a deleted interval was put after the deletion: it counts.
 
 use std::collections::BTreeMap;
@@ -19,7 +18,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Extent};
-use crate::mvcc::{KeyInterval, union};
+use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
 use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
 
@@ -35,8 +34,22 @@ struct OfTable {
     memory: BTreeMap<Bytes, SmallVec<[Version; 1]>>,
     bytes: usize,
     spilled: Spilled,
-    /// By epoch: all that was deleted by then, disjoint, in order.
-    ranges: Vec<(Epoch, Vec<KeyInterval>)>,
+    /// The intervals that are deleted.
+    deleted: IntervalSet,
+    /// What rolling back undoes of them, the oldest first; empty without a savepoint.
+    deletions: Vec<Deletion>,
+    /// Bytes that both take.
+    interval_bytes: usize,
+}
+
+/// The deletion of an interval.
+#[derive(Debug)]
+struct Deletion {
+    epoch: Epoch,
+    /// Where the interval begins that it has become.
+    start: Vec<u8>,
+    /// Those that it was joined with.
+    joined: Vec<KeyInterval>,
 }
 
 /// The writes of one transaction.
@@ -95,28 +108,29 @@ impl WriteSet {
         interval: &KeyInterval,
         limit: u64,
     ) -> Result<()> {
-        let (now, before) = (self.epochs.now(), self.bytes_in_memory() as u64);
         self.make_table(table);
-        let (epochs, of_table) = (&self.epochs, &mut self.tables[table]);
-        let after = union(of_table.deleted().iter().cloned().chain([interval.clone()]));
-        let versions = of_table.ranges.iter().rev();
-        let gone = versions.take_while(|(epoch, _)| !epochs.needs(*epoch, now)).count();
-        let kept = of_table.ranges.len() - gone;
-        let freed: usize = of_table.ranges[kept..].iter().map(|(_, r)| taken_by(r)).sum();
-        let bytes = before - freed as u64 + taken_by(&after) as u64;
-        check_limit(bytes + self.spilled_bytes(), limit)?;
-        let of_table = &mut self.tables[table];
-        of_table.ranges.truncate(kept);
+        let others = self.bytes_in_memory() as u64 + self.spilled_bytes();
+        let (now, is_saved) = (self.epochs.now(), self.epochs.savepoints() > 0);
+        let own = &mut self.tables[table];
+        if own.deleted.covers(interval) {
+            return Ok(());
+        }
+        let before = own.interval_bytes;
+        let joined = own.deleted.insert(interval);
+        let Some(all) = own.deleted.find(&interval.start) else { return Ok(()) };
+        own.interval_bytes += taken_by(&all);
+        own.deletions.push(Deletion { epoch: now, start: all.start, joined });
+        let limited = check_limit(others - before as u64 + own.interval_bytes as u64, limit);
+        if limited.is_err() {
+            own.undo_deletion();
+        } else if !is_saved {
+            own.forget_deletions();
+        }
         debug_assert!(
-            of_table.ranges.last().is_none_or(|(epoch, _)| *epoch < now),
-            "a savepoint lies between two versions of a table's intervals (invariant 3)"
-        );
-        of_table.ranges.push((now, after));
-        debug_assert!(
-            of_table.deletes(&interval.start),
+            limited.is_err() || own.deletes(&interval.start),
             "a deleted interval hides its keys from the moment of the deletion (invariant 4)"
         );
-        Ok(())
+        limited
     }
 
     /// Lets go of the deletions of own keys that the one of an interval has made superfluous: those
@@ -147,10 +161,15 @@ impl WriteSet {
         self.tables.get(table).is_some_and(|of_table| of_table.deletes(key))
     }
 
+    /// Whether a part of an interval was deleted.
+    pub(super) fn deletes_in(&self, table: usize, interval: &KeyInterval) -> bool {
+        self.tables.get(table).is_some_and(|of_table| of_table.deleted.overlaps(interval))
+    }
+
     /// The intervals that were deleted, table by table, disjoint.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, &KeyInterval)> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, KeyInterval)> {
         let tables = self.tables.iter().enumerate();
-        tables.flat_map(|(table, own)| own.deleted().iter().map(move |range| (table, range)))
+        tables.flat_map(|(table, own)| own.deleted.iter().map(move |range| (table, range)))
     }
 
     fn make_table(&mut self, table: usize) {
@@ -275,7 +294,7 @@ impl WriteSet {
     /// How many keys and intervals were written: keys on disk once for each time that they went
     /// there.
     pub(super) fn len(&self) -> usize {
-        let in_memory = |own: &OfTable| own.memory.len() + own.deleted().len();
+        let in_memory = |own: &OfTable| own.memory.len() + own.deleted.len();
         let in_memory: usize = self.tables.iter().map(in_memory).sum();
         let spilled: u64 = self.tables.iter().map(|of_table| of_table.spilled.records()).sum();
         in_memory + spilled as usize
@@ -283,9 +302,7 @@ impl WriteSet {
 
     /// Bytes that the writes in memory take.
     pub(super) fn bytes_in_memory(&self) -> usize {
-        let ranges = self.tables.iter().flat_map(|of_table| &of_table.ranges);
-        let ranges: usize = ranges.map(|(_, ranges)| taken_by(ranges)).sum();
-        ranges + self.tables.iter().map(|of_table| of_table.bytes).sum::<usize>()
+        self.tables.iter().map(|of_table| of_table.bytes + of_table.interval_bytes).sum()
     }
 
     /// Bytes that those on disk take.
@@ -315,7 +332,9 @@ impl WriteSet {
         );
         for of_table in &mut self.tables {
             of_table.spilled.roll_back(before);
-            of_table.ranges.retain(|(epoch, _)| *epoch <= before);
+            while of_table.deletions.last().is_some_and(|last| last.epoch > before) {
+                of_table.undo_deletion();
+            }
             let bytes = &mut of_table.bytes;
             of_table.memory.retain(|key, versions| {
                 let kept = versions.partition_point(|(epoch, _)| *epoch <= before);
@@ -339,6 +358,9 @@ impl WriteSet {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at);
         self.epochs.release(at);
+        if self.savepoints.is_empty() {
+            self.tables.iter_mut().for_each(OfTable::forget_deletions);
+        }
         debug_assert!(
             self.names_each_savepoint(),
             "a savepoint that is released takes the later ones along"
@@ -390,15 +412,26 @@ impl OfTable {
         self.bytes == self.memory.iter().map(of_key).sum::<usize>()
     }
 
-    /// The intervals that are deleted.
-    fn deleted(&self) -> &[KeyInterval] {
-        self.ranges.last().map_or(&[], |(_, ranges)| ranges)
+    fn deletes(&self, key: &[u8]) -> bool {
+        self.deleted.contains(key)
     }
 
-    fn deletes(&self, key: &[u8]) -> bool {
-        let ranges = self.deleted();
-        let before = ranges.partition_point(|range| range.start.as_slice() <= key);
-        before.checked_sub(1).is_some_and(|last| ranges[last].ends_after(key))
+    /// Takes the last deletion of an interval back.
+    fn undo_deletion(&mut self) {
+        let Some(Deletion { start, joined, .. }) = self.deletions.pop() else { return };
+        let undone = self.deleted.remove(&start);
+        debug_assert!(undone.is_some(), "what came after it was undone before");
+        self.interval_bytes -= undone.as_ref().map_or(0, taken_by);
+        for interval in &joined {
+            let with = self.deleted.insert(interval);
+            debug_assert!(with.is_empty(), "they were apart before they were joined");
+        }
+    }
+
+    /// Nothing is left to roll back to.
+    fn forget_deletions(&mut self) {
+        let joined = self.deletions.drain(..).flat_map(|deletion| deletion.joined);
+        self.interval_bytes -= joined.map(|interval| taken_by(&interval)).sum::<usize>();
     }
 }
 
@@ -406,9 +439,8 @@ fn newest((key, versions): (&Bytes, &SmallVec<[Version; 1]>)) -> Option<Written>
     Some((key.clone(), versions.last()?.1.clone()))
 }
 
-fn taken_by(ranges: &[KeyInterval]) -> usize {
-    let ends = |range: &KeyInterval| range.start.len() + range.end.as_ref().map_or(0, Vec::len);
-    ranges.iter().map(|range| ENTRY + ends(range)).sum()
+fn taken_by(interval: &KeyInterval) -> usize {
+    ENTRY + interval.start.len() + interval.end.as_ref().map_or(0, Vec::len)
 }
 
 fn check_limit(bytes: u64, limit: u64) -> Result<()> {

@@ -35,6 +35,7 @@ mod refusals;
 mod self_waits;
 mod shared_threads;
 mod transactions;
+mod txn_calls;
 mod typed;
 mod unknown_outcome;
 mod views;

@@ -676,3 +676,65 @@ fn a_deadline_ends_each_wait_for_a_lock() {
     txn.roll_back();
     assert_eq!(table.get("a").unwrap().as_deref(), Some(&b"0"[..]));
 }
+
+/// An error of a caller's own.
+#[derive(Debug, PartialEq)]
+enum Own {
+    Refused(u64),
+    Engine(ErrorKind),
+}
+
+impl From<Error> for Own {
+    fn from(e: Error) -> Own {
+        Own::Engine(e.kind())
+    }
+}
+
+/// What a closure makes of a call that failed.
+type Made = fn(Result<(), Error>) -> Result<(), Own>;
+
+/// Bug: the error of a closure that `run` runs could only be the engine's. A caller that returned
+/// its own one as a value had its transaction committed. Cause: one type of error. Fix: `transact`
+/// takes any that can be made of the engine's, rolls back and returns it as it is.
+#[test]
+fn transact_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts() {
+    let (_dir, db, table) = open();
+    let options = TxnOptions::new();
+    let calls = AtomicU64::new(0);
+    let refused = db.transact(&options, |txn| {
+        txn.put(&table, "k", "1")?;
+        Err::<(), _>(Own::Refused(calls.fetch_add(1, Ordering::Relaxed)))
+    });
+    assert_eq!((refused, calls.into_inner()), (Err(Own::Refused(0)), 1));
+    assert_eq!((table.get("k").unwrap(), db.locks_held()), (None, (0, 0)), "it is rolled back");
+    let kept = db.transact(&options, |txn| txn.put(&table, "k", "1").map_err(Own::from));
+    assert_eq!((kept, table.get("k").unwrap().is_some()), (Ok(()), true));
+    // Whatever the closure makes of a conflict, the transaction remembers it.
+    let made: [Made; 4] = [
+        |failed| Ok(failed?),
+        |failed| failed.map_err(|_| Own::Refused(7)),
+        |failed| Ok(failed.unwrap_or(())),
+        |failed| if failed.is_err() { Err(Own::Refused(8)) } else { Ok(()) },
+    ];
+    for (n, make) in made.iter().enumerate() {
+        for conflicts in [0, 1, 3, 64] {
+            let calls = AtomicU64::new(0);
+            let done = db.transact(&options, |txn| {
+                let call = calls.fetch_add(1, Ordering::Relaxed);
+                if call < conflicts {
+                    table.put("other", call.to_be_bytes())?;
+                }
+                make(txn.put(&table, "other", "own"))
+            });
+            assert_eq!(calls.into_inner(), (conflicts + 1).min(64), "{n} {conflicts}");
+            assert_eq!(done.is_ok(), conflicts < 64, "{n} {conflicts}: {done:?}");
+        }
+    }
+    // A plain error of the engine is the caller's to see, and no reason to run again.
+    let calls = AtomicU64::new(0);
+    let failed = db.transact(&options, |txn| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        Ok::<_, Own>(txn.put(&table, vec![1; 70_000], "too long a key")?)
+    });
+    assert_eq!((failed, calls.into_inner()), (Err(Own::Engine(ErrorKind::Invalid)), 1));
+}

@@ -68,7 +68,7 @@ fn take(locker: &mut Locker, take: Take) -> Result<()> {
         }
         Take::All(mode) => {
             let all = KeyRange::from_bounds(&(..));
-            locker.lock_range(1, &all, mode, Patience::Endless, &name)
+            locker.lock_range(1, &all, mode, Patience::Endless, &name).map(drop)
         }
     }
 }

@@ -150,7 +150,9 @@ pub(crate) fn lock_again(
     };
     match keys {
         Keys::One(key) => locker.lock_key(space, &key, mode, Patience::None, &name).map(drop),
-        Keys::Range(range) => locker.lock_range(space, &range, mode, Patience::None, &name),
+        Keys::Range(range) => {
+            locker.lock_range(space, &range, mode, Patience::None, &name).map(drop)
+        }
     }
 }
 

@@ -1,0 +1,178 @@
+//! Locks on ranges: a line of names, cut at boundaries, and who holds each part. A name finds its
+//! part in a logarithm of their number.
+//!
+//! Thread safety: none of its own; the manager holds it in a mutex.
+//!
+//! Invariants:
+//!
+//! 1. The holders at a boundary hold every name from there to the next boundary. Before the first
+//!    boundary, and from the last one on, no owner holds a name.
+//! 2. Parts next to each other have different holders. Those of a part are in order, each once.
+//! 3. No two holders of a part exclude each other.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use smallvec::SmallVec;
+
+use super::request::{Mode, OwnerId, Request, Span};
+use super::shard::{Blockers, Holders, add};
+use crate::mvcc::KeyInterval;
+
+/// The locks on ranges.
+#[derive(Debug, Default)]
+pub(super) struct RangeLocks {
+    at: BTreeMap<Vec<u8>, Holders>,
+}
+
+/// Names next to each other that the same owners hold.
+struct Part<'a> {
+    start: &'a [u8],
+    end: Option<&'a [u8]>,
+    holders: &'a [(OwnerId, Mode)],
+}
+
+impl Part<'_> {
+    fn mode_of(&self, owner: OwnerId) -> Option<Mode> {
+        self.holders.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| *mode)
+    }
+}
+
+impl RangeLocks {
+    /// Bytes of memory that the two boundaries of a range take, beside their names.
+    pub(super) const RANGE: usize = 2 * size_of::<(Vec<u8>, Holders)>();
+
+    /// Whether no range is held.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at.is_empty()
+    }
+
+    fn holders(&self, name: &[u8]) -> &[(OwnerId, Mode)] {
+        let up_to = (Bound::Unbounded, Bound::Included(name));
+        self.at.range::<[u8], _>(up_to).next_back().map_or(&[][..], |(_, holders)| holders)
+    }
+
+    /// The parts of what is asked for, in order; of one name, that alone.
+    fn parts<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = Part<'a>> {
+        let (start, end) = match span {
+            Span::Point(name) => (name.as_slice(), Some(name.as_slice())),
+            Span::Range(names) => (names.start.as_slice(), names.end.as_deref()),
+        };
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let within =
+            (end != Some(start)).then(|| self.at.range::<[u8], _>((Bound::Excluded(start), upper)));
+        let within =
+            within.into_iter().flatten().map(|(at, holders)| (at.as_slice(), &holders[..]));
+        let mut parts = std::iter::once((start, self.holders(start))).chain(within).peekable();
+        std::iter::from_fn(move || {
+            let (start, holders) = parts.next()?;
+            Some(Part { start, end: parts.peek().map(|(next, _)| *next).or(end), holders })
+        })
+    }
+
+    /// What of a request its owner does not have yet, up to its first and last name of that kind.
+    pub(super) fn missing(&self, request: &Request) -> Option<KeyInterval> {
+        let mut missing: Option<KeyInterval> = None;
+        let has = |part: &Part<'_>| part.mode_of(request.owner).is_some_and(|m| m >= request.mode);
+        for part in self.parts(&request.span).filter(|part| !has(part)) {
+            let end = part.end.map(<[u8]>::to_vec);
+            let start = missing.map_or_else(|| part.start.to_vec(), |missing| missing.start);
+            missing = Some(KeyInterval { start, end });
+        }
+        missing
+    }
+
+    /// The owners of ranges that exclude `request`.
+    pub(super) fn holders_against(&self, request: &Request, into: &mut Blockers) {
+        for part in self.parts(&request.span) {
+            for &(owner, mode) in part.holders {
+                if request.excludes(owner, mode) {
+                    add(into, owner);
+                }
+            }
+        }
+    }
+
+    /// Gives names to an owner.
+    pub(super) fn grant(&mut self, names: &KeyInterval, owner: OwnerId, mode: Mode) {
+        self.change(names, |holders| {
+            match holders.binary_search_by_key(&owner, |(holder, _)| *holder) {
+                Ok(at) => holders[at].1 = mode.max(holders[at].1),
+                Err(at) => holders.insert(at, (owner, mode)),
+            }
+            debug_assert!(
+                holders.len() == 1 || holders.iter().all(|(_, mode)| *mode == Mode::Shared),
+                "what is granted excludes nothing that is held (invariant 3)"
+            );
+        });
+    }
+
+    /// Takes names back from an owner.
+    pub(super) fn release(&mut self, names: &KeyInterval, owner: OwnerId) {
+        self.change(names, |holders| holders.retain(|(holder, _)| *holder != owner));
+    }
+
+    fn change(&mut self, names: &KeyInterval, f: impl Fn(&mut Holders)) {
+        let end = names.end.as_deref();
+        self.cut(&names.start);
+        end.into_iter().for_each(|end| self.cut(end));
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        let inside = (Bound::Included(names.start.as_slice()), upper);
+        self.at.range_mut::<[u8], _>(inside).for_each(|(_, holders)| f(holders));
+        self.join(&names.start, end);
+    }
+
+    /// Makes a boundary.
+    fn cut(&mut self, name: &[u8]) {
+        if !self.at.contains_key(name) {
+            let holders = SmallVec::from_slice(self.holders(name));
+            self.at.insert(name.to_vec(), holders);
+        }
+    }
+
+    /// Removes boundaries between parts with the same holders (invariant 2).
+    fn join(&mut self, start: &[u8], end: Option<&[u8]>) {
+        let mut in_front = self.at.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(start)));
+        let mut before = in_front.next_back().map_or(&[][..], |(_, holders)| holders.as_slice());
+        let mut needless: SmallVec<[Vec<u8>; 2]> = SmallVec::new();
+        let upper = end.map_or(Bound::Unbounded, Bound::Included);
+        for (name, holders) in self.at.range::<[u8], _>((Bound::Included(start), upper)) {
+            if holders.as_slice() == before {
+                needless.push(name.clone());
+            }
+            before = holders.as_slice();
+        }
+        for name in needless {
+            self.at.remove(&name);
+        }
+    }
+
+    /// How many ranges are held, each with all that it was joined with.
+    pub(super) fn held(&self) -> usize {
+        let mut before: &[(OwnerId, Mode)] = &[];
+        let mut count = 0;
+        for holders in self.at.values() {
+            let is_new = |(owner, _): &&(OwnerId, Mode)| before.iter().all(|(of, _)| of != owner);
+            count += holders.iter().filter(is_new).count();
+            before = holders;
+        }
+        count
+    }
+
+    /// How an owner holds names: those next to each other with one mode together.
+    pub(super) fn held_by(&self, owner: OwnerId, names: KeyInterval) -> Vec<(KeyInterval, Mode)> {
+        let mut held: Vec<(KeyInterval, Mode)> = Vec::new();
+        for part in self.parts(&Span::Range(names)) {
+            let Some(mode) = part.mode_of(owner) else { continue };
+            let end = part.end.map(<[u8]>::to_vec);
+            match held
+                .last_mut()
+                .filter(|(last, of)| *of == mode && last.end.as_deref() == Some(part.start))
+            {
+                Some((last, _)) => last.end = end,
+                None => held.push((KeyInterval { start: part.start.to_vec(), end }, mode)),
+            }
+        }
+        held
+    }
+}
