@@ -85,8 +85,8 @@ impl TxnRange {
         self
     }
 
-    /// Ends after `rows` more rows, from whichever end they are taken. Rows beyond them are neither read
-    /// nor, where rows are locked one by one, locked.
+    /// Ends after `rows` more rows, from whichever end they are taken. Rows beyond them are neither
+    /// read nor, where rows are locked one by one, locked.
     #[must_use]
     pub fn limit(mut self, rows: usize) -> TxnRange {
         self.left = self.left.min(rows);

@@ -301,9 +301,9 @@ fn waiters_for_keys_wait_for_the_range_that_they_become() {
     assert_eq!(manager.held(), (0, 0));
 }
 
-/// Bug: range deletes of one batch took time in the square of their number. Cause: each lock was
-/// looked for among all ranges that are locked, in each shard. Fix: ranges lie in order. Counted are
-/// the boundaries: ranges next to each other are one.
+/// Bug: range deletes of one batch took time in the square of their number, and pops locked ever
+/// more ranges. Cause: each lock was looked for among all that are locked, in each shard. Fix:
+/// ranges lie in order, and those next to each other are one.
 #[test]
 fn ranges_next_to_each_other_are_one() {
     let manager = LockManager::new();
