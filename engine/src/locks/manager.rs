@@ -330,8 +330,8 @@ impl LockManager {
         }
     }
 
-    /// Takes back locks of `owner` on keys, and hands them to no other owner; whether owners wait in
-    /// their shards.
+    /// Takes back locks of `owner` on keys, and hands them to no other owner; whether owners wait
+    /// in their shards.
     pub(super) fn release_keys(&self, owner: OwnerId, points: &[Name]) -> bool {
         let mut waited_for = false;
         for name in points {
