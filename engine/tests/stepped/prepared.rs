@@ -417,7 +417,7 @@ fn commits_become_visible_in_the_order_in_which_they_were_enqueued() {
     last.wait().unwrap();
     assert_eq!(table.iter().count(), 51);
     others.join().unwrap();
-    assert_eq!(db.locks_held(), (0, 0));
+    wait_until("the locks are given back", || db.locks_held() == (0, 0));
     let (db, table) = reopen(&dir, db);
     assert_eq!(table.iter().count(), 51);
     assert_eq!(&db.last_blob().unwrap()[..], 49u32.to_be_bytes());
