@@ -118,12 +118,19 @@ fn what_is_read_is_bounded_where_it_has_to_stay() {
     let options = TxnOptions::new().isolation(Isolation::Serializable).lock_limit(100_000);
     for options in [options.clone(), options.optimistic()] {
         let txn = db.begin_with(options).unwrap();
-        let refused = |read: &dyn Fn(u32) -> Result<(), Error>| {
+        // Between any two of them another transaction has a row: they are not joined.
+        let other = db.begin_with(TxnOptions::new().lock_limit(usize::MAX)).unwrap();
+        let refused = |read: &dyn Fn([u8; 4]) -> Result<(), Error>| {
+            let read = |n: u32| {
+                other.put(&table, [&n.to_be_bytes()[..], b"between"].concat(), "")?;
+                read(n.to_be_bytes())
+            };
             let error = (0..100_000).find_map(|n| read(n).err()).unwrap();
             assert!(error.to_string().contains("limit is 100000"), "{error}");
         };
-        refused(&|n| txn.get(&table, n.to_be_bytes()).map(drop));
-        refused(&|n| txn.range(&table, n.to_be_bytes()..(n + 1).to_be_bytes()).map(drop));
+        refused(&|key| txn.get(&table, key).map(drop));
+        refused(&|key| txn.range(&table, key.to_vec()..[&key[..], b"a"].concat()).map(drop));
+        drop(other);
         txn.get(&table, 0u32.to_be_bytes()).unwrap();
         txn.commit().unwrap();
     }
