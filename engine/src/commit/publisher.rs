@@ -521,6 +521,19 @@ impl Publisher {
         releasable
     }
 
+    /// After a failure: returns once no thread writes for a group up to `last`, the last ticket,
+    /// and none publishes. Each such thread finishes or abandons its slot, and waits for nothing
+    /// until then.
+    pub(super) fn wait_for_tickets(&self, last: Lsn) {
+        for lsn in self.written.get() + 1..=last {
+            while !self.ring.is_left(lsn) {
+                std::thread::yield_now();
+            }
+        }
+        // A stage that was begun before the failure ends. A later one finds it.
+        self.while_quiet(|| ());
+    }
+
     /// Both stages and the floor writer. A group that has the floor writer may be stopped. It is
     /// not waited for with the stages held, since publishers wait for those.
     fn all(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, Writer>, MutexGuard<'_, FloorWriter>) {

@@ -8,7 +8,8 @@
 //! 1. An LSN gets a ticket only when the LSN a ring's length before it was taken by the publisher,
 //!    so a slot has one LSN at a time.
 //! 2. `finished` names the LSN last finished in the slot; it is stored after the slot's content
-//!    and loaded before it.
+//!    and loaded before it. Once a group is abandoned the database is poisoned, and its slot is not
+//!    used again.
 
 use crossbeam_utils::atomic::AtomicCell;
 
@@ -49,6 +50,9 @@ struct Slot {
 /// Ranges beyond the first.
 #[derive(Debug)]
 struct More(Few<Written>);
+
+/// With an LSN in `finished`: its group was abandoned. LSNs have 56 bits.
+const ABANDONED: u64 = 1 << 63;
 
 const RELAXED: u64 = 1 << 63;
 const HAS_MORE: u64 = 1 << 62;
@@ -98,6 +102,16 @@ impl Ring {
     /// Whether a group is finished.
     pub(super) fn is_finished(&self, lsn: Lsn) -> bool {
         self.slot(lsn).finished.load(Ordering::SeqCst) == lsn
+    }
+
+    /// Marks a group whose thread died between its ticket and its finish: it is never published.
+    pub(super) fn abandon(&self, lsn: Lsn) {
+        self.slot(lsn).finished.store(lsn | ABANDONED, Ordering::SeqCst);
+    }
+
+    /// Whether a group's thread writes nothing for it any more: it finished or abandoned the group.
+    pub(super) fn is_left(&self, lsn: Lsn) -> bool {
+        self.slot(lsn).finished.load(Ordering::SeqCst) & !ABANDONED >= lsn
     }
 
     /// Takes what a finished group left, range by range; whether it is relaxed.

@@ -17,10 +17,12 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// As [`ZonePool::link`]; `Closed` once the database is being closed.
+    /// As [`ZonePool::link`]; `Closed` once the database is being closed, `Unavailable` once it has
+    /// stopped.
     pub(crate) fn make_standby(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
+        self.poison.check()?;
         let (tail, outgrown) = {
             let mut turnstile = self.turnstile.lock();
             if turnstile.is_shut {

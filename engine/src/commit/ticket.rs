@@ -32,6 +32,7 @@ impl Drop for Ticket<'_> {
         // A void slot would let recovery and readers disagree, so there is none (invariant 1).
         let poison = &self.committer.poison;
         poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        self.committer.publisher.ring.abandon(self.lsn);
         self.committer.wake_all();
     }
 }

@@ -176,12 +176,15 @@ impl Instance {
         }
         debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
         let merged = engine.scheduler.merge_at_close();
-        let settled = merged.and_then(|()| match shared.read_only {
+        let marked = merged.and_then(|()| match shared.read_only {
+            true => Ok(()),
+            false => mark_close(&engine.ctx),
+        });
+        // Also where that failed: a commit that has its ticket may be writing to the region.
+        shared.committer.shut();
+        let settled = marked.and_then(|()| match shared.read_only {
             true => Ok(0),
-            false => mark_close(&engine.ctx).and_then(|()| {
-                shared.committer.shut();
-                engine.ctx.sync_floor()
-            }),
+            false => engine.ctx.sync_floor(),
         });
         let is_left = engine.leave_index();
         let gave_back = match shared.poison.check() {

@@ -1,7 +1,8 @@
 //! A thread that is stopped between its ticket and its finish holds up later LSNs, and nothing
 //! else: stopped at each step, on both media.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::super::Group;
@@ -11,6 +12,7 @@ use super::super::steps::{Step, stop_at};
 use super::super::ticket::Ticket;
 use super::Fixture;
 use super::rules::first_incarnation;
+use crate::error::{Error, ErrorKind};
 use crate::options::Durability::{Durable, Relaxed};
 use crate::os::sim::{Explored, Explorer, Machine, Site, Survive, Trace};
 use crate::record::Lsn;
@@ -252,4 +254,72 @@ fn an_enqueued_commit_wakes_a_sleeper_behind_it() {
             assert_eq!(found, Ok(2), "{goal:?}, dax {dax}");
         });
     }
+}
+
+/// Bug: after a failure a closing gave the directory's lock back while a commit that had its ticket
+/// went on to write to the region, which the next opening used by then. Cause: a closing waited for
+/// tickets as commits wait, and that wait ends with the failure. Fix: it waits until each of their
+/// threads has finished its slot or died, whatever has failed.
+#[test]
+fn a_closing_after_a_failure_waits_for_who_has_a_ticket() {
+    for (dax, dies) in [(false, false), (true, false), (false, true), (true, true)] {
+        for step in STEPS.into_iter().filter(|step| *step != Step::FloorStored) {
+            closed_after_a_failure_while_stopped_at(step, dax, dies);
+        }
+    }
+}
+
+fn closed_after_a_failure_while_stopped_at(step: Step, dax: bool, dies: bool) {
+    let fixture = &Fixture::new(dax);
+    let left = &Arc::new(AtomicBool::new(false));
+    let (stopped, at_step) = mpsc::channel();
+    let (go, told_to_go) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let go = go;
+        let writer = scope.spawn(move || {
+            let (mut group, mut ticket) = fixture.ticket("held");
+            let left = Arc::clone(left);
+            stop_at(step, move || {
+                stopped.send(()).unwrap();
+                told_to_go.recv().ok();
+                left.store(true, Ordering::SeqCst);
+                assert!(!dies, "it dies with its ticket");
+            });
+            fixture.committer.fill(&mut group, &mut ticket, Durable);
+        });
+        at_step.recv_timeout(LONG).expect("it comes by the step");
+        fixture.committer.stop(&Error::invalid("a failure"));
+        let closing = scope.spawn(move || {
+            fixture.committer.shut();
+            assert!(left.load(Ordering::SeqCst), "a thread still writes: {step:?}, dax {dax}");
+        });
+        let begun = Instant::now();
+        while !fixture.committer.turnstile.lock().is_shut {
+            assert!(begun.elapsed() < LONG, "the closing begins");
+            std::thread::yield_now();
+        }
+        (0..100).for_each(|_| std::thread::yield_now());
+        let was_early = closing.is_finished();
+        go.send(()).unwrap();
+        closing.join().unwrap();
+        assert!(!was_early);
+        assert_eq!(writer.join().is_err(), dies);
+    });
+    let error = fixture.committer.poison.check().unwrap_err();
+    assert!(error.to_string().contains("a failure"), "{error}");
+    let written = fixture.region.counts().total(|counts| &counts.flushes);
+    assert!(fixture.committer.make_standby(0, 1 << 20, false).is_err(), "no zone is linked");
+    assert_eq!(fixture.region.counts().total(|counts| &counts.flushes), written);
+    assert_eq!(fixture.committer.visible(), 0, "nothing is published after a failure");
+}
+
+/// Bug: a thread that was to link a zone did so after the failure, and after the closing where that
+/// failed early. Cause: it asked whether the turnstile was shut, and not whether the database had
+/// stopped. Fix: it asks for both.
+#[test]
+fn no_zone_is_linked_after_a_failure() {
+    let fixture = Fixture::new(true);
+    fixture.committer.stop(&Error::invalid("a failure"));
+    let error = fixture.committer.make_standby(0, 1024, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
