@@ -187,6 +187,16 @@ impl IntervalSet {
         Some(KeyInterval { start, end })
     }
 
+    /// Takes a key out of the one that it lies in, of which the rest stays.
+    pub(crate) fn remove_key(&mut self, key: &[u8]) {
+        let Some(KeyInterval { start, end }) = self.find(key) else { return };
+        self.0.remove(&start);
+        let before = KeyInterval { start, end: Some(key.to_vec()) };
+        let behind = KeyInterval { start: after(key), end };
+        let rest = [before, behind].into_iter().filter(|part| !part.is_empty());
+        self.0.extend(rest.map(|part| (part.start, part.end)));
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -277,8 +287,14 @@ mod tests {
             if !asked.is_empty() {
                 prop_assert_eq!(set.covers(&asked), all.iter().any(|one| one.covers(&asked)));
             }
-            prop_assert_eq!(set.iter().collect::<Vec<_>>(), all);
+            prop_assert_eq!(set.iter().collect::<Vec<_>>(), all.clone());
             prop_assert_eq!(set.len(), set.iter().count());
+            let (contains_asked, before) = (set.contains(&asked.start), set.contains(&key));
+            set.remove_key(&asked.start);
+            prop_assert!(!set.contains(&asked.start));
+            prop_assert!(key == asked.start || set.contains(&key) == before);
+            prop_assert!(contains_asked || set.iter().collect::<Vec<_>>() == all);
+            prop_assert!(set.iter().all(|one| !one.is_empty()));
         }
     }
 }

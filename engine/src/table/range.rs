@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
 use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
+use crate::record::Lsn;
 use crate::view::View;
 
 /// The first chunk is small, for callers that want few rows; later ones grow.
@@ -165,6 +166,11 @@ impl Range {
     /// ```
     pub fn seek(&mut self, key: impl AsRef<[u8]>) {
         self.restart(self.whole.part_from(key.as_ref(), self.is_reversed));
+    }
+
+    /// The number of the last commit that it sees.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.snapshot.lsn()
     }
 
     /// Goes on with another part of it.

@@ -1,12 +1,14 @@
 //! Calls of a transaction that are made of others.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 
 use super::options::Isolation;
 use super::range::{End, Row};
 use super::state::Running;
 use super::{Transaction, TxnRange};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::spill::Write;
 use crate::table::{ReadTables, Table};
@@ -271,12 +273,13 @@ impl Transaction {
         let inner = self.inner();
         self.on(table, |running, at| {
             let outermost = |running: &mut Running, range: KeyRange| {
-                self.cursor(running, None, (table, at), range, false).next_row(running, end)
+                let mut rows = self.cursor(running, None, (table, at), range, false).limit(1);
+                Ok::<_, Error>((rows.next_row(running, end)?, rows.lsn()))
             };
             let all = KeyRange::from_bounds(&(..));
             let mut relies_on_none = inner.options.isolation != Isolation::Serializable;
             loop {
-                let Some((key, _)) = outermost(running, all.clone())? else {
+                let (Some((key, _)), _) = outermost(running, all.clone())? else {
                     if relies_on_none {
                         return Ok(None);
                     }
@@ -291,8 +294,17 @@ impl Transaction {
                 };
                 running.own_range(inner, at, &to_key)?;
                 // Another transaction may have removed it, or put a row in front of it.
-                if let Some(row) = outermost(running, to_key)? {
+                let (found, lsn) = outermost(running, to_key.clone())?;
+                if let Some(row) = found {
                     running.write(inner, at, &row.0, None)?;
+                    let gone = match end {
+                        End::Front => KeyRange { upper: Bound::Included(row.0.to_vec()), ..to_key },
+                        End::Back => KeyRange { lower: Bound::Included(row.0.to_vec()), ..to_key },
+                    };
+                    // The next one need not pass what this one and those before it have removed.
+                    if let Some(gone) = gone.interval() {
+                        running.writes.note_bare(at, &gone, lsn);
+                    }
                     return Ok(Some(row));
                 }
             }

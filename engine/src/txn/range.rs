@@ -15,7 +15,9 @@ use bytes::Bytes;
 
 use super::state::{Inner, Running};
 use crate::error::Result;
+use crate::mvcc::KeyInterval;
 use crate::read::KeyRange;
+use crate::record::Lsn;
 use crate::table::{Keep, KeyIter, Range, ValueIter};
 
 /// A key with its value.
@@ -40,12 +42,18 @@ pub struct TxnRange {
     back: Option<Row>,
     /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
+    /// Whether no other transaction changes what it shows: it shows a snapshot of the transaction,
+    /// or its range was locked before its moment.
+    is_fixed: bool,
     /// Whether its next row is its last one.
     is_reversed: bool,
     /// How many rows it may still return.
     left: usize,
     failed: bool,
 }
+
+/// A walk that passes so many keys without a row notes that they have none.
+const MOST_PASSED: usize = 16;
 
 /// An end of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +68,7 @@ impl TxnRange {
         table: usize,
         rest: KeyRange,
         committed: Range,
-        skip_locked: bool,
+        (skip_locked, is_fixed): (bool, bool),
     ) -> TxnRange {
         TxnRange {
             inner,
@@ -72,6 +80,7 @@ impl TxnRange {
             front: None,
             back: None,
             skip_locked,
+            is_fixed: is_fixed && !skip_locked,
             is_reversed: false,
             left: usize::MAX,
             failed: false,
@@ -148,6 +157,8 @@ impl TxnRange {
 
     /// The next key from `end`, with its value if it has one; it counts as returned.
     fn step(&mut self, running: &mut Running, end: End) -> Result<Option<(Bytes, Option<Bytes>)>> {
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + 1);
         let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
         let cache = &self.inner.shared.cache;
         let own = if self.rest.is_empty() {
@@ -204,17 +215,55 @@ impl TxnRange {
 
     /// The next row from `end`, inside of a call of its transaction.
     pub(super) fn next_row(&mut self, running: &mut Running, end: End) -> Result<Option<Row>> {
+        // The keys without a row that were passed: the first, the last, how many.
+        let (mut passed, mut found) = (None::<(Bytes, Bytes, usize)>, None);
         while self.left > 0 {
             match self.step(running, end)? {
                 Some((key, Some(value))) => {
                     self.left -= 1;
-                    return Ok(Some((key, value)));
+                    found = Some((key, value));
+                    break;
                 }
-                Some((_, None)) => self.inner.check_killed()?,
+                Some((key, None)) => {
+                    self.inner.check_killed()?;
+                    self.skip_bare(running, &key, end);
+                    let (first, count) = match passed {
+                        Some((first, _, count)) => (first, count + 1),
+                        None => (key.clone(), 1),
+                    };
+                    passed = Some((first, key, count));
+                }
                 None => break,
             }
         }
-        Ok(None)
+        if let Some((first, last, count)) = passed
+            && count >= MOST_PASSED
+            && self.is_fixed
+        {
+            let (first, last) = if end == End::Front { (first, last) } else { (last, first) };
+            running.writes.note_bare(self.table, &KeyInterval::closed(&first, &last), self.lsn());
+        }
+        Ok(found)
+    }
+
+    /// The number of the last commit that it sees.
+    pub(super) fn lsn(&self) -> Lsn {
+        self.committed.lsn()
+    }
+
+    /// Goes on behind an interval without rows, if the key that was passed last lies in one.
+    fn skip_bare(&mut self, running: &Running, key: &[u8], end: End) {
+        let lsn = self.lsn();
+        let Some(bare) = running.writes.bare_around(self.table, key, lsn) else { return };
+        match end {
+            End::Front => match bare.end {
+                Some(end) => self.rest.lower = Bound::Included(end),
+                None => self.rest.upper = self.rest.lower.clone(),
+            },
+            End::Back => self.rest.upper = Bound::Excluded(bare.start),
+        }
+        (self.front, self.back) = (None, None);
+        self.committed.restart(self.rest.clone());
     }
 
     fn take(&mut self, end: End) -> Option<Result<Row>> {
@@ -249,5 +298,76 @@ impl DoubleEndedIterator for TxnRange {
 impl std::fmt::Debug for TxnRange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TxnRange").field("transaction", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Steps of ranges of this thread.
+    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::STEPS;
+    use crate::options::Options;
+    use crate::table::WriteBatch;
+    use crate::txn::{Isolation, TxnOptions};
+
+    /// Bug: in a transaction that had deleted many rows each `first` and each pop passed all of
+    /// them: pops took time in the square of their number. Cause: a walk forgot what it had passed.
+    /// Fix: it notes where no row is left. Counted are the keys that are passed.
+    #[test]
+    fn deleted_rows_are_passed_once() {
+        const ROWS: u16 = 3000;
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..ROWS {
+            batch.put(&table, n.to_be_bytes(), "v");
+        }
+        db.write(batch).unwrap();
+        let level = |isolation| TxnOptions::new().isolation(isolation);
+        let levels = [
+            level(Isolation::ReadCommitted),
+            level(Isolation::Snapshot),
+            level(Isolation::Snapshot).optimistic(),
+            level(Isolation::Serializable),
+            level(Isolation::Serializable).optimistic(),
+        ];
+        for options in levels {
+            let txn = db.begin_with(options).unwrap();
+            let key = |row: Option<(bytes::Bytes, bytes::Bytes)>| {
+                row.map(|(key, _)| u16::from_be_bytes(key[..].try_into().unwrap()))
+            };
+            // The range is its own, so that each level may rely on what it has seen.
+            drop(txn.range_for_update(&table, ..).unwrap());
+            for n in 0..1000 {
+                txn.delete(&table, (1000 + n as u16).to_be_bytes()).unwrap();
+            }
+            STEPS.set(0);
+            for n in 0..1000 {
+                assert_eq!(key(txn.pop_first(&table).unwrap()), Some(n));
+                assert_eq!(key(txn.pop_last(&table).unwrap()), Some(ROWS - 1 - n));
+            }
+            assert!(STEPS.get() <= 6 * 2000, "{} steps of pops", STEPS.get());
+            assert_eq!(key(txn.pop_first(&table).unwrap()), None);
+            STEPS.set(0);
+            for _ in 0..100 {
+                assert_eq!(
+                    txn.range_for_update(&table, ..).unwrap().next().transpose().unwrap(),
+                    None
+                );
+            }
+            assert!(STEPS.get() <= 300 + 1000, "{} steps over deleted rows", STEPS.get());
+            // What is put or comes back there is seen.
+            txn.set_savepoint("s").unwrap();
+            txn.put(&table, 1500u16.to_be_bytes(), "own").unwrap();
+            assert_eq!(key(txn.first(&table).unwrap()), Some(1500));
+            txn.roll_back_to("s").unwrap();
+            assert_eq!(key(txn.last(&table).unwrap()), None);
+        }
     }
 }

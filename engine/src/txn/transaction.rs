@@ -13,7 +13,7 @@ use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::error::Result;
 use crate::limits;
-use crate::locks::RunsHere;
+use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
 use crate::mvcc::Registered;
 use crate::read::{KeyBounds, KeyRange};
@@ -195,6 +195,11 @@ impl Transaction {
         range: KeyRange,
         skip_locked: bool,
     ) -> TxnRange {
+        let space = running.tables[at].pinned.lock_space();
+        let is_locked = running.locker.has_ranges()
+            && view.is_none()
+            && running.locker.has_range(space, &range, Mode::Shared);
+        let is_fixed = running.snapshot.is_some() || is_locked;
         let now = || Arc::new(self.inner.shared.snapshots.register());
         let snapshot = view.or_else(|| running.snapshot.clone()).unwrap_or_else(now);
         let lsn = snapshot.lsn();
@@ -205,7 +210,7 @@ impl Transaction {
         let gone = || table.slot.check_not_emptied_since(lsn).err();
         let committed = Range::new(table, range.clone(), snapshot, gone);
         let parts = (Arc::clone(&self.inner), Arc::clone(&self.keep));
-        TxnRange::new(parts, at, range, committed, skip_locked)
+        TxnRange::new(parts, at, range, committed, (skip_locked, is_fixed))
     }
 
     /// How long later calls wait for a lock.

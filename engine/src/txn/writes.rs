@@ -8,6 +8,7 @@
 //! 2. What is in memory of a key is newer than what is spilled of it.
 //! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two.
 //! 4. What was put to a key of a deleted interval was put after the deletion: it counts.
+//! 5. No key of a bare interval is put to, and none that was committed by `bare_at` is left in it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Extent};
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
+use crate::record::Lsn;
 use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
 
 /// What an entry costs beside its key and its value.
@@ -40,6 +42,9 @@ struct OfTable {
     deletions: Vec<Deletion>,
     /// Bytes that both take.
     interval_bytes: usize,
+    /// Where no row is left: all that is visible at `bare_at` is deleted, and nothing put.
+    bare: IntervalSet,
+    bare_at: Lsn,
 }
 
 /// The deletion of an interval.
@@ -71,6 +76,9 @@ impl WriteSet {
         let (now, added) = (self.epochs.now(), taken(key, &write));
         let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
         self.make_table(table);
+        if write.is_some() {
+            self.tables[table].bare.remove_key(key);
+        }
         let OfTable { memory, bytes, .. } = &mut self.tables[table];
         let Some(versions) = memory.get_mut(key) else {
             check_limit(before + added as u64, limit)?;
@@ -159,6 +167,21 @@ impl WriteSet {
     /// Whether a key lies in an interval that was deleted.
     pub(super) fn deletes(&self, table: usize, key: &[u8]) -> bool {
         self.tables.get(table).is_some_and(|of_table| of_table.deletes(key))
+    }
+
+    /// Notes that a walk at `lsn` has found no row in an interval, and that no other transaction
+    /// puts one there: it reads a snapshot, or has the interval locked.
+    pub(super) fn note_bare(&mut self, table: usize, interval: &KeyInterval, lsn: Lsn) {
+        if let Some(own) = self.tables.get_mut(table).filter(|_| !interval.is_empty()) {
+            own.bare.insert(interval);
+            own.bare_at = own.bare_at.max(lsn);
+        }
+    }
+
+    /// The interval around a key in which a walk at `lsn` finds no row.
+    pub(super) fn bare_around(&self, table: usize, key: &[u8], lsn: Lsn) -> Option<KeyInterval> {
+        let own = self.tables.get(table).filter(|own| lsn >= own.bare_at)?;
+        own.bare.find(key)
     }
 
     /// Whether a part of an interval was deleted.
@@ -332,6 +355,7 @@ impl WriteSet {
         );
         for of_table in &mut self.tables {
             of_table.spilled.roll_back(before);
+            of_table.bare = IntervalSet::default();
             while of_table.deletions.last().is_some_and(|last| last.epoch > before) {
                 of_table.undo_deletion();
             }
