@@ -107,6 +107,24 @@ impl Manifest {
         out
     }
 
+    /// Fails if what would be written could not be read: it must not get a name then.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, which asks for a report.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (expected, got) = match Manifest::decode(&self.encode()) {
+            Ok(_) => return Ok(()),
+            Err(Refused::Damaged(flaw)) => flaw,
+            Err(Refused::Later(version)) => (format!("format {FORMAT}"), format!("{version}")),
+        };
+        Err(Error::invalid(format!(
+            "the backup at LSN {} could not be read once it was written, and was not made: \
+             expected {expected}, got {got}; this is a defect of Terrace, so report it",
+            self.lsn
+        )))
+    }
+
     /// Reads a whole file.
     pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Manifest, Refused> {
         let damaged = |expected: &str, got: String| Refused::Damaged((expected.into(), got));
@@ -332,5 +350,29 @@ mod tests {
         files.rename(&Manifest::path(set, 2), &Manifest::path(set, 3)).unwrap();
         let moved = Manifest::read(&*files, set, 3).unwrap_err();
         assert!(moved.damage().is_some_and(|damage| damage.expected == "number 3"), "{moved}");
+    }
+
+    /// A manifest that could not be read must not get a name. Here two extents say of one value
+    /// extent that it lies at two places.
+    #[test]
+    fn what_could_not_be_read_is_not_written() {
+        let manifest = |places: [u64; 2]| {
+            let add = |id, (from, to), at: u64| {
+                let extent = referring(id, from, to, 15);
+                let mut values = extent.values.to_vec();
+                values[0].of.location.offset = at * 16_384;
+                let values = values.into();
+                let extent = Arc::new(ExtentMeta { values, ..ExtentMeta::clone(&extent) });
+                Op::AddExtent { table: 3, level: 1, extent }
+            };
+            let create = Op::CreateTable { table: 3, created_lsn: 1, name: "t".into() };
+            let ops = vec![create, add(5, ("a", "b"), places[0]), add(6, ("c", "d"), places[1])];
+            let (database_id, lsn) = ([7; 16], LSN_MAX - 1);
+            let edit = Edit { ops };
+            Manifest { database_id, number: 1, lsn, created: 0, added: 0, blob: None, edit }
+        };
+        manifest([15, 15]).check().unwrap();
+        let twice = manifest([15, 16]).check().unwrap_err();
+        assert!(twice.to_string().contains("defect of Terrace"), "{twice}");
     }
 }

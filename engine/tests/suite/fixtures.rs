@@ -9,7 +9,7 @@ mod content;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use terrace::Database;
+use terrace::{Database, ObjectServer};
 
 fn fixtures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -59,6 +59,34 @@ fn every_version_of_the_format_is_read() {
             db.table("rows").unwrap().put("more", "more").unwrap();
             db.table("rows").unwrap().delete("more").unwrap();
             db.close().unwrap();
+        }
+    }
+}
+
+/// Backups of a database with extents of an earlier version, twice to a set of each kind.
+#[test]
+fn a_database_of_every_version_is_backed_up() {
+    for fixture in fixtures() {
+        let (dir, bucket) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("db")).unwrap();
+        unpack(&fixture, &at("db")).unwrap();
+        let in_directory = PathBuf::from(format!("file://{}", at("objects").display()));
+        for (n, set) in [at("set"), in_directory, bucket.url().into()].iter().enumerate() {
+            let db = content::options().open(at("db")).unwrap();
+            for number in 1..=2 {
+                assert_eq!(db.backup(set).unwrap().number, number);
+            }
+            db.close().unwrap();
+            let backups = content::options().backup_set(set).unwrap();
+            assert_eq!(backups.verify().unwrap().damages, [], "{fixture:?}");
+            for number in 1..=2 {
+                let to = at(&format!("restored {n} {number}"));
+                backups.restore(number, &to).unwrap();
+                let restored = content::options().open(&to).unwrap();
+                check(&restored);
+                restored.close().unwrap();
+            }
         }
     }
 }

@@ -87,11 +87,17 @@ impl SentData {
     /// What a checkpoint of the same directory names.
     pub(super) fn of(checkpoint: &SentCheckpoint) -> SentData {
         let mut sent = SentData::default();
-        for prepare in &checkpoint.prepares {
-            sent.prepares.insert(prepare.lsn, prepare.pieces.clone());
-        }
-        checkpoint.manifest.extents().for_each(|extent| sent.known.add(extent));
+        sent.keep_only(checkpoint);
         sent
+    }
+
+    /// Keeps what a checkpoint names: no more of it is sure to stay in the store.
+    pub(super) fn keep_only(&mut self, checkpoint: &SentCheckpoint) {
+        let named = checkpoint.manifest.places();
+        self.known.forget(|place| !named.contains(place));
+        checkpoint.manifest.extents().for_each(|extent| self.known.add(extent));
+        let prepares = checkpoint.prepares.iter();
+        self.prepares = prepares.map(|one| (one.lsn, one.pieces.clone())).collect();
     }
 
     /// Forgets what these pieces of a claim have, and extents with values in them.
@@ -182,6 +188,7 @@ impl Uploading<'_> {
             edit: gathered.edit.clone(),
         };
         gathered.finish();
+        manifest.check()?;
         Ok(SentCheckpoint { manifest, prepares })
     }
 

@@ -495,7 +495,7 @@ impl State {
                 self.has_forgotten = false;
                 // It names all tables itself.
                 self.first_tables = None;
-                self.sent = SentData::of(&sent);
+                self.sent.keep_only(&sent);
                 self.kept.add(sent.manifest.number, sent.objects(), self.pieces.next);
             }
         }

@@ -3,6 +3,11 @@
 //! An extent is the same as another one if both have the same records: ids are given again by the
 //! next opening, and by a directory that was put back to an earlier copy. So a destination's own
 //! copy counts for an extent if the checksums of their contents agree ([`ExtentMeta::is_copy_of`]).
+//! Extents of formats before 5 have no such checksum. Within one opening an id and a place are one
+//! extent, so a copy also counts that was made of the same one in the same opening.
+//!
+//! Invariant: within one opening two extents that list the same value extent have copies that list
+//! the same copy of it. A manifest that places a value extent twice cannot be read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,11 +16,20 @@ use crate::error::Result;
 use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
 use crate::tier::Location;
 
-/// Extents and value extents of a destination, by their ids.
+/// Extents and value extents of a destination, by their ids: for the calls of one opening.
 #[derive(Debug, Default)]
 pub(in crate::db) struct KnownExtents {
-    extents: HashMap<u64, Vec<Arc<ExtentMeta>>>,
-    values: HashMap<u64, Vec<ValueMeta>>,
+    extents: HashMap<u64, Vec<Known<Arc<ExtentMeta>>>>,
+    values: HashMap<u64, Vec<Known<ValueMeta>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Known<M> {
+    /// As the destination has it.
+    own: M,
+    /// What this opening made it of.
+    source: Option<M>,
 }
 
 /// An extent, or a value extent, that the destination lacks.
@@ -41,13 +55,13 @@ impl KnownExtents {
     /// Adds an extent of the destination, with the value extents that it lists.
     pub(in crate::db) fn add(&mut self, extent: &Arc<ExtentMeta>) {
         let known = self.extents.entry(extent.id).or_default();
-        if !known.contains(extent) {
-            known.push(Arc::clone(extent));
+        if !known.iter().any(|one| one.own == *extent) {
+            known.push(Known { own: Arc::clone(extent), source: None });
         }
         for one in extent.values.iter() {
             let known = self.values.entry(one.of.id).or_default();
-            if !known.contains(&one.of) {
-                known.push(one.of);
+            if !known.iter().any(|other| other.own == one.of) {
+                known.push(Known { own: one.of, source: None });
             }
         }
     }
@@ -55,9 +69,11 @@ impl KnownExtents {
     /// Forgets what lies in such places, and extents with values there.
     pub(in crate::db) fn forget(&mut self, lacks: impl Fn(&Location) -> bool) {
         for known in self.extents.values_mut() {
-            known.retain(|own| !own.places().any(|place| lacks(&place)));
+            known.retain(|one| !one.own.places().any(|place| lacks(&place)));
         }
-        self.values.values_mut().for_each(|known| known.retain(|own| !lacks(&own.location)));
+        for known in self.values.values_mut() {
+            known.retain(|one| !lacks(&one.own.location));
+        }
     }
 
     /// The destination's own copy of an extent. What it lacks of extent and values `put` brings
@@ -72,20 +88,19 @@ impl KnownExtents {
         put: &mut dyn FnMut(ToCopy<'_>) -> Result<Location>,
     ) -> Result<Arc<ExtentMeta>> {
         let meta = extent.meta();
-        let same = |own: &&Arc<ExtentMeta>| own.is_copy_of(meta);
-        if let Some(own) = self.extents.get(&meta.id).and_then(|known| known.iter().find(same)) {
-            return Ok(Arc::clone(own));
+        if let Some(own) = self.own_of(meta) {
+            return Ok(own);
         }
         let mut values = Vec::with_capacity(meta.values.len());
         for (source, one) in extent.values().iter().zip(&*meta.values) {
-            let known = self.values.entry(one.of.id).or_default();
-            let of = match known.iter().find(|own| own.is_copy_of(&one.of)) {
-                Some(own) => *own,
+            let of = match self.own_values_of(&one.of) {
+                Some(own) => own,
                 None => {
                     let ValueMeta { id, location, .. } = one.of;
                     let location = put(ToCopy { id, location, read: &|| source.read_whole() })?;
                     let own = ValueMeta { location, ..one.of };
-                    known.push(own);
+                    let known = self.values.entry(id).or_default();
+                    known.push(Known { own, source: Some(one.of) });
                     own
                 }
             };
@@ -94,7 +109,31 @@ impl KnownExtents {
         let ExtentMeta { id, location, .. } = *meta;
         let location = put(ToCopy { id, location, read: &|| extent.read_whole() })?;
         let own = Arc::new(ExtentMeta { location, values: values.into(), ..meta.clone() });
-        self.extents.entry(id).or_default().push(Arc::clone(&own));
+        let source = Some(Arc::new(meta.clone()));
+        self.extents.entry(id).or_default().push(Known { own: Arc::clone(&own), source });
         Ok(own)
     }
+
+    /// The own copy of an extent, with the own copies of its values.
+    fn own_of(&self, meta: &ExtentMeta) -> Option<Arc<ExtentMeta>> {
+        let is_one = |known: &&Known<Arc<ExtentMeta>>| {
+            let is_source = known.source.as_ref().is_some_and(|source| **source == *meta);
+            let pairs = || known.own.values.iter().zip(&*meta.values);
+            (is_source || known.own.is_copy_of(meta))
+                && pairs().all(|(own, one)| self.own_values_of(&one.of) == Some(own.of))
+        };
+        let known = self.extents.get(&meta.id)?.iter().find(is_one)?;
+        Some(Arc::clone(&known.own))
+    }
+
+    /// The own copy of a value extent.
+    fn own_values_of(&self, meta: &ValueMeta) -> Option<ValueMeta> {
+        let is_one = |known: &&Known<ValueMeta>| {
+            known.source.as_ref() == Some(meta) || known.own.is_copy_of(meta)
+        };
+        self.values.get(&meta.id)?.iter().find(is_one).map(|known| known.own)
+    }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;
