@@ -8,10 +8,15 @@
 //! condition, renames, and syncs the directory. Other processes take the same lock. A file that a
 //! crash left under another name is removed by the next opening.
 //!
+//! The caller of a put whose condition does not hold may build on the object that is there, as its
+//! own of an earlier attempt. So that is answered after a sync of the directory, too. A sync that
+//! failed is no passing failure, and every put through this opening fails from then on.
+//!
 //! Thread safety: every method may be called from any thread; `turn` is held while a condition is
 //! checked and the file gets its name.
 //!
-//! Invariant: a file that has the name of an object is durable, whole, and never changed.
+//! Invariant: a file that has the name of an object is whole and never changed, and what a put says
+//! of it is durable.
 
 use std::fmt;
 use std::io;
@@ -143,12 +148,21 @@ impl DirectoryStore {
             PutWhen::Tagged(tag) => found.as_ref() == Some(tag),
         };
         if !holds {
+            self.sync_names(name)?;
             return Err(Failure::new(FailureKind::Changed, format!("found {found:?}")));
         }
         let renamed = self.files.rename(unnamed, &self.path_of(name));
         // Another process that opened the store may have removed the file; the next try succeeds.
         renamed.map_err(|e| Failure::new(FailureKind::Away, format!("cannot name {name}: {e}")))?;
-        self.names.sync(&*self.files).map_err(|e| self.failure("name", name, &e))
+        self.sync_names(name)
+    }
+
+    /// Makes all names durable.
+    fn sync_names(&self, name: &str) -> Answered<()> {
+        self.names.sync(&*self.files).map_err(|e| {
+            let place = self.path.display();
+            Failure::new(FailureKind::Unsynced, format!("cannot sync {place} for {name}: {e}"))
+        })
     }
 
     fn open_object(&self, name: &str) -> Answered<(Arc<File>, u64)> {
@@ -184,11 +198,12 @@ impl DirectoryStore {
         Ok(Got { bytes, tag: of(tag) })
     }
 
-    fn remove(&self, names: &[String]) -> io::Result<()> {
+    fn remove(&self, names: &[String]) -> Answered<()> {
         for name in names {
-            self.remove_if_there(&self.path_of(name))?;
+            let removed = self.remove_if_there(&self.path_of(name));
+            removed.map_err(|e| self.failure("remove", name, &e))?;
         }
-        self.names.sync(&*self.files)
+        self.sync_names(names.first().map_or("", String::as_str))
     }
 
     fn failure(&self, doing: &str, name: &str, error: &io::Error) -> Failure {
@@ -273,8 +288,7 @@ impl ObjectStore for DirectoryStore {
     }
 
     fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
-        let first = names.first().map_or("", String::as_str);
-        self.remove(names).map_err(|e| self.failure("remove", first, &e))
+        self.remove(names)
     }
 
     fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {
@@ -305,7 +319,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::os::sim::{SimFiles, Survive};
+    use crate::os::sim::{Fault, Faulty, SimFiles, Survive};
+    use crate::tier::object::client::{Client, Patience};
+    use crate::tier::object::clock::MachineTimer;
 
     const SOON: Duration = Duration::from_secs(5);
 
@@ -318,6 +334,48 @@ mod tests {
         let after = files.crash(Survive::Nothing);
         let store = DirectoryStore::open_in(after, path, false).unwrap();
         assert_eq!(store.get("a/1", Span::Whole, SOON).unwrap().bytes, b"one");
+    }
+
+    /// Bug: a put was acknowledged, and a power cut took the object back.
+    /// Cause: the sync of its name failed, which was a passing failure. The next attempt found the
+    /// name with the same bytes, and nothing was synced again.
+    /// Fix: the directory is synced before a put says what is there, and a failed sync does not pass.
+    #[test]
+    fn a_name_whose_sync_failed_is_never_acknowledged() {
+        let files = SimFiles::new();
+        let path = Path::new("/store");
+        let open = || {
+            let store = DirectoryStore::open_in(Arc::clone(&files) as _, path, false).unwrap();
+            Client::new(Arc::new(store), Arc::new(MachineTimer::default()), Patience::default())
+        };
+        // The first sync of a put is that of the file.
+        let sync_fails = || files.fail(Fault::once(Faulty::AnySync, 2));
+
+        let client = open();
+        sync_fails();
+        let new = client.begin_put("a/1", b"one").finish(&client, b"one").unwrap_err();
+        assert_eq!(new.kind, FailureKind::Unsynced, "{new}");
+        // Neither does what is there already become an answer of this opening.
+        for _ in 0..2 {
+            let again = client.begin_put("a/1", b"one").finish(&client, b"one").unwrap_err();
+            assert_eq!(again.kind, FailureKind::Unsynced, "{again}");
+        }
+        let deleted = client.delete(&["a/1".to_string()]).unwrap_err();
+        assert_eq!(deleted.kind, FailureKind::Unsynced, "{deleted}");
+        assert_eq!(client.counts().retries, 0);
+
+        // As with the fence: under a condition.
+        let client = open();
+        sync_fails();
+        let fence = client.put("a/fence", b"me", &PutWhen::Absent).unwrap_err();
+        assert_eq!(fence.kind, FailureKind::Unsynced, "{fence}");
+        // What another opening finds it makes durable before it says so.
+        let client = open();
+        let found = client.put("a/fence", b"me", &PutWhen::Absent).unwrap_err();
+        assert_eq!(found.kind, FailureKind::Changed, "{found}");
+        let after = files.crash(Survive::Nothing);
+        let store = DirectoryStore::open_in(after, path, false).unwrap();
+        assert_eq!(store.get("a/fence", Span::Whole, SOON).unwrap().bytes, b"me");
     }
 
     #[test]

@@ -34,11 +34,14 @@ pub(crate) enum FailureKind {
     Wrong,
     /// The condition of a put does not hold: there is an object, or one with another tag.
     Changed,
+    /// The store could not make a change durable. It may have been done, and a power cut may take
+    /// it back; asking again does not help.
+    Unsynced,
 }
 
 impl FailureKind {
     /// All kinds, in the order of their definition.
-    pub(crate) const ALL: [FailureKind; 8] = [
+    pub(crate) const ALL: [FailureKind; 9] = [
         FailureKind::Away,
         FailureKind::Late,
         FailureKind::Throttled,
@@ -47,6 +50,7 @@ impl FailureKind {
         FailureKind::Short,
         FailureKind::Wrong,
         FailureKind::Changed,
+        FailureKind::Unsynced,
     ];
 
     /// The kind in lower-case words.
@@ -60,6 +64,7 @@ impl FailureKind {
             FailureKind::Short => "short",
             FailureKind::Wrong => "wrong",
             FailureKind::Changed => "changed",
+            FailureKind::Unsynced => "unsynced",
         }
     }
 
@@ -95,6 +100,10 @@ impl Failure {
                 (ErrorKind::Unavailable, "check the credentials and the permissions of the bucket")
             }
             FailureKind::Changed => (ErrorKind::Unavailable, "another writer has changed it"),
+            FailureKind::Unsynced => (
+                ErrorKind::Unavailable,
+                "check the file system of the store, and open the database again",
+            ),
             FailureKind::Missing | FailureKind::Short | FailureKind::Wrong => {
                 (ErrorKind::Corrupt, "run `terrace verify` for the whole extent of it")
             }
