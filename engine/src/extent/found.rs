@@ -5,6 +5,7 @@
 //! that were replaced, too, as long as their space was not written again. Which of several value
 //! extents of one id an extent means, the checksums in its references say.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::footer::{FOOTER_LEN, Footer};
@@ -41,10 +42,14 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>) -> Result<Vec<Arc<Extent>>>
     let (firsts, others): (Vec<ValueUse>, Vec<&[ValueUse]>) =
         of_one_id.map(|same| (same[0], &same[1..])).unzip();
     let firsts: Arc<[ValueUse]> = firsts.into();
-    let others = others.into_iter().flatten();
-    let others: Vec<_> = others.map(|one| ValueExtent::new(one.of, Arc::clone(store))).collect();
-    // Their space is not given back: nothing is known of it.
-    others.iter().for_each(|values| values.name());
+    let mut same: HashMap<u64, Vec<Arc<ValueExtent>>> = HashMap::new();
+    for one in others.into_iter().flatten() {
+        let values = ValueExtent::new(one.of, Arc::clone(store));
+        // Its space is not given back: nothing is known of it.
+        values.name();
+        same.entry(one.of.id).or_default().push(values);
+    }
+    let others = same;
     let mut known = ValueExtents::new();
     let open = |meta: ExtentMeta| {
         let meta = ExtentMeta { values: Arc::clone(&firsts), ..with_tombstones(store, meta)? };
@@ -67,14 +72,18 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>) -> Result<Vec<Arc<Extent>>>
 /// Of value extents that have the id of another one, those whose values the records of an extent
 /// refer to. An id is given again when the job that it was given to has ended without an edit. What
 /// that job wrote is still there.
-fn own_values(extent: &Extent, others: &[Arc<ValueExtent>]) -> ValueExtents {
+fn own_values(extent: &Extent, others: &HashMap<u64, Vec<Arc<ValueExtent>>>) -> ValueExtents {
     let mut own = ValueExtents::new();
     let has = |values: &ValueExtent, at: &Reference| values.check(at).is_ok();
     extent.each_reference(|at| {
-        let is_settled = own.contains_key(&at.extent)
-            || extent.value_extent(at).is_ok_and(|first| has(first, at));
-        let mut same = others.iter().filter(|values| values.meta().id == at.extent);
-        let found = if is_settled { None } else { same.find(|values| has(values, at)) };
+        // Nothing is read for the ids that only one value extent has.
+        let Some(same) = others.get(&at.extent).filter(|_| !own.contains_key(&at.extent)) else {
+            return;
+        };
+        if extent.value_extent(at).is_ok_and(|first| has(first, at)) {
+            return;
+        }
+        let found = same.iter().find(|values| has(values, at));
         own.extend(found.map(|values| (at.extent, Arc::clone(values))));
     });
     own

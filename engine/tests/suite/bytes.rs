@@ -218,6 +218,47 @@ fn what_salvage_lost_is_named_by_table_and_keys() {
     assert!(lost.what.contains("keys up to \"key 00"), "{lost}");
 }
 
+/// Bug: salvage without a journal gave the rows of one extent for those of another one.
+/// Cause: the table that it wrote an extent's rows to was named by the extent's id alone. An id is
+/// given again when the job that it was given to has ended without an edit, and what that job wrote
+/// is found too.
+/// Fix: each extent has a table of its own.
+#[test]
+fn two_extents_of_one_id_are_salvaged_to_two_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    for name in ["one", "other"] {
+        let db = crate::common::tiny().create(path(name)).unwrap();
+        let mut load = db.table("orders").unwrap().bulk_load().unwrap();
+        for n in 0..100u32 {
+            load.put(format!("key {n:05}"), format!("{name} {n}")).unwrap();
+        }
+        load.finish().unwrap();
+        db.close().unwrap();
+    }
+    fs::copy(path("other").join("extents-00000001"), path("one").join("extents-00000002")).unwrap();
+    for entry in fs::read_dir(path("one")).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        if name != "LOCK" && !name.starts_with("extents-") {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    let report = terrace::Database::salvage(path("one"), path("new")).unwrap();
+    let named = report.lost.iter().filter(|lost| lost.got.contains("rows are in the table"));
+    assert_eq!(named.count(), 2, "{:?}", report.lost);
+    let db = crate::common::tiny().open(path("new")).unwrap();
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for name in db.table_names() {
+        let rows = db.existing_table(&name).unwrap();
+        let rows: Vec<_> = rows.iter().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 100, "{name}");
+        found.push(rows[0].1.to_vec());
+    }
+    found.sort();
+    assert_eq!(found, [b"one 0".to_vec(), b"other 0".to_vec()]);
+}
+
 #[test]
 fn flipped_and_cut_files_give_right_answers_or_name_the_place() {
     spoil(&Sample::new(), rounds(400, 10_000));

@@ -5,7 +5,7 @@
 //! and those of the region may show rows that were replaced or deleted. What the region says of
 //! deletes applies to its own tables alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,8 +41,10 @@ pub(super) fn salvage(
     if let Some(loaded) = loaded {
         region(loaded, &mut writer, report)?;
     }
+    let mut names: BTreeSet<String> = target.table_names().into_iter().collect();
     for extent in &extents {
-        rows_of(extent, &store, &mut writer, report)?;
+        let name = free_name(extent.meta().id, &mut names);
+        rows_of(extent, (&store, &name), &mut writer, report)?;
     }
     writer.finish()?;
     report.records = writer.records;
@@ -56,7 +58,7 @@ fn region(loaded: &Loaded, writer: &mut Writer<'_>, report: &mut SalvageReport) 
     let tables = tables_in(&records);
     for known in tables.values() {
         if let Known::Named(name, options) = known {
-            writer.db.create_table(name, options.cold(Tier::Ssd))?;
+            writer.db.create_table_for_operands(name, options.cold(Tier::Ssd))?;
         }
     }
     for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
@@ -106,16 +108,29 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
     tables
 }
 
+/// A name that no table has yet. Several extents may have one id: it is given again when the job
+/// that it was given to has ended without an edit.
+fn free_name(id: u64, taken: &mut BTreeSet<String>) -> String {
+    let first = format!("extent-{id:08}");
+    let mut name = first.clone();
+    for n in 2u64.. {
+        if taken.insert(name.clone()) {
+            break;
+        }
+        name = format!("{first}-{n}");
+    }
+    name
+}
+
 /// Writes the rows of an extent to a table of its own, and says so.
 fn rows_of(
     extent: &Extent,
-    store: &ExtentStore,
+    (store, name): (&ExtentStore, &str),
     writer: &mut Writer<'_>,
     report: &mut SalvageReport,
 ) -> Result<()> {
     let meta = extent.meta();
-    let name = format!("extent-{:08}", meta.id);
-    let into = writer.db.table(&name)?;
+    let into = writer.db.table(name)?;
     let tombstones = extent.salvage_tombstones(&mut report.lost);
     extent.salvage(&mut report.lost, |entry| {
         let is_hidden = tombstones.newest_over(entry.key, LSN_MAX) > entry.seq;
