@@ -220,11 +220,14 @@ impl Writing {
             self.databases.iter().all(|database| *database == manifest.database_id),
             "a set has backups of one database"
         );
+        manifest.check()?;
         if !self.set.options.has(Failpoint::BackupBeforeSync) {
             self.store.sync()?;
         }
         manifest.write(&*self.set.files, self.store.directory())?;
-        self.store.give_back_all().map(drop)
+        // The backup is there whether space is given back or not. The next call gives it back.
+        self.store.give_back_all().map(drop).unwrap_or(());
+        Ok(())
     }
 
     /// Deletes a backup.
@@ -242,6 +245,9 @@ impl Writing {
         // Durably, before anything that it names is gone (invariant 1).
         store.sync_names()?;
         drop(store);
-        set.into_writing()?.store.give_back_all().map(drop)
+        // The backup is gone whether space is given back or not. The next call gives it back.
+        let space = set.into_writing().and_then(|left| left.store.give_back_all());
+        space.map(drop).unwrap_or(());
+        Ok(())
     }
 }

@@ -178,7 +178,9 @@ impl BucketSet {
         let mut numbers = held.head.numbers.clone();
         numbers.retain(|other| *other != number);
         let held = head::replace(&self.client, held, numbers)?;
-        self.collect(&held.head)
+        // The backup is gone whether its objects are or not. The next call deletes them.
+        self.collect(&held.head).unwrap_or(());
+        Ok(())
     }
 
     /// Deletes what no backup of the head needs: what was deleted, and what calls left that failed
@@ -267,6 +269,7 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
         blob: gathered.blob.clone(),
         edit: gathered.edit.clone(),
     };
+    manifest.check()?;
     let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
     let written = bucket.client.begin_put(&name, &bytes).finish(&bucket.client, &bytes);
     bucket.client.told("write", &name, written)?;
@@ -274,8 +277,9 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     let held = head::replace(&bucket.client, held, [numbers, vec![manifest.number]].concat())?;
     gathered.finish();
     if !follows {
-        // A call since the backup before has failed, or was a deletion.
-        bucket.collect(&held.head)?;
+        // A call since the backup before has failed, or was a deletion. The backup is there whether
+        // what these left is deleted or not: the next deletion deletes it.
+        bucket.collect(&held.head).unwrap_or(());
     }
     Ok(BackupInfo::of(&manifest))
 }
