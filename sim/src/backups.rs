@@ -1,6 +1,7 @@
 //! The backups that a rig has made of its database, and what must be found of them after an end.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,21 +15,35 @@ use crate::violation::Class;
 /// Where they are.
 pub const SET: &str = "/set";
 
-/// A set, and what was asked for and kept of it.
-type Checked = (u128, [usize; 4]);
+/// A set, what was asked for and kept of it, and the digests of what its backups may have.
+type Checked = (u128, [usize; 4], Vec<Vec<u64>>);
+
+/// What a backup may have.
+#[derive(Clone, Debug)]
+struct Wanted {
+    content: Content,
+    digest: u64,
+}
+
+impl Wanted {
+    fn new(content: Content) -> Wanted {
+        let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(&content);
+        Wanted { content, digest }
+    }
+}
 
 /// Backups, and deletions of the oldest ones, in order; the last of either may be under way.
 #[derive(Clone, Debug, Default)]
 pub struct Backups {
     /// Of each number that was asked for, what it may have: of several where the attempts before
     /// the last one failed.
-    contents: Vec<Vec<Content>>,
+    contents: Vec<Vec<Wanted>>,
     /// The last attempt failed, and left nothing: its number is free.
     last_is_free: bool,
     deletions: usize,
     kept: Kept,
-    /// Sets that were checked and found well, each with what was asked for and kept: what is
-    /// found depends on nothing else, and few cuts leave one that no other cut left.
+    /// Sets that were checked and found well, each with what was asked for, kept and wanted: the
+    /// verdict depends on nothing else, and few cuts leave one that no other cut left.
     well: Arc<Mutex<HashSet<Checked>>>,
 }
 
@@ -44,9 +59,10 @@ impl Backups {
     pub fn begin(&mut self, mut content: Content) {
         // A backup has what is committed.
         content.1.clear();
+        let wanted = Wanted::new(content);
         match self.contents.last_mut() {
-            Some(last) if self.last_is_free => last.push(content),
-            _ => self.contents.push(vec![content]),
+            Some(last) if self.last_is_free => last.push(wanted),
+            _ => self.contents.push(vec![wanted]),
         }
     }
 
@@ -118,7 +134,9 @@ impl Backups {
             return Ok(());
         }
         let asked_for = [self.contents.len(), self.deletions, self.kept.made, self.kept.deleted];
-        let set = (machine.digest(Path::new(SET)), asked_for);
+        let digests = |several: &Vec<Wanted>| several.iter().map(|one| one.digest).collect();
+        let wanted = self.contents.iter().map(digests).collect();
+        let set = (machine.digest(Path::new(SET)), asked_for, wanted);
         let well = || self.well.lock().unwrap_or_else(PoisonError::into_inner);
         if well().contains(&set) {
             return Ok(());
@@ -154,7 +172,7 @@ impl Backups {
             let found = restored().map_err(refused)?;
             let wanted = &self.contents[number as usize - 1];
             if let Some(what) =
-                wanted.iter().map(|content| found.differs_from(content)).min().flatten()
+                wanted.iter().map(|one| found.differs_from(&one.content)).min().flatten()
             {
                 return Err(Class::Backup.violation(format!("{number}: {what}")));
             }

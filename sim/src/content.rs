@@ -80,7 +80,7 @@ pub fn prepared_name(n: u64) -> Vec<u8> {
 }
 
 /// All tables by name, and the names of prepared transactions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Content(pub BTreeMap<String, Rows>, pub BTreeSet<Vec<u8>>);
 
 impl Content {
