@@ -339,7 +339,8 @@ mod tests {
     /// Bug: a put was acknowledged, and a power cut took the object back.
     /// Cause: the sync of its name failed, which was a passing failure. The next attempt found the
     /// name with the same bytes, and nothing was synced again.
-    /// Fix: the directory is synced before a put says what is there, and a failed sync does not pass.
+    /// Fix: the directory is synced before a put says what is there, and a failed sync does not
+    /// pass.
     #[test]
     fn a_name_whose_sync_failed_is_never_acknowledged() {
         let files = SimFiles::new();

@@ -19,13 +19,13 @@ use crate::tier::Location;
 /// Extents and value extents of a destination, by their ids: for the calls of one opening.
 #[derive(Debug, Default)]
 pub(in crate::db) struct KnownExtents {
-    extents: HashMap<u64, Vec<Known<Arc<ExtentMeta>>>>,
-    values: HashMap<u64, Vec<Known<ValueMeta>>>,
+    extents: HashMap<u64, Vec<KnownCopy<Arc<ExtentMeta>>>>,
+    values: HashMap<u64, Vec<KnownCopy<ValueMeta>>>,
 }
 
 /// One of them.
 #[derive(Debug)]
-struct Known<M> {
+struct KnownCopy<M> {
     /// As the destination has it.
     own: M,
     /// What this opening made it of.
@@ -56,12 +56,12 @@ impl KnownExtents {
     pub(in crate::db) fn add(&mut self, extent: &Arc<ExtentMeta>) {
         let known = self.extents.entry(extent.id).or_default();
         if !known.iter().any(|one| one.own == *extent) {
-            known.push(Known { own: Arc::clone(extent), source: None });
+            known.push(KnownCopy { own: Arc::clone(extent), source: None });
         }
         for one in extent.values.iter() {
             let known = self.values.entry(one.of.id).or_default();
             if !known.iter().any(|other| other.own == one.of) {
-                known.push(Known { own: one.of, source: None });
+                known.push(KnownCopy { own: one.of, source: None });
             }
         }
     }
@@ -100,7 +100,7 @@ impl KnownExtents {
                     let location = put(ToCopy { id, location, read: &|| source.read_whole() })?;
                     let own = ValueMeta { location, ..one.of };
                     let known = self.values.entry(id).or_default();
-                    known.push(Known { own, source: Some(one.of) });
+                    known.push(KnownCopy { own, source: Some(one.of) });
                     own
                 }
             };
@@ -110,13 +110,13 @@ impl KnownExtents {
         let location = put(ToCopy { id, location, read: &|| extent.read_whole() })?;
         let own = Arc::new(ExtentMeta { location, values: values.into(), ..meta.clone() });
         let source = Some(Arc::new(meta.clone()));
-        self.extents.entry(id).or_default().push(Known { own: Arc::clone(&own), source });
+        self.extents.entry(id).or_default().push(KnownCopy { own: Arc::clone(&own), source });
         Ok(own)
     }
 
     /// The own copy of an extent, with the own copies of its values.
     fn own_of(&self, meta: &ExtentMeta) -> Option<Arc<ExtentMeta>> {
-        let is_one = |known: &&Known<Arc<ExtentMeta>>| {
+        let is_one = |known: &&KnownCopy<Arc<ExtentMeta>>| {
             let is_source = known.source.as_ref().is_some_and(|source| **source == *meta);
             let pairs = || known.own.values.iter().zip(&*meta.values);
             (is_source || known.own.is_copy_of(meta))
@@ -128,7 +128,7 @@ impl KnownExtents {
 
     /// The own copy of a value extent.
     fn own_values_of(&self, meta: &ValueMeta) -> Option<ValueMeta> {
-        let is_one = |known: &&Known<ValueMeta>| {
+        let is_one = |known: &&KnownCopy<ValueMeta>| {
             known.source.as_ref() == Some(meta) || known.own.is_copy_of(meta)
         };
         self.values.get(&meta.id)?.iter().find(is_one).map(|known| known.own)
