@@ -363,6 +363,9 @@ impl Database {
     /// about as long as writing them takes. Extents that compactions replace meanwhile keep their
     /// space until it is done.
     ///
+    /// A database that is open read-only sends these records to a bucket at once. A closing waits
+    /// for that: up to 30 seconds, and longer for many bytes, while the store does not answer.
+    ///
     /// # Errors
     ///
     /// - `Invalid`: the directory holds something else, or backups of another database;

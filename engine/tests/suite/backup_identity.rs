@@ -283,6 +283,50 @@ fn a_backup_after_one_that_was_broken_off_has_its_own_content() {
     }
 }
 
+/// Bug: a backup and a deletion said that they had failed after they had done all that was asked.
+/// Cause: they deleted then what no backup needs any more, and a failure of that was theirs.
+/// Fix: it is not; a later call deletes the rest.
+#[test]
+fn no_cleaning_up_fails_a_call_whose_work_is_done() {
+    use terrace::StoreFault;
+    let dir = tempfile::tempdir().unwrap();
+    let db = options().open(dir.path().join("db")).unwrap();
+    let table = db.create_table("t", TableOptions::new()).unwrap();
+    // One backup, and what a second one left that was broken off.
+    let set = |seed| {
+        let bucket = ObjectServer::new();
+        fill(&table, seed);
+        db.backup(bucket.url()).unwrap();
+        bucket.plan(bucket.requests() + 6, StoreFault::Refuse);
+        db.backup(bucket.url()).unwrap_err();
+        bucket.forget_plans();
+        bucket
+    };
+    let numbers = |bucket: &ObjectServer| -> Vec<u64> {
+        let list = options().backup_set(bucket.url()).unwrap().list().unwrap();
+        list.iter().map(|info| info.number).collect()
+    };
+    let back_up = |bucket: &ObjectServer| db.backup(bucket.url()).map(drop);
+    let delete = |bucket: &ObjectServer| options().backup_set(bucket.url())?.delete(1);
+    let calls: [&dyn Fn(&ObjectServer) -> terrace::Result<()>; 2] = [&back_up, &delete];
+    for (n, call) in calls.iter().enumerate() {
+        let bucket = set(1);
+        let before = bucket.requests();
+        call(&bucket).unwrap();
+        let (requests, mut passed_over) = (bucket.requests() - before, 0);
+        for at in 1..=requests {
+            let bucket = set(1 + at);
+            bucket.plan(bucket.requests() + at, StoreFault::Refuse);
+            let done = call(&bucket);
+            bucket.forget_plans();
+            let is_changed = numbers(&bucket) != [1];
+            assert_eq!(done.is_ok(), is_changed, "call {n}, request {at}: {done:?}");
+            passed_over += u64::from(done.is_ok());
+        }
+        assert!(passed_over > 0, "some requests of call {n} clean up");
+    }
+}
+
 /// The value of a row as of commit `n`, which lies apart.
 fn value_of(key: u64, n: u64) -> Vec<u8> {
     let fill = Chance::new(key * 1_000_003 + n).bytes(1500 + key as usize % 900);
