@@ -80,8 +80,8 @@ impl RangeTombstones {
     }
 
     /// Where those with a sequence number of at most `upto` have something left to drain from
-    /// `from` on, in order, with the bytes of their records, but for those that begin before
-    /// `from`: an earlier column counted theirs. It ends with the first key behind those whose
+    /// `from` on, in order, with the bytes of their records. Those that begin before `from` are one
+    /// entry without bytes, where the first of them has: an earlier column counted them. It ends with the first key behind those whose
     /// bytes are a whole `budget`. The column has that budget, so it ends there at the latest.
     pub(super) fn starts_from(
         &self,
@@ -94,13 +94,17 @@ impl RangeTombstones {
         let rest = KeyInterval { start: from.to_vec(), end: None };
         let left = |t: &Arc<Tombstone>| {
             let inside = t.interval.intersection(&rest).filter(|_| t.seq <= upto)?;
-            let first = drained.undrained(&inside, t.seq).into_iter().next()?;
-            let starts_here = t.interval.start >= rest.start;
-            Some(Reverse((first.start, if starts_here { self.stored_len(t) } else { 0 })))
+            Some(drained.undrained(&inside, t.seq).into_iter().next()?.start)
         };
-        let over = tombstones.overlapping(&KeyInterval::closed(from, from)).into_iter();
-        let over = over.filter(|t| t.interval.start < rest.start);
-        let mut next: BinaryHeap<_> = over.filter_map(left).collect();
+        let mut over = None::<Vec<u8>>;
+        tombstones.find_overlapping(&KeyInterval::closed(from, from), |t| {
+            let start = left(t).filter(|_| t.interval.start < rest.start)?;
+            let is_at_from = start == from;
+            let least = over.take().unwrap_or_else(|| start.clone());
+            over = Some(least.min(start));
+            is_at_from.then_some(())
+        });
+        let mut next: BinaryHeap<_> = over.map(|start| Reverse((start, 0))).into_iter().collect();
         let mut behind = tombstones.iter_from(from).peekable();
         let (mut starts, mut bytes) = (Vec::<(Vec<u8>, u64)>::new(), 0);
         loop {
@@ -110,7 +114,7 @@ impl RangeTombstones {
                 None => true,
             };
             if let Some(tombstone) = behind.next_if(is_first) {
-                next.extend(left(tombstone));
+                next.extend(left(tombstone).map(|at| Reverse((at, self.stored_len(tombstone)))));
                 continue;
             }
             let Some(Reverse((start, len))) = next.pop() else { break };
@@ -244,6 +248,24 @@ mod tests {
         drained.set(&KeyInterval { start: key(0), end: Some(key(25)) }, 10_000);
         assert_eq!(of(0, 10_000, &drained), [25, 30, 40, 50].map(key));
         assert_eq!(of(99_995, 10_000, &drained), [key(99_995)]);
+    }
+
+    /// Bug: a round over range deletes that all begin at the first key was quadratic. Cause: the
+    /// search for each column listed every one that goes on beyond its start.
+    #[test]
+    fn a_search_lists_range_tombstones_from_before_its_start_once() {
+        let (ranges, bytes) = many();
+        let one = |n| KeyInterval { start: Vec::new(), end: Some(key(n * 10 + 3)) };
+        ranges.add((0..10_000).map(|n| Arc::new(Tombstone::new(one(n), n + 10_001))).collect());
+        let mut drained = DrainedMap::default();
+        let of = |from: u64, drained: &DrainedMap| {
+            ranges.starts_from(&key(from), 20_000, drained, bytes)
+        };
+        let own = |n: u64| (key(n), bytes);
+        assert_eq!(of(55, &drained), [(key(55), 0), own(60), own(70)]);
+        // Where they have nothing left at the start, the first that has something left says where.
+        drained.set(&KeyInterval { start: Vec::new(), end: Some(key(68)) }, 20_000);
+        assert_eq!(of(55, &drained), [(key(68), 0), own(70), own(80)]);
     }
 
     #[test]
