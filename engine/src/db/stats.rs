@@ -485,7 +485,7 @@ pub(super) fn table(core: &TableCore, shape: &Shape) -> TableStats {
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
         level0_bytes,
-        range_deletes: view.range_deletes(),
+        range_deletes: view.range_deletes().count,
         index_memory: view.index_memory(),
         spilled_runs: view.runs().count() as u64,
         spilled_bytes: view.runs().map(|run| run.extents.bytes()).sum(),

@@ -26,7 +26,7 @@ use crate::level0::Size;
 use crate::levels::{Level, SUBLEVELS, Version};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
-use crate::view::View;
+use crate::view::{RangeDeletes, View};
 use checks::Checks;
 
 /// How far the database is at rest. Jobs find the more to do, the further it is.
@@ -62,7 +62,7 @@ struct Summary {
     /// Level 0 keeps versions for readers alone.
     keeps: bool,
     /// Range deletes in memtables and level 0.
-    ranges: u64,
+    ranges: RangeDeletes,
     /// The most deletes that the memtable has, or a place of level 0.
     deletes: u64,
 }
@@ -245,7 +245,7 @@ impl TableIndex {
             }
         }
         let was_ranges = before_ranges.filter(|_| was_version == Some(Arc::as_ptr(&version)));
-        if summary.ranges == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
+        if summary.ranges.count == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
             self.covers.remove(id);
             self.hides.remove(id);
         } else if was_ranges != Some(summary.ranges) {
@@ -493,14 +493,19 @@ impl TableIndex {
     }
 
     /// Range deletes of a table, of which `ranges` are in memory, hide no extent of a version.
-    pub(super) fn not_covered(&mut self, id: TableId, version: &Arc<Version>, ranges: u64) {
+    pub(super) fn not_covered(
+        &mut self,
+        id: TableId,
+        version: &Arc<Version>,
+        ranges: RangeDeletes,
+    ) {
         if self.is_known(id, version, ranges) {
             self.covers.close(id, Rest::Quiet);
         }
     }
 
-    /// Whether a table was last seen with this version and so many range deletes in memory.
-    fn is_known(&self, id: TableId, version: &Arc<Version>, ranges: u64) -> bool {
+    /// Whether a table was last seen with this version and these range deletes in memory.
+    fn is_known(&self, id: TableId, version: &Arc<Version>, ranges: RangeDeletes) -> bool {
         self.entries.get(&id).is_some_and(|entry| {
             entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
         })
@@ -514,7 +519,12 @@ impl TableIndex {
     }
 
     /// It was looked how much the range deletes of a table hide, of which `ranges` are in memory.
-    pub(super) fn looked_at_ranges(&mut self, id: TableId, version: &Arc<Version>, ranges: u64) {
+    pub(super) fn looked_at_ranges(
+        &mut self,
+        id: TableId,
+        version: &Arc<Version>,
+        ranges: RangeDeletes,
+    ) {
         if self.is_known(id, version, ranges) {
             self.hides.close(id, Rest::Quiet);
         }

@@ -26,6 +26,15 @@ pub(crate) struct Frozen {
     pub(crate) boundary: Lsn,
 }
 
+/// Tells the range tombstones in memory from those of another moment: there may be as many again
+/// when some have gone and others came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RangeDeletes {
+    pub(crate) count: u64,
+    /// The greatest sequence number; 0 without any.
+    pub(crate) newest: Lsn,
+}
+
 /// An immutable view of one table. Replaced as a whole, never changed.
 ///
 /// Invariants:
@@ -171,9 +180,13 @@ impl View {
     }
 
     /// Range tombstones in memtables and level 0.
-    pub(crate) fn range_deletes(&self) -> u64 {
+    pub(crate) fn range_deletes(&self) -> RangeDeletes {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
-        memtables.chain(self.level0.tombstones()).map(|set| set.len() as u64).sum()
+        let sets = memtables.chain(self.level0.tombstones());
+        sets.fold(RangeDeletes::default(), |all, set| RangeDeletes {
+            count: all.count + set.len() as u64,
+            newest: all.newest.max(set.newest()),
+        })
     }
 
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

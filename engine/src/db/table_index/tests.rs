@@ -133,6 +133,29 @@ fn idle_tables_are_not_looked_at() {
     assert_eq!(changed, [db.inner.ctx.tables.find("t7").unwrap().core().id()]);
 }
 
+/// Bug: range deletes that hid whole extents were never looked at. Cause: as many had gone since the
+/// last look as came, and their number alone told whether there was something new.
+#[test]
+fn range_deletes_are_new_though_as_many_have_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    table.delete_range("a".."c").unwrap();
+    let ctx: &JobContext = &db.inner.ctx;
+    let core = Arc::clone(&db.inner.ctx.tables.find("t").unwrap().core());
+    let (version, ranges) = (Arc::clone(&core.view().version), core.view().range_deletes());
+    ctx.tables.index().looked_at_ranges(core.id(), &version, ranges);
+    assert!(ctx.tables.index().with_new_ranges(0).is_empty());
+    // One goes and one comes, between two looks.
+    let before = RangeDeletes { newest: ranges.newest - 1, ..ranges };
+    ctx.tables.index().entries.get_mut(&core.id()).unwrap().summary.ranges = before;
+    core.mark_changed();
+    assert_eq!(ctx.tables.index().with_new_ranges(0).len(), 1);
+    // What was found of those from before says nothing of these.
+    ctx.tables.index().looked_at_ranges(core.id(), &version, before);
+    assert_eq!(ctx.tables.index().with_new_ranges(0).len(), 1);
+}
+
 #[test]
 fn a_database_without_tables_has_empty_sums() {
     let dir = tempfile::tempdir().unwrap();
