@@ -34,15 +34,15 @@ impl RateLimiter {
         self.wake();
     }
 
-    /// Suspends the rate, or holds jobs to it again.
+    /// Suspends the rate, or holds jobs to it again. Bytes are free meanwhile; those from before
+    /// are still to be paid for, or a rate that is suspended often would be none.
     pub(super) fn give_way(&self, gives_way: bool) {
         if self.gives_way.load(Ordering::Relaxed) == gives_way {
             return;
         }
         // Under the mutex, so that no job that is about to wait misses it.
-        let mut paid_at = self.paid_at.lock();
+        let paid_at = self.paid_at.lock();
         self.gives_way.store(gives_way, Ordering::Release);
-        *paid_at = None;
         drop(paid_at);
         self.wake();
     }
@@ -121,5 +121,20 @@ mod tests {
         limiter.give_way(false);
         assert!(limiter.spend(1 << 30, false), "nothing is owed of what was free");
         assert!(!limiter.spend(1, false));
+    }
+
+    /// Bug: compactions wrote much more than their rate. Cause: each suspension, which may come
+    /// many times a second, forgave what was spent before it.
+    #[test]
+    fn a_suspension_forgives_nothing_from_before() {
+        let limiter = RateLimiter::default();
+        limiter.set(1);
+        assert!(limiter.spend(1 << 30, false));
+        for _ in 0..3 {
+            limiter.give_way(true);
+            assert!(limiter.spend(1 << 30, false), "it is free");
+            limiter.give_way(false);
+            assert!(!limiter.spend(1, false), "what was spent before is owed");
+        }
     }
 }

@@ -183,7 +183,9 @@ impl Compact {
         let waited = Cell::new(Duration::ZERO);
         let before_extent = |bytes| {
             let from = Instant::now();
+            // After a failure it ends, and does not wait for what it spent.
             while !ctx.rate.spend(bytes, ctx.is_stopping()) {
+                ctx.shared.poison.check()?;
                 before_extent(bytes)?;
             }
             waited.set(waited.get() + from.elapsed());
