@@ -204,12 +204,27 @@ impl Committer {
     ///
     /// `UnknownOutcome` of this commit when the database was poisoned meanwhile.
     pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        self.wait_on_this_machine(lsn, durability)?;
+        self.wait_for_store(lsn, durability, None)
+    }
+
+    /// As [`Committer::wait_for`], but for what the shared store has to acknowledge it waits no
+    /// longer than until there were more than so many [`looks`](Feed::looks).
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::wait_for`].
+    pub(crate) fn wait_or_look(&self, lsn: Lsn, durability: Durability, looks: u64) -> Result<()> {
+        self.wait_on_this_machine(lsn, durability)?;
+        self.wait_for_store(lsn, durability, Some(looks))
+    }
+
+    fn wait_on_this_machine(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         let goal = match durability {
             Durability::Durable | Durability::Remote => Goal::Durable,
             Durability::Relaxed => Goal::Visible,
         };
-        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))?;
-        self.wait_for_store(lsn, durability)
+        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
     }
 
     /// Waits until readers see a commit, which may be another caller's. It is made durable if
@@ -235,9 +250,14 @@ impl Committer {
     /// # Errors
     ///
     /// As [`Feed::wait_remote`].
-    pub(super) fn wait_for_store(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+    pub(super) fn wait_for_store(
+        &self,
+        lsn: Lsn,
+        durability: Durability,
+        looks: Option<u64>,
+    ) -> Result<()> {
         match &self.feed {
-            Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn),
+            Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn, looks),
             _ => Ok(()),
         }
     }

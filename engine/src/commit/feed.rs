@@ -41,6 +41,8 @@ type Driver = Box<dyn Fn() + Send + Sync>;
 struct Remote {
     acknowledged: Lsn,
     failed: Option<(ErrorKind, String)>,
+    /// Rises when a wait is to look which commit it waits for.
+    looks: u64,
 }
 
 /// The feed of one database.
@@ -166,13 +168,25 @@ impl Feed {
         remote.acknowledged >= lsn || remote.failed.is_some()
     }
 
-    /// Waits until the shared store has the commit `lsn`.
+    /// How often waits were ended by [`Feed::look_again`].
+    pub(crate) fn looks(&self) -> u64 {
+        self.remote.lock().looks
+    }
+
+    /// Ends each wait that knows fewer looks.
+    pub(crate) fn look_again(&self) {
+        self.remote.lock().looks += 1;
+        self.moved.notify_all();
+    }
+
+    /// Waits until the shared store has the commit `lsn`, or until there were more than so many
+    /// `looks`, where that is asked for.
     ///
     /// # Errors
     ///
     /// `Fenced` if another opening took the store over first; `UnknownOutcome` if the database is
     /// closed or stops meanwhile. The commit is durable on this machine.
-    pub(crate) fn wait_remote(&self, lsn: Lsn) -> Result<()> {
+    pub(crate) fn wait_remote(&self, lsn: Lsn, looks: Option<u64>) -> Result<()> {
         let mut steps = 0;
         loop {
             if let Some(driver) = self.driver.get().filter(|_| !self.is_decided(lsn)) {
@@ -180,7 +194,7 @@ impl Feed {
                 driver();
             }
             let mut remote = self.remote.lock();
-            if remote.acknowledged >= lsn {
+            if remote.acknowledged >= lsn || looks.is_some_and(|looks| remote.looks != looks) {
                 return Ok(());
             }
             if let Some((kind, cause)) = &remote.failed {

@@ -160,7 +160,7 @@ impl Committer {
         write.shares = true;
         write.run()?;
         let lsn = write.publish()?;
-        self.wait_for_store(lsn, durability)?;
+        self.wait_for_store(lsn, durability, None)?;
         Ok(lsn)
     }
 

@@ -17,6 +17,8 @@
 //! 3. A thread ends after the closing has asked it to, once no entry of its queue is left.
 //! 4. Commits of one durability are done in their order: no entry of a queue waits longer than the
 //!    first.
+//! 5. A thread that waits for the shared store waits for the first entry. It reads how often it was
+//!    to look again, and takes the first entry then. One that becomes the first has it look again.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +29,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
+use crate::commit::Feed;
 use crate::locks::Locker;
 use crate::options::Durability;
 use crate::record::Lsn;
@@ -130,8 +133,13 @@ impl Awaited {
         state.next += 1;
         let before = state.entries.insert(at, entry);
         debug_assert!(before.is_none(), "each future has a place of its own (invariant 1)");
+        let is_first = state.entries.first_key_value().is_some_and(|(first, _)| *first == at);
         drop(state);
         queue.changed.notify_one();
+        if is_first && durability == Durability::Remote {
+            // The thread may wait for a later commit (invariant 5).
+            shared.committer.feed().into_iter().for_each(Feed::look_again);
+        }
         Ok(at)
     }
 
@@ -177,9 +185,10 @@ impl Awaited {
 
 impl AwaitedQueue {
     fn run(&self, shared: &Shared, durability: Durability) {
-        while let Some(lsn) = self.first() {
+        let looks = || shared.committer.feed().map_or(0, Feed::looks);
+        while let (looks, Some(lsn)) = (looks(), self.first()) {
             // After a failure each future learns by itself what became of its commit.
-            drop(shared.committer.wait_for(lsn, durability));
+            drop(shared.committer.wait_or_look(lsn, durability, looks));
             for entry in self.take_done(shared, durability) {
                 // Locks first: what the task does next may need them.
                 drop(entry.locks);
@@ -223,5 +232,67 @@ impl Shared {
     /// Whether a commit is visible, and as durable as was asked for.
     pub(super) fn is_done(&self, lsn: Lsn, durability: Durability) -> bool {
         self.committer.is_done(lsn, durability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::mpsc::{Sender, channel};
+    use std::task::{Context, Poll, Wake};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::table::WriteBatch;
+    use crate::tier::object_testing::{ObjectServer, StoreFault};
+
+    /// Tells that it was woken.
+    struct Tell(Sender<()>);
+
+    impl Wake for Tell {
+        fn wake(self: Arc<Tell>) {
+            self.0.send(()).unwrap_or(());
+        }
+    }
+
+    /// Bug: a task was not woken, though the shared store had its commit, until the store had a
+    /// later one too. Cause: the thread already waited for the later one, which was awaited first.
+    /// Fix: it waits for the first of those that are awaited.
+    #[test]
+    fn a_task_waits_for_no_later_commit_in_whichever_order_they_are_awaited() {
+        for order in [[0, 1], [1, 0]] {
+            let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+            let options = Options::new().pm_size(4 << 20).object_store(server.url()).share(true);
+            let db = options.open(dir.path().join("db")).unwrap();
+            let table = db.table("t").unwrap();
+            server.always(Some(StoreFault::Refuse));
+            let mut commits = [0u8, 1].map(|n| {
+                let mut batch = WriteBatch::new();
+                batch.put(&table, [n], "v");
+                db.enqueue(batch, Durability::Remote).unwrap()
+            });
+            let (told, wait) = channel();
+            let waker = |n: usize| {
+                let told = if n == 0 { told.clone() } else { channel().0 };
+                Waker::from(Arc::new(Tell(told)))
+            };
+            for n in order {
+                let polled = Pin::new(&mut commits[n]).poll(&mut Context::from_waker(&waker(n)));
+                assert!(polled.is_pending(), "the store is away");
+                // On this machine it is done: the thread waits for the store alone.
+                while !table.shared.is_done(commits[n].number(), Durability::Durable) {
+                    std::thread::yield_now();
+                }
+            }
+            let feed = table.shared.committer.feed().unwrap();
+            feed.acknowledge(commits[0].number());
+            wait.recv_timeout(Duration::from_mins(1)).unwrap();
+            let waker = Waker::noop();
+            let mut polled =
+                |n: usize| Pin::new(&mut commits[n]).poll(&mut Context::from_waker(waker));
+            assert!(matches!(polled(0), Poll::Ready(Ok(()))) && polled(1).is_pending());
+            server.always(None);
+        }
     }
 }
