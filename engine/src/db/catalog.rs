@@ -12,7 +12,6 @@ use crate::level0::Level0;
 use crate::levels::{Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
-use crate::mvcc::defer;
 use crate::options::{ContainerKind, Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, Shared, TableCore, TableSlot};
@@ -403,8 +402,7 @@ impl Catalog {
         debug_assert!(core.check().is_err(), "only a table that was dropped is emptied");
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
-        let shared = Arc::clone(&self.ctx.shared);
-        defer(move || release_records(&shared, &before));
+        self.ctx.shared.defer(move |shared| release_records(shared, &before));
         self.ctx.shared.wakeup.wake();
     }
 }

@@ -4,13 +4,17 @@
 //! No epoch is held between API calls, so an idle iterator or snapshot pins nothing.
 //!
 //! Thread safety: all functions may be called from any thread, at any time, nested. The mutex is
-//! held for a push or a pop.
+//! held for a push or a pop. A thread of the parent may hold it at a fork, so a forked child has a
+//! queue of its own, and never runs what its parent deferred.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::LocalKey;
 
 use parking_lot::Mutex;
+
+use crate::os::ForkGuard;
 
 /// A pinned epoch, which what was found under it borrows from.
 pub(crate) type EpochGuard = crossbeam_epoch::Guard;
@@ -29,65 +33,120 @@ pub(crate) fn is_pinned() -> bool {
 /// Work whose guards are gone.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Work that is due, the oldest first.
-static DUE: Mutex<VecDeque<Work>> = Mutex::new(VecDeque::new());
+/// What is due in a process.
+struct Due {
+    /// The oldest first.
+    works: Mutex<VecDeque<Work>>,
+    /// How many databases run what is due, each between its jobs.
+    runners: AtomicUsize,
+}
 
-/// How many databases of this process run what is due, each between its jobs.
-static RUNNERS: AtomicUsize = AtomicUsize::new(0);
+/// With more forks in a row than this, a child has the queue of an ancestor again.
+const GENERATIONS: usize = 16;
+
+/// By the generation of the process.
+static DUE: [Due; GENERATIONS] = [const { Due::new() }; GENERATIONS];
 
 thread_local! {
+    /// Whether this thread runs what is due.
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
     /// Whether this thread drops what was retired, in the middle of a call of the collector.
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// As long as it lives, its owner calls [`drive`] time and again.
 #[derive(Debug)]
-pub(crate) struct Runner(());
+pub(crate) struct Runner(ForkGuard);
 
 impl Runner {
     pub(crate) fn new() -> Runner {
-        RUNNERS.fetch_add(1, Ordering::SeqCst);
-        Runner(())
+        let process = ForkGuard::new();
+        Due::of(process).runners.fetch_add(1, Ordering::SeqCst);
+        Runner(process)
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        let runners = RUNNERS.fetch_sub(1, Ordering::SeqCst);
+        let runners = Due::of(self.0).runners.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(runners > 0, "a runner is counted in before it is counted out");
     }
 }
 
 /// Sets a flag of this thread until it is dropped, also by a panic.
-struct Dropping(bool);
+struct Flagged(&'static LocalKey<Cell<bool>>, bool);
 
-impl Dropping {
-    fn enter() -> Dropping {
-        Dropping(IS_INSIDE.replace(true))
+impl Flagged {
+    fn set(flag: &'static LocalKey<Cell<bool>>) -> Flagged {
+        Flagged(flag, flag.replace(true))
     }
 }
 
-impl Drop for Dropping {
+impl Drop for Flagged {
     fn drop(&mut self) {
-        IS_INSIDE.set(self.0);
+        self.0.set(self.1);
     }
 }
 
-fn hand_over(work: Work) {
-    DUE.lock().push_back(work);
+impl Due {
+    const fn new() -> Due {
+        Due { works: Mutex::new(VecDeque::new()), runners: AtomicUsize::new(0) }
+    }
+
+    fn of(process: ForkGuard) -> &'static Due {
+        &DUE[process.generation() as usize % GENERATIONS]
+    }
+
+    /// The next work. Who takes it has pinned before: as long as the queue has it, or a guard from
+    /// then lives, what is deferred after it does not run.
+    fn pop(&self, _pinned: &EpochGuard) -> Option<Work> {
+        self.works.lock().pop_front()
+    }
+
+    /// Runs work until none is left, unless this thread does so already: what work defers is not
+    /// run inside it. A panic of one goes on when the others have run.
+    fn run_all(&self) {
+        if IS_RUNNING.get() {
+            return;
+        }
+        let _running = Flagged::set(&IS_RUNNING);
+        let mut panicked = None;
+        loop {
+            // What one frees another may still read, on a thread that took it out before.
+            let guard = pin();
+            let Some(work) = self.pop(&guard) else { break };
+            let run = std::panic::AssertUnwindSafe(work);
+            panicked = std::panic::catch_unwind(run).err().or(panicked);
+        }
+        if let Some(panic) = panicked {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Hands work over that was deferred by `process`.
+fn hand_over(work: Work, process: ForkGuard) {
+    if process.is_forked() {
+        // What the parent has is not this process's to free.
+        std::mem::forget(work);
+    } else {
+        Due::of(process).works.lock().push_back(work);
+    }
 }
 
 /// Has `f` run once every guard that exists now is gone, by a thread that calls [`drive`]: by the
 /// background of a database, as a rule. The thread that notices that the guards are gone may be a
 /// reader, so it only hands the work over. What `f` defers in turn is deferred by the thread that
-/// runs it, so nothing stays with a thread that rests.
+/// runs it, so nothing stays with a thread that rests. A panic of `f` goes to that thread, which may
+/// be another database's: what belongs to a database is deferred by `Shared::defer`.
 pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
     let work: Work = Box::new(f);
+    let process = ForkGuard::new();
     if IS_INSIDE.get() {
-        return hand_over(Box::new(move || defer(work)));
+        return hand_over(Box::new(move || defer(work)), process);
     }
     let guard = crossbeam_epoch::pin();
-    guard.defer(move || hand_over(work));
+    guard.defer(move || hand_over(work, process));
     flush(guard);
 }
 
@@ -95,12 +154,16 @@ pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
 /// that is taken again soon, such as cached blocks. What its drop retires or defers in turn is
 /// handed over.
 pub(crate) fn retire<T: Send + 'static>(value: T) {
+    let process = ForkGuard::new();
     if IS_INSIDE.get() {
-        return hand_over(Box::new(move || retire(value)));
+        return hand_over(Box::new(move || retire(value)), process);
     }
     let guard = crossbeam_epoch::pin();
     guard.defer(move || {
-        let _inside = Dropping::enter();
+        if process.is_forked() {
+            return std::mem::forget(value);
+        }
+        let _inside = Flagged::set(&IS_INSIDE);
         drop(value);
     });
     flush(guard);
@@ -111,29 +174,14 @@ pub(crate) fn retire<T: Send + 'static>(value: T) {
 fn flush(guard: EpochGuard) {
     guard.flush();
     drop(guard);
-    if RUNNERS.load(Ordering::Relaxed) == 0 {
-        run_due();
+    let due = Due::of(ForkGuard::new());
+    if due.runners.load(Ordering::Relaxed) == 0 {
+        due.run_all();
     }
 }
 
 fn run_due() {
-    run_all(&DUE);
-}
-
-/// Runs work until none is left. A panic of one goes on when the others have run.
-fn run_all(due: &Mutex<VecDeque<Work>>) {
-    let mut panicked = None;
-    loop {
-        let next = due.lock().pop_front();
-        let Some(work) = next else { break };
-        // What one frees another may still read, on a thread that took it out before.
-        let _guard = pin();
-        let run = std::panic::AssertUnwindSafe(work);
-        panicked = std::panic::catch_unwind(run).err().or(panicked);
-    }
-    if let Some(panic) = panicked {
-        std::panic::resume_unwind(panic);
-    }
+    Due::of(ForkGuard::new()).run_all();
 }
 
 /// Runs all that was deferred before, if no guard is held anywhere: so that where one thread does
@@ -244,14 +292,50 @@ mod tests {
     fn a_panic_in_deferred_work_loses_none_of_the_rest() {
         let done = Arc::new(AtomicU64::new(0));
         let (first, last): (Work, Work) = (Box::new(count(&done)), Box::new(count(&done)));
-        let due = Mutex::new(VecDeque::from([first, Box::new(|| panic!("planned")), last]));
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run_all(&due)));
+        let due = Due::new();
+        *due.works.lock() = VecDeque::from([first, Box::new(|| panic!("planned")), last]);
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| due.run_all()));
         assert_eq!(*ran.unwrap_err().downcast_ref::<&str>().unwrap(), "planned");
         assert_eq!(done.load(Ordering::SeqCst), 2);
         let inside = std::panic::catch_unwind(|| {
-            let _inside = Dropping::enter();
+            let _inside = Flagged::set(&IS_INSIDE);
             panic!("planned");
         });
-        assert!(inside.is_err() && !IS_INSIDE.get());
+        assert!(inside.is_err() && !IS_INSIDE.get() && !IS_RUNNING.get());
+    }
+
+    /// Bug: a chain of deferred work overflowed the stack. Cause: without a background, work that
+    /// defers ran what was due, inside itself. Fix: the outer loop runs it.
+    #[test]
+    fn what_work_defers_is_not_run_inside_it() {
+        fn chain(due: &Arc<Due>, left: u32, inside: &Arc<AtomicU64>) {
+            let (next, counter) = (Arc::clone(due), Arc::clone(inside));
+            due.works.lock().push_back(Box::new(move || {
+                assert_eq!(counter.fetch_add(1, Ordering::SeqCst), 0, "one runs at a time");
+                if left > 0 {
+                    chain(&next, left - 1, &counter);
+                }
+                counter.fetch_sub(1, Ordering::SeqCst);
+            }));
+            due.run_all();
+        }
+        let (due, inside) = (Arc::new(Due::new()), Arc::default());
+        chain(&due, 1000, &inside);
+        assert!(due.works.lock().is_empty());
+    }
+
+    /// Bug: a forked child hung, or freed what is its parent's. Cause: what the parent had deferred
+    /// came due in the child, which locked a mutex that a thread of the parent held at the fork.
+    #[test]
+    fn a_forked_child_leaves_what_its_parent_deferred() {
+        let done = Arc::new(AtomicU64::new(0));
+        let (here, parent) = (ForkGuard::new(), ForkGuard::of_parent());
+        assert!(!std::ptr::eq(Due::of(here), Due::of(parent)), "each has a queue of its own");
+        let held = (Due::of(here).works.lock(), Due::of(parent).works.lock());
+        hand_over(Box::new(count(&done)), parent);
+        assert!(held.1.is_empty());
+        drop(held);
+        drive();
+        assert_eq!((done.load(Ordering::SeqCst), Arc::strong_count(&done)), (0, 2));
     }
 }

@@ -34,6 +34,17 @@ impl ForkGuard {
         ForkGuard { generation: GENERATION.load(Ordering::Relaxed) }
     }
 
+    /// How many forks lie between the guard's process and the one that first opened a database.
+    pub(crate) fn generation(self) -> u64 {
+        self.generation
+    }
+
+    /// As a forked child has it from its parent.
+    #[cfg(test)]
+    pub(crate) fn of_parent() -> ForkGuard {
+        ForkGuard { generation: ForkGuard::new().generation.wrapping_sub(1) }
+    }
+
     /// Whether this is a child forked after the guard was made.
     pub(crate) fn is_forked(self) -> bool {
         GENERATION.load(Ordering::Relaxed) != self.generation

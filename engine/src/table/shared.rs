@@ -1,8 +1,9 @@
 //! What all handles of one open database share.
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
@@ -19,7 +20,7 @@ use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
-use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, pin};
+use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, defer, pin};
 use crate::options::{Compression, Failpoint};
 use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::{Purpose, Region, SpentOn};
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     pub(crate) follows: AtomicBool,
     /// Commits that tasks await.
     pub(crate) awaited: Awaited,
+    /// Work of this database that waits for readers.
+    pub(crate) deferred: AtomicUsize,
 }
 
 impl Shared {
@@ -90,6 +93,20 @@ impl Shared {
         let inside = self.gate.enter_call()?;
         self.check_writable()?;
         Ok(inside)
+    }
+
+    /// Has `work` run once every guard that exists now is gone. The thread that runs it may be
+    /// another database's, so a panic stops this one here.
+    pub(crate) fn defer(self: &Arc<Self>, work: impl FnOnce(&Shared) + Send + 'static) {
+        self.deferred.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::clone(self);
+        defer(move || {
+            if catch_unwind(AssertUnwindSafe(|| work(&shared))).is_err() {
+                shared.stop_because("work that had waited for readers panicked");
+            }
+            let before = shared.deferred.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "work is counted in before it is counted out");
+        });
     }
 
     /// Removes records from a level 0 by `remove`, and counts what it released out of its zones. If

@@ -13,7 +13,7 @@ use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::record_len;
-use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
+use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
 use crate::options::Failpoint;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::table::{Change, DrainRound, TableCore};
@@ -235,12 +235,12 @@ fn go_on(round: &mut DrainRound, column: &KeyInterval, upto: Lsn) {
 
 /// Takes drained records out of level 0 once every reader has a view that hides them.
 fn retire_later(ctx: &JobContext, table: &Arc<TableCore>, interval: KeyInterval, upto: Lsn) {
-    let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
+    let table = Arc::clone(table);
     let (level0, drained) = {
         let view = table.view();
         (Arc::clone(&view.level0), planted_drained(ctx, &view.version.drained, upto))
     };
-    defer(move || {
+    ctx.shared.defer(move |shared| {
         shared.count_out(|| level0.retire(&interval, upto, &drained));
         table.mark_changed();
     });

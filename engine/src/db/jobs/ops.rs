@@ -9,7 +9,7 @@ use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
-use crate::mvcc::{Horizon, Readers, defer};
+use crate::mvcc::{Horizon, Readers};
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, TableCore};
 use crate::view::Frozen;
@@ -105,8 +105,8 @@ pub(super) fn prune_later(
     ctx.metrics.pruned_records.add(superseded.len() as u64);
     let bytes = superseded.bytes();
     debug_assert!(bytes > 0, "a superseded record has bytes in its zone");
-    let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
-    defer(move || {
+    let table = Arc::clone(table);
+    ctx.shared.defer(move |shared| {
         shared.count_out(|| level0.prune(superseded));
         table.mark_changed();
     });

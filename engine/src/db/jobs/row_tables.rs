@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Result};
 use crate::level0::{Keep, Level0, Released};
 use crate::levels::{Edit, Op};
 use crate::memtable::Memtable;
-use crate::mvcc::{Horizon, defer, pin};
+use crate::mvcc::{Horizon, pin};
 use crate::options::Failpoint;
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, TableCore};
@@ -83,8 +83,8 @@ pub(super) fn copy(
 
 /// Counts records out of their zones once every reader has a view with the copies.
 fn count_out_later(ctx: &JobContext, table: &Arc<TableCore>, records: Vec<u64>) {
-    let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
-    defer(move || {
+    let table = Arc::clone(table);
+    ctx.shared.defer(move |shared| {
         shared.count_out(|| Ok(Released { records }));
         table.mark_changed();
     });

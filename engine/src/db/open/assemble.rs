@@ -1,6 +1,6 @@
 //! The engine of an opened database, put together of its parts.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -73,6 +73,7 @@ impl Opening<'_> {
             ddl: Mutex::new(()),
             follows: AtomicBool::new(false),
             awaited: Awaited::default(),
+            deferred: AtomicUsize::new(0),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
         let ctx = Arc::new(JobContext::new(&shared, self.options, (superblock, forest.clone())));

@@ -107,8 +107,9 @@ impl Scheduler {
     pub(super) fn step(&self) -> Result<bool> {
         let _spent = SpentOn::purpose(Purpose::Background);
         let ctx = &*self.ctx;
-        ctx.shared.poison.check()?;
+        // Other databases, and readers, count on it also after a failure.
         self.drive();
+        ctx.shared.poison.check()?;
         ctx.memory.balance();
         if self.jobs.count_live.run(ctx)?.did {
             // Level 0 and zones stay as they are until all is counted, but writers need zones.
