@@ -208,18 +208,8 @@ impl Committer {
         self.wait_for_store(lsn, durability, None)
     }
 
-    /// As [`Committer::wait_for`], but for what the shared store has to acknowledge it waits no
-    /// longer than until there were more than so many [`looks`](Feed::looks).
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::wait_for`].
-    pub(crate) fn wait_or_look(&self, lsn: Lsn, durability: Durability, looks: u64) -> Result<()> {
-        self.wait_on_this_machine(lsn, durability)?;
-        self.wait_for_store(lsn, durability, Some(looks))
-    }
-
-    fn wait_on_this_machine(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+    /// The part of [`Committer::wait_for`] that needs no store, with its errors.
+    pub(crate) fn wait_on_this_machine(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         let goal = match durability {
             Durability::Durable | Durability::Remote => Goal::Durable,
             Durability::Relaxed => Goal::Visible,
@@ -250,7 +240,7 @@ impl Committer {
     /// # Errors
     ///
     /// As [`Feed::wait_remote`].
-    pub(super) fn wait_for_store(
+    pub(crate) fn wait_for_store(
         &self,
         lsn: Lsn,
         durability: Durability,

@@ -81,8 +81,9 @@ impl RangeTombstones {
 
     /// Where those with a sequence number of at most `upto` have something left to drain from
     /// `from` on, in order, with the bytes of their records. Those that begin before `from` are one
-    /// entry without bytes, where the first of them has: an earlier column counted them. It ends with the first key behind those whose
-    /// bytes are a whole `budget`. The column has that budget, so it ends there at the latest.
+    /// entry without bytes, where the first of them has: an earlier column counted them. It ends
+    /// with the first key behind those whose bytes are a whole `budget`. The column has that
+    /// budget, so it ends there at the latest.
     pub(super) fn starts_from(
         &self,
         from: &[u8],

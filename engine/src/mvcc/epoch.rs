@@ -34,7 +34,7 @@ pub(crate) fn is_pinned() -> bool {
 type Work = Box<dyn FnOnce() + Send>;
 
 /// What is due in a process.
-struct Due {
+struct DueWork {
     /// The oldest first.
     works: Mutex<VecDeque<Work>>,
     /// How many databases run what is due, each between its jobs.
@@ -45,7 +45,7 @@ struct Due {
 const GENERATIONS: usize = 16;
 
 /// By the generation of the process.
-static DUE: [Due; GENERATIONS] = [const { Due::new() }; GENERATIONS];
+static DUE: [DueWork; GENERATIONS] = [const { DueWork::new() }; GENERATIONS];
 
 thread_local! {
     /// Whether this thread runs what is due.
@@ -61,14 +61,14 @@ pub(crate) struct Runner(ForkGuard);
 impl Runner {
     pub(crate) fn new() -> Runner {
         let process = ForkGuard::new();
-        Due::of(process).runners.fetch_add(1, Ordering::SeqCst);
+        DueWork::of(process).runners.fetch_add(1, Ordering::SeqCst);
         Runner(process)
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        let runners = Due::of(self.0).runners.fetch_sub(1, Ordering::SeqCst);
+        let runners = DueWork::of(self.0).runners.fetch_sub(1, Ordering::SeqCst);
         debug_assert!(runners > 0, "a runner is counted in before it is counted out");
     }
 }
@@ -88,12 +88,12 @@ impl Drop for Flagged {
     }
 }
 
-impl Due {
-    const fn new() -> Due {
-        Due { works: Mutex::new(VecDeque::new()), runners: AtomicUsize::new(0) }
+impl DueWork {
+    const fn new() -> DueWork {
+        DueWork { works: Mutex::new(VecDeque::new()), runners: AtomicUsize::new(0) }
     }
 
-    fn of(process: ForkGuard) -> &'static Due {
+    fn of(process: ForkGuard) -> &'static DueWork {
         &DUE[process.generation() as usize % GENERATIONS]
     }
 
@@ -130,15 +130,15 @@ fn hand_over(work: Work, process: ForkGuard) {
         // What the parent has is not this process's to free.
         std::mem::forget(work);
     } else {
-        Due::of(process).works.lock().push_back(work);
+        DueWork::of(process).works.lock().push_back(work);
     }
 }
 
 /// Has `f` run once every guard that exists now is gone, by a thread that calls [`drive`]: by the
 /// background of a database, as a rule. The thread that notices that the guards are gone may be a
 /// reader, so it only hands the work over. What `f` defers in turn is deferred by the thread that
-/// runs it, so nothing stays with a thread that rests. A panic of `f` goes to that thread, which may
-/// be another database's: what belongs to a database is deferred by `Shared::defer`.
+/// runs it, so nothing stays with a thread that rests. A panic of `f` goes to that thread, which
+/// may be another database's: what belongs to a database is deferred by `Shared::defer`.
 pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
     let work: Work = Box::new(f);
     let process = ForkGuard::new();
@@ -174,14 +174,14 @@ pub(crate) fn retire<T: Send + 'static>(value: T) {
 fn flush(guard: EpochGuard) {
     guard.flush();
     drop(guard);
-    let due = Due::of(ForkGuard::new());
+    let due = DueWork::of(ForkGuard::new());
     if due.runners.load(Ordering::Relaxed) == 0 {
         due.run_all();
     }
 }
 
 fn run_due() {
-    Due::of(ForkGuard::new()).run_all();
+    DueWork::of(ForkGuard::new()).run_all();
 }
 
 /// Runs all that was deferred before, if no guard is held anywhere: so that where one thread does
@@ -292,7 +292,7 @@ mod tests {
     fn a_panic_in_deferred_work_loses_none_of_the_rest() {
         let done = Arc::new(AtomicU64::new(0));
         let (first, last): (Work, Work) = (Box::new(count(&done)), Box::new(count(&done)));
-        let due = Due::new();
+        let due = DueWork::new();
         *due.works.lock() = VecDeque::from([first, Box::new(|| panic!("planned")), last]);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| due.run_all()));
         assert_eq!(*ran.unwrap_err().downcast_ref::<&str>().unwrap(), "planned");
@@ -308,7 +308,7 @@ mod tests {
     /// defers ran what was due, inside itself. Fix: the outer loop runs it.
     #[test]
     fn what_work_defers_is_not_run_inside_it() {
-        fn chain(due: &Arc<Due>, left: u32, inside: &Arc<AtomicU64>) {
+        fn chain(due: &Arc<DueWork>, left: u32, inside: &Arc<AtomicU64>) {
             let (next, counter) = (Arc::clone(due), Arc::clone(inside));
             due.works.lock().push_back(Box::new(move || {
                 assert_eq!(counter.fetch_add(1, Ordering::SeqCst), 0, "one runs at a time");
@@ -319,7 +319,7 @@ mod tests {
             }));
             due.run_all();
         }
-        let (due, inside) = (Arc::new(Due::new()), Arc::default());
+        let (due, inside) = (Arc::new(DueWork::new()), Arc::default());
         chain(&due, 1000, &inside);
         assert!(due.works.lock().is_empty());
     }
@@ -330,8 +330,11 @@ mod tests {
     fn a_forked_child_leaves_what_its_parent_deferred() {
         let done = Arc::new(AtomicU64::new(0));
         let (here, parent) = (ForkGuard::new(), ForkGuard::of_parent());
-        assert!(!std::ptr::eq(Due::of(here), Due::of(parent)), "each has a queue of its own");
-        let held = (Due::of(here).works.lock(), Due::of(parent).works.lock());
+        assert!(
+            !std::ptr::eq(DueWork::of(here), DueWork::of(parent)),
+            "each has a queue of its own"
+        );
+        let held = (DueWork::of(here).works.lock(), DueWork::of(parent).works.lock());
         hand_over(Box::new(count(&done)), parent);
         assert!(held.1.is_empty());
         drop(held);

@@ -188,7 +188,9 @@ impl AwaitedQueue {
         let looks = || shared.committer.feed().map_or(0, Feed::looks);
         while let (looks, Some(lsn)) = (looks(), self.first()) {
             // After a failure each future learns by itself what became of its commit.
-            drop(shared.committer.wait_or_look(lsn, durability, looks));
+            let committer = &shared.committer;
+            let done = committer.wait_on_this_machine(lsn, durability);
+            drop(done.and_then(|()| committer.wait_for_store(lsn, durability, Some(looks))));
             for entry in self.take_done(shared, durability) {
                 // Locks first: what the task does next may need them.
                 drop(entry.locks);

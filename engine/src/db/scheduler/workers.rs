@@ -206,7 +206,7 @@ mod tests {
     use crate::options::Options;
 
     /// Bug: records that readers had left stayed for 200 ms more, with level 0 full. Cause: the
-    /// background rested as if nothing was due, and nobody wakes it when readers leave.
+    /// background rested as if nothing was due, and no reader that leaves wakes it.
     #[test]
     fn the_background_looks_often_while_work_waits_for_readers() {
         let dir = tempfile::tempdir().unwrap();

@@ -133,8 +133,8 @@ fn idle_tables_are_not_looked_at() {
     assert_eq!(changed, [db.inner.ctx.tables.find("t7").unwrap().core().id()]);
 }
 
-/// Bug: range deletes that hid whole extents were never looked at. Cause: as many had gone since the
-/// last look as came, and their number alone told whether there was something new.
+/// Bug: range deletes that hid whole extents were never looked at. Cause: as many had gone since
+/// the last look as came, and their number alone told whether there was something new.
 #[test]
 fn range_deletes_are_new_though_as_many_have_gone() {
     let dir = tempfile::tempdir().unwrap();
