@@ -183,7 +183,8 @@ impl Machine {
 
     /// Claims a log that is the directory's own, or empty.
     fn claim(&self) -> crate::error::Result<LogWriter> {
-        LogWriter::claim(&self.log, &self.identity, (self.nonce, 1)).map(|(writer, _)| writer)
+        LogWriter::claim(&self.log, &self.identity, (self.nonce, 1), |_| Ok(()))
+            .map(|(writer, _)| writer)
     }
 
     /// Takes a log over, as a reader does that has nothing to apply.
@@ -246,6 +247,32 @@ fn a_writer_that_was_taken_over_appends_nothing_and_hears_by_whom() {
     assert!(second.log.raise_head(LogHead { oldest: 4, checkpoint: 4 }).unwrap());
     second.log.delete(&[entry_name(2), entry_name(4)]).unwrap();
     assert_eq!(old.settle().unwrap_err().kind(), ErrorKind::Fenced);
+}
+
+/// What is read of the entry in the way is for the message alone. Its damage, or a format that this
+/// version does not know, became the error of the append: the writer tried again for ever, and its
+/// database went on with commits that no store gets. Now the writer is fenced.
+#[test]
+fn a_claim_that_cannot_be_read_fences_the_writer() {
+    let mut at = 0;
+    loop {
+        let server = ObjectServer::new();
+        let (first, mut old) = begun(&server);
+        Machine::new(&server).take_over().unwrap();
+        let claim = first.log.entry(3).unwrap().unwrap();
+        if at == claim.encode().unwrap().len() {
+            break;
+        }
+        server.damage(&entry_name(3), at);
+        // The put, the look at what is there, and the read for the message.
+        server.plan(server.requests() + 3, StoreFault::Refuse);
+        let error = old.append(segment(4, 4), (4, 4)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{at}: {error}");
+        let error = old.settle().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{at}: {error}");
+        at += 1;
+    }
+    assert!(at > 40, "{at}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::encode::{EntryCompressor, NewBody, NewHead};
 use super::entry::{Entry, EntryBody, EntryKind, LogClaim};
 use super::identity::{Identity, Nonces};
 use super::log::{Appended, LogEnd, SharedLog};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::record::Lsn;
 use crate::tier::owner;
 
@@ -37,21 +37,24 @@ pub(crate) struct LogWriter {
 
 impl LogWriter {
     /// Becomes the writer of a log that is the directory's own, or empty. What the log had before
-    /// the claim comes with it.
+    /// the claim comes with it. `fits` says whether the directory has all of the log: a claim that
+    /// comes first would stop a writer for an opening that fails.
     ///
     /// # Errors
     ///
     /// `Fenced` if the log is another directory's; `Unavailable` if the store does not answer, or
-    /// others are always faster.
+    /// others are always faster; those of `fits`, before a claim.
     pub(crate) fn claim(
         log: &Arc<SharedLog>,
         identity: &Identity,
         (nonce, incarnation): ([u8; 16], u64),
+        fits: impl Fn(LogEnd) -> Result<()>,
     ) -> Result<(LogWriter, LogEnd)> {
         let known = identity.load()?;
         for _ in 0..CLAIM_TRIES {
             let end = log.end()?;
             let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
+            fits(end)?;
             // Synced first, so that a claim of which no answer comes is known.
             identity.store(&Nonces { claimed, intended: nonce })?;
             if let Some(writer) = LogWriter::claim_at(log, (nonce, incarnation), end)? {
@@ -165,18 +168,31 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Whose entry is in the way.
+    /// Whose entry is in the way, for the message. It is another writer's, readable or not.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
     fn found(&self, number: u64) -> Result<String> {
-        let entry = self.log.entry(number)?;
-        let claim = match entry {
-            Some(Entry { body: EntryBody::Claim(claim), .. }) => Some(claim),
-            Some(Entry { claim, .. }) => match self.log.entry(claim)? {
-                Some(Entry { body: EntryBody::Claim(claim), .. }) => Some(claim),
-                _ => None,
-            },
-            None => None,
+        match self.claim_of(number) {
+            Ok(Some(claim)) => Ok(claim.to_string()),
+            Ok(None) => Ok("its claim cannot be read".to_string()),
+            Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+            Err(error) => Ok(format!("its claim cannot be read: {error}")),
+        }
+    }
+
+    /// The claim that an entry names, if both are there.
+    fn claim_of(&self, number: u64) -> Result<Option<LogClaim>> {
+        let Some(entry) = self.log.entry(number)? else { return Ok(None) };
+        let claim = match entry.body {
+            EntryBody::Claim(_) => Some(entry),
+            _ => self.log.entry(entry.claim)?,
         };
-        Ok(claim.map_or_else(|| "its claim cannot be read".to_string(), |claim| claim.to_string()))
+        Ok(claim.and_then(|claim| match claim.body {
+            EntryBody::Claim(claim) => Some(claim),
+            _ => None,
+        }))
     }
 }
 

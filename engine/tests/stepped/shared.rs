@@ -305,6 +305,59 @@ fn a_writer_goes_on_where_its_log_ends() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "it was taken over");
 }
 
+/// A directory that lacks commits of the log claimed it first and was refused afterwards: the writer
+/// was stopped by an opening that failed. Now it is refused before it claims.
+#[test]
+fn a_copy_of_a_directory_that_lacks_commits_stops_no_writer() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let copy = machine.crash(Survive::Everything);
+    let table = db.existing_table("t").unwrap();
+    table.put_with("later", "one", Durability::Remote).unwrap();
+    let entries = || server.names().into_iter().filter(|it| it.contains("/log/")).count();
+    let before = entries();
+    for _ in 0..2 {
+        let error = writer_options(&copy, &server, None).open(PATH).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("it lost some"), "{error}");
+    }
+    assert_eq!(entries(), before, "nothing was claimed");
+    table.put_with("later", "two", Durability::Remote).unwrap();
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+}
+
+/// The newest checkpoint was damaged in the store, and no opening of the writer came through: what
+/// only says what need not be sent again failed all of it. Now the opening sends a checkpoint.
+#[test]
+fn a_writer_opens_beside_a_damaged_checkpoint_and_makes_another() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    work(&db, 0);
+    settle(|| db.step());
+    db.close().unwrap();
+    let damaged = || {
+        let status = of_machine(&Machine::with_files(), None).shared_status(server.url());
+        let checkpoint = status.unwrap().checkpoint;
+        server.damage(&format!("shared/log/{checkpoint:016x}"), 80);
+        checkpoint
+    };
+    let number = damaged();
+    let error = of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Corrupt, "no reader starts from it");
+    let db = writer(&machine, &server);
+    settle(|| db.step());
+    assert!(damaged() > number, "there is a newer one, which is damaged in turn");
+    work(&db, 1);
+    force_checkpoint(&db);
+    settle(|| db.step());
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+}
+
 /// A table is created, another one emptied, right after an opening, before anything was shipped.
 /// The list of tables behind the claim was of that moment and named them, with the LSN of the
 /// opening. So readers did not know the tables of the commits that came after it.

@@ -31,10 +31,10 @@ mod takeover;
 use std::sync::Arc;
 
 use super::engine::Engine;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Failpoint, Options, Storage};
 use crate::os::Files;
-use crate::replica::{Identity, LogWriter, SharedLog};
+use crate::replica::{Identity, LogEnd, LogWriter, SharedLog};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
 use crate::tier::open_client;
@@ -93,24 +93,30 @@ pub(super) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let (log, nonce) = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);
-    let (mut writer, end) = LogWriter::claim(&log, &identity, claimed)?;
-    writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
-    if end.last > engine.shared.committer.visible() {
-        return Err(Error::invalid(format!(
-            "the shared store {} has commits up to {}, and the directory {} up to {}: it lost \
-             some; make a new directory with Database::open_shared",
+    let visible = engine.shared.committer.visible();
+    let fits = |end: LogEnd| match end.last > visible {
+        true => Err(Error::invalid(format!(
+            "the shared store {} has commits up to {}, and the directory {} up to {visible}: it \
+             lost some; make a new directory with Database::open_shared",
             log.address(),
             end.last,
-            engine.path.display(),
-            engine.shared.committer.visible()
-        )));
-    }
-    // A log without a checkpoint is begun with one.
-    let shipped = end.checkpoint > 0 && end.last >= engine.recovered;
-    let own = match end.checkpoint {
-        0 => None,
-        number => restore::checkpoint(&log, number)?,
+            engine.path.display()
+        ))),
+        false => Ok(()),
     };
+    let (mut writer, end) = LogWriter::claim(&log, &identity, claimed, fits)?;
+    writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
+    let own = match end.checkpoint {
+        0 => Ok(None),
+        number => restore::checkpoint(&log, number),
+    };
+    // A log without a checkpoint is begun with one. One that is damaged gets another one: no reader
+    // can start from it.
+    let (own, is_sound) = match own {
+        Err(error) if error.kind() == ErrorKind::Corrupt => (None, false),
+        own => (own?, end.checkpoint > 0),
+    };
+    let shipped = is_sound && end.last >= engine.recovered;
     let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
     let own =
         own.map(|FoundCheckpoint { manifest, prepares, .. }| SentCheckpoint { manifest, prepares });
