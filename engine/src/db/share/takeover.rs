@@ -98,8 +98,8 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// Brings a reader to the end of the log, and claims the log right there: it has all of the log by
 /// then, so nothing that the log has can fail a takeover after the claim. From the claim on no
 /// other opening appends anything. `None` if the reader has to start from the newest checkpoint:
-/// one leaps, or the reader was away for so long that the next entry is deleted. `tell` is called
-/// for each entry.
+/// one leaps, the next entry is damaged and there is a newer one, or the reader was away for so long
+/// that the next entry is deleted. `tell` is called for each entry.
 ///
 /// # Errors
 ///
@@ -107,6 +107,23 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// the store does not answer, or if others are always faster: the log may be claimed if the request
 /// is lost.
 pub(super) fn claim(
+    claiming: &Claiming,
+    applier: &mut Applier,
+    tell: &dyn Fn(u64) -> Result<()>,
+) -> Result<Option<Claimed>> {
+    let log = &claiming.log;
+    match claim_from(claiming, applier, tell) {
+        Err(error)
+            if error.kind() == ErrorKind::Corrupt && log.end()?.checkpoint > applier.next()? =>
+        {
+            Ok(None)
+        }
+        claimed => claimed,
+    }
+}
+
+/// As [`claim`], from where the reader is.
+fn claim_from(
     claiming: &Claiming,
     applier: &mut Applier,
     tell: &dyn Fn(u64) -> Result<()>,

@@ -132,6 +132,30 @@ fn a_log_that_cannot_be_applied_stops_no_writer() {
     table.put_with("b", "c", Durability::Remote).unwrap();
 }
 
+/// A standby whose next entry is damaged starts from a newer checkpoint, if there is one. Its
+/// promotion did not: it failed for good, though the store had all data.
+#[test]
+fn a_standby_is_promoted_behind_a_damaged_entry() {
+    let _turn = alone();
+    for at in [20, 80] {
+        let server = ObjectServer::new();
+        let db = filled(&server);
+        let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
+        catch_up(|| standby.step()).unwrap();
+        db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+        let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/"));
+        force_checkpoint(&db);
+        settle(|| db.step());
+        // In its header and in its body.
+        server.damage(&last.unwrap(), at);
+        let before = content(&db).unwrap();
+        let second = standby.promote().unwrap();
+        assert_eq!(content(&second).unwrap(), before, "{at}");
+        let error = db.existing_table("t").unwrap().put_with("b", "c", Durability::Remote);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "{at}");
+    }
+}
+
 /// The writer commits again and again between requests of a takeover. That reads on up to the end
 /// of the log, and claims the next number right then.
 #[test]
