@@ -305,8 +305,8 @@ fn a_writer_goes_on_where_its_log_ends() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "it was taken over");
 }
 
-/// A directory that lacks commits of the log claimed it first and was refused afterwards: the writer
-/// was stopped by an opening that failed. Now it is refused before it claims.
+/// A directory that lacks commits of the log claimed it first and was refused afterwards: the
+/// writer was stopped by an opening that failed. Now it is refused before it claims.
 #[test]
 fn a_copy_of_a_directory_that_lacks_commits_stops_no_writer() {
     let _turn = alone();

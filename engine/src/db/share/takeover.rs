@@ -98,8 +98,8 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// Brings a reader to the end of the log, and claims the log right there: it has all of the log by
 /// then, so nothing that the log has can fail a takeover after the claim. From the claim on no
 /// other opening appends anything. `None` if the reader has to start from the newest checkpoint:
-/// one leaps, the next entry is damaged and there is a newer one, or the reader was away for so long
-/// that the next entry is deleted. `tell` is called for each entry.
+/// one leaps, the next entry is damaged and there is a newer one, or the reader was away for so
+/// long that the next entry is deleted. `tell` is called for each entry.
 ///
 /// # Errors
 ///
