@@ -76,20 +76,20 @@ fn mixed(n: usize) -> usize {
 }
 
 /// Mean nanoseconds of `times` calls.
-fn each(times: usize, mut call: impl FnMut(usize) -> Result<()>) -> Result<f64> {
+fn each<T>(times: usize, mut call: impl FnMut(usize) -> terrace::Result<T>) -> Result<f64> {
     let began = Instant::now();
     for n in 0..times {
-        call(n)?;
+        drop(call(n)?);
     }
     Ok(began.elapsed().as_nanos() as f64 / times as f64)
 }
 
 fn puts(table: &Table) -> Result<f64> {
-    each(20_000, |n| Ok(table.put_with(key(mixed(n)), [1; 100], Durability::Relaxed)?))
+    each(20_000, |n| table.put_with(key(mixed(n)), [1; 100], Durability::Relaxed))
 }
 
 fn gets(table: &Table, keys: usize) -> Result<f64> {
-    each(20_000, |n| Ok(drop(table.get(key(mixed(n) % keys))?)))
+    each(20_000, |n| table.get(key(mixed(n) % keys)))
 }
 
 /// A transaction without time limits that may hold as many locks as it takes.
@@ -137,7 +137,7 @@ fn snapshots(db: &Database, table: &Table, count: usize) -> Result<Vec<terrace::
 fn take_snapshots(path: &Path, count: usize) -> Result<f64> {
     let (db, table) = open(path)?;
     let held = snapshots(&db, &table, count)?;
-    let cost = each(2000, |_| Ok(drop(db.snapshot()?)));
+    let cost = each(2000, |_| db.snapshot());
     drop(held);
     cost
 }
@@ -153,16 +153,16 @@ fn set_savepoints(path: &Path, count: usize) -> Result<f64> {
         let name = format!("more {n}");
         txn.set_savepoint(&name)?;
         txn.put(&table, key(count + n), "v")?;
-        Ok(txn.roll_back_to(&name)?)
+        txn.roll_back_to(&name)
     })
 }
 
 fn prepare(path: &Path, count: usize) -> Result<f64> {
     let (db, table) = open(path)?;
-    let one = |n: usize| -> Result<()> {
+    let one = |n: usize| -> terrace::Result<()> {
         let txn = db.begin_with(TxnOptions::new().durability(Durability::Relaxed))?;
         txn.put(&table, key(n), "v")?;
-        Ok(txn.prepare(format!("{n}"))?)
+        txn.prepare(format!("{n}"))
     };
     (0..count).try_for_each(one)?;
     each(500, |n| one(count + n))
@@ -184,7 +184,7 @@ fn ranges(db: &Database, table: &Table, count: usize) -> Result<f64> {
     each(count, |n| {
         let (start, mut batch) = (mixed(n), WriteBatch::new());
         batch.delete_range(table, key(start)..key(start + 3));
-        Ok(db.write_with(batch, Durability::Relaxed)?)
+        db.write_with(batch, Durability::Relaxed)
     })
 }
 
@@ -215,7 +215,7 @@ fn lock_beside_ranges(path: &Path, count: usize) -> Result<f64> {
         drop(txn.range_for_update(&table, key(n * 10)..key(n * 10 + 3))?);
     }
     let other = begin(&db)?;
-    each(2000, |n| Ok(other.put(&table, key(mixed(n) % count * 10 + 5), "v")?))
+    each(2000, |n| other.put(&table, key(mixed(n) % count * 10 + 5), "v"))
 }
 
 fn delete_in_a_batch(path: &Path, count: usize) -> Result<f64> {
@@ -233,7 +233,7 @@ fn put_beside_own(path: &Path, count: usize) -> Result<f64> {
     let (db, table) = open(path)?;
     let txn = begin(&db)?;
     (0..count).try_for_each(|n| txn.put(&table, key(mixed(n)), "v"))?;
-    each(5000, |n| Ok(txn.put(&table, key(mixed(count + n)), "v")?))
+    each(5000, |n| txn.put(&table, key(mixed(count + n)), "v"))
 }
 
 fn first_beside_own_deletes(path: &Path, count: usize) -> Result<f64> {
@@ -245,7 +245,7 @@ fn first_beside_own_deletes(path: &Path, count: usize) -> Result<f64> {
     db.write(batch)?;
     let txn = begin(&db)?;
     (0..count).try_for_each(|n| txn.delete(&table, key(n)))?;
-    each(200, |_| Ok(drop(txn.pop_first(&table)?)))
+    each(200, |_| txn.pop_first(&table))
 }
 
 fn get_beside_versions(path: &Path, count: usize) -> Result<f64> {
@@ -257,7 +257,7 @@ fn get_beside_versions(path: &Path, count: usize) -> Result<f64> {
         table.put_with("row", key(n), Durability::Relaxed)?;
         held.push(db.snapshot()?);
     }
-    each(20_000, |n| Ok(drop(held[mixed(n) % held.len()].get(&table, "row")?)))
+    each(20_000, |n| held[mixed(n) % held.len()].get(&table, "row"))
 }
 
 fn lock_rows(path: &Path, count: usize) -> Result<f64> {
@@ -266,7 +266,7 @@ fn lock_rows(path: &Path, count: usize) -> Result<f64> {
     for n in 0..count {
         txn.get_for_update(&table, key(mixed(n)))?;
     }
-    each(5000, |n| Ok(drop(txn.get_for_update(&table, key(mixed(count + n)))?)))
+    each(5000, |n| txn.get_for_update(&table, key(mixed(count + n))))
 }
 
 fn put_beside_readers(path: &Path, count: usize) -> Result<f64> {
@@ -293,9 +293,9 @@ fn put_beside_readers(path: &Path, count: usize) -> Result<f64> {
 fn back_up(path: &Path, count: usize) -> Result<f64> {
     let (db, table) = open(path)?;
     let set = path.with_extension("set");
-    let one = |n: usize| -> Result<()> {
+    let one = |n: usize| -> terrace::Result<()> {
         table.put(key(n), [1; 100])?;
-        Ok(drop(db.backup(&set)?))
+        db.backup(&set)
     };
     (0..count).try_for_each(one)?;
     each(5, |n| one(count + n))

@@ -381,7 +381,7 @@ impl MergeOperator for Holder {
         if let Some(db) = handle {
             self.told.send(None).unwrap();
             self.alone.lock().unwrap().recv().unwrap();
-            let closed = db.clone().close();
+            let closed = db.close();
             self.told.send(closed.err().map(|error| error.kind())).unwrap();
         }
         Ok(operand.to_vec())

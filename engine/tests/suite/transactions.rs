@@ -660,7 +660,8 @@ fn a_deadline_ends_each_wait_for_a_lock() {
         batch
     };
     let txn = db.begin_with(TxnOptions::new().lock_wait(LockWait::Endless)).unwrap();
-    let calls: [(&str, &dyn Fn() -> Result<(), Error>); 9] = [
+    type Call<'a> = (&'a str, &'a dyn Fn() -> Result<(), Error>);
+    let calls: [Call<'_>; 9] = [
         ("put", &|| table.put_with("a", "2", Durability::Relaxed)),
         ("delete_range", &|| table.delete_range(..)),
         ("write", &|| db.write(batch())),
