@@ -295,7 +295,7 @@ fn back_up(path: &Path, count: usize) -> Result<f64> {
     let set = path.with_extension("set");
     let one = |n: usize| -> terrace::Result<()> {
         table.put(key(n), [1; 100])?;
-        db.backup(&set)
+        db.backup(&set).map(drop)
     };
     (0..count).try_for_each(one)?;
     each(5, |n| one(count + n))

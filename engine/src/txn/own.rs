@@ -148,7 +148,7 @@ impl Running {
             return self.rely_on_range(inner, table, range);
         }
         let new = self.lock_range(inner, table, range, Mode::Exclusive)?;
-        self.check_locked_range(inner, table, range, new)
+        self.check_locked_range(inner, table, range, new.as_ref())
     }
 
     /// Locks a range with its gaps so that nothing changes it. Others may do the same.
@@ -162,7 +162,7 @@ impl Running {
             return self.rely_on_range(inner, table, range);
         }
         let new = self.lock_range(inner, table, range, Mode::Shared)?;
-        self.check_locked_range(inner, table, range, new)
+        self.check_locked_range(inner, table, range, new.as_ref())
     }
 
     /// Checks what is new of a range that is locked, or all of it while checks are owed.
@@ -171,9 +171,9 @@ impl Running {
         inner: &Inner,
         table: usize,
         range: &KeyRange,
-        new: Option<KeyRange>,
+        new: Option<&KeyRange>,
     ) -> Result<()> {
-        let unchecked = if self.owes_checks { Some(range) } else { new.as_ref() };
+        let unchecked = if self.owes_checks { Some(range) } else { new };
         unchecked.map_or(Ok(()), |range| self.check_range(inner, table, range))
     }
 

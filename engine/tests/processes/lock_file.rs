@@ -125,7 +125,7 @@ fn fork_and_free(path: &Path) {
             let txn = db.begin_with(TxnOptions::new().spill_at(100)).unwrap();
             rows(10_000).for_each(|key| txn.put(&table, key, "own").unwrap());
             let (mut range, mut own) = (table.range(..), txn.range(&table, ..).unwrap());
-            (range.nth(40), own.nth(40));
+            drop((range.nth(40), own.nth(40)));
             let enqueued = db.begin().unwrap();
             enqueued.put(&table, "enqueued", "1").unwrap();
             let enqueued = enqueued.enqueue().unwrap();

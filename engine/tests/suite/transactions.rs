@@ -716,7 +716,10 @@ fn transact_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts()
     let made: [Made; 4] = [
         |failed| Ok(failed?),
         |failed| failed.map_err(|_| Own::Refused(7)),
-        |failed| Ok(failed.unwrap_or(())),
+        |failed| {
+            failed.unwrap_or(());
+            Ok(())
+        },
         |failed| if failed.is_err() { Err(Own::Refused(8)) } else { Ok(()) },
     ];
     for (n, make) in made.iter().enumerate() {

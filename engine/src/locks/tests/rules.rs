@@ -180,9 +180,9 @@ fn ranges_are_held_as_a_list_of_keys_says() {
         let mut held = [[[None; 10]; 2]; 3];
         for _ in 0..40 {
             let (at, space) = ((chance() % 3) as usize, space(chance()));
-            let mode = if chance() % 2 == 0 { Shared } else { Exclusive };
+            let mode = if chance().is_multiple_of(2) { Shared } else { Exclusive };
             let (from, to) = ((chance() % 10) as usize, (chance() % 11) as usize);
-            let is_key = chance() % 2 == 0;
+            let is_key = chance().is_multiple_of(2);
             let wanted = if is_key { from..from + 1 } else { from..to.max(from) };
             let free = wanted.clone().all(|key| {
                 let others = (0..3).filter(|other| *other != at);
@@ -203,7 +203,7 @@ fn ranges_are_held_as_a_list_of_keys_says() {
                 let own = &mut held[at][space as usize - 1][key];
                 *own = (*own).max(Some(mode));
             }
-            if chance() % 12 == 0 {
+            if chance().is_multiple_of(12) {
                 lockers[at].release();
                 held[at] = Default::default();
             }

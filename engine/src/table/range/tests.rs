@@ -1,5 +1,7 @@
 //! What a range returns of what lies before something that cannot be read.
 
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! How far the persistent index is said to know of everything, beside commits that are stopped on
 //! their way.
 
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -109,7 +111,8 @@ impl Account {
     fn write(&self, db: &Database, name: &str, n: u64) {
         let _no_truncation = self.changes.read();
         let table: Table = db.table(name).unwrap();
-        let durability = [Durability::Durable, Durability::Relaxed][usize::from(n % 3 == 0)];
+        let durability =
+            [Durability::Durable, Durability::Relaxed][usize::from(n.is_multiple_of(3))];
         table.put_with(n.to_be_bytes(), n.to_string(), durability).unwrap();
         self.rows.lock().entry(name.to_string()).or_default().push(n);
     }
