@@ -193,7 +193,7 @@ impl Scheduler {
         drop(stats);
         debug_assert!(before <= usage.appended, "what was appended before is a part of it");
         self.appended_before_round.store(before, Ordering::Relaxed);
-        self.ctx.rate.give_way(usage.waits_for_compactions());
+        self.ctx.rate.give_way(usage.waits_for_compactions(self.ctx.rest()));
         self.ctx.shared.pace.set_delay(pacing.delay, pacing.reason.name());
         *self.pacing.lock() = pacing;
         pacing

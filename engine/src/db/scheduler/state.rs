@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::db::jobs::{JobContext, Jobs};
+use crate::db::table_index::Rest;
 use crate::memtable::Index;
 use crate::pm::PAGE;
 use crate::record::Lsn;
@@ -121,10 +122,10 @@ impl RegionUsage {
         if self.indexed > self.used { delay } else { 0 }
     }
 
-    /// Whether writers wait for compactions, or are about to: level 1 has more than its target, or
-    /// half of what the region had left where drains begin is taken.
-    pub(super) fn waits_for_compactions(&self) -> bool {
-        self.crowding() > 0 || self.filling() >= 500
+    /// Whether writers wait for compactions, or are about to: level 1 has more than its target while
+    /// writes go on, or half of what the region had left where drains begin is taken.
+    pub(super) fn waits_for_compactions(&self, rest: Rest) -> bool {
+        (rest == Rest::Busy && self.crowding() > 0) || self.filling() >= 500
     }
 
     /// How far level 1 is on the way to where drains stop, in thousandths of half of it.
