@@ -29,6 +29,8 @@ pub(crate) struct Locker {
     /// manager knows of.
     memory: usize,
     told: usize,
+    /// How often it was given a lock that it did not have, or a stronger one.
+    granted: u64,
 }
 
 /// Fewer keys than that stay as they are: a range takes the memory of a few keys.
@@ -48,12 +50,19 @@ impl Locker {
             ranges: IntervalSet::default(),
             memory: 0,
             told: 0,
+            granted: 0,
         }
     }
 
     /// Its number.
     pub(crate) fn id(&self) -> OwnerId {
         self.id
+    }
+
+    /// How often it was given a lock that it did not have, or a stronger one. Only rises: ranges
+    /// that touch become one, so the number of locks does not tell.
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted
     }
 
     /// How many locks it holds.
@@ -83,6 +92,7 @@ impl Locker {
         else {
             return Ok(false);
         };
+        self.granted += 1;
         if let Span::Point(name) = granted.span
             && !granted.is_stronger
         {
@@ -152,6 +162,7 @@ impl Locker {
         let Some(keys) = range.interval() else { return Ok(None) };
         let span = Span::Range(names(space, &keys));
         let granted = self.lock(Request { owner: self.id, mode, span }, patience, table)?;
+        self.granted += u64::from(granted.is_some());
         Ok(granted.and_then(|granted| self.hold_range(granted.span)))
     }
 

@@ -71,7 +71,7 @@ impl Held {
 /// The name of a key.
 pub(super) fn name(space: u64, key: &[u8]) -> Name {
     let mut name = Name::with_capacity(SPACE + key.len());
-    name.extend_from_slice(&space.to_be_bytes());
+    name.extend_from_slice(&(space << 1).to_be_bytes());
     name.extend_from_slice(key);
     name
 }
@@ -80,24 +80,26 @@ pub(super) fn name(space: u64, key: &[u8]) -> Name {
 pub(super) fn names(space: u64, keys: &KeyInterval) -> KeyInterval {
     let start = name(space, &keys.start).to_vec();
     let end = match &keys.end {
-        Some(end) => Some(name(space, end).to_vec()),
-        // The first name of the next table, if there may be one.
-        None => space.checked_add(1).map(|next| name(next, b"").to_vec()),
+        Some(end) => name(space, end).to_vec(),
+        // Behind all keys of the table, and before the next table: ranges of two never touch.
+        None => (space << 1 | 1).to_be_bytes().to_vec(),
     };
-    KeyInterval { start, end }
+    KeyInterval { start, end: Some(end) }
 }
 
 /// The keys of names, which are of one table.
 pub(super) fn keys_of(names: &KeyInterval) -> KeyInterval {
     let (space, start) = parts(&names.start);
-    let end = names.end.as_deref().map(parts).filter(|(of, _)| *of == space);
+    let behind = (space << 1 | 1).to_be_bytes();
+    let end = names.end.as_deref().filter(|end| **end != behind).map(parts);
+    debug_assert!(end.is_none_or(|(of, _)| of == space), "a range is of one table");
     KeyInterval { start: start.to_vec(), end: end.map(|(_, end)| end.to_vec()) }
 }
 
 /// The table and the key of a name.
 fn parts(name: &[u8]) -> (u64, &[u8]) {
     let (space, key) = name.split_first_chunk().expect("invariant: a name begins with a number");
-    (u64::from_be_bytes(*space), key)
+    (u64::from_be_bytes(*space) >> 1, key)
 }
 
 impl Request {

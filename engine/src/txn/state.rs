@@ -152,7 +152,7 @@ impl Inner {
     pub(super) fn call<T>(&self, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
-        let locks = running.locker.held();
+        let granted = running.locker.granted();
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
@@ -162,7 +162,7 @@ impl Inner {
             self.report(running);
             return done;
         };
-        running.owes_checks |= running.locker.held() != locks;
+        running.owes_checks |= running.locker.granted() != granted;
         running.debug_assert_sound(self);
         self.report(running);
         match e.kind() {

@@ -93,6 +93,23 @@ fn a_call_that_is_made_again_after_its_check_failed_finds_the_conflict() {
     }
 }
 
+/// Bug: the same, where the new range touches one that the transaction holds. Cause: ranges that
+/// touch become one, and a call that failed was asked whether the number of locks had changed.
+#[test]
+fn a_range_that_touches_a_locked_one_is_checked_when_its_call_is_made_again() {
+    let (machine, db, table) = on_disk();
+    table.put("d", "old").unwrap();
+    let txn = db.begin().unwrap();
+    assert!(txn.range_for_update(&table, "a".."c").unwrap().next().is_none());
+    table.put("d", "of another").unwrap();
+    settle(&db, &table);
+    let call = || txn.delete_range(&table, "c".."f");
+    assert_eq!(failing(&machine, call).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(call().unwrap_err().kind(), ErrorKind::Conflict);
+    drop(txn);
+    assert_eq!(table.get("d").unwrap().unwrap(), "of another");
+}
+
 /// Rows that are counted up by transactions one of which is always behind, while reads fail now
 /// and then and failed calls are made again: no acknowledged step is lost at any level.
 #[test]
