@@ -122,8 +122,8 @@ impl RegionUsage {
         if self.indexed > self.used { delay } else { 0 }
     }
 
-    /// Whether writers wait for compactions, or are about to: level 1 has more than its target while
-    /// writes go on, or half of what the region had left where drains begin is taken.
+    /// Whether writers wait for compactions, or are about to: level 1 has more than its target
+    /// while writes go on, or half of what the region had left where drains begin is taken.
     pub(super) fn waits_for_compactions(&self, rest: Rest) -> bool {
         (rest == Rest::Busy && self.crowding() > 0) || self.filling() >= 500
     }
