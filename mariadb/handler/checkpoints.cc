@@ -8,11 +8,20 @@
 #include <mutex>
 #include <vector>
 
+/* What is to be done with a prepared transaction, and whether no connection is at it. */
+struct Verdict
+{
+  bool to_commit, is_left;
+};
+
 static std::mutex lock;
-/* Ids of commits that the log has and the library has not; whether no connection is at them. */
-static std::map<Bytes, bool> owed;
-/* How many those are, for who must not wait for the lock. */
-static std::atomic<size_t> owed_count{0};
+/* By the ids of transactions: commits that the log has, and what connections have given up. */
+static std::map<Bytes, Verdict> owed;
+/* A thread carries verdicts out, which it took out of those owed; how many commits those are. */
+static bool is_paying = false;
+static size_t commits_being_paid = 0;
+/* How many commits are owed, for who must not wait for the lock. */
+static std::atomic<size_t> owed_commits{0};
 /* Whether a connection has given one of them up. */
 static std::atomic<bool> some_are_left{false};
 /* Checkpoints that were asked for and not answered. */
@@ -20,27 +29,89 @@ static std::vector<void *> asked;
 
 bool binary_log_is_durable() { return opt_bin_log && sync_binlog_period == 1; }
 
-/* Commits what connections have given up. Whether nothing is owed any more. */
-static bool pay()
+/* How long a verdict waits for what is short, until it is tried again. */
+static const ulong RETRY_MICROSECONDS = 50000;
+
+static terrace_status try_once(const Bytes &id, bool to_commit, Failure *failure)
 {
-  bool stays = false;
+  return to_commit
+           ? terrace_database_commit_prepared(terrace_db, id.data(), id.size(), failure->out())
+           : terrace_database_roll_back_prepared(terrace_db, id.data(), id.size(), failure->out());
+}
+
+/* Whether a failure may pass. A database that has stopped makes nothing durable any more. */
+static bool is_passing(terrace_status status)
+{
+  Failure failure;
+  return status == TERRACE_FULL ||
+         (status == TERRACE_UNAVAILABLE &&
+          terrace_database_sync(terrace_db, failure.out()) == TERRACE_OK);
+}
+
+terrace_status carry_out(THD *thd, const Bytes &id, bool to_commit, Failure *failure)
+{
+  while (to_commit && thd && thd_kill_level(thd) == THD_IS_NOT_KILLED)
+  {
+    Failure of_attempt;
+    const terrace_status status = try_once(id, to_commit, &of_attempt);
+    if (status == TERRACE_OK)
+      return status;
+    if (!is_passing(status))
+      break;
+    my_sleep(RETRY_MICROSECONDS);
+  }
+  return try_once(id, to_commit, failure);
+}
+
+/* Has the lock. */
+static void count_owed()
+{
+  size_t commits = commits_being_paid;
+  bool is_left = false;
+  for (const auto &one : owed)
+  {
+    commits += one.second.to_commit;
+    is_left |= one.second.is_left;
+  }
+  owed_commits = commits;
+  some_are_left = is_left;
+}
+
+/*
+  Carries out what connections have given up, one thread at a time. It gives the lock back for the
+  calls, which sync and wait: commits take the lock, and the server's lock of their order with it.
+  Whether no commit is owed any more.
+*/
+static bool pay(std::unique_lock<std::mutex> *held)
+{
+  if (is_paying || !some_are_left)
+    return owed_commits == 0;
+  std::map<Bytes, Verdict> taken;
   for (auto at = owed.begin(); at != owed.end();)
+    if (at->second.is_left)
+    {
+      commits_being_paid += at->second.to_commit;
+      taken.insert(*at);
+      at = owed.erase(at);
+    }
+    else
+      at++;
+  is_paying = true;
+  count_owed();
+  held->unlock();
+  for (auto at = taken.begin(); at != taken.end();)
   {
     Failure failure;
-    const Bytes &id = at->first;
-    const bool is_left = at->second;
-    if (is_left && terrace_database_commit_prepared(terrace_db, id.data(), id.size(),
-                                                    failure.out()) == TERRACE_OK)
-      at = owed.erase(at);
-    else
-    {
-      stays |= is_left;
-      at++;
-    }
+    const terrace_status status = try_once(at->first, at->second.to_commit, &failure);
+    // The library refuses the id of a transaction that is not prepared any more.
+    at = status == TERRACE_OK || status == TERRACE_INVALID ? taken.erase(at) : std::next(at);
   }
-  some_are_left = stays;
-  owed_count = owed.size();
-  return owed.empty();
+  held->lock();
+  is_paying = false;
+  commits_being_paid = 0;
+  owed.insert(taken.begin(), taken.end());
+  count_owed();
+  return owed_commits == 0;
 }
 
 /*
@@ -50,7 +121,7 @@ static bool pay()
 */
 static void answer(std::unique_lock<std::mutex> *held)
 {
-  if (asked.empty() || !pay())
+  if (!pay(held) || asked.empty())
     return;
   std::vector<void *> now;
   now.swap(asked);
@@ -77,22 +148,30 @@ void checkpoint_requested(void *cookie)
 void commit_is_owed(const Bytes &id)
 {
   std::lock_guard<std::mutex> guard(lock);
-  owed[id] = false;
-  owed_count = owed.size();
+  owed[id] = {true, false};
+  count_owed();
 }
 
-bool some_commits_are_owed() { return owed_count != 0; }
+void verdict_is_owed(const Bytes &id, bool to_commit)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  owed[id] = {to_commit, true};
+  count_owed();
+}
+
+bool some_commits_are_owed() { return owed_commits != 0; }
 
 void owed_commit_ended(const Bytes &id, bool is_done)
 {
   std::unique_lock<std::mutex> held(lock);
   if (!is_done)
   {
-    owed[id] = some_are_left = true;
+    owed[id].is_left = true;
+    count_owed();
     return;
   }
   owed.erase(id);
-  owed_count = owed.size();
+  count_owed();
   answer(&held);
 }
 
@@ -101,6 +180,5 @@ void commit_succeeded()
   if (!some_are_left)
     return;
   std::unique_lock<std::mutex> held(lock);
-  if (pay())
-    answer(&held);
+  answer(&held);
 }

@@ -11,6 +11,7 @@
 #ifndef TERRACE_HANDLER_CHECKPOINTS_H
 #define TERRACE_HANDLER_CHECKPOINTS_H
 
+#include "errors.h"
 #include "server.h"
 
 /* Whether what the server has written to the binary log survives a power cut. */
@@ -25,9 +26,18 @@ void checkpoint_requested(void *cookie);
 */
 void commit_is_owed(const Bytes &id);
 void owed_commit_ended(const Bytes &id, bool is_done);
+/* A connection gives a prepared transaction up that it could not commit, or roll back. */
+void verdict_is_owed(const Bytes &id, bool to_commit);
 /* Whether the log has a commit that the library does not have. */
 bool some_commits_are_owed();
-/* After any commit: there may be space again for commits that connections have given up. */
+/* After any commit: there may be space again for verdicts that connections have given up. */
 void commit_succeeded();
+
+/*
+  Commits a prepared transaction, or rolls it back. A commit waits for space, and where something
+  else is short for a while, until the connection is killed. A rollback, and a commit without a
+  connection, is tried once.
+*/
+terrace_status carry_out(THD *thd, const Bytes &id, bool to_commit, Failure *failure);
 
 #endif

@@ -146,17 +146,19 @@ int ha_terrace::truncate()
   const terrace_status status =
     waited ? TERRACE_OK
            : terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
+  const Bytes of_table = terrace_string_text(name);
   terrace_string_free(name);
   if (waited || status != TERRACE_OK)
     return waited ? waited : failure.handler_error(ha_thd());
   open_table->note_made();
-  if (int error = open_table->renumber(ha_thd()))
-    return error;
-  // A crash before this leaves a table without rows and without a layout, which agree.
-  if (Layout_ref now = open_table->layout())
-    if (int error = open_table->set_layout(ha_thd(), *now))
-      return error;
-  return open_table->set_auto_increment(ha_thd(), 1);
+  // The rows are gone, so the statement has succeeded. A crash before this leaves the same.
+  if (!open_table->begin_anew(ha_thd()))
+    return 0;
+  push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+               "Terrace: the table is empty, and what it keeps beside its rows could not be "
+               "written: it is written with the next row");
+  // Under LOCK TABLES this handler writes the next rows, as the layout that is stored says.
+  return open_indexes(of_table.c_str());
 }
 
 /* DELETE without WHERE is rolled back like any other, so rows are deleted one by one. */

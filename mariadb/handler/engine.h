@@ -15,7 +15,6 @@ extern terrace_database *terrace_db;
 ulong session_lock_wait_seconds(THD *thd);
 bool session_is_relaxed(THD *thd);
 ulonglong session_lock_limit(THD *thd);
-ulong session_escalation(THD *thd);
 
 /* Whether a table has a change that an ALTER TABLE has prepared: 0 if it has. */
 int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong change);

@@ -22,7 +22,9 @@ int Failure::handler_error(THD *thd) const
       thd->mark_transaction_to_rollback(true);
     return HA_ERR_LOCK_DEADLOCK;
   case TERRACE_TIMEOUT:
-    return HA_ERR_LOCK_WAIT_TIMEOUT;
+    // A statement that is killed does not wait.
+    return thd && thd_kill_level(thd) != THD_IS_NOT_KILLED ? HA_ERR_ABORTED_BY_USER
+                                                           : HA_ERR_LOCK_WAIT_TIMEOUT;
   case TERRACE_FULL:
     sql_print_error("Terrace: %s", message());
     return HA_ERR_RECORD_FILE_FULL;

@@ -16,6 +16,9 @@ void Build::add(uint number, const KEY &key)
   index->number = number;
   index->key = key;
   index->parts.assign(key.key_part, key.key_part + key.user_defined_key_parts);
+  // Other handlers read this when the table that its fields belong to may be closed.
+  for (KEY_PART_INFO &part : index->parts)
+    part.field = nullptr;
   index->key.key_part = index->parts.data();
   indexes.push_back(std::move(index));
 }

@@ -172,6 +172,33 @@ int Open_table::drop_layout(THD *thd)
   return 0;
 }
 
+/*
+  After all rows and what is kept beside them were removed: writes that anew. A table without rows
+  and without a layout agree. After a failure the table has what is stored, and stores its counters
+  with the next number.
+*/
+int Open_table::begin_anew(THD *thd)
+{
+  const Layout_ref before = layout();
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    // Hidden ids go on. Nothing of what was reserved is stored.
+    row_ids.stored = 1;
+    numbers.next = numbers.stored = 1;
+  }
+  int error = renumber(thd);
+  if (!error && before)
+    error = set_layout(thd, *before);
+  if (!error)
+    return set_auto_increment(thd, 1);
+  Failure failure;
+  std::lock_guard<std::mutex> guard(lock);
+  layout_now = nullptr;
+  if (load_layout(&failure))
+    layout_now = before;
+  return error;
+}
+
 Build_ref Open_table::build()
 {
   std::lock_guard<std::mutex> guard(lock);

@@ -57,6 +57,8 @@ public:
   void drop_own();
   /* The table was truncated, and has another number. */
   int renumber(THD *thd);
+  /* After the table was emptied. */
+  int begin_anew(THD *thd);
 
   /* What its layout says; none where it was never altered in place. */
   Layout_ref layout();

@@ -64,9 +64,6 @@ static MYSQL_THDVAR_BOOL(relaxed_durability, PLUGIN_VAR_OPCMDARG,
 static MYSQL_THDVAR_ULONGLONG(lock_limit, PLUGIN_VAR_RQCMDARG,
                               "The bytes of memory that locks of one transaction may take", nullptr,
                               nullptr, 64 << 20, 1 << 16, ULONGLONG_MAX, 0);
-static MYSQL_THDVAR_ULONG(escalation, PLUGIN_VAR_RQCMDARG,
-                          "After so many locks of one transaction the table is locked as a whole",
-                          nullptr, nullptr, 100000, 100, ULONG_MAX, 0);
 
 ulong session_lock_wait_seconds(THD *thd)
 {
@@ -74,7 +71,6 @@ ulong session_lock_wait_seconds(THD *thd)
 }
 bool session_is_relaxed(THD *thd) { return THDVAR(thd, relaxed_durability); }
 ulonglong session_lock_limit(THD *thd) { return THDVAR(thd, lock_limit); }
-ulong session_escalation(THD *thd) { return THDVAR(thd, escalation); }
 
 static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(data_dir),
@@ -95,7 +91,6 @@ static struct st_mysql_sys_var *variables[] = {
   MYSQL_SYSVAR(lock_limit),
   MYSQL_SYSVAR(lock_wait_timeout),
   MYSQL_SYSVAR(relaxed_durability),
-  MYSQL_SYSVAR(escalation),
   nullptr};
 
 static bool set_options(terrace_options *options, Failure *failure)

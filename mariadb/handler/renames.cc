@@ -44,19 +44,29 @@ static terrace_status put(const Rename &rename, Failure *failure)
   return status;
 }
 
-static void forget(const std::vector<Rename> &done)
+/*
+  Durably: behind the statement its old name may get another definition, and a note that came back
+  would take that one for the table's. Whether all are forgotten.
+*/
+static bool forget(const std::vector<Rename> &done)
 {
   Failure failure;
+  bool is_done = true;
   terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
   for (const Rename &rename : done)
   {
     const Bytes key = key_of(rename.number);
-    if (terrace_table_delete(renames, key.data(), key.size(), TERRACE_RELAXED, failure.out()) !=
+    // Commits keep their order, so the last one makes all durable.
+    const uint durability = &rename == &done.back() ? TERRACE_DURABLE : TERRACE_RELAXED;
+    if (terrace_table_delete(renames, key.data(), key.size(), durability, failure.out()) ==
         TERRACE_OK)
-      sql_print_warning("Terrace: cannot note the end of a rename of table %s to %s: %s",
-                        rename.from.c_str(), rename.to.c_str(), failure.message());
+      continue;
+    is_done = false;
+    sql_print_warning("Terrace: cannot note the end of a rename of table %s to %s: %s",
+                      rename.from.c_str(), rename.to.c_str(), failure.message());
   }
   terrace_table_free(renames);
+  return is_done;
 }
 
 /* All that are noted, the newest first. */
@@ -136,9 +146,8 @@ void end_renames(THD *thd)
     return;
   const std::vector<Rename> done = renames_of(thd);
   // The end of the connection's next statement tries again what failed.
-  if (done.empty() || sync(done))
+  if (done.empty() || sync(done) || !forget(done))
     return;
-  forget(done);
   std::lock_guard<std::mutex> guard(lock);
   under_way.erase(thd);
   connections = under_way.size();
@@ -149,6 +158,24 @@ bool has_definition(const Bytes &table)
   return access(("./" + table + ".frm").c_str(), F_OK) == 0;
 }
 
+/*
+  Whether there is a definition that may be of a table of this engine: of no view, and of no engine
+  whose number is fixed. That of a partitioned table names its engine elsewhere.
+*/
+static bool has_own_definition(const Bytes &table)
+{
+  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
+  if (!file)
+    return false;
+  uchar header[4] = {0, 0, 0, 0};
+  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
+  fclose(file);
+  const uint engine = header[3];
+  return is_whole && header[0] == 0xfe && header[1] == 1 &&
+         (engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
+          engine >= DB_TYPE_FIRST_DYNAMIC);
+}
+
 /* Which tables had definitions before a rename, where that is not as it is now. */
 typedef std::map<Bytes, bool> Definitions;
 
@@ -157,7 +184,7 @@ static bool settle(const Rename &rename, Definitions *definitions)
 {
   auto is_defined = [definitions](const Bytes &table) {
     auto known = definitions->find(table);
-    return known == definitions->end() ? has_definition(table) : known->second;
+    return known == definitions->end() ? has_own_definition(table) : known->second;
   };
   if (!is_defined(rename.from))
   {

@@ -5,7 +5,8 @@
   without a sync. A power cut may lose the last step of a rename that its log of DDL has ended. For
   partitions the log cannot undo a rename at all (partitions.h). So each rename is noted before it
   begins, until its files are durable. After a crash the handler undoes those renames whose old name
-  still has a definition, the newest first.
+  still has a definition, the newest first. A definition of a view, or of another engine's table,
+  is none.
 
   Thread safety: any thread; a lock is held around the renames of each connection. What the plugin
   calls when it starts has no thread beside it.

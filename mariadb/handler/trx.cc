@@ -63,7 +63,7 @@ void Trx::forget()
   prepared.clear();
   has_view = statement_began = statement_savepoint = wrote = is_owed = false;
   next_savepoint = 1;
-  rows_locked = ranges_locked = 0;
+  ranges_locked = 0;
   whole.clear();
 }
 
@@ -192,13 +192,6 @@ int Trx::lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole)
   return cursor || failure.status() == TERRACE_TIMEOUT ? 0 : fail(failure);
 }
 
-/* Many locks on rows become one on all rows of the table, because each takes memory. */
-int Trx::count_lock(terrace_table *table, bool is_exclusive)
-{
-  bool is_whole;
-  return ++rows_locked % session_escalation(thd) ? 0 : lock_whole(table, is_exclusive, &is_whole);
-}
-
 bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
 {
   auto found = whole.find(name);
@@ -244,29 +237,6 @@ int Trx::fail_at_commit(const Failure &failure) const
   return error;
 }
 
-/* How long a commit that the binary log has waits for space, until it tries again. */
-static const ulong RETRY_MICROSECONDS = 50000;
-
-/*
-  Commits what the binary log has and the library has not. Replicas have it too, so an error would be
-  wrong: it waits for space until it is killed.
-*/
-terrace_status Trx::commit_owed(Failure *failure)
-{
-  for (;;)
-  {
-    Failure of_attempt;
-    if (terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
-                                         of_attempt.out()) == TERRACE_OK)
-      return TERRACE_OK;
-    if (of_attempt.status() != TERRACE_FULL || thd_kill_level(thd) != THD_IS_NOT_KILLED)
-      break;
-    my_sleep(RETRY_MICROSECONDS);
-  }
-  return terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
-                                          failure->out());
-}
-
 bool Trx::is_end_of_all(bool all) const { return all || is_autocommit(thd); }
 
 int Trx::commit(bool all)
@@ -288,12 +258,16 @@ int Trx::commit(bool all)
     status = terrace_pending_wait(pending, failure.out());
   else if (is_owed)
   {
-    status = commit_owed(&failure);
+    // Replicas have it too, so an error would be wrong: it waits for space until it is killed.
+    status = carry_out(thd, prepared, true, &failure);
     owed_commit_ended(prepared, status == TERRACE_OK);
   }
   else if (!prepared.empty())
-    status = terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
-                                              failure.out());
+  {
+    status = carry_out(thd, prepared, true, &failure);
+    if (status != TERRACE_OK)
+      verdict_is_owed(prepared, true);
+  }
   else if (transaction)
     status = terrace_transaction_commit(transaction, failure.out());
   const int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
@@ -319,11 +293,14 @@ int Trx::rollback(bool all)
     return 0;
   }
   int error = 0;
-  if (!prepared.empty())
-    error = terrace_database_roll_back_prepared(terrace_db, prepared.data(), prepared.size(),
-                                                failure.out()) == TERRACE_OK
-              ? 0
-              : fail(failure);
+  if (is_owed)
+    owed_commit_ended(prepared, false);
+  else if (!prepared.empty() && carry_out(thd, prepared, false, &failure) != TERRACE_OK)
+  {
+    // Its locks stay until the library has rolled it back.
+    verdict_is_owed(prepared, false);
+    error = fail(failure);
+  }
   forget();
   return error;
 }
@@ -438,6 +415,8 @@ int Trx::start_consistent_snapshot()
 
 void Trx::kill()
 {
+  // The server's mark of the kill comes before the look, as the number does before May_wait's look.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   // By number, which no later transaction gets: the connection may free the handle meanwhile.
   const ulonglong number = waiting;
   if (!number)

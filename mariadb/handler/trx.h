@@ -51,8 +51,6 @@ public:
   /* The index that has the last duplicate. A row that moves to another partition has it there. */
   uint error_key = MAX_KEY;
 
-  /* A row was locked. */
-  int count_lock(terrace_table *table, bool is_exclusive);
   /*
     Before a range of a table is locked. Many locks on ranges become one on the whole table, because
     each takes memory in every part of the lock table. *is_whole says whether that one is held.
@@ -95,7 +93,6 @@ private:
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
   int fail_at_commit(const Failure &failure) const;
-  terrace_status commit_owed(Failure *failure);
   void forget();
 
   THD *thd;
@@ -124,7 +121,6 @@ private:
   ulonglong next_savepoint = 1;
   /* How long calls of the statement wait for a lock, and what the library was told last. */
   ulonglong wait_ms = 0, told_wait_ms = 0;
-  ulonglong rows_locked = 0;
   ulonglong ranges_locked = 0;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
@@ -140,8 +136,11 @@ class May_wait
 public:
   explicit May_wait(Trx *trx_arg, bool no_wait = false) : trx(trx_arg), before(trx_arg->waiting)
   {
-    trx->set_lock_wait(no_wait ? 0 : trx->wait_ms);
     trx->waiting = terrace_transaction_id(trx->transaction);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // A kill that came before found no call to end, so this one does not wait.
+    const bool is_killed = thd_kill_level(trx->thd) != THD_IS_NOT_KILLED;
+    trx->set_lock_wait(no_wait || is_killed ? 0 : trx->wait_ms);
   }
   ~May_wait() { trx->waiting = before; }
   May_wait(const May_wait &) = delete;

@@ -94,17 +94,29 @@ static int recover(handlerton *, XID *xids, uint most)
   return int(found);
 }
 
+/*
+  The server takes the number that this returns for nothing. An error of the connection is what has
+  the statement fail, and keeps the XID, so that the client can say it again.
+*/
 static int resolve(XID *xid, bool to_commit)
 {
   Failure failure;
   Bytes id = id_of_xid(*xid);
-  terrace_status status =
-    to_commit
-      ? terrace_database_commit_prepared(terrace_db, id.data(), id.size(), failure.out())
-      : terrace_database_roll_back_prepared(terrace_db, id.data(), id.size(), failure.out());
+  THD *thd = current_thd;
+  const terrace_status status = carry_out(thd, id, to_commit, &failure);
   if (status == TERRACE_OK)
+  {
+    if (thd)
+      commit_succeeded();
     return OF_XA_OK;
-  return status == TERRACE_INVALID ? OF_XA_NOTA : OF_XA_RMERR;
+  }
+  if (status == TERRACE_INVALID)
+    return OF_XA_NOTA;
+  sql_print_error("Terrace: a prepared transaction stays prepared: %s", failure.message());
+  if (thd)
+    my_printf_error(ER_XAER_RMERR, "XAER_RMERR: the transaction stays prepared: Terrace: %s",
+                    MYF(0), failure.message());
+  return OF_XA_RMERR;
 }
 
 static int commit_by_xid(handlerton *, XID *xid) { return resolve(xid, true); }

@@ -51,8 +51,7 @@ int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
     return HA_ERR_KEY_NOT_FOUND;
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return lock == LOCK_NONE ? 0
-                           : of_connection->count_lock(open_table->table, lock == LOCK_EXCLUSIVE);
+  return 0;
 }
 
 int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
@@ -90,7 +89,7 @@ int ha_terrace::put(const Bytes &key, const Bytes &value) const
   if (terrace_transaction_put(of_connection->handle(), open_table->table, key.data(), key.size(),
                               value.data(), value.size(), failure.out()) != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return of_connection->count_lock(open_table->table, true);
+  return 0;
 }
 
 int ha_terrace::remove(const Bytes &key) const
@@ -101,7 +100,7 @@ int ha_terrace::remove(const Bytes &key) const
   if (terrace_transaction_delete(of_connection->handle(), open_table->table, key.data(),
                                  key.size(), failure.out()) != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  return of_connection->count_lock(open_table->table, true);
+  return 0;
 }
 
 /* The key of a chunk of a row. */

@@ -21,6 +21,8 @@ pub struct Pending {
 #[derive(Debug)]
 enum State {
     Waits(terrace::PendingCommit),
+    /// A wait is under way. One that does not end leaves this, which is no success.
+    IsWaitedFor,
     Ended(std::result::Result<(), Arc<terrace::Error>>),
 }
 
@@ -81,8 +83,11 @@ pub extern "C" fn terrace_pending_wait(
     guard::done(error, || {
         // Others that wait for the same commit wait here.
         let mut state = need(pending, "pending")?.state.lock();
-        let done = match std::mem::replace(&mut *state, State::Ended(Ok(()))) {
+        let done = match std::mem::replace(&mut *state, State::IsWaitedFor) {
             State::Waits(commit) => commit.wait().map_err(Arc::new),
+            State::IsWaitedFor => {
+                return Err(Failure::Panic("an earlier wait for this commit panicked".to_owned()));
+            }
             State::Ended(done) => done,
         };
         *state = State::Ended(done.clone());
@@ -96,4 +101,19 @@ pub extern "C" fn terrace_pending_wait(
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_free(pending: Option<Box<Pending>>) {
     guard::free(pending);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait that panicked left the commit marked as done, so that the next wait for it said that
+    /// it succeeded. It leaves a mark that makes every later wait fail.
+    #[test]
+    fn a_wait_that_did_not_end_is_no_success() {
+        let pending = Pending { number: 1, state: Mutex::new(State::IsWaitedFor) };
+        for _ in 0..2 {
+            assert_eq!(terrace_pending_wait(Some(&pending), None), Status::TERRACE_INTERNAL);
+        }
+    }
 }

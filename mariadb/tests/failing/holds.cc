@@ -3,8 +3,8 @@
 
   The variable TERRACE_HOLD names a folder. A call that finds the file of its name there removes it,
   and does not begin until the file with the extension `.go` is there: the test sees that the call has
-  come when the file is gone. An entry of an index goes to a wrong place for the file `misplace`. A
-  plugin for tests is linked with this.
+  come when the file is gone. An entry of an index goes to a wrong place for the file `misplace`, and
+  the counters of a table are refused for the file `refuse`. A plugin for tests is linked with this.
 */
 #include "terrace.h"
 
@@ -36,6 +36,8 @@ terrace_status __real_terrace_transaction_put(const terrace_transaction *, const
                                               terrace_error **);
 terrace_cursor *__real_terrace_table_cursor(const terrace_table *, const terrace_range *,
                                             terrace_error **);
+terrace_status __real_terrace_transaction_set_savepoint(const terrace_transaction *, const char *,
+                                                        terrace_error **);
 terrace_status __real_terrace_pending_wait(const terrace_pending *, terrace_error **);
 terrace_status __real_terrace_database_cancel_transaction(const terrace_database *, uint64_t,
                                                           terrace_error **);
@@ -46,7 +48,12 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
                                         terrace_error **error)
 {
   if (key_len == 1 && !*static_cast<const char *>(key))
+  {
     hold("counters");
+    // The library refuses a key that is NULL.
+    if (is_asked("refuse"))
+      return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
+  }
   return __real_terrace_table_put(table, key, key_len, value, value_len, durability, error);
 }
 
@@ -70,6 +77,13 @@ terrace_cursor *__wrap_terrace_table_cursor(const terrace_table *table, const te
 {
   hold("build");
   return __real_terrace_table_cursor(table, range, error);
+}
+
+terrace_status __wrap_terrace_transaction_set_savepoint(const terrace_transaction *transaction,
+                                                        const char *name, terrace_error **error)
+{
+  hold("savepoint");
+  return __real_terrace_transaction_set_savepoint(transaction, name, error);
 }
 
 terrace_status __wrap_terrace_pending_wait(const terrace_pending *pending, terrace_error **error)

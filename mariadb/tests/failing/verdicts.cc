@@ -1,5 +1,6 @@
 /*
-  Calls of the library that a test has fail as on a full disk: the commit of a prepared transaction.
+  Calls of the library that a test has fail as on a full disk: the commit and the rollback of a
+  prepared transaction.
 
   They fail while the file exists that the variable TERRACE_FAILING names. A plugin for tests is
   linked with this (xtask/src/mariadb/build.rs), so that the handler's calls come here.
@@ -24,6 +25,8 @@ terrace_pending *__real_terrace_database_enqueue_prepared(const terrace_database
                                                           terrace_error **);
 terrace_status __real_terrace_database_commit_prepared(const terrace_database *, const void *,
                                                        size_t, terrace_error **);
+terrace_status __real_terrace_database_roll_back_prepared(const terrace_database *, const void *,
+                                                          size_t, terrace_error **);
 terrace_status __real_terrace_error_status(const terrace_error *);
 
 terrace_pending *__wrap_terrace_database_enqueue_prepared(const terrace_database *database,
@@ -44,8 +47,23 @@ terrace_status __wrap_terrace_database_commit_prepared(const terrace_database *d
                                                        terrace_error **error)
 {
   if (is_failing())
-    return __real_terrace_database_commit_prepared(database, NO_ID, sizeof(NO_ID), error);
+  {
+    __real_terrace_database_commit_prepared(database, NO_ID, sizeof(NO_ID), error);
+    return TERRACE_FULL;
+  }
   return __real_terrace_database_commit_prepared(database, id, length, error);
+}
+
+terrace_status __wrap_terrace_database_roll_back_prepared(const terrace_database *database,
+                                                          const void *id, size_t length,
+                                                          terrace_error **error)
+{
+  if (is_failing())
+  {
+    __real_terrace_database_roll_back_prepared(database, NO_ID, sizeof(NO_ID), error);
+    return TERRACE_FULL;
+  }
+  return __real_terrace_database_roll_back_prepared(database, id, length, error);
 }
 
 /* What was refused above is a full disk to the handler. */

@@ -48,6 +48,7 @@ const FAILING: &str = "mariadb/tests/failing";
 const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_enqueue_prepared",
     "-Wl,--wrap=terrace_database_commit_prepared",
+    "-Wl,--wrap=terrace_database_roll_back_prepared",
     "-Wl,--wrap=terrace_error_status",
     "-Wl,--wrap=terrace_database_create_table",
     "-Wl,--wrap=terrace_database_drop_table",
@@ -56,6 +57,7 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_table_put",
     "-Wl,--wrap=terrace_table_cursor",
     "-Wl,--wrap=terrace_transaction_put",
+    "-Wl,--wrap=terrace_transaction_set_savepoint",
     "-Wl,--wrap=terrace_pending_wait",
     "-Wl,--wrap=terrace_database_cancel_transaction",
 ];

@@ -10,7 +10,7 @@
 //! synced.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::FOLDER;
 use super::replay::Replay;
-use super::server::{Server, Start};
+use super::server::{Server, Start, until};
 use super::sessions::Session;
 use crate::media::Disk;
 
@@ -77,6 +77,19 @@ const PARTITIONS: &[&str] = &[
     "ALTER TABLE apart.moved FORCE, ALGORITHM=COPY",
     "SET sql_log_bin = 1",
 ];
+
+/// What clients have done in a round. A round without any shows nothing.
+#[derive(Default)]
+struct Steps {
+    commits: AtomicUsize,
+    changes: AtomicUsize,
+}
+
+impl Steps {
+    fn are_some(&self) -> bool {
+        self.commits.load(Ordering::Relaxed) > 0 && self.changes.load(Ordering::Relaxed) > 0
+    }
+}
 
 /// How a round ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +161,7 @@ fn write_until_killed(
     acknowledged: &mut [usize; CLIENTS],
     (moment, changes): (Duration, [&[&str]; 2]),
 ) -> Result<()> {
-    let is_over = AtomicBool::new(false);
+    let (is_over, steps) = (AtomicBool::new(false), Steps::default());
     let mut changing = Session::open(&server, "test")?;
     let mut sessions = Vec::new();
     for _ in 0..CLIENTS {
@@ -160,22 +173,28 @@ fn write_until_killed(
             .zip(acknowledged.iter_mut())
             .enumerate()
             .map(|(client, (session, count))| {
-                let is_over = &is_over;
-                scope.spawn(move || write(session, client, count, is_over))
+                let (is_over, steps) = (&is_over, &steps);
+                scope.spawn(move || write(session, client, count, (is_over, steps)))
             })
             .collect();
-        let changer = scope.spawn(|| change(&mut changing, changes, &is_over));
+        let changer = scope.spawn(|| change(&mut changing, changes, (&is_over, &steps)));
         thread::sleep(moment);
-        if disk.is_some() {
-            // From here on clients may get any error.
-            is_over.store(true, Ordering::Release);
-        }
-        let killed = disk.map_or(Ok(()), Disk::shut_down).and_then(|()| server.kill());
+        // A client that has failed says more than this, so its error comes first.
+        let progress = until("clients commit and a table is altered", || {
+            let has_ended = writers.iter().any(|writer| writer.is_finished());
+            Ok(has_ended || changer.is_finished() || steps.are_some())
+        });
+        // From here on clients may get any error. A server without its disk may end by itself.
         is_over.store(true, Ordering::Release);
+        let killed = match disk {
+            None => server.kill(),
+            Some(disk) => disk.shut_down().map(|()| drop(server)),
+        };
         for writer in writers {
             writer.join().map_err(|_| anyhow!("a writer panicked"))??;
         }
         changer.join().map_err(|_| anyhow!("the changer panicked"))??;
+        progress?;
         killed.and_then(|()| disk.map_or(Ok(()), Disk::again))
     })
 }
@@ -185,7 +204,7 @@ fn write(
     mut session: Session,
     client: usize,
     count: &mut usize,
-    is_over: &AtomicBool,
+    (is_over, steps): (&AtomicBool, &Steps),
 ) -> Result<()> {
     loop {
         let n = *count;
@@ -198,34 +217,34 @@ fn write(
         );
         let answer = session.send(&statements).and_then(|()| session.answer());
         match answer {
-            Ok(said) if said.is_empty() => *count += 1,
-            Ok(said) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
-                return Ok(());
+            Ok(said) if said.is_empty() => {
+                *count += 1;
+                steps.commits.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(_) if is_over.load(Ordering::Acquire) => return Ok(()),
+            // The client ends with its server, and no server may end before it is killed.
+            _ if is_over.load(Ordering::Acquire) => return Ok(()),
             Ok(said) => bail!("client {client}: {said}"),
-            // The client ends with its server.
-            Err(_) if is_over.load(Ordering::Acquire) => return Ok(()),
-            Err(_) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error.context(format!("client {client}"))),
         }
     }
 }
 
 /// Alters tables until the server is gone.
-fn change(session: &mut Session, changes: [&[&str]; 2], is_over: &AtomicBool) -> Result<()> {
+fn change(
+    session: &mut Session,
+    changes: [&[&str]; 2],
+    (is_over, steps): (&AtomicBool, &Steps),
+) -> Result<()> {
     loop {
         for statement in changes.into_iter().flatten() {
-            // The client ends with its server.
-            let Ok(said) = session.send(statement).and_then(|()| session.answer()) else {
-                return Ok(());
-            };
-            match said.find("ERROR ") {
-                None => {}
-                Some(_) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
-                    return Ok(());
+            match session.send(statement).and_then(|()| session.answer()) {
+                Ok(said) if !said.contains("ERROR ") => {
+                    steps.changes.fetch_add(1, Ordering::Relaxed);
                 }
-                Some(_) if is_over.load(Ordering::Acquire) => return Ok(()),
-                Some(_) => bail!("{statement}: {said}"),
+                // The client ends with its server.
+                _ if is_over.load(Ordering::Acquire) => return Ok(()),
+                Ok(said) => bail!("{statement}: {said}"),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -47,6 +47,8 @@ pub(super) fn run(root: &Path) -> Result<()> {
     server.sql("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace; RESET MASTER", "test")?;
     waits_for_space(&server, &switch)?;
     is_given_up(&server, &switch)?;
+    stays_prepared(&server, &switch)?;
+    is_rolled_back_later(&server, &switch)?;
     // The last one is committed by the next server, from the log that has no checkpoint behind it.
     let mut session = fail(&server, &switch, 3)?;
     server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()", "test")?;
@@ -108,6 +110,70 @@ fn is_given_up(server: &Server, switch: &Switch) -> Result<()> {
     server.sql("INSERT INTO other VALUES (1)", "test")?;
     has_rows(server, "1 2")?;
     has_checkpoint(server, true)
+}
+
+/// A client commits what another one has prepared. The server ignores what the engine returns: XA
+/// COMMIT said that it succeeded and nothing was committed. It waits for space, and one that is
+/// killed meanwhile fails and leaves the transaction prepared.
+fn stays_prepared(server: &Server, switch: &Switch) -> Result<()> {
+    server.sql("CREATE TABLE x (id INT PRIMARY KEY) ENGINE=Terrace", "test")?;
+    let mut preparing = Session::open(server, "test")?;
+    preparing.send("XA START 'd'; INSERT INTO x VALUES (20); XA END 'd'; XA PREPARE 'd'")?;
+    silent(&mut preparing, "XA PREPARE")?;
+    drop(preparing);
+    let count = |what: &str| {
+        let said = server.sql(
+            &format!("SELECT COUNT(*) FROM information_schema.processlist WHERE {what}"),
+            "test",
+        )?;
+        said.trim().parse::<usize>().context("a count")
+    };
+    until("the client that has prepared is gone", || {
+        Ok(count("user = 'root' AND id <> CONNECTION_ID()")? == 0)
+    })?;
+    switch.on()?;
+    let mut committing = Session::open(server, "test")?;
+    committing.send("XA COMMIT 'd'")?;
+    let is_committing = "info LIKE 'XA COMMIT%'";
+    until("XA COMMIT is under way", || Ok(count(is_committing)? == 1))?;
+    let find = format!("SELECT id FROM information_schema.processlist WHERE {is_committing}");
+    let id = server.sql(&find, "test")?;
+    server.sql(&format!("KILL QUERY {}", id.trim()), "test")?;
+    let said = committing.answer()?;
+    if !said.contains("ERROR") {
+        bail!("XA COMMIT that could not commit said: {said}");
+    }
+    switch.off()?;
+    let prepared = server.sql("XA RECOVER", "test")?;
+    if !prepared.contains('d') {
+        bail!("after XA COMMIT has failed these are prepared: {prepared}");
+    }
+    server.sql("XA COMMIT 'd'", "test")?;
+    if server.sql("SELECT id FROM x", "test")?.trim() != "20" {
+        bail!("XA COMMIT lost its row");
+    }
+    Ok(())
+}
+
+/// A rollback that failed forgot its transaction, whose locks stayed until the next start. The next
+/// commit that succeeds tries again.
+fn is_rolled_back_later(server: &Server, switch: &Switch) -> Result<()> {
+    let mut session = Session::open(server, "test")?;
+    session.send("XA START 'r'; INSERT INTO x VALUES (30); XA END 'r'; XA PREPARE 'r'")?;
+    silent(&mut session, "XA PREPARE")?;
+    switch.on()?;
+    session.send("XA ROLLBACK 'r'")?;
+    let said = session.answer()?;
+    switch.off()?;
+    if !said.contains("ERROR") {
+        bail!("XA ROLLBACK that could not roll back said: {said}");
+    }
+    server.sql("INSERT INTO x VALUES (31); INSERT INTO x VALUES (30)", "test").map(drop)
+}
+
+fn silent(session: &mut Session, what: &str) -> Result<()> {
+    let said = session.answer()?;
+    if said.is_empty() { Ok(()) } else { bail!("{what}: {said}") }
 }
 
 /// How many commits got no place since the server began.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -12,8 +13,18 @@ use anyhow::{Context, Result, bail};
 use super::FOLDER;
 use crate::check::passes;
 
+/// How long one of a script, or of a benchmark, may take: it loads millions of rows at once.
+const LONGEST_SCRIPT: Duration = Duration::from_secs(3600);
+
+/// The code of a command that `timeout` has ended.
+const TIMED_OUT: i32 = 124;
+const SIGKILL: i32 = 9;
+
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a statement of a session may take. A machine that is loaded is ten times slower.
+pub(super) const LONGEST_ANSWER: Duration = Duration::from_secs(300);
 
 /// How a server starts.
 pub(super) struct Start<'a> {
@@ -124,7 +135,11 @@ impl Server {
 
     /// Runs statements that have to succeed, and returns their rows.
     pub(super) fn sql(&self, statements: &str, database: &str) -> Result<String> {
-        let output = self.client(database).args(["-N", "-B", "-e", statements]).output()?;
+        let output = limited(&self.client(database)).args(["-N", "-B", "-e", statements]).output();
+        let output = output.context("starting a client")?;
+        if output.status.code() == Some(TIMED_OUT) {
+            bail!("{statements}: no answer after {LONGEST_SCRIPT:?}");
+        }
         if !output.status.success() {
             bail!("{statements}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
@@ -134,7 +149,7 @@ impl Server {
     /// Runs a script, also behind statements that fail. Returns all that the client says, in order.
     pub(super) fn script(&self, text: &str, database: &str) -> Result<String> {
         let (mut reader, writer) = std::io::pipe().context("making a pipe")?;
-        let mut command = self.client(database);
+        let mut command = limited(&self.client(database));
         command.args(["--force", "--unbuffered", "--batch", "--verbose", "--skip-column-names"]);
         command.stdin(Stdio::piped());
         command.stdout(writer.try_clone().context("sharing a pipe")?).stderr(writer);
@@ -146,20 +161,26 @@ impl Server {
         let writing = thread::spawn(move || input.write_all(text.as_bytes()));
         let mut said = Vec::new();
         std::io::Read::read_to_end(&mut reader, &mut said).context("reading from a client")?;
-        child.wait().context("waiting for a client")?;
+        let status = child.wait().context("waiting for a client")?;
         // A client that has ended before says why in what was read.
         let written = writing.join();
         let said = String::from_utf8_lossy(&said).into_owned();
+        if status.code() == Some(TIMED_OUT) {
+            bail!("the script has not ended after {LONGEST_SCRIPT:?}: {said}");
+        }
         if !matches!(written, Ok(Ok(()))) {
             bail!("the client ended before its script did: {said}");
         }
         Ok(said)
     }
 
-    /// Kills it, as a crash would.
+    /// Kills it, as a crash would. Fails where it has ended by itself.
     pub(super) fn kill(mut self) -> Result<()> {
         self.child.kill().context("killing mariadbd")?;
-        self.child.wait().context("waiting for mariadbd")?;
+        let status = self.child.wait().context("waiting for mariadbd")?;
+        if status.signal() != Some(SIGKILL) {
+            bail!("mariadbd ended before, with {status}: see {}", self.log().display());
+        }
         Ok(())
     }
 
@@ -192,6 +213,14 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Resu
         thread::sleep(Duration::from_millis(20));
     }
     Ok(())
+}
+
+/// A command that is ended when it takes too long. Its code is `TIMED_OUT` then.
+fn limited(command: &Command) -> Command {
+    let mut limited = Command::new("timeout");
+    limited.arg(LONGEST_SCRIPT.as_secs().to_string()).arg(command.get_program());
+    limited.args(command.get_args());
+    limited
 }
 
 /// A path that is short enough for a socket, whatever folder the repository lies in.

@@ -10,11 +10,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
 use super::scripts::same;
-use super::server::{Server, until};
+use super::server::{LONGEST_ANSWER, Server, until};
 
 /// Where scripts lie.
 const FOLDER: &str = "mariadb/tests/sessions";
@@ -46,7 +48,10 @@ pub(super) fn run(root: &Path, server: &Server) -> Result<()> {
 pub(super) struct Session {
     child: Child,
     input: ChildStdin,
-    output: BufReader<std::io::PipeReader>,
+    /// Lines of the client, which a thread reads, so that a wait for them has an end.
+    output: Receiver<String>,
+    /// What was sent last.
+    statement: String,
 }
 
 impl Session {
@@ -59,11 +64,24 @@ impl Session {
         command.stdout(writer.try_clone().context("sharing a pipe")?).stderr(writer);
         let mut child = command.spawn().context("starting a client")?;
         let input = child.stdin.take().context("a client has an input")?;
-        Ok(Session { child, input, output: BufReader::new(reader) })
+        let (sender, output) = mpsc::channel();
+        // It ends with the client, or with the session.
+        thread::spawn(move || {
+            let mut reader = BufReader::new(reader);
+            let mut line = Vec::new();
+            while reader.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+                if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    return;
+                }
+                line.clear();
+            }
+        });
+        Ok(Session { child, input, output, statement: String::new() })
     }
 
     /// Sends a statement.
     pub(super) fn send(&mut self, statement: &str) -> Result<()> {
+        statement.clone_into(&mut self.statement);
         writeln!(self.input, "{statement};\nSELECT '{END}';").context("writing to a client")?;
         self.input.flush().context("writing to a client")
     }
@@ -72,10 +90,15 @@ impl Session {
     pub(super) fn answer(&mut self) -> Result<String> {
         let mut said = String::new();
         loop {
-            let mut line = String::new();
-            if self.output.read_line(&mut line).context("reading from a client")? == 0 {
-                bail!("the client ended: {said}");
-            }
+            let line = match self.output.recv_timeout(LONGEST_ANSWER) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => {
+                    bail!("{}: no answer after {LONGEST_ANSWER:?}: {said}", self.statement)
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("{}: the client ended: {said}", self.statement)
+                }
+            };
             if line.trim_end() == END {
                 return Ok(said);
             }
