@@ -17,6 +17,7 @@
 //! 1. A piece's units are its own from `borrow` to `take_back`. In between no other code touches
 //!    them.
 //! 2. A copy that the map names lies in a piece that is there, below its tail.
+//! 3. Once the pool is closed, nothing is written to the region, and no copy is read from it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +47,8 @@ struct Held {
     /// The number of the oldest: pieces are numbered in order.
     oldest: u64,
     copies: HashMap<CopyKey, Copied>,
+    /// The region is another opening's from here on.
+    is_closed: bool,
 }
 
 #[derive(Debug)]
@@ -96,6 +99,9 @@ impl VolatilePool {
         let len = bytes.len() as u64;
         let geometry = self.zones.geometry();
         let mut held = self.held.write();
+        if held.is_closed {
+            return false;
+        }
         if held.copies.contains_key(&key) {
             return true;
         }
@@ -136,6 +142,14 @@ impl VolatilePool {
         let bytes = self.region.bytes(at, len).to_vec();
         self.hits.fetch_add(1, Ordering::Relaxed);
         Some(bytes)
+    }
+
+    /// Forgets all copies, and keeps none from now on: a reader may load a block after a closing,
+    /// when the region's free units are the next opening's.
+    pub(crate) fn close(&self) {
+        let mut held = self.held.write();
+        held.is_closed = true;
+        held.copies = HashMap::new();
     }
 
     /// Copies that were found.
@@ -226,6 +240,24 @@ mod tests {
         assert!(!pool.keep((1, kept), &copy(kept)), "no room, and no harm");
         zones.release(&[first]).unwrap();
         assert!(pool.keep((1, kept), &copy(kept)) && there(&kept));
+    }
+
+    /// Bug: a reader that loaded a block after a closing wrote its copy over records of the next
+    /// opening. Cause: the pool went on to keep copies in units that it took for free, as long as a
+    /// reader had it. Fix: a closing closes the pool before it gives back the lock.
+    #[test]
+    fn a_closed_pool_leaves_the_region_alone() {
+        let (region, zones, pool) = pools(&Machine::with_memory());
+        assert!(pool.keep((1, 0), &copy(0)));
+        pool.close();
+        let len = GEOMETRY.region_len() - GEOMETRY.zones_start();
+        let before = region.bytes(GEOMETRY.zones_start(), len).to_vec();
+        assert!((0..64).all(|n| !pool.keep((2, n), &copy(n))), "the next opening has the units");
+        assert!(region.bytes(GEOMETRY.zones_start(), len) == before, "nothing was written");
+        assert_eq!(pool.get((1, 0)), None, "what lies there now is not known");
+        // The pool of zones still asks for units that it lent.
+        assert!(pool.give_back() && !pool.give_back());
+        assert_eq!(zones.free(), 64);
     }
 
     #[test]
