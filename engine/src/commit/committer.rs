@@ -534,12 +534,17 @@ impl Committer {
 
     /// Poisons the database, and wakes every thread that waits for a commit.
     pub(super) fn stop(&self, cause: &Error) {
-        self.publisher.stop(cause);
+        self.poison.set(cause);
+        self.wake_all();
     }
 
-    /// Wakes every thread that waits for a commit, after a failure.
+    /// Wakes every thread that waits for a commit, after a failure: also those that wait for the
+    /// shared store, which nothing is shipped to any more.
     pub(crate) fn wake_all(&self) {
         self.publisher.wake_all();
+        if let (Some(feed), Err(error)) = (&self.feed, self.poison.check()) {
+            feed.fail(&error);
+        }
     }
 
     /// Remembers how much of the journal is durable; it rides along with the next floor.

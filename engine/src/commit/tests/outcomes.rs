@@ -2,12 +2,16 @@
 //! was done: `Unavailable`. From its ticket on the outcome is unknown, and the error names the
 //! commit's own LSN.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::super::Feed;
 use super::super::bucket::{Bucket, Outcome, Part};
 use super::super::ring::RING;
 use super::super::steps::{Step, stop_at};
 use super::Fixture;
 use crate::error::{Error, ErrorKind};
-use crate::options::Durability::Durable;
+use crate::options::Durability::{Durable, Remote};
 use crate::os::sim::Machine;
 use crate::record::Lsn;
 
@@ -110,4 +114,33 @@ fn a_leader_notes_the_ticket_of_its_group() {
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
     assert!(names_lsn(&error, 2), "{error}");
     assert!(error.to_string().contains("finish of 2"), "{error}");
+}
+
+/// Bug: a commit that waited for the shared store slept for ever once the database had stopped.
+/// Cause: a failure woke the threads that wait for a commit, and not those that wait for the store,
+/// to which nothing is shipped any more. Fix: a failure ends their wait too.
+#[test]
+fn a_commit_that_waits_for_the_shared_store_ends_with_the_database() {
+    let mut fixture = Fixture::new(false);
+    fixture.committer.feed = Some(Feed::default());
+    let fixture = &fixture;
+    let feed = fixture.committer.feed().unwrap();
+    let (done, outcome) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let batch = fixture.batch(&[("k", "1")]);
+            done.send(fixture.committer.commit(&mut &batch, Remote)).unwrap();
+        });
+        while fixture.committer.durable() < 1 {
+            std::thread::yield_now();
+        }
+        fixture.committer.stop(&Error::invalid("a failure"));
+        let outcome = outcome.recv_timeout(Duration::from_mins(1));
+        // Where it sleeps on, the scope would wait for it.
+        feed.fail(&Error::closed());
+        let error = outcome.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+        assert!(error.to_string().contains("a failure"), "{error}");
+    });
+    assert_eq!(fixture.committer.durable(), 1, "it is durable here");
 }

@@ -212,6 +212,11 @@ impl Shipper {
         if feed.has_failed() || self.stopped.load(Ordering::Acquire) {
             return Ok(false);
         }
+        // The publisher may have failed, which knows nothing of the feed.
+        if engine.shared.poison.check().is_err() {
+            engine.shared.committer.wake_all();
+            return Ok(false);
+        }
         let did = state.advance(engine, feed, self);
         if matches!(did, Ok(false)) {
             state.collect(self);
