@@ -28,15 +28,20 @@ impl SyncFloor {
         rest
     }
 
-    /// Closes a stream that no table has, or writes the floor, if there is time.
+    /// Looks whether the directory is still this process's, and closes a stream that no table has,
+    /// or writes the floor, if there is time.
     ///
     /// # Errors
     ///
-    /// Those of a commit.
+    /// Those of a commit; an I/O error once the directory was removed, or its lock file replaced.
     pub(in crate::db) fn run(&self, rest: Rest, ctx: &JobContext) -> Result<Outcome> {
         let rested = rest >= Rest::Resting;
         let is_due = || self.last.lock().is_none_or(|at| at.elapsed() >= APART);
         let has_time = rested || ctx.options.stepped || is_due();
+        if has_time {
+            // Else commits would go on in a directory that was removed, until a job makes a file.
+            ctx.set.check_directory()?;
+        }
         if has_time && super::ops::close_reopened(ctx, true)? {
             return Ok(Outcome::DONE);
         }
