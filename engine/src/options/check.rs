@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Index, Mode, Options};
+use super::{Index, Mode, Options, Storage};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::operator::Operators;
@@ -11,6 +11,21 @@ impl Options {
     /// The merge operators that an opening knows.
     pub(crate) fn operators(&self) -> Result<Operators> {
         Operators::default().with(&self.merge_operators)
+    }
+
+    /// The same with a `pm_path` that a change of the working directory leaves where it is.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error where the working directory is not known.
+    pub(crate) fn with_absolute_path(&self) -> Result<Options> {
+        let mut options = self.clone();
+        // The files of a simulated machine have the names that they were given.
+        if let (Some(path), Storage::Real) = (&mut options.pm_path, &self.storage) {
+            let absolute = std::path::absolute(&*path);
+            *path = absolute.map_err(|e| Error::io("find the place of", &*path, e))?;
+        }
+        Ok(options)
     }
 
     /// Fails if the region is to lie in the database's `directory` under a name that another of its

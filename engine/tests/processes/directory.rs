@@ -17,8 +17,8 @@ const BASE: &str = "TERRACE_DIRECTORY_BASE";
 const CASE: &str = "TERRACE_DIRECTORY_CASE";
 
 /// What becomes of the path of an open database.
-const CASES: [&str; 6] =
-    ["chdir", "chdir to another", "link", "moved", "moved and another", "node"];
+const CASES: [&str; 7] =
+    ["chdir", "chdir to another", "link", "moved", "moved and another", "node", "region"];
 
 /// The user that owns nothing, and its group.
 const UNPRIVILEGED: u32 = 65534;
@@ -78,6 +78,9 @@ fn process_of_a_case() {
         fs::create_dir(directory).unwrap();
     }
     std::env::set_current_dir(&one).unwrap();
+    if case == "region" {
+        return verify_elsewhere(&empty);
+    }
     if case == "node" {
         return promote_elsewhere(&base, &empty);
     }
@@ -124,6 +127,18 @@ fn process_of_a_case() {
     let db = options().open(&lies).unwrap();
     check(&db, 4);
     work(&db, 5).unwrap();
+}
+
+/// A region with a relative path is found where it was, for as long as the database is open.
+fn verify_elsewhere(elsewhere: &Path) {
+    let db = options().pm_path("records").open("db").unwrap();
+    work(&db, 0).unwrap();
+    std::env::set_current_dir(elsewhere).unwrap();
+    assert_eq!(db.verify().unwrap().damages, []);
+    work(&db, 1).unwrap();
+    check(&db, 2);
+    db.close().unwrap();
+    assert!(fs::read_dir(elsewhere).unwrap().next().is_none(), "nothing was made elsewhere");
 }
 
 /// A node whose directory has a relative path makes and opens databases in subdirectories for as
@@ -284,6 +299,28 @@ fn in_a_directory_that_was_removed_nothing_is_made_and_the_error_says_so() {
             assert!(!path.exists());
         }
     }
+}
+
+/// Bug: small commits went on, and were acknowledged, in a directory that was removed. Cause: only
+/// a job that makes or removes a file looked. Fix: the background looks whenever it has nothing
+/// else to do, and stops the database.
+#[test]
+fn a_database_whose_directory_was_removed_stops_without_a_job() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("db");
+    let db = options().open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("k", "1").unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    let began = std::time::Instant::now();
+    let failed = loop {
+        match table.put("k", "2") {
+            Ok(()) => assert!(began.elapsed().as_secs() < 60, "it goes on"),
+            Err(failed) => break failed,
+        }
+    };
+    assert!(failed.to_string().contains("was removed"), "{failed}");
+    assert!(failed.to_string().contains("restore"), "{failed}");
 }
 
 /// Bug: a writer whose lock file was removed or replaced worked on beside a second one. Cause: the

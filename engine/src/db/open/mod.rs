@@ -71,6 +71,8 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
     let started = Instant::now();
     options.check()?;
     options.check_place(path)?;
+    // Once and for all: a verification of the open database looks the region up again.
+    let options = &options.with_absolute_path()?;
     let files = files_of(options);
     if admit(look(&files, path, options)?, path, (how, options.making))? != Presence::Database {
         memory::check_new(options)?;
