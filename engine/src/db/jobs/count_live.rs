@@ -94,9 +94,11 @@ impl CountLive {
     ///
     /// # Errors
     ///
-    /// As [`CountLive::run`].
+    /// As [`CountLive::run`]; `Closed` once a closing waits for the part under way.
     pub(in crate::db) fn finish(&self, ctx: &JobContext) -> Result<()> {
-        while self.run(ctx)?.did {}
+        while self.run(ctx)?.did {
+            ctx.shared.check_open()?;
+        }
         Ok(())
     }
 }

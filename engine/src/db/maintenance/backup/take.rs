@@ -239,6 +239,7 @@ impl Half {
         let sublevel = free.last();
         let top = sublevel.unwrap_or(1);
         for extent in &self.dumped.extents {
+            gate.check_open()?;
             ops.push(add(top, into.keep(extent)?));
         }
         let first: u8 = if self.dumped.extents.is_empty() || sublevel.is_some() { 1 } else { 2 };
