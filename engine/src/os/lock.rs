@@ -98,10 +98,11 @@ impl Drop for FileLock {
 /// has a lock of its own because a copy of the directory may name the same region.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
+    /// Of the file that the region's path leads to. It is given back first: who gets the directory
+    /// takes it next, and would be refused.
+    region: Option<FileLock>,
     #[expect(dead_code, reason = "given back when it is dropped")]
     lock: Option<FileLock>,
-    /// Of the file that the region's path leads to.
-    region: Option<FileLock>,
     #[cfg(any(test, feature = "testing"))]
     #[expect(dead_code, reason = "given back when it is dropped")]
     simulated: Option<super::sim::SimLock>,
