@@ -83,22 +83,21 @@ impl Engine {
         self.scheduler.step()
     }
 
-    /// Waits for the threads that use the persistent index, and for the work that they deferred.
-    /// Once the gate is barred, the next opening has the index to itself. Returns whether no thread
-    /// is left.
-    pub(super) fn leave_index(&self) -> bool {
-        // A thread that holds an epoch while it drops the last handle would wait for itself.
-        let is_alone = !is_pinned();
-        if self.forest.is_some() && is_alone {
-            let is_left = Arc::new(AtomicBool::new(false));
-            let left = Arc::clone(&is_left);
-            defer(move || left.store(true, Ordering::Release));
-            while !is_left.load(Ordering::Acquire) {
-                drive();
-                std::thread::yield_now();
-            }
+    /// Waits for the readers that began before the gate was shut, where they read what the next
+    /// opening writes: the persistent index, or a mapped region. Work that was deferred on them is
+    /// done then. Once the gate is barred, the next opening has both to itself.
+    pub(super) fn wait_for_readers(&self) {
+        debug_assert!(!is_pinned(), "it would wait for itself");
+        if self.forest.is_none() && !self.shared.region.is_mapped() {
+            return;
         }
-        is_alone
+        let have_left = Arc::new(AtomicBool::new(false));
+        let left = Arc::clone(&have_left);
+        defer(move || left.store(true, Ordering::Release));
+        while !have_left.load(Ordering::Acquire) {
+            drive();
+            std::thread::yield_now();
+        }
     }
 
     /// Seals the persistent index, where there is one: the last that is done to it.

@@ -11,6 +11,7 @@ use super::engine::Engine;
 use super::jobs::mark_close;
 use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::is_pinned;
 use crate::options::BackgroundTuning;
 use crate::os::DirectoryLock;
 use crate::table::Shared;
@@ -77,10 +78,8 @@ impl Instance {
     pub(super) fn start_shipper(&self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
         if !engine.options.stepped {
-            let named = std::thread::Builder::new().name("terrace-shipper".into());
-            let spawned = named.spawn(move || {
-                // As the threads of the scheduler.
-                let Ok(_inside) = engine.shared.gate.enter_step() else { return };
+            let name = "terrace-shipper".to_string();
+            let spawned = spawn(&self.engine.scheduler, name, move |_| {
                 if let Some(shipper) = engine.shipper.get() {
                     shipper.run(&engine);
                 }
@@ -138,9 +137,10 @@ impl Instance {
             // The parent's database: the child has neither its threads nor the right to write.
             return shared.check_open();
         }
-        if shared.gate.is_inside() {
+        if self.waits_for_this_thread() {
             let message = "a call of the database is under way on this thread, as in a merge \
-                           operator: a closing would wait for it; close on another thread";
+                           operator or a closure that a value is lent to: a closing would wait for \
+                           it; close on another thread";
             return Err(Error::invalid(message));
         }
         let mut closed = self.closed.lock();
@@ -154,6 +154,11 @@ impl Instance {
             shared.awaited.stop();
         }
         done
+    }
+
+    /// Whether a closing waits for this thread: for its call or step, or for what it reads.
+    fn waits_for_this_thread(&self) -> bool {
+        self.engine.shared.gate.is_inside() || is_pinned()
     }
 
     /// The order of it is in `os/gate.rs`.
@@ -186,7 +191,7 @@ impl Instance {
             true => Ok(0),
             false => engine.ctx.sync_floor(),
         });
-        let is_left = engine.leave_index();
+        engine.wait_for_readers();
         let gave_back = match shared.poison.check() {
             Ok(()) => {
                 let is_there = engine.set.check_directory();
@@ -197,7 +202,10 @@ impl Instance {
         };
         shared.gate.bar();
         // After a failure the content of the index is unknown, so nothing is sealed.
-        let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
+        let sealed = settled.and_then(|_| engine.seal_index());
+        if let Some(cache) = &engine.secondary_cache {
+            cache.close();
+        }
         engine.release_memory();
         shared.gate.give_back();
         sealed.and(gave_back)
@@ -251,7 +259,7 @@ impl Drop for Instance {
         if self.engine.shared.fork.is_forked() {
             // The parent's database: what its parts hold is not this process's to give back.
             std::mem::forget(self.taken());
-        } else if !self.engine.shared.gate.is_inside() {
+        } else if !self.waits_for_this_thread() {
             // No caller is left to take the error. A caller that needs it calls `close`.
             drop(self.close());
         } else if self.closed.get_mut().is_none() {

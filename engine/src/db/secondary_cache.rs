@@ -25,6 +25,5 @@ pub(super) fn of(
     zones: &Arc<ZonePool>,
     read_only: bool,
 ) -> Option<Arc<VolatilePool>> {
-    let is_mapped = matches!(region.mode(), "dax" | "emulated");
-    (is_mapped && !read_only).then(|| VolatilePool::new(region, zones))
+    (region.is_mapped() && !read_only).then(|| VolatilePool::new(region, zones))
 }

@@ -197,6 +197,11 @@ impl Region {
         }
     }
 
+    /// Whether it is mapped memory, which the next opening of the file shares with this one.
+    pub(crate) fn is_mapped(&self) -> bool {
+        matches!(self.media, Media::Mapped(_))
+    }
+
     /// The file's path, for messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
