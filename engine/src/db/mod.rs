@@ -420,8 +420,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` inside of a merge operator. `Unavailable` when the last sync failed or the
-    /// database was poisoned before; it is closed all the same.
+    /// `Invalid` inside of a merge operator, or of a closure that a value is lent to. `Unavailable`
+    /// when the last sync failed or the database was poisoned before; it is closed all the same.
     pub fn close(self) -> Result<()> {
         self.inner.close()
     }

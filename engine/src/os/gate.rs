@@ -20,9 +20,9 @@
 //! the turnstile, which is a door of the same kind: the closing shuts it, and waits for the last
 //! ticket, after a failure too (`commit/shut.rs`).
 //!
-//! A read does not enter: it holds an epoch. Where a read looks at what the next opening writes, the
-//! persistent index or a mapped region, the closing waits for the epochs of reads that found the
-//! gate open. So a closing on a thread with an epoch is refused too.
+//! A read does not enter: it holds an epoch. The persistent index and a mapped region are what the
+//! next opening writes. There the closing waits for the epochs of reads that found the gate open.
+//! So a closing on a thread with an epoch is refused too.
 //!
 //! Order: a thread enters before it takes `ddl`, a table's change, or any other lock, and holds
 //! none while it waits for the gate. The closing wakes what calls wait for (row locks, pace, manual
