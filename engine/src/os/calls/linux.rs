@@ -21,6 +21,7 @@ pub(in crate::os) fn sync_all(file: &File) -> io::Result<()> {
 }
 
 /// Makes all of the file system durable that a file is in, names too.
+#[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
 pub(in crate::os) fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(file)?)
 }
