@@ -308,7 +308,8 @@ fn no_cleaning_up_fails_a_call_whose_work_is_done() {
     };
     let back_up = |bucket: &ObjectServer| db.backup(bucket.url()).map(drop);
     let delete = |bucket: &ObjectServer| options().backup_set(bucket.url())?.delete(1);
-    let calls: [&dyn Fn(&ObjectServer) -> terrace::Result<()>; 2] = [&back_up, &delete];
+    type Call<'a> = &'a dyn Fn(&ObjectServer) -> terrace::Result<()>;
+    let calls: [Call<'_>; 2] = [&back_up, &delete];
     for (n, call) in calls.iter().enumerate() {
         let bucket = set(1);
         let before = bucket.requests();

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
 use std::cell::RefCell;
 use std::path::Path;
 
