@@ -538,8 +538,7 @@ impl Committer {
         self.wake_all();
     }
 
-    /// Wakes every thread that waits for a commit, after a failure: also those that wait for the
-    /// shared store, which nothing is shipped to any more.
+    /// Wakes every thread that waits for a commit after a failure, or for the shared store.
     pub(crate) fn wake_all(&self) {
         self.publisher.wake_all();
         if let (Some(feed), Err(error)) = (&self.feed, self.poison.check()) {
@@ -577,10 +576,9 @@ impl Committer {
         self.publisher.releasable(zones, &self.idle_streams())
     }
 
-    /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
-    /// made sure that no reader is left that could hold an offset into them. The floor goes first.
-    /// Recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
-    /// the media must not name a zone that is gone.
+    /// Releases zones that are [`releasable`](Committer::releasable), of which no reader holds an
+    /// offset any more; how many. The floor goes first. Recovery walks upward from the one on the
+    /// media and must miss no LSN, and the GIDX word there must not name a zone that is gone.
     ///
     /// # Errors
     ///
