@@ -287,7 +287,7 @@ mod tests {
             if !asked.is_empty() {
                 prop_assert_eq!(set.covers(&asked), all.iter().any(|one| one.covers(&asked)));
             }
-            prop_assert_eq!(set.iter().collect::<Vec<_>>(), all);
+            prop_assert_eq!(&set.iter().collect::<Vec<_>>(), &all);
             prop_assert_eq!(set.len(), set.iter().count());
             let (contains_asked, before) = (set.contains(&asked.start), set.contains(&key));
             set.remove_key(&asked.start);
