@@ -421,7 +421,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
         fixture.set.sync_extents()?;
         Ok::<_, Error>(outputs)
     };
-    fixture.files.set_capacity(Some(1 << 20));
+    fixture.files.set_capacity(Some(0));
     let full = merge().unwrap_err();
     assert_eq!((full.kind(), fixture.set.poisoned()), (ErrorKind::Full, false));
     fixture.files.set_capacity(None);
