@@ -450,10 +450,10 @@ impl Publisher {
         }
         // Threads that wait for no sync do not wait for this one either.
         self.handed.wake_all();
-        if self.durable.get() < self.written.get() {
-            let run = self.make_durable(self.syncer.lock());
-            run.into_iter().for_each(|run| self.queues[run as usize % QUEUES].wake_all());
-        }
+        // Also where all is durable already: a thread that has just said so tells the floor writer
+        // before it gives the syncer back, and the floor would be older than what is visible.
+        let run = self.make_durable(self.syncer.lock());
+        run.into_iter().for_each(|run| self.queues[run as usize % QUEUES].wake_all());
         self.poison.check()?;
         if self.region.is_persistent_memory() {
             self.tell_floor_writer();
