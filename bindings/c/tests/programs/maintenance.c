@@ -97,7 +97,7 @@ static void backups(terrace_database *database) {
     OK(terrace_database_backup(database, path_of("set"), &second, &error));
     CHECK(first.number == 1 && second.number == 2 && second.tables == 1);
     /* The directory of a database is no place for a set. */
-    FAILS(TERRACE_INVALID, terrace_database_backup(database, path_of("db"), NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_database_backup(database, path_of("kept"), NULL, &error));
 
     NO_HANDLE(TERRACE_INVALID, terrace_backup_set_open(path_of("no set"), NULL, &error));
     terrace_options *options = small_options();
