@@ -323,7 +323,7 @@ static void enqueued(void) {
     HANDLE(second);
     terrace_batch_free(batch);
     CHECK(terrace_pending_number(first) < terrace_pending_number(second));
-    terrace_transaction *viewer = begin(NULL, NULL);
+    terrace_transaction *viewer = begin("isolation", "read_committed");
     OK(terrace_transaction_take_view_with(viewer, terrace_pending_number(first), &error));
     FAILS(TERRACE_INVALID, terrace_transaction_take_view_with(viewer, UINT64_MAX, &error));
     terrace_transaction_free(viewer);
