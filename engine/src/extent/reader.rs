@@ -46,7 +46,7 @@ use slot::Slot;
 pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
 #[cfg(feature = "bench")]
 pub(crate) use hashed::set_hashed;
-pub(super) use parts::Parts;
+pub(super) use parts::{Parts, Tail};
 pub(crate) use share::Estimate;
 
 const WRITTEN: u8 = 0;

@@ -4,8 +4,9 @@
 
 use bytes::Bytes;
 
+use super::footer::Footer;
 use super::frame::{check_seal, reseal};
-use super::reader::Parts;
+use super::reader::{Parts, Tail};
 use super::summary::{self, BlockSummary};
 use super::{BlockCache, BlockSwips, Extent, Format, ReadAhead};
 use crate::error::Result;
@@ -51,10 +52,19 @@ impl Extent {
     pub(super) fn summaries(&self) -> Result<Option<Vec<BlockSummary>>> {
         let tail = self.load_tail()?;
         let footer = self.footer(&tail)?;
+        self.summaries_of(&tail, &footer)
+    }
+
+    /// As [`summaries`](Self::summaries), of what was read already.
+    pub(super) fn summaries_of(
+        &self,
+        tail: &Tail,
+        footer: &Footer,
+    ) -> Result<Option<Vec<BlockSummary>>> {
         if footer.summary_len == 0 {
             return Ok(None);
         }
-        let bytes = self.part(&tail, footer.summary_offset, footer.summary_len)?;
+        let bytes = self.part(tail, footer.summary_offset, footer.summary_len)?;
         let blocks = footer.blocks as usize;
         let summaries = summary::decode(self.meta().id, blocks, &bytes);
         summaries.map(Some).map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))

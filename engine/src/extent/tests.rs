@@ -9,7 +9,7 @@ use super::*;
 use crate::error::{ErrorKind, Findings};
 use crate::mvcc::{drive_until, pin};
 use crate::options::Compression;
-use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, SimFiles};
+use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, ReadFaults, SimFiles};
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 use crate::tier::ExtentStore;
 use std::sync::Arc;
@@ -358,6 +358,30 @@ fn a_flip_of_any_byte_is_found_and_never_served() {
         }
         files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
     }
+}
+
+/// Bug: a backup, a checkpoint or a restore could copy other bytes than those that it had checked.
+/// Cause: an extent was checked by reading its parts, and then read once more for the copy.
+/// Fix: it is read once, and the bytes in hand are checked.
+#[test]
+fn the_bytes_that_are_copied_are_those_that_were_checked() {
+    let (files, store) = sim_store();
+    let extent = write_extent(&store, 3, &numbered(400));
+    let written = extent.read_whole().unwrap();
+    let (mut refused, mut whole) = (0, 0);
+    for seed in 0..200 {
+        files.fault_reads(Some(ReadFaults { seed, every: 4, flips: true }));
+        let read = extent.read_whole();
+        files.fault_reads(None);
+        match read {
+            Ok(bytes) => {
+                assert!(bytes == written, "seed {seed}: other bytes than were checked");
+                whole += 1;
+            }
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(refused > 20 && whole > 20, "{refused} refused, {whole} read");
 }
 
 /// A block that cannot be read, or is damaged, fails the look-up with where it lies. It leaves no

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::footer::{ContentSum, Footer};
 use super::index::Index;
+use super::reader::Tail;
 use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
 use crate::error::{Error, Findings};
 use crate::mvcc::{Tombstone, Tombstones};
@@ -18,11 +21,14 @@ impl Extent {
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let mut check = Check { extent: self, report, checked: 0, unreadable: None };
-        check.all();
+        match self.load_tail() {
+            Ok(tail) => check.all(&tail),
+            Err(error) => drop(check.take::<()>("extent footer", Err(error))),
+        }
         check.checked
     }
 
-    /// Checks all of it, and reads it.
+    /// Reads it, and checks the bytes that it gives.
     ///
     /// # Errors
     ///
@@ -30,28 +36,30 @@ impl Extent {
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
         // The next opening may write where it lies.
         let _inside = self.gate().enter_step()?;
+        let whole = self.load_whole()?;
         let mut found = Findings::default();
         let mut check = Check { extent: self, report: &mut found, checked: 0, unreadable: None };
-        check.all();
+        check.all(&whole);
         check.unreadable.take().map_or(Ok(()), Err)?;
         found.check()?;
-        self.load_bytes(0, self.meta().location.len)
+        Ok(whole.into_bytes())
     }
 }
 
 impl Check<'_> {
-    fn all(&mut self) {
+    /// Checks all of it: what `tail` has, and for the rest what is read now.
+    fn all(&mut self, tail: &Tail) {
         let extent = self.extent;
-        let footer = extent.load_tail().and_then(|tail| Ok((extent.footer(&tail)?, tail)));
-        let Some((footer, tail)) = self.take("extent footer", footer) else { return };
-        let filter = self.take("extent filter", extent.load_filter(&tail, &footer));
-        let summaries = self.take("block summaries", extent.summaries()).flatten();
-        if let Some(index) = self.take("extent index", extent.load_index(&tail, &footer)) {
-            let ranges = self.take("range tombstones", extent.load_ranges(&tail, &footer));
+        let Some(footer) = self.take("extent footer", extent.footer(tail)) else { return };
+        let filter = self.take("extent filter", extent.load_filter(tail, &footer));
+        let summaries = extent.summaries_of(tail, &footer);
+        let summaries = self.take("block summaries", summaries).flatten();
+        if let Some(index) = self.take("extent index", extent.load_index(tail, &footer)) {
+            let ranges = self.take("range tombstones", extent.load_ranges(tail, &footer));
             let read = (filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
-            if let Some(content) = self.blocks(read) {
+            if let Some(content) = self.blocks(tail, read) {
                 // What keeps it from being read is in the report.
-                self.content(&footer, extent.content_of(content, &tail, &footer).ok());
+                self.content(&footer, extent.content_of(content, tail, &footer).ok());
             }
         }
     }
@@ -157,6 +165,7 @@ impl Check<'_> {
     /// Checks the blocks; the sum of their seals, if all are sound.
     fn blocks(
         &mut self,
+        tail: &Tail,
         (filter, summaries, index, ranges): (
             Option<&Filter>,
             Option<&[BlockSummary]>,
@@ -167,10 +176,14 @@ impl Check<'_> {
         let (before, mut content) = (self.report.count(), ContentSum::new(self.extent.meta().id));
         let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
-            let bytes = self.extent.bytes_in_turn(index, n, None, &ahead);
+            let entry = &index.entries()[n];
+            let bytes = match tail.part(entry.offset, entry.len) {
+                Some(bytes) => Ok(Bytes::copy_from_slice(bytes)),
+                None => self.extent.bytes_in_turn(index, n, None, &ahead),
+            };
             let block = bytes.and_then(|bytes| {
                 content.add(&bytes);
-                self.extent.block_of(&index.entries()[n], bytes)
+                self.extent.block_of(entry, bytes)
             });
             if let Some(block) = self.take("block", block)
                 && let Err(malformed) =
@@ -178,8 +191,7 @@ impl Check<'_> {
                         check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))
                     })
             {
-                let offset = index.entries()[n].offset;
-                self.report.damages.push(self.extent.damage(offset, "block", malformed));
+                self.report.damages.push(self.extent.damage(entry.offset, "block", malformed));
             }
             self.references(&mut tally);
         }

@@ -30,6 +30,16 @@ impl Tail {
     pub(super) fn new(offset: u32, bytes: Vec<u8>) -> Tail {
         Tail { offset, bytes }
     }
+
+    /// Bytes of the extent, if it has them.
+    pub(in crate::extent) fn part(&self, offset: u32, len: u32) -> Option<&[u8]> {
+        let from = offset.checked_sub(self.offset)? as usize;
+        self.bytes.get(from..from.checked_add(len as usize)?)
+    }
+
+    pub(in crate::extent) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 /// Filter, index and range tombstones, checked. By default, of nothing.
@@ -126,6 +136,11 @@ impl Extent {
         Ok(Tail { offset, bytes: self.load_bytes(offset, len)? })
     }
 
+    /// All of the extent, from the store.
+    pub(in crate::extent) fn load_whole(&self) -> Result<Tail> {
+        Ok(Tail { offset: 0, bytes: self.load_bytes(0, self.meta.location.len)? })
+    }
+
     /// Where the end lies that is read at once: its offset, and how many bytes.
     pub(super) fn tail_span(&self) -> (u32, u32) {
         let all = self.meta.location.len;
@@ -135,9 +150,7 @@ impl Extent {
 
     /// A part, from what was read of the end, or from the store if there is more of it.
     pub(in crate::extent) fn part(&self, tail: &Tail, offset: u32, len: u32) -> Result<Vec<u8>> {
-        let read = offset.checked_sub(tail.offset).map(|from| from as usize);
-        let read = read.and_then(|from| tail.bytes.get(from..from.checked_add(len as usize)?));
-        match read {
+        match tail.part(offset, len) {
             Some(bytes) => Ok(bytes.to_vec()),
             None => self.load_bytes(offset, len),
         }
