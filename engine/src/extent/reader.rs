@@ -274,6 +274,11 @@ impl Extent {
         self.numbered.get().unwrap_or(&self.meta)
     }
 
+    /// Whether no edit has added it.
+    pub(crate) fn is_new(&self) -> bool {
+        self.state.load(Ordering::Acquire) == WRITTEN
+    }
+
     /// The edit that adds it is durable, or may be. From now on the space is the journal's.
     pub(crate) fn installed(&self) {
         let before = self.state.swap(INSTALLED, Ordering::AcqRel);

@@ -252,14 +252,18 @@ impl Spilled {
         Ok(found)
     }
 
-    /// The last living write of each key, as extents that are sorted and disjoint; not synced.
+    /// The last living write of each key, as extents that are sorted and disjoint, not synced, and
+    /// of no earlier run.
     ///
     /// # Errors
     ///
     /// As [`Spilled::add`] and [`Spilled::get`].
     pub(crate) fn to_run(&self, store: Store<'_>, epochs: &Epochs) -> Result<Vec<Arc<Extent>>> {
+        // A commit that was withdrawn has named its extents in the journal, which may not have
+        // dropped them: the next opening does then. A second run of them would lose its rows.
         if let [piece] = self.pieces.as_slice()
             && piece.clean
+            && piece.extents.extents().iter().all(|extent| extent.is_new())
         {
             return Ok(piece.extents.extents().to_vec());
         }

@@ -9,7 +9,8 @@
 //!
 //! Invariants:
 //!
-//! 1. A write is charged to the pace once, however often it is tried.
+//! 1. A write is charged to the pace once, however often it is tried, and before its runs are
+//!    written.
 //! 2. Runs of a request that has no ticket are withdrawn before it waits for locks or tables, and
 //!    when it fails.
 //! 3. Of a batch from outside of a transaction either the group says that its rows are not locked,
@@ -27,6 +28,7 @@ use crate::commit::{CommitRequest, Group, Pending};
 use crate::error::{Error, Result};
 use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::memtable::record_len;
 use crate::mvcc::is_pinned;
 use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
@@ -311,6 +313,21 @@ impl<'a> BatchRequest<'a> {
         Ok(lsn)
     }
 
+    /// Charges to the pace what a large batch takes in the region: the numbers of its runs, and
+    /// what it has beside them.
+    fn charge_runs(&mut self) -> Result<()> {
+        let given = self.given.as_ref().map_or(0, Vec::len);
+        let is_beside = given > 0 && self.shared.committer.fits(self.batch.stored_len());
+        let beside = match is_beside {
+            true => self.batch.stored_len(),
+            false => self.batch.without_rows().stored_len(),
+        };
+        let runs = given + self.batch.tables().count();
+        let bytes = (beside + runs * record_len(8, 0)) as u64 + LINE;
+        let what = (bytes.next_multiple_of(LINE), self.batch.frees());
+        self.shared.charge(&mut self.charged, what)
+    }
+
     /// Writes the runs of a large batch, and has them join their tables, unless they have.
     fn place_runs(&mut self) -> Result<()> {
         if self.placed.is_some() {
@@ -381,10 +398,9 @@ impl<'a> BatchRequest<'a> {
 impl CommitRequest for BatchRequest<'_> {
     fn group(&mut self, largest: u64) -> Result<Group> {
         let group = if self.is_large() {
-            let group = self.group_of_runs(largest)?;
-            let what = (group.zone_len(), group.frees());
-            self.shared.charge(&mut self.charged, what)?;
-            group
+            // Before its runs are written: a call that is told to try later has written nothing.
+            self.charge_runs()?;
+            self.group_of_runs(largest)?
         } else {
             // What it takes in a zone, but for what other batches of its group share with it.
             let bytes = (self.batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
@@ -427,5 +443,43 @@ impl CommitRequest for BatchRequest<'_> {
         // The change that has taken the table away is over then.
         drop(self.shared.ddl.lock());
         self.batch.tables().try_for_each(|table| table.check())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use std::time::Instant;
+
+    use crate::error::ErrorKind;
+    use crate::options::{Durability, Options};
+    use crate::table::WriteBatch;
+
+    /// Bug: a large batch with a deadline was written to extents again by each try, and never
+    /// committed: writing took longer than the deadline. Cause: the pace was charged once the runs
+    /// were written, and refused the batch then. Fix: it is charged before.
+    #[test]
+    fn a_large_write_that_has_to_wait_is_refused_before_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..3000u32 {
+            batch.put(&table, n.to_be_bytes(), [7; 1000]);
+        }
+        batch.delete_range(&table, "x".."y");
+        let shared = &table.shared;
+        let written = || (shared.set.store().bytes_written(), shared.set.floor().number);
+        shared.pace.set_delay(1 << 30, "a test says so");
+        let now = Instant::now();
+        let before = written();
+        for _ in 0..3 {
+            let refused = db.try_write(&batch, Durability::Durable, now).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+        }
+        assert_eq!(written(), before, "no run was written, and no edit of the journal");
+        shared.pace.set_delay(0, "none");
+        db.try_write(&batch, Durability::Durable, now).unwrap();
+        assert_eq!(table.iter().map(Result::unwrap).count(), 3000);
     }
 }

@@ -609,3 +609,55 @@ fn salvage_finds_runs_in_their_place_among_commits() {
     assert_eq!(rows(found.table("t").unwrap().iter()), want);
     assert_eq!((want.len(), &want[&vec![5]][..]), (59, &b"after"[..]));
 }
+
+/// Bug: a transaction that had spilled, and whose commit was refused at its deadline, could lose
+/// its rows when it was committed again. Cause: the second run had the extents of the first one.
+/// The first one was withdrawn, but its extents count as removed then, and where the journal had no
+/// room for that the next opening drops them with the first run. Fix: extents that an edit has
+/// named are written again. For writes in order and not, for commits and prepares.
+#[test]
+fn a_commit_of_spilled_writes_that_was_refused_is_made_again() {
+    for (in_order, prepares) in [(true, false), (true, true), (false, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("db");
+        let db = tiny().stepped().create(&path).unwrap();
+        let (table, filler) = (db.table("t").unwrap(), db.table("filler").unwrap());
+        let txn = spilling(&db, 5000);
+        let key = |n: u32| if in_order { n } else { n.wrapping_mul(0x9E37_79B9) };
+        for n in 0..1000 {
+            txn.put(&table, key(n).to_be_bytes(), [7; 100]).unwrap();
+        }
+        // Down to the last record that fits.
+        let mut written = 0u32;
+        for len in [20_000, 1000, 100, 10, 0] {
+            let soon = || Instant::now() + Duration::from_millis(1);
+            while filler.try_put(written.to_be_bytes(), vec![7; len], soon()).is_ok() {
+                written += 1;
+            }
+        }
+        let again = |deadline| {
+            terrace::with_deadline(deadline, || match prepares {
+                true => txn.try_prepare("p", deadline),
+                false => txn.try_commit(deadline),
+            })
+        };
+        for _ in 0..2 {
+            let refused = again(Instant::now() + Duration::from_millis(1)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+            assert!(refused.to_string().contains("region is full"), "{refused}");
+        }
+        // It goes on: what is written now is of the commit too.
+        txn.put(&table, [0xff; 5], "last").unwrap();
+        while db.step().unwrap() {}
+        again(Instant::now() + Duration::from_secs(60)).unwrap();
+        drop((txn, table, filler));
+        db.close().unwrap();
+        let db = tiny().stepped().open(&path).unwrap();
+        if prepares {
+            db.commit_prepared("p").unwrap();
+        }
+        let count = |name| db.existing_table(name).unwrap().iter().map(Result::unwrap).count();
+        assert_eq!((count("t"), count("filler") as u32), (1001, written));
+        assert_eq!(db.verify().unwrap().damages.len(), 0);
+    }
+}
