@@ -148,6 +148,38 @@ def test_timeouts_are_those_that_were_asked_for(
     assert held[b"a"] == b"0"
 
 
+@pytest.mark.parametrize("durability", ["durable", "relaxed"])
+def test_a_longer_timeout_outlasts_shorter_ones(db: terrace.Database, durability: str) -> None:
+    """Bug: a commit of a batch dropped its `timeout`. Each call here has one that is shorter than
+    what is usual, and one that is longer; all begin to wait before the short ones have ended."""
+    table = db["t"]
+    table[b"a"] = b"0"
+    holder, ended = db.begin(), list[object]()
+    holder.put(table, b"a", b"1")
+    calls: list[Callable[..., object]] = [
+        lambda **how: table.put(b"a", b"2", **how), lambda **how: table.delete(b"a", **how),
+        lambda **how: batch(db, table).commit(**how),
+    ]
+
+    def wait(call: Callable[..., object]) -> None:
+        try:
+            ended.append(call(durability=durability, timeout=3600))
+        except terrace.Error as error:
+            ended.append(error)
+
+    patient = [threading.Thread(target=wait, args=(call,)) for call in calls]
+    for thread in patient:
+        thread.start()
+    for call in calls:
+        with pytest.raises(terrace.TimeoutError):
+            call(durability=durability, timeout=0.3)
+    assert ended == [], "an hour is longer"
+    holder.roll_back()
+    for thread in patient:
+        thread.join(60)
+    assert ended == [None] * 3
+
+
 def test_remote_durability_reaches_the_engine_on_every_path(db: terrace.Database) -> None:
     """Bug: `durability="remote"` was dropped by puts, merges and batches with a time-out, and they
     returned before the shared store had the commit. Cause: these paths asked for `durable`. Fix:

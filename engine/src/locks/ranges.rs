@@ -25,6 +25,17 @@ pub(super) struct RangeLocks {
     at: BTreeMap<Vec<u8>, Holders>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Parts that this thread has visited.
+    pub(super) static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+fn count_visit() {
+    #[cfg(test)]
+    VISITED.set(VISITED.get() + 1);
+}
+
 /// Names next to each other that the same owners hold.
 struct Part<'a> {
     start: &'a [u8],
@@ -66,6 +77,7 @@ impl RangeLocks {
         let mut parts = std::iter::once((start, self.holders(start))).chain(within).peekable();
         std::iter::from_fn(move || {
             let (start, holders) = parts.next()?;
+            count_visit();
             Some(Part { start, end: parts.peek().map(|(next, _)| *next).or(end), holders })
         })
     }
@@ -118,7 +130,10 @@ impl RangeLocks {
         end.into_iter().for_each(|end| self.cut(end));
         let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
         let inside = (Bound::Included(names.start.as_slice()), upper);
-        self.at.range_mut::<[u8], _>(inside).for_each(|(_, holders)| f(holders));
+        self.at.range_mut::<[u8], _>(inside).for_each(|(_, holders)| {
+            count_visit();
+            f(holders);
+        });
         self.join(&names.start, end);
     }
 
@@ -137,6 +152,7 @@ impl RangeLocks {
         let mut needless: SmallVec<[Vec<u8>; 2]> = SmallVec::new();
         let upper = end.map_or(Bound::Unbounded, Bound::Included);
         for (name, holders) in self.at.range::<[u8], _>((Bound::Included(start), upper)) {
+            count_visit();
             if holders.as_slice() == before {
                 needless.push(name.clone());
             }

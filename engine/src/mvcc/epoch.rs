@@ -208,14 +208,15 @@ pub(crate) fn drive_all() {
 /// came true. Another test of the process may hold a guard, or run what was deferred here.
 #[cfg(test)]
 pub(crate) fn drive_until(is_true: impl Fn() -> bool) -> bool {
-    for _ in 0..100_000 {
-        if is_true() {
-            return true;
+    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    while !is_true() {
+        if std::time::Instant::now() > until {
+            return false;
         }
         drive();
         std::thread::yield_now();
     }
-    is_true()
+    true
 }
 
 /// Pushes deferred work forward, and runs what is due. Called by the background between jobs, and

@@ -389,47 +389,28 @@ fn what_is_durable_does_not_go_back_under_many_waiters() {
     db.close().unwrap();
 }
 
-/// Rows of 6,000 bytes, and background jobs until nothing is left to do after each. Ends at `rows`,
-/// or when a job fails: how many rows were acknowledged, and the error.
-fn put_and_drain(machine: &Machine, rows: u32) -> (u32, Option<terrace::Error>) {
+const JOURNAL_SYNC: Faulty = Faulty::Site(CallSite { call: Call::Sync, file: FileKind::Journal });
+
+/// Puts rows of 6,000 bytes, with all jobs that the background finds after each, until there were
+/// three drains, or a job fails, as the `nth` sync of the journal has it: how many rows were
+/// acknowledged, and the error.
+fn put_and_drain(machine: &Machine, nth: u64) -> (u32, Option<terrace::Error>) {
     let db = options(machine, None).open(PATH).unwrap();
     let table = db.table("t").unwrap();
-    for n in 0..rows {
-        table.put(n.to_be_bytes(), [n as u8; 6000]).unwrap();
+    machine.fail(Fault::once(JOURNAL_SYNC, nth));
+    let mut rows = 0;
+    while db.stats().background.drains < 3 {
+        table.put(u32::to_be_bytes(rows), [rows as u8; 6000]).unwrap();
+        rows += 1;
         loop {
             match db.step() {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(e) => return (n + 1, Some(e)),
+                Err(e) => return (rows, Some(e)),
             }
         }
     }
     (rows, None)
-}
-
-/// The numbers of the syncs that the first drains make, and after how many rows.
-fn syncs_of_drains(kind: Kind, drains: usize) -> Vec<(u64, u32)> {
-    let machine = kind.machine();
-    let db = options(&machine, None).open(PATH).unwrap();
-    let table = db.table("t").unwrap();
-    let (mut found, mut seen) = (Vec::new(), 0);
-    for n in 0u32.. {
-        table.put(n.to_be_bytes(), [n as u8; 6000]).unwrap();
-        loop {
-            let (syncs, before) = (machine.syncs(), db.stats().background.drains);
-            if !db.step().unwrap() {
-                break;
-            }
-            if db.stats().background.drains > before {
-                found.extend((syncs + 1..=machine.syncs()).map(|sync| (sync, n + 1)));
-                seen += 1;
-            }
-        }
-        if seen >= drains {
-            break;
-        }
-    }
-    found
 }
 
 fn holds_rows(db: &terrace::Database, rows: u32) -> Result<(), String> {
@@ -449,31 +430,25 @@ fn an_edit_whose_sync_failed_is_written_again_by_the_next_opening() {
     let _alone = alone();
     for kind in [Kind::Files, Kind::Memory] {
         let mut struck = 0;
-        for (sync, rows) in syncs_of_drains(kind, 3) {
-            for more in [0, 60] {
-                let machine = kind.machine();
-                machine.fail_sync_after(sync);
-                let (acknowledged, error) = put_and_drain(&machine, rows);
-                let error = error.expect("the sync of a drain fails");
-                if !error.to_string().contains("journal") {
-                    continue;
-                }
-                struck += 1;
-                let found = machine.kill();
-                let db = options(&found, None).open(PATH).unwrap();
-                holds_rows(&db, acknowledged).unwrap();
-                let table = db.existing_table("t").unwrap();
-                for n in acknowledged..acknowledged + more {
-                    table.put(n.to_be_bytes(), [n as u8; 6000]).unwrap();
-                    while db.step().unwrap() {}
-                }
-                let cut = found.crash(Survive::Nothing);
-                let what = format!("{kind:?}, sync {sync}, {more} more rows: {error}");
-                let db = options(&cut, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
-                holds_rows(&db, acknowledged + more)
-                    .unwrap_or_else(|lost| panic!("{what}: {lost}"));
-                assert!(db.verify().unwrap().damages.is_empty(), "{what}");
+        for (nth, more) in (1..).flat_map(|nth| [(nth, 0), (nth, 60)]) {
+            let machine = kind.machine();
+            let (acknowledged, error) = put_and_drain(&machine, nth);
+            let Some(error) = error else { break };
+            assert!(error.to_string().contains("journal"), "{error}");
+            struck += 1;
+            let found = machine.kill();
+            let db = options(&found, None).open(PATH).unwrap();
+            holds_rows(&db, acknowledged).unwrap();
+            let table = db.existing_table("t").unwrap();
+            for n in acknowledged..acknowledged + more {
+                table.put(n.to_be_bytes(), [n as u8; 6000]).unwrap();
+                while db.step().unwrap() {}
             }
+            let cut = found.crash(Survive::Nothing);
+            let what = format!("{kind:?}, sync {nth}, {more} more rows: {error}");
+            let db = options(&cut, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
+            holds_rows(&db, acknowledged + more).unwrap_or_else(|lost| panic!("{what}: {lost}"));
+            assert!(db.verify().unwrap().damages.is_empty(), "{what}");
         }
         assert!(struck >= 6, "{kind:?}: {struck} syncs of the journal failed");
     }

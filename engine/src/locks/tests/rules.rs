@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::ranges::VISITED;
 use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
@@ -314,10 +315,42 @@ fn ranges_next_to_each_other_are_one() {
     }
     assert_eq!((locker.held(), manager.held()), (1, (0, 1)));
     let memory = locker.memory();
+    VISITED.set(0);
     // A pop after the other locks the keys up to its row.
     for n in 0..1000u32 {
         range(&mut locker, ""..&format!("1{n:04}"), Exclusive).unwrap();
     }
     assert_eq!((locker.held(), manager.held()), (1, (0, 1)));
     assert!(locker.memory() < 2 * memory);
+    assert!(VISITED.get() < 20 * 1000, "{} parts were visited", VISITED.get());
+}
+
+/// The same bug, of ranges that do not touch: a lock visits the parts that it names, and no more
+/// the more others there are.
+#[test]
+fn a_lock_does_not_visit_the_ranges_of_other_names() {
+    let visits = |ranges: u32, is_backward: bool| {
+        let manager = LockManager::new();
+        let mut lockers = [Locker::new(&manager), Locker::new(&manager)];
+        let name = |n: u32, digit: u32| format!("{n:06}{digit}");
+        VISITED.set(0);
+        for n in 0..ranges {
+            let n = if is_backward { ranges - n } else { n };
+            let (owner, other) = (n as usize % 2, (n as usize + 1) % 2);
+            range(&mut lockers[owner], &name(n, 2)[..]..&name(n, 5)[..], Exclusive).unwrap();
+            // One that it has, one between ranges, and one of the other owner.
+            assert!(!key(&mut lockers[owner], &name(n, 3), Exclusive, Patience::None).unwrap());
+            assert!(key(&mut lockers[owner], &name(n, 7), Shared, Patience::None).unwrap());
+            assert!(busy(key(&mut lockers[other], &name(n, 3), Shared, Patience::None)));
+        }
+        assert_eq!(manager.held(), (ranges as usize, ranges as usize));
+        lockers.iter_mut().for_each(Locker::release);
+        assert_eq!(manager.held(), (0, 0));
+        VISITED.get()
+    };
+    for is_backward in [false, true] {
+        let (few, many) = (visits(500, is_backward), visits(5000, is_backward));
+        assert!(many <= 11 * few, "{few} visits of 500 ranges, {many} of 5000");
+        assert!(few < 500 * 50, "{few} visits");
+    }
 }
