@@ -104,9 +104,18 @@ impl SharedLog {
         self.client.hurry();
     }
 
-    /// Ends pauses: the database is closing.
+    /// Ends pauses, and work that looks whether the log is open: the database is closing.
     pub(crate) fn stop(&self) {
         self.client.stop();
+    }
+
+    /// Whether work of several requests may go on.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` once it is stopped.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.client.is_stopped() { Err(Error::closed()) } else { Ok(()) }
     }
 
     /// The head, with its tag; that of an empty log if there is none.

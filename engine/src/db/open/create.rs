@@ -9,11 +9,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::access::{files_of, lock};
+use super::access::{files_of, lock, may_replace};
 use super::index_file::INDEX;
 use super::marker::{self, Marker};
 use super::media::{self, REGION};
-use super::presence::Presence;
+use super::presence::{Presence, look};
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
 use crate::db::OpenHow;
@@ -116,24 +116,22 @@ pub(in crate::db) fn remove_part(
     }
 }
 
-/// Removes a database that is closed. Its directory is as before its creation.
+/// Removes what the call that `options.making` names has begun in a directory, and has closed. What
+/// that call has ended stays.
 ///
 /// # Errors
 ///
-/// An I/O error: a part of it is left.
-pub(in crate::db) fn remove_database(
-    files: &Arc<dyn Files>,
-    directory: &Path,
-    options: &Options,
-) -> Result<()> {
-    let made_region = Some(media::path(directory, options));
-    let making = options.making.unwrap_or_default();
-    let creation = Creation { files, directory, options, making, made_region };
-    // The journal goes with the first files: what a cut leaves is no database.
-    creation.undo();
-    let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;
-    names.iter().filter(|name| *name != "LOCK").try_for_each(|name| creation.remove_own(name))?;
-    creation.sync(directory)
+/// `Unavailable` if another process works there; or an I/O error. The next such call removes what
+/// is left.
+pub(in crate::db) fn remove_unfinished(directory: &Path, options: &Options) -> Result<()> {
+    let files = &files_of(options);
+    let _lock = lock(&**files, directory, options, OpenHow::Existing)?;
+    let left = match look(files, directory, options)? {
+        Presence::Unfinished(left) if may_replace(&left, options.making) => left,
+        _ => return Ok(()),
+    };
+    let making = left.making;
+    Creation { files, directory, options, making, made_region: None }.clear(&left)
 }
 
 /// One creation.

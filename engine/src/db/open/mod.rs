@@ -58,7 +58,7 @@ use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
 pub(super) use access::{files_of, find_damaged, lock, lock_region, may_replace};
-pub(super) use create::{Content, create_with, end_making, remove_database, remove_part};
+pub(super) use create::{Content, create_with, end_making, remove_part, remove_unfinished};
 pub(super) use emulated::note;
 pub(super) use load::Loaded;
 #[cfg(any(test, feature = "testing"))]

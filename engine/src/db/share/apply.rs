@@ -128,8 +128,11 @@ impl Applier {
         let Some(position) = row.and_then(|row| LogPosition::of_row(&row)) else {
             return Ok(None);
         };
-        // Of a promotion that did not end.
-        let prepares = prepares_again(&db, &table)?;
+        // A promotion that did not end may have prepared them: the rows say what is.
+        for begun in db.list_prepared() {
+            db.roll_back_prepared(begun.id)?;
+        }
+        let prepares = prepares_of(&db, &table)?;
         let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
         let base = base.map_or(0, u64::from_le_bytes);
         Ok(Some(Applier::at(db, table, (position, base), prepares)))
@@ -183,6 +186,7 @@ impl Applier {
                  again from the store",
             )
         })?;
+        self.prepares.give_up(&self.db)?;
         self.prepares = prepares_of(&self.db, &self.table)?;
         self.large = None;
         self.is_stale = false;
@@ -284,7 +288,7 @@ impl Applier {
             group.records().try_for_each(|record| self.add(&mut batch, record))?;
         }
         (self.position.entry, self.position.lsn) = (entry, group.lsn);
-        self.complete(&mut batch);
+        self.complete(&mut batch)?;
         let shared = self.db.inner.shared();
         let lsn = shared.commit_runs(&*WriteBatch::check(Cow::Owned(batch), shared)?, runs)?;
         shared.committer.wait_for(lsn, Durability::Durable)?;
@@ -430,19 +434,20 @@ impl Applier {
 
     /// Commits a batch together with the position (invariant 2), and with what is prepared.
     fn commit(&mut self, mut batch: WriteBatch) -> Result<()> {
-        self.complete(&mut batch);
+        self.complete(&mut batch)?;
         self.db.write_with(batch, Durability::Relaxed)?;
         self.prepares.tell(&self.db);
         Ok(())
     }
 
-    fn complete(&mut self, batch: &mut WriteBatch) {
-        self.prepares.write(batch, &self.table);
+    fn complete(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        self.prepares.write(&self.db, batch, &self.table)?;
         batch.put(&self.table, ROW, self.position.to_row());
+        Ok(())
     }
 
-    /// Prepares what the writer has prepared, with its locks. All that can fail of a takeover by
-    /// what the log has is done then.
+    /// Prepares what the writer has prepared, with its locks, and is not prepared here yet. All that
+    /// can fail of a takeover by what the log has is done then.
     ///
     /// # Errors
     ///
@@ -450,17 +455,6 @@ impl Applier {
     pub(super) fn prepare_all(&mut self) -> Result<()> {
         let _applying = Applying::enter();
         self.prepares.prepare_all(&self.db, &self.table)
-    }
-
-    /// Takes [`Applier::prepare_all`] back: the log goes on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::roll_back_prepared`].
-    pub(super) fn go_on(&mut self) -> Result<()> {
-        let _applying = Applying::enter();
-        self.prepares = prepares_again(&self.db, &self.table)?;
-        Ok(())
     }
 
     /// Ends following: the database is as every other one, and has what is prepared.
@@ -478,14 +472,6 @@ impl Applier {
 /// What is prepared by the rows of a reader's table.
 fn prepares_of(db: &Database, table: &Table) -> Result<FollowedPrepares> {
     FollowedPrepares::load(db, table, db.inner.options.has(Failpoint::KeepResolvedRows))
-}
-
-/// As [`prepares_of`], where they may be prepared in the database: the rows say what is.
-fn prepares_again(db: &Database, table: &Table) -> Result<FollowedPrepares> {
-    for begun in db.list_prepared() {
-        db.roll_back_prepared(begun.id)?;
-    }
-    prepares_of(db, table)
 }
 
 /// The numbers of a database's tables, by name.

@@ -8,6 +8,7 @@
 //! `current` is held for a few instructions. One node at a time has a directory, by its lock.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -170,18 +171,23 @@ impl Node {
             woken: Condvar::new(),
             thread: Mutex::default(),
         });
-        let mut applier = node.applier.lock();
-        match node.resume()? {
-            Some(found) => *applier = Some(found),
-            None => node.restart(&mut applier)?,
-        }
-        node.clean();
-        let kept = node.register()?;
-        if node.is_left_behind(applier.as_ref(), kept) {
-            node.start_anew(&mut applier)?;
-        }
-        drop(applier);
+        node.begin().inspect_err(|_| node.registration.give_up())?;
         Ok(node)
+    }
+
+    /// Goes on where an earlier opening was, or starts from the newest checkpoint.
+    fn begin(&self) -> Result<()> {
+        let mut applier = self.applier.lock();
+        match self.resume()? {
+            Some(found) => *applier = Some(found),
+            None => self.restart(&mut applier)?,
+        }
+        self.clean();
+        let kept = self.register()?;
+        if self.is_left_behind(applier.as_ref(), kept) {
+            self.start_anew(&mut applier)?;
+        }
+        Ok(())
     }
 
     /// Starts the thread, but where steps come in their turn.
@@ -191,7 +197,12 @@ impl Node {
         }
         let node = Arc::clone(self);
         let named = std::thread::Builder::new().name("terrace-follower".into());
-        let spawned = named.spawn(move || node.run()).map_err(|error| {
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| node.run())).is_err() {
+                node.stop_because("the thread terrace-follower panicked");
+            }
+        };
+        let spawned = named.spawn(run).map_err(|error| {
             Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
         })?;
         *self.thread.lock() = Some(spawned);
@@ -213,6 +224,15 @@ impl Node {
                 self.woken.wait_for(&mut progress, pause);
             }
         }
+    }
+
+    /// Nothing is applied any more, and no promotion makes a writer of what is there: what memory
+    /// has of it may be wrong. Reads go on.
+    fn stop_because(&self, what: &str) {
+        if let Some(current) = &*self.current.read() {
+            current.db.inner.shared().stop_because(what);
+        }
+        self.progress.lock().note = Some(format!("{what}; open the node again"));
     }
 
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
@@ -379,7 +399,7 @@ impl Node {
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
         for _ in 0..TRIES {
             let found = self.newest()?;
-            match self.restart_from(&found, applier) {
+            match self.registration.beating(|| self.restart_from(&found, applier)) {
                 // The node stood still for so long that the writer has gone on without it.
                 Err(error)
                     if error.kind() == ErrorKind::Corrupt
@@ -405,8 +425,7 @@ impl Node {
         self.clean();
         let path = self.places.next()?;
         let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
-        let comes = || self.registration.beat();
-        restore::restore(&self.log, &found.manifest, (&path, place), &self.options, &comes)?;
+        restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
         let db = Database::open_with(&path, &self.options, OpenHow::Existing)?;
         let reader = Applier::restored(db, (found, place), &self.log)?;
         self.progress.lock().restarts += 1;
@@ -490,6 +509,9 @@ impl Node {
     /// As [`Standby::promote`](super::Standby::promote).
     pub(super) fn promote(&self) -> Result<Database> {
         self.halt();
+        if let Some(current) = &*self.current.read() {
+            current.db.inner.shared().poison.check()?;
+        }
         let claiming = Claiming::new(&self.url, &self.options)?;
         let tell = |entry| {
             let place = FollowerPlace { entry, base: self.oldest_base(), beat: 0 };
@@ -570,3 +592,6 @@ impl std::fmt::Debug for NodeHandle {
         f.debug_tuple("NodeHandle").field(&self.0.directory).finish()
     }
 }
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests;

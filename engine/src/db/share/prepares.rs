@@ -11,7 +11,7 @@
 //!    past the verdict.
 //! 2. Records in rows name tables by the numbers of the reader's own database, which stay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::db::Database;
@@ -85,6 +85,11 @@ pub(super) struct FollowedPrepares {
     kept: BTreeMap<Vec<u8>, KeptPrepare>,
     /// Those of which the rows go with the next commit.
     fresh: BTreeMap<Vec<u8>, FreshPrepare>,
+    /// Those of `kept` that are prepared in the reader's database, which is about to write.
+    prepared: BTreeSet<Vec<u8>>,
+    /// Those of them that have their verdict: they are rolled back before the next commit, which
+    /// has what the verdict changes.
+    resolved: Vec<Vec<u8>>,
     /// What the listing is to learn after the next commit.
     news: BTreeMap<Vec<u8>, Option<KeptPrepare>>,
     /// Whether rows stay after a verdict: a planted bug.
@@ -223,6 +228,7 @@ impl FollowedPrepares {
             return;
         }
         let Some(kept) = self.kept.remove(id) else { return };
+        self.resolved.extend(self.prepared.take(id));
         self.news.insert(id.to_vec(), None);
         for key in kept.keys(id).filter(|_| !self.keeps_rows) {
             batch.delete(table, key);
@@ -235,7 +241,17 @@ impl FollowedPrepares {
     }
 
     /// Adds the rows of fresh ones to a commit that moves the position past them.
-    pub(super) fn write(&mut self, batch: &mut WriteBatch, table: &Table) {
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::roll_back_prepared`].
+    pub(super) fn write(
+        &mut self,
+        db: &Database,
+        batch: &mut WriteBatch,
+        table: &Table,
+    ) -> Result<()> {
+        self.roll_back(db)?;
         for (id, fresh) in std::mem::take(&mut self.fresh) {
             let mut kept = KeptPrepare::of(&fresh);
             kept.parts = put_parts(batch, table, &id, (0, &fresh.records));
@@ -243,6 +259,25 @@ impl FollowedPrepares {
             self.news.insert(id.clone(), Some(kept));
             self.kept.insert(id, kept);
         }
+        Ok(())
+    }
+
+    /// Takes [`FollowedPrepares::prepare_all`] back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::roll_back_prepared`].
+    pub(super) fn give_up(&mut self, db: &Database) -> Result<()> {
+        self.resolved.extend(std::mem::take(&mut self.prepared));
+        self.roll_back(db)
+    }
+
+    fn roll_back(&mut self, db: &Database) -> Result<()> {
+        while let Some(id) = self.resolved.last() {
+            db.roll_back_prepared(id)?;
+            self.resolved.pop();
+        }
+        Ok(())
     }
 
     /// The commit is done: what it changed is listed.
@@ -254,7 +289,8 @@ impl FollowedPrepares {
         }
     }
 
-    /// Prepares each of them in the reader's database, which is about to write.
+    /// Prepares each of them in the reader's database, which is about to write. Those that are
+    /// prepared stay so while the log goes on.
     ///
     /// # Errors
     ///
@@ -266,13 +302,16 @@ impl FollowedPrepares {
             let table = db.existing_table(&name)?;
             tables.insert(table.slot.core().id(), table);
         }
-        for (id, kept) in std::mem::take(&mut self.kept) {
+        for (id, kept) in &self.kept {
+            if self.prepared.contains(id) {
+                continue;
+            }
             // Rows that were written lie in ranges that are locked, or are locked one by one.
             let txn = db.begin_with(TxnOptions::new().lock_limit(usize::MAX))?;
             let mut bytes = Vec::new();
             // The loop replays the records in memory first, then the spilled rows: these are newer
             // than the range deletes among the records.
-            for key in kept.keys(&id).filter(|key| *key != head_key(&id)) {
+            for key in kept.keys(id).filter(|key| *key != head_key(id)) {
                 let row = table.get(key)?;
                 bytes.extend_from_slice(&row.ok_or_else(|| damage(db, "each of its parts"))?);
                 let mut done = 0;
@@ -289,8 +328,9 @@ impl FollowedPrepares {
             if !bytes.is_empty() {
                 return Err(damage(db, "whole records"));
             }
-            db.inner.transactions().prepared.follow(&id, None);
-            txn.prepare(&id)?;
+            db.inner.transactions().prepared.follow(id, None);
+            txn.prepare(id)?;
+            self.prepared.insert(id.clone());
         }
         Ok(())
     }

@@ -10,12 +10,13 @@
 //! Thread safety: any thread may call any method; `told` is held for a few instructions.
 
 use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::restore::{self, FoundCheckpoint};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::replica::{FollowerPlace, SharedLog};
 
 /// Before the name of a node that starts, and of a takeover.
@@ -46,6 +47,8 @@ struct State {
     told: Option<(FollowerPlace, Instant)>,
     /// Of a reader that starts; 0 of one that does not.
     beat: u64,
+    /// Whether the store may have it.
+    is_registered: bool,
 }
 
 impl Registration {
@@ -102,11 +105,7 @@ impl Registration {
             if number == left_behind {
                 return Err(self.log.damage("shared/log", format!("entry {number}")));
             }
-            {
-                let mut state = self.state.lock();
-                state.beat = state.beat.max(1);
-            }
-            self.tell(place(number))?;
+            self.begin(place(number))?;
             // A collector that has looked before that has found this checkpoint the newest.
             if self.log.end()?.checkpoint != number {
                 continue;
@@ -117,6 +116,15 @@ impl Registration {
                 None => left_behind = number,
             }
         }
+    }
+
+    /// The reader starts, and tells so.
+    pub(super) fn begin(&self, place: FollowerPlace) -> Result<()> {
+        {
+            let mut state = self.state.lock();
+            state.beat = state.beat.max(1);
+        }
+        self.tell(place).map(drop)
     }
 
     /// Tells the store how far the reader is, if that is news that is due. As
@@ -146,14 +154,33 @@ impl Registration {
         }
     }
 
-    /// Says again that the reader starts, if that is due: it copies.
+    /// Says again and again that the reader starts, while it does `work`: however long a copy, its
+    /// check, a sync or an opening takes.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the store does not answer.
-    pub(super) fn beat(&self) -> Result<()> {
-        let told = self.state.lock().told;
-        told.map_or(Ok(0), |(place, _)| self.tell_news(place)).map(drop)
+    /// Those of `work`; `Unavailable` if the machine has no thread left.
+    pub(super) fn beating<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.is_stepped {
+            return work();
+        }
+        let (working, ended) = channel::<()>();
+        std::thread::scope(|scope| {
+            let beats = move || {
+                while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
+                    let told = self.state.lock().told;
+                    // If it fails, the next one comes in time: the writer waits for many.
+                    drop(told.map_or(Ok(0), |(place, _)| self.tell_news(place)));
+                }
+            };
+            let named = std::thread::Builder::new().name("terrace-beat".into());
+            named.spawn_scoped(scope, beats).map_err(|error| {
+                Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+            })?;
+            let done = work();
+            drop(working);
+            done
+        })
     }
 
     /// Tells the store how far the reader is. Data of earlier checkpoints than the answer may be
@@ -164,6 +191,7 @@ impl Registration {
             if state.beat > 0 {
                 state.beat += 1;
             }
+            state.is_registered = true;
             (FollowerPlace { beat: state.beat, ..place }, state.told.is_none())
         };
         let is_new = self.log.register(&self.name, place)?;
@@ -176,14 +204,26 @@ impl Registration {
     /// user's is not registered any more.
     pub(super) fn arrived(&self) {
         let was_starting = std::mem::take(&mut self.state.lock().beat) > 0;
-        if was_starting && !self.is_named {
+        if was_starting {
+            self.give_up();
+        }
+    }
+
+    /// The reader does not go on for now. One that its user has named stays registered.
+    pub(super) fn give_up(&self) {
+        if !self.is_named {
             self.end();
         }
     }
 
     /// Ends it. A writer that does not hear of it keeps a few checkpoints more for a while.
     pub(super) fn end(&self) {
-        if self.state.lock().told.take().is_some() {
+        let is_registered = {
+            let mut state = self.state.lock();
+            state.told = None;
+            std::mem::take(&mut state.is_registered)
+        };
+        if is_registered {
             self.log.unregister(&self.name).unwrap_or(());
         }
     }

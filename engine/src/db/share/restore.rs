@@ -50,28 +50,27 @@ pub(super) enum DataPlace {
     Store,
 }
 
-/// Makes a database of a checkpoint in `to`, which is empty. `comes` is called for each piece that
-/// is copied.
+/// Makes a database of a checkpoint in `to`, which is empty.
 ///
 /// # Errors
 ///
 /// `Invalid` if there is something in `to`; `Corrupt` if data is damaged or gone; `Full`;
-/// `Unavailable` if the store does not answer. There is no database then.
+/// `Unavailable` if the store does not answer; `Closed` once the log is stopped. There is no
+/// database then.
 pub(super) fn restore(
     log: &SharedLog,
     manifest: &Manifest,
     (to, place): (&Path, DataPlace),
     options: &Options,
-    comes: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
     create_of_extents(to, options, |files| {
         if place == DataPlace::Store {
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fetch(log, &store, manifest, comes)?;
+        let edit = fetch(log, &store, manifest)?;
         store.sync()?;
-        check_written(&edit, files, to)?;
+        check_written(&edit, files, to, &|| log.check_open())?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
 }
@@ -90,12 +89,11 @@ fn fetch(
     log: &SharedLog,
     store: &Arc<ExtentStore>,
     manifest: &Manifest,
-    comes: &dyn Fn() -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     let (wanted, mut places) = (manifest.places(), Vec::new());
     log.fetch_data(wanted.iter().map(|from| (object_of(from), from.len)), |bytes| {
         places.push(store.write_new(&bytes)?);
-        comes()
+        log.check_open()
     })?;
     debug_assert_eq!(places.len(), wanted.len(), "each piece has its place");
     let moved: BTreeMap<Location, Location> = wanted.into_iter().zip(places).collect();

@@ -11,7 +11,7 @@ use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{begin, open_log, restore};
 use crate::db::maintenance::find_room;
-use crate::db::open::{files_of, remove_database, remove_marker};
+use crate::db::open::{files_of, remove_marker, remove_unfinished};
 use crate::db::{Database, OpenHow};
 use crate::error::{ErrorKind, Result};
 use crate::options::{Failpoint, Making, Options};
@@ -54,50 +54,62 @@ impl Claiming {
     }
 }
 
-/// Opens the shared database of a store in an empty directory, to write.
+/// Opens the shared database of a store in an empty directory, to write. What fails leaves no
+/// registration in the store, and the directory as it was.
 pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Database> {
     let mut options = options.clone().object_store(url).share(false);
     options.making = Some(Making::Takeover);
     options.check()?;
-    let files = files_of(&options);
-    find_room(&files, to, &options)?;
+    find_room(&files_of(&options), to, &options)?;
     let claiming = Claiming::new(url, &options)?;
-    let Claiming { log, nonce } = &claiming;
-    let registration = Registration::of_takeover(log, *nonce, options.stepped);
-    for _ in 0..TRIES {
-        let place = |entry| FollowerPlace { entry, base: entry, beat: 0 };
-        let found = registration.start(place)?;
-        let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
-        restore::restore(log, &found.manifest, (to, DataPlace::Store), &options, &|| Ok(()))?;
-        let db = Database::open_with(to, &options, OpenHow::Existing)?;
-        let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
-        let base = applier.base;
-        let tell = |entry| registration.tell_news(FollowerPlace { entry, base, beat: 0 }).map(drop);
-        let claimed = claim(&claiming, &mut applier, &tell);
-        if let Ok(Some(claimed)) = claimed {
-            // The writer before leaves the data of its last two checkpoints, whenever it collects.
-            // It leaves that of an earlier one as long as this registration is there.
-            if applier.checkpoints_since < 2 {
-                registration.end();
+    let registration = Registration::of_takeover(&claiming.log, claiming.nonce, options.stepped);
+    let opened = registration.beating(|| {
+        for _ in 0..TRIES {
+            let opened = open_once(&claiming, &registration, to, &options);
+            match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(()))? {
+                Some(opened) => return Ok(opened),
+                None => remove_unfinished(to, &options)?,
             }
-            return finish(claimed, applier, to, &options);
         }
-        // This process made what is there: it has had the directory to itself.
-        let closed = applier.db.close();
-        let removed = closed.and_then(|()| remove_database(&files, to, &options));
-        if let Err(error) = claimed {
-            registration.end();
-            return Err(error);
-        }
-        removed?;
+        Err(claiming.log.overtaken())
+    });
+    // The writer before leaves the data of its last two checkpoints, whenever it collects. It leaves
+    // that of an earlier one as long as this registration is there.
+    if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < 2) {
+        registration.end();
     }
-    registration.end();
-    Err(log.overtaken())
+    opened.map(|(db, _)| db)
 }
 
-/// Brings a reader to the end of the log, and claims the log right there: it has all of the log by
-/// then, so nothing that the log has can fail a takeover after the claim. From the claim on no
-/// other opening appends anything. `None` if the reader has to start from the newest checkpoint:
+/// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that; `None`
+/// if it has to start from a newer one.
+fn open_once(
+    claiming: &Claiming,
+    registration: &Registration,
+    to: &Path,
+    options: &Options,
+) -> Result<Option<(Database, u32)>> {
+    let log = &claiming.log;
+    let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
+    let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
+    restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
+    let db = Database::open_with(to, options, OpenHow::Existing)?;
+    let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
+    let base = applier.base;
+    let tell = |entry| registration.tell_news(FollowerPlace { entry, base, beat: 0 }).map(drop);
+    let Some(claimed) = claim(claiming, &mut applier, &tell)? else {
+        applier.db.close()?;
+        return Ok(None);
+    };
+    let since = applier.checkpoints_since;
+    Ok(Some((finish(claimed, applier, to, options)?, since)))
+}
+
+/// Brings a reader to the end of the log, and claims the log right there. It has applied all of the
+/// log by then and has prepared what is prepared, so nothing that the log has can fail a takeover
+/// after the claim. An entry that comes between the last look and the claim takes the number of the
+/// claim: the reader applies that, prepares what it brings, and claims the next number. What is
+/// prepared already stays so. From the claim on no other opening appends anything. `None` if the reader has to start from the newest checkpoint:
 /// one leaps, the next entry is damaged and there is a newer one, or the reader was away for so
 /// long that the next entry is deleted. `tell` is called for each entry.
 ///
@@ -137,8 +149,8 @@ fn claim_from(
         return Ok(None);
     }
     for _ in 0..CLAIM_TRIES {
-        // Up to the first number without an entry, and the claim right then: a busy writer is soon
-        // there again. If the log has left that number behind, the claim shows it.
+        // Up to the first number without an entry, and then the claim: a busy writer is soon there
+        // again. If the log has left that number behind, the claim shows it.
         loop {
             match log.next_entry(end.next, false)? {
                 NextEntry::There(entry) => {
@@ -158,7 +170,6 @@ fn claim_from(
             applier.end_at(end.next - 1);
             return Ok(Some(Claimed { log: Arc::clone(log), writer, end, nonce: *nonce }));
         }
-        applier.go_on()?;
     }
     Err(log.overtaken())
 }

@@ -17,7 +17,7 @@ mod patience;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::clock::Timer;
 use super::store::{
@@ -54,7 +54,7 @@ pub(crate) struct Client {
 pub(crate) struct ObjectRead {
     name: String,
     span: Span,
-    began: Duration,
+    began: Instant,
     waiting: Waiting<Got>,
 }
 
@@ -62,7 +62,6 @@ pub(crate) struct ObjectRead {
 #[derive(Debug)]
 pub(crate) struct ObjectWrite {
     name: String,
-    began: Duration,
     waiting: Waiting<Tag>,
 }
 
@@ -96,9 +95,14 @@ impl Client {
         self.timer.stop();
     }
 
+    /// Whether it was stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.timer.is_stopped()
+    }
+
     /// Begins to read an object.
     pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
-        let (waiting, began) = (Waiting::default(), self.timer.now());
+        let (waiting, began) = (Waiting::default(), Instant::now());
         self.counts.gets.add(1);
         self.store.begin_get(name, span, self.patience.of(span).attempt, waiting.answer());
         ObjectRead { name: name.to_string(), span, began, waiting }
@@ -115,9 +119,9 @@ impl Client {
 
     /// Begins to write an object of a name that has none.
     pub(crate) fn begin_put(&self, name: &str, bytes: &[u8]) -> ObjectWrite {
-        let (waiting, began) = (Waiting::default(), self.timer.now());
+        let waiting = Waiting::default();
         self.send_put(name, bytes, &waiting);
-        ObjectWrite { name: name.to_string(), began, waiting }
+        ObjectWrite { name: name.to_string(), waiting }
     }
 
     fn send_put(&self, name: &str, bytes: &[u8], waiting: &Waiting<Tag>) {
@@ -134,7 +138,7 @@ impl Client {
     ///
     /// `Changed`; or no attempt succeeded before the deadline.
     pub(crate) fn put(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
-        self.attempts(self.timer.now(), self.patience.with(bytes.len() as u64), |within| {
+        self.attempts(self.patience.with(bytes.len() as u64), |within| {
             self.counts.puts.add(1);
             self.counts.sent_bytes.add(bytes.len() as u64);
             self.store.put(name, bytes, when, within)
@@ -147,7 +151,7 @@ impl Client {
     ///
     /// `Missing`; or no attempt succeeded before the deadline.
     pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
-        self.attempts(self.timer.now(), self.patience.with(0), |within| {
+        self.attempts(self.patience.with(0), |within| {
             self.counts.heads.add(1);
             self.store.head(name, within)
         })
@@ -159,7 +163,7 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline. Some of the objects may be gone.
     pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
-        self.attempts(self.timer.now(), self.patience.with(0), |within| {
+        self.attempts(self.patience.with(0), |within| {
             self.counts.deletes.add(1);
             self.store.delete(names, within)
         })
@@ -171,7 +175,7 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline.
     pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
-        self.attempts(self.timer.now(), self.patience.with(0), |within| {
+        self.attempts(self.patience.with(0), |within| {
             self.counts.lists.add(1);
             self.store.list(prefix, after, within)
         })
@@ -180,11 +184,11 @@ impl Client {
     /// Makes attempts until one succeeds, one fails for good, or the deadline has passed.
     fn attempts<T>(
         &self,
-        began: Duration,
         limits: Limits,
         mut ask: impl FnMut(Duration) -> Answered<T>,
     ) -> Answered<T> {
-        let mut pause = self.patience.first_pause;
+        // A request that was begun earlier has as long from the wait on: its caller had other work.
+        let (mut pause, began) = (self.patience.first_pause, self.timer.now());
         let deadline = began + limits.deadline;
         loop {
             let failure = match ask(limits.attempt) {
@@ -233,15 +237,15 @@ impl ObjectRead {
     pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
         let ObjectRead { name, span, began, waiting } = self;
         let mut first = Some((began, waiting));
-        client.attempts(began, client.patience.of(span), |within| {
+        client.attempts(client.patience.of(span), |within| {
             let (began, waiting) = first.take().unwrap_or_else(|| {
-                let (waiting, began) = (Waiting::default(), client.timer.now());
+                let (waiting, began) = (Waiting::default(), Instant::now());
                 client.counts.gets.add(1);
                 client.store.begin_get(&name, span, within, waiting.answer());
                 (began, waiting)
             });
             let got = client.first_answer(&name, span, within, &waiting)?;
-            client.reads.took(client.timer.now().saturating_sub(began));
+            client.reads.took(waiting.answered_at().saturating_duration_since(began));
             client.counts.received_bytes.add(got.bytes.len() as u64);
             has_all(&got, span)?;
             Ok(got)
@@ -315,9 +319,9 @@ impl ObjectWrite {
     /// No attempt succeeded before the deadline: the object may be there, or may come. `Changed`
     /// says that the name has other bytes.
     pub(crate) fn finish(self, client: &Client, bytes: &[u8]) -> Answered<()> {
-        let ObjectWrite { name, began, waiting } = self;
+        let ObjectWrite { name, waiting } = self;
         let mut first = Some(waiting);
-        client.attempts(began, client.patience.with(bytes.len() as u64), |within| {
+        client.attempts(client.patience.with(bytes.len() as u64), |within| {
             let waiting = first.take().unwrap_or_else(|| {
                 let waiting = Waiting::default();
                 client.send_put(&name, bytes, &waiting);

@@ -8,9 +8,10 @@
 //!
 //! Thread safety: every method may be called from any thread.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Damage, Error, ErrorKind};
 
@@ -189,14 +190,14 @@ pub(crate) enum Span {
 /// away.
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
-    to: Option<Sender<Answered<T>>>,
+    to: Option<Sender<(Answered<T>, Instant)>>,
 }
 
 impl<T> Answer<T> {
     /// Answers. The caller may have gone; then the answer is lost.
     pub(crate) fn send(mut self, answer: Answered<T>) {
         if let Some(to) = self.to.take() {
-            to.send(answer).unwrap_or(());
+            to.send((answer, Instant::now())).unwrap_or(());
         }
     }
 }
@@ -205,7 +206,7 @@ impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
             let failure = Failure::new(FailureKind::Away, "the request was given up");
-            to.send(Err(failure)).unwrap_or(());
+            to.send((Err(failure), Instant::now())).unwrap_or(());
         }
     }
 }
@@ -213,14 +214,16 @@ impl<T> Drop for Answer<T> {
 /// Requests that are under way, of which the first answer counts.
 #[derive(Debug)]
 pub(crate) struct Waiting<T> {
-    from: Receiver<Answered<T>>,
-    to: Sender<Answered<T>>,
+    from: Receiver<(Answered<T>, Instant)>,
+    to: Sender<(Answered<T>, Instant)>,
+    /// When the last answer that was taken came.
+    answered_at: Cell<Instant>,
 }
 
 impl<T> Default for Waiting<T> {
     fn default() -> Waiting<T> {
         let (to, from) = channel();
-        Waiting { from, to }
+        Waiting { from, to, answered_at: Cell::new(Instant::now()) }
     }
 }
 
@@ -233,7 +236,14 @@ impl<T> Waiting<T> {
     /// The next answer, if one comes in time.
     pub(crate) fn next(&self, within: Duration) -> Option<Answered<T>> {
         // Requests that are begun keep the channel open, and so does this: an error is the time.
-        self.from.recv_timeout(within).ok()
+        let (answer, at) = self.from.recv_timeout(within).ok()?;
+        self.answered_at.set(at);
+        Some(answer)
+    }
+
+    /// When the last answer that was taken came, however late its caller asked.
+    pub(crate) fn answered_at(&self) -> Instant {
+        self.answered_at.get()
     }
 }
 

@@ -100,6 +100,56 @@ fn what_is_prepared_outlives_the_machine() {
     }
 }
 
+/// Bug: a takeover with many prepared transactions lost the race for its claim again and again
+/// beside a busy writer. Cause: it rolled all of them back whenever another entry came first, and
+/// prepared them again. Fix: what is prepared stays so, until a verdict comes.
+#[test]
+fn a_claim_that_is_overtaken_prepares_nothing_again() {
+    let _turn = alone();
+    let syncs = |is_busy: bool| {
+        let server = ObjectServer::new();
+        let db = writer(&Machine::with_files(), &server);
+        make_tables(&db, &|| ());
+        for n in 1..21 {
+            prepare(&db, &format!("name {n}"), n * 2, Durability::Remote).unwrap();
+        }
+        let db = Arc::new(Mutex::new(db));
+        let (busy, came, store) = (Arc::clone(&db), Mutex::new(0), server.clone());
+        // Whoever has found the end of the log is overtaken twelve times; two times by verdicts.
+        server.watch(Some(Box::new(move |_, after| {
+            let Some(db) = busy.try_lock().filter(|_| is_busy && after) else { return };
+            let mut came = came.lock();
+            let last = store.names().into_iter().rfind(|name| name.starts_with("shared/log/"));
+            let last = u64::from_str_radix(&last.unwrap()["shared/log/".len()..], 16).unwrap();
+            let has_looked = store.asked(&format!("shared/log/{:016x}", last + 1)).gets > 0;
+            if *came == 12 || !has_looked {
+                return;
+            }
+            match *came {
+                4 => db.commit_prepared("name 3").unwrap(),
+                8 => db.roll_back_prepared("name 4").unwrap(),
+                _ => {}
+            }
+            let table = db.existing_table("t").unwrap();
+            table.put_with(key(*came), "busy", Durability::Remote).unwrap();
+            *came += 1;
+        })));
+        let machine = Machine::with_files();
+        let second = of_machine(&machine, None).open_shared(server.url(), PATH).unwrap();
+        server.watch(None);
+        let syncs = machine.syncs();
+        let expected = content(&db.lock()).unwrap();
+        assert_eq!(content(&second).unwrap(), expected);
+        assert_eq!(names(&second).len(), if is_busy { 18 } else { 20 });
+        for n in 1..21 {
+            check_locks(&second, n * 2, !is_busy || n != 3 && n != 4);
+        }
+        syncs
+    };
+    let (quiet, busy) = (syncs(false), syncs(true));
+    assert!(busy < quiet + 20, "{quiet} syncs, and {busy} beside a busy writer");
+}
+
 /// A prepare that was acknowledged as remote is there after a takeover; one that was not is told
 /// so, and is prepared on its machine.
 #[test]

@@ -1,6 +1,7 @@
 //! Nodes and takeovers that start: the writer keeps what they need meanwhile, and goes on if they
 //! fail.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone};
-use terrace::testing::Machine;
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine};
 use terrace::{Database, Durability, ErrorKind, Existing, ObjectServer, StoreFault};
 
 /// A database with rows in levels and a checkpoint, and commits behind it.
@@ -48,6 +49,58 @@ fn replace_all(db: &Database, round: u64) {
     }
     force_checkpoint(db);
     settle(|| db.step());
+}
+
+/// What a takeover has left in its directory.
+fn names_of(machine: &Machine) -> Vec<String> {
+    let names = machine.list(Path::new(PATH)).into_iter().map(|(name, _)| name);
+    names.filter(|name| name != "LOCK").collect()
+}
+
+/// A takeover that failed has left no file and no registration.
+fn check_nothing_left(server: &ObjectServer, machine: &Machine) {
+    assert_eq!(names_of(machine), Vec::<String>::new());
+    let registered: Vec<String> =
+        server.names().into_iter().filter(|name| name.contains("/takeover-")).collect();
+    assert_eq!(registered, Vec::<String>::new());
+}
+
+/// Bug: a takeover that could not be opened, or whose prepares could not be fetched, left a
+/// database in its directory, and its registration held the writer's collector back. Cause: only
+/// what failed in the claim was cleaned up. Fix: whatever fails is, by the one that began it.
+#[test]
+fn a_takeover_that_fails_here_leaves_nothing_behind() {
+    let _turn = alone();
+    let calls =
+        [Call::Open, Call::Create, Call::Write, Call::Sync, Call::SyncDirectory, Call::Read];
+    let files = [FileKind::Region, FileKind::Journal, FileKind::Marker, FileKind::Directory];
+    let mut failed = 0;
+    let server = ObjectServer::new();
+    let db = filled(&server);
+    prepare(&db, "open", 5, Durability::Remote).unwrap();
+    for (call, file) in calls.into_iter().flat_map(|call| files.map(|file| (call, file))) {
+        for nth in 1..40 {
+            let (server, machine) = (server.copy(), Machine::with_files());
+            machine.fail(Fault::once(Faulty::Site(CallSite { call, file }), nth));
+            let taken = of_machine(&machine, None).open_shared(server.url(), PATH);
+            let was_struck = !machine.failed_calls().is_empty();
+            machine.mend();
+            match taken {
+                Err(_) if names_of(&machine).iter().any(|name| name == "shared") => {
+                    // It is the writer's, and is whole: the end of its making alone has failed.
+                    writer(&machine, &server);
+                }
+                Err(_) => {
+                    failed += 1;
+                    check_nothing_left(&server, &machine);
+                    of_machine(&machine, None).open_shared(server.url(), PATH).unwrap();
+                }
+                Ok(_) if !was_struck => break,
+                Ok(_) => {}
+            }
+        }
+    }
+    assert!(failed > 20, "{failed}");
 }
 
 /// A takeover claimed the log before it applied what is there. Where that failed, the writer was
@@ -93,6 +146,7 @@ fn a_takeover_that_fails_leaves_the_writer_alone() {
                         "{at}: {error}"
                     );
                     if !stands_by {
+                        check_nothing_left(&server, &machine);
                         let again = node().open_shared(server.url(), PATH).unwrap();
                         let mut expected = expected;
                         if !is_claimed {

@@ -56,18 +56,21 @@ pub(super) fn restore_with(
     end_making(to, options, database_id)
 }
 
-/// Reads all that was written to a directory, and compares checksums.
+/// Reads all that was written to a directory, and compares checksums. `check` is called before each
+/// extent.
 ///
 /// # Errors
 ///
-/// `Corrupt` with the first damage; or an I/O error.
+/// `Corrupt` with the first damage; an I/O error; those of `check`.
 pub(in crate::db) fn check_written(
     edit: &Edit<Arc<ExtentMeta>>,
     files: &Arc<dyn Files>,
     directory: &Path,
+    check: &dyn Fn() -> Result<()>,
 ) -> Result<()> {
     let store = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
     for meta in edit.added() {
+        check()?;
         let mut found = Findings::default();
         let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(store));
         extent.verify(&mut found);

@@ -60,6 +60,26 @@ fn passing_failures_are_tried_again_until_the_deadline_and_others_are_not() {
     }
 }
 
+/// Bug: a caller that had other work between the begin of a request and its wait had the first
+/// passing failure for an answer. Cause: the deadline counted from the begin, so it had passed
+/// before the wait. Fix: it counts from the wait.
+#[test]
+fn a_caller_that_waits_late_has_the_whole_deadline() {
+    for effect in [FailureKind::Throttled, FailureKind::Late, FailureKind::Away] {
+        let server = MemoryServer::new();
+        let client = client(&server);
+        server.plan(1, Effect::Fail(effect));
+        let writing = client.begin_put("a/1", b"bytes");
+        assert!(client.timer.pause(Patience::default().deadline * 10));
+        writing.finish(&client, b"bytes").unwrap();
+        server.plan(server.requests() + 1, Effect::Fail(effect));
+        let reading = client.begin_get("a/1", Span::Whole);
+        assert!(client.timer.pause(Patience::default().deadline * 10));
+        assert_eq!(reading.finish(&client).unwrap().bytes, b"bytes", "{effect:?}");
+        assert_eq!(client.counts().retries, 2, "{effect:?}");
+    }
+}
+
 /// A database that closes waits no longer than five seconds for a store that is away.
 #[test]
 fn a_hurried_client_gives_up_after_five_seconds() {

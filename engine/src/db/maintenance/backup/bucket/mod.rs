@@ -230,7 +230,7 @@ impl BucketSet {
         super::restore::restore_with(&manifest, to, options, |files, into| {
             let edit = fetching::fetch(&manifest, &self.store(), into)?;
             into.sync()?;
-            super::restore::check_written(&edit, files, to)?;
+            super::restore::check_written(&edit, files, to, &|| Ok(()))?;
             Ok(edit)
         })
     }
