@@ -1,0 +1,128 @@
+//! A node that starts: what ends its copy, and that it gives signs of life.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::thread::yield_now;
+
+use super::*;
+use crate::os::Files;
+use crate::os::sim::SimFiles;
+use crate::tier::object_testing::ObjectServer;
+
+const PIECES: &str = "shared/extents/";
+
+/// A database with many tables and a checkpoint of them, and one more behind that, which leaps.
+fn filled(server: &ObjectServer, dir: &Path) -> Database {
+    let options = Options::new().pm_size(4 << 20).stepped().object_store(server.url()).share(true);
+    let db = options.open(dir.join("writer")).unwrap();
+    replace_all(&db);
+    db
+}
+
+fn replace_all(db: &Database) {
+    for n in 0..40 {
+        let name = format!("table {n}");
+        let table = db.table(&name).unwrap();
+        db.truncate_table(&name).unwrap();
+        let mut load = table.bulk_load().unwrap();
+        (0..20).for_each(|row| load.put(format!("{row:03}"), vec![n; 500]).unwrap());
+        load.finish().unwrap();
+    }
+    db.forget_unshipped();
+    db.table("last").unwrap().put("a", "b").unwrap();
+    while db.step().unwrap() {}
+}
+
+/// Bug: closing a node waited for a whole copy of the data. Cause: nothing between two pieces
+/// looked whether the node was closing. Fix: each piece does, and each extent that is checked.
+#[test]
+fn a_closing_ends_a_copy() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let kind = (&options, NodeKind::Standby);
+    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
+    while node.step().unwrap() {}
+    replace_all(&db);
+    let (log, before) = (Arc::clone(&node.log), server.asked("").gets);
+    let store = server.clone();
+    let pieces = move || {
+        let names = store.names().into_iter().filter(|name| name.starts_with(PIECES));
+        names.map(|name| store.asked(&name).gets).sum::<u64>()
+    };
+    let (copied, pieces_before) = (pieces.clone(), pieces());
+    // As `Node::close` does, once the first piece is asked for.
+    server.watch(Some(Box::new(move |_, after| {
+        if after && copied() > pieces_before {
+            log.stop();
+        }
+    })));
+    let error = (0..200).find_map(|_| node.step().err()).unwrap();
+    server.watch(None);
+    assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    let copied = pieces() - pieces_before;
+    assert!((1..=16).contains(&copied), "{copied} pieces of 40 and more");
+    assert!(server.asked("").gets > before);
+    node.close().unwrap();
+}
+
+/// Bug: the writer forgot a node that took long to check, sync or open what it had copied. Cause:
+/// it gave a sign of life with each piece that it copied, and with nothing else. Fix: it gives
+/// signs as long as it starts, whatever it does.
+#[test]
+fn a_node_that_starts_gives_signs_of_life() {
+    let server = ObjectServer::new();
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (log, nonce) = {
+        let options = Options::new();
+        let (client, nonce) =
+            crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+        (Arc::new(SharedLog::new(client, options.stepped)), nonce)
+    };
+    let registration = Registration::of_node(&log, (None, nonce), false).unwrap();
+    let beats = || {
+        let names = server.names().into_iter().filter(|name| name.starts_with("shared/followers/"));
+        names.map(|name| server.asked(&name).puts).sum::<u64>()
+    };
+    registration.begin(FollowerPlace { entry: 3, base: 3, beat: 0 }).unwrap();
+    let before = beats();
+    let until = Instant::now() + Duration::from_mins(1);
+    let beaten = registration.beating(|| {
+        while beats() < before + 2 {
+            assert!(Instant::now() < until, "two signs within a minute");
+            yield_now();
+        }
+        Ok(())
+    });
+    beaten.unwrap();
+    let after = beats();
+    registration.arrived();
+    assert!(after >= before + 2 && beats() == 0, "a node that has started is forgotten");
+}
+
+/// Bug: a node whose thread panicked went on as if there was no news. Cause: nothing caught the
+/// panic. Fix: its status says so, and what it has is never promoted.
+#[test]
+fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let kind = (&Options::new().pm_size(4 << 20), NodeKind::Standby);
+    let node = NodeHandle::start(server.url(), &dir.path().join("node"), kind).unwrap();
+    server.watch(Some(Box::new(|_, _| {
+        let own = std::thread::current();
+        assert!(own.name() != Some("terrace-follower"), "planned");
+    })));
+    let until = Instant::now() + Duration::from_mins(1);
+    while !node.status().note.is_some_and(|note| note.contains("panicked")) {
+        assert!(Instant::now() < until, "the status says so within a minute");
+        yield_now();
+    }
+    server.watch(None);
+    let shown = node.database().unwrap();
+    assert!(shown.existing_table("table 1").unwrap().get("001").unwrap().is_some());
+    let error = node.promote().unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    // The writer goes on.
+    let table = db.existing_table("last").unwrap();
+    table.put_with("c", "d", crate::Durability::Remote).unwrap();
+}
