@@ -446,8 +446,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Prepares what the writer has prepared, with its locks, and is not prepared here yet. All that
-    /// can fail of a takeover by what the log has is done then.
+    /// Prepares what the writer has prepared, with its locks, and is not prepared here yet. All
+    /// that can fail of a takeover by what the log has is done then.
     ///
     /// # Errors
     ///

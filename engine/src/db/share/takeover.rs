@@ -73,16 +73,16 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
         }
         Err(claiming.log.overtaken())
     });
-    // The writer before leaves the data of its last two checkpoints, whenever it collects. It leaves
-    // that of an earlier one as long as this registration is there.
+    // The writer before leaves the data of its last two checkpoints, whenever it collects. It
+    // leaves that of an earlier one as long as this registration is there.
     if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < 2) {
         registration.end();
     }
     opened.map(|(db, _)| db)
 }
 
-/// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that; `None`
-/// if it has to start from a newer one.
+/// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that;
+/// `None` if it has to start from a newer one.
 fn open_once(
     claiming: &Claiming,
     registration: &Registration,
@@ -109,9 +109,10 @@ fn open_once(
 /// log by then and has prepared what is prepared, so nothing that the log has can fail a takeover
 /// after the claim. An entry that comes between the last look and the claim takes the number of the
 /// claim: the reader applies that, prepares what it brings, and claims the next number. What is
-/// prepared already stays so. From the claim on no other opening appends anything. `None` if the reader has to start from the newest checkpoint:
-/// one leaps, the next entry is damaged and there is a newer one, or the reader was away for so
-/// long that the next entry is deleted. `tell` is called for each entry.
+/// prepared already stays so. From the claim on no other opening appends anything. `None` if the
+/// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there is
+/// a newer one, or the reader was away for so long that the next entry is deleted. `tell` is called
+/// for each entry.
 ///
 /// # Errors
 ///

@@ -115,7 +115,7 @@ fn a_claim_that_is_overtaken_prepares_nothing_again() {
         }
         let db = Arc::new(Mutex::new(db));
         let (busy, came, store) = (Arc::clone(&db), Mutex::new(0), server.clone());
-        // Whoever has found the end of the log is overtaken twelve times; two times by verdicts.
+        // What finds the end of the log is overtaken twelve times; two times by verdicts.
         server.watch(Some(Box::new(move |_, after| {
             let Some(db) = busy.try_lock().filter(|_| is_busy && after) else { return };
             let mut came = came.lock();

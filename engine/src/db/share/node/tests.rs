@@ -124,5 +124,5 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     assert!(error.to_string().contains("panicked"), "{error}");
     // The writer goes on.
     let table = db.existing_table("last").unwrap();
-    table.put_with("c", "d", crate::Durability::Remote).unwrap();
+    table.put_with("c", "d", crate::options::Durability::Remote).unwrap();
 }
