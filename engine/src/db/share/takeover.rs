@@ -110,9 +110,9 @@ fn open_once(
 /// after the claim. An entry that comes between the last look and the claim takes the number of the
 /// claim: the reader applies that, prepares what it brings, and claims the next number. What is
 /// prepared already stays so. From the claim on no other opening appends anything. `None` if the
-/// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there is
-/// a newer one, or the reader was away for so long that the next entry is deleted. `tell` is called
-/// for each entry.
+/// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there
+/// is a newer one, or the reader was away for so long that the next entry is deleted. `tell` is
+/// called for each entry.
 ///
 /// # Errors
 ///
