@@ -142,12 +142,12 @@ impl Graph {
         None
     }
 
-    /// Looks for a cycle through `owner`, and takes out the one of its members that holds the
-    /// fewest locks (of equals, the youngest), with a description of the cycle.
+    /// Looks for a cycle through `owner`, and takes out the one of its members that has done the
+    /// least work (of equals, the youngest), with a description of the cycle.
     pub(super) fn break_cycle(&mut self, owner: OwnerId) -> Option<(Arc<Waiter>, String)> {
         let cycle = self.path(owner, owner)?;
         let members = &cycle[..cycle.len() - 1];
-        let cost = |id: &OwnerId| self.waiting.get(id).map_or(usize::MAX, |w| w.waiter.cost);
+        let cost = |id: &OwnerId| self.waiting.get(id).map_or(u64::MAX, |w| w.waiter.cost);
         let victim = *members.iter().min_by_key(|id| (cost(id), std::cmp::Reverse(**id)))?;
         let mut text = String::new();
         for step in cycle.windows(2) {

@@ -29,9 +29,22 @@ pub(crate) struct Locker {
     /// manager knows of.
     memory: usize,
     told: usize,
-    /// How often it was given a lock that it did not have, or a stronger one.
-    granted: u64,
+    /// By how many bytes its locks have made the boundaries of ranges grow, which the manager
+    /// counts.
+    boundaries: isize,
+    /// The most that all of it may take.
+    limit: usize,
+    /// Bytes that it took after locks on keys became ranges.
+    escalated: usize,
+    /// How often it was given a lock that it did not have, or a stronger one, and rows written.
+    work: u64,
 }
+
+/// What the locks of one owner may take, if nothing else is said.
+pub(crate) const DEFAULT_LIMIT: usize = 64 << 20;
+
+/// Locks on keys become ranges once they take one part in so many of what they may take.
+const ESCALATE_AT: usize = 4;
 
 /// Fewer keys than that stay as they are: a range takes the memory of a few keys.
 const LEAST_RUN: usize = 16;
@@ -42,6 +55,11 @@ const STEP: usize = 8 << 10;
 impl Locker {
     /// An owner without locks.
     pub(crate) fn new(manager: &Arc<LockManager>) -> Locker {
+        Locker::with_limit(manager, DEFAULT_LIMIT)
+    }
+
+    /// An owner without locks, which may take `limit` bytes of memory.
+    pub(crate) fn with_limit(manager: &Arc<LockManager>, limit: usize) -> Locker {
         let (manager, id) = (Arc::clone(manager), manager.new_owner());
         Locker {
             manager,
@@ -50,7 +68,10 @@ impl Locker {
             ranges: IntervalSet::default(),
             memory: 0,
             told: 0,
-            granted: 0,
+            boundaries: 0,
+            limit,
+            escalated: 0,
+            work: 0,
         }
     }
 
@@ -59,10 +80,20 @@ impl Locker {
         self.id
     }
 
-    /// How often it was given a lock that it did not have, or a stronger one. Only rises: ranges
-    /// that touch become one, so the number of locks does not tell.
-    pub(crate) fn granted(&self) -> u64 {
-        self.granted
+    /// How often it was given a lock that it did not have, or a stronger one, and rows written.
+    /// Only rises: ranges that touch become one, so the number of locks does not tell.
+    pub(crate) fn work(&self) -> u64 {
+        self.work
+    }
+
+    /// Counts a row that its owner has written.
+    pub(crate) fn count_write(&mut self) {
+        self.work += 1;
+    }
+
+    /// Whether locks on keys have become ranges: keys are locked that it did not ask for.
+    pub(crate) fn has_escalated(&self) -> bool {
+        self.escalated > 0
     }
 
     /// How many locks it holds.
@@ -71,10 +102,12 @@ impl Locker {
     }
 
     /// Locks one key; whether it had no such lock before. `table` is asked for the table's name
-    /// when it has to wait.
+    /// when it has to wait. Many locks on keys become ranges, where others have no locks between
+    /// them.
     ///
     /// # Errors
     ///
+    /// - `Invalid`: it would take more memory than it may;
     /// - `Deadlock`: it was chosen to end one; give all locks back;
     /// - `Timeout`: the deadline passed, or another owner has it and `patience` is `None`;
     /// - `Closed`: it was killed, or the database was closed;
@@ -87,12 +120,32 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<bool> {
+        let room = self.make_room(Locker::bytes_of_key(key.len()));
+        if room.is_err() && !self.has_key(space, key, mode) {
+            return room.map(|()| false);
+        }
+        self.lock_key_beyond_limit(space, key, mode, patience, table)
+    }
+
+    /// As [`Locker::lock_key`], whatever memory its locks take.
+    ///
+    /// # Errors
+    ///
+    /// As [`Locker::lock_key`].
+    pub(crate) fn lock_key_beyond_limit(
+        &mut self,
+        space: u64,
+        key: &[u8],
+        mode: Mode,
+        patience: Patience,
+        table: &dyn Fn() -> String,
+    ) -> Result<bool> {
         let span = Span::Point(name(space, key));
         let Some(granted) = self.lock(Request { owner: self.id, mode, span }, patience, table)?
         else {
             return Ok(false);
         };
-        self.granted += 1;
+        self.work += 1;
         if let Span::Point(name) = granted.span
             && !granted.is_stronger
         {
@@ -104,19 +157,72 @@ impl Locker {
 
     /// Bytes of memory that a lock on a key of `len` bytes takes. Tables and lists are a third
     /// empty.
-    pub(crate) fn bytes_of_key(len: usize) -> usize {
+    fn bytes_of_key(len: usize) -> usize {
         let heap = if len + SPACE > Name::new().inline_size() { len + SPACE } else { 0 };
         (Shard::POINT + size_of::<Name>()) * 3 / 2 + 2 * heap
     }
 
-    /// Bytes of memory that a lock on a range takes, if none that it has is next to it.
-    pub(crate) fn bytes_of_range(range: &KeyRange) -> usize {
-        bytes_between(range.bound_bytes() + 2 * SPACE)
+    /// Bytes of memory that a lock on a range takes, if none that is held is next to it.
+    fn bytes_of_range(range: &KeyRange) -> usize {
+        let ends = range.bound_bytes() + 2 * SPACE;
+        bytes_between(ends) + 2 * RangeLocks::bytes_of_boundary(0) + ends
     }
 
     /// Bytes of memory that its locks take, and what else was counted.
     pub(crate) fn memory(&self) -> usize {
-        self.memory
+        self.memory.saturating_add_signed(self.boundaries)
+    }
+
+    /// Makes room for locks of so many bytes. Many locks on keys become locks on ranges: once they
+    /// take a part of what its limit and the locks of others leave it. Where others have locks
+    /// between them they stay, until there are twice as many.
+    fn make_room(&mut self, more: usize) -> Result<()> {
+        let own = self.memory();
+        let limit = match self.counts_with_others() {
+            true => {
+                let others = self.manager.memory().saturating_sub(own);
+                self.limit.min(self.manager.most_memory().saturating_sub(others))
+            }
+            false => self.limit,
+        };
+        let due = (limit / ESCALATE_AT).max(2 * self.escalated).min(limit);
+        if own > self.escalated + self.escalated / 8 && own + more >= due {
+            self.escalate();
+            self.escalated = self.memory();
+        }
+        self.check_room(more)
+    }
+
+    /// Whether it holds so much that the locks of all owners bound it.
+    fn counts_with_others(&self) -> bool {
+        self.memory() > STEP
+    }
+
+    /// Whether so many bytes more may be taken. One that holds little is not refused for what
+    /// others hold.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if not.
+    pub(crate) fn check_room(&self, more: usize) -> Result<()> {
+        let (own, limit) = (self.memory() + more, self.limit);
+        let (whose, would, which, larger) = if own > limit {
+            let whose = format!("transaction {}, and what it has to find unchanged,", self.id);
+            (whose, own, format!("its limit is {limit}"), "use a larger lock_limit")
+        } else {
+            let (all, most) = (self.manager.memory() + more, self.manager.most_memory());
+            if all <= most || !self.counts_with_others() {
+                return Ok(());
+            }
+            let which = format!("an eighth of the database's memory limit, {most}, is for them");
+            let larger = "open the database with a larger Options::memory";
+            ("all transactions".to_string(), all, which, larger)
+        };
+        Err(Error::invalid(format!(
+            "the row locks of {whose} would take {would} bytes of memory, and {which}; lock a \
+             range first (range_for_update), and rows in it take no lock of their own, commit in \
+             parts, or {larger}"
+        )))
     }
 
     /// Counts bytes of memory that are held for as long as the locks.
@@ -159,16 +265,37 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<Option<KeyRange>> {
+        let room = self.make_room(Locker::bytes_of_range(range));
+        if room.is_err() && !self.has_range(space, range, mode) {
+            return room.map(|()| None);
+        }
+        self.lock_range_beyond_limit(space, range, mode, patience, table)
+    }
+
+    /// As [`Locker::lock_range`], whatever memory its locks take.
+    ///
+    /// # Errors
+    ///
+    /// As [`Locker::lock_key`].
+    pub(crate) fn lock_range_beyond_limit(
+        &mut self,
+        space: u64,
+        range: &KeyRange,
+        mode: Mode,
+        patience: Patience,
+        table: &dyn Fn() -> String,
+    ) -> Result<Option<KeyRange>> {
         let Some(keys) = range.interval() else { return Ok(None) };
         let span = Span::Range(names(space, &keys));
         let granted = self.lock(Request { owner: self.id, mode, span }, patience, table)?;
-        self.granted += u64::from(granted.is_some());
-        Ok(granted.and_then(|granted| self.hold_range(granted.span)))
+        self.work += u64::from(granted.is_some());
+        Ok(granted.and_then(|granted| self.hold_range(granted)))
     }
 
     /// Notes a range that is locked; its keys.
-    fn hold_range(&mut self, span: Span) -> Option<KeyRange> {
-        let Span::Range(names) = span else { return None };
+    fn hold_range(&mut self, granted: Granted) -> Option<KeyRange> {
+        let Span::Range(names) = granted.span else { return None };
+        self.boundaries += granted.grown;
         let bytes = |set: &IntervalSet| set.find(&names.start).map_or(0, |one| bytes_of(&one));
         let joined: usize = self.ranges.insert(&names).iter().map(bytes_of).sum();
         let memory = self.memory - joined + bytes(&self.ranges);
@@ -183,7 +310,7 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<Option<Granted>> {
-        match self.manager.attempt(request, patience, self.held(), table) {
+        match self.manager.attempt(request, patience, self.work, table) {
             Attempt::Had => Ok(None),
             Attempt::Granted(granted) => Ok(Some(granted)),
             Attempt::Busy(request, by) => Err(Error::new(
@@ -197,18 +324,22 @@ impl Locker {
                 table()
             ))),
             Attempt::Closed => Err(Error::closed()),
-            Attempt::Waits(waiter, granted) => self.wait(&waiter, patience).map(|()| Some(granted)),
+            Attempt::Waits(waiter, granted) => {
+                let grown = self.wait(&waiter, patience)?;
+                Ok(Some(Granted { grown, ..granted }))
+            }
         }
     }
 
-    fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<()> {
+    /// Waits for a lock; by how many bytes that has made the boundaries of ranges grow.
+    fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<isize> {
         let since = Instant::now();
         let deadline = match patience {
             Patience::Until(deadline) => Some(deadline),
             Patience::Endless | Patience::None => None,
         };
         match self.manager.wait(waiter, earlier(deadline)) {
-            Outcome::Granted => Ok(()),
+            Outcome::Granted { grown } => Ok(grown),
             Outcome::Deadlock(cycle) => {
                 let advice = "was rolled back to end a deadlock; run it again";
                 let message = format!("transaction {} {advice}: {cycle}", self.id);
@@ -229,33 +360,33 @@ impl Locker {
         }
     }
 
-    /// Locks ranges in place of many keys, without waiting, and in the mode of the keys. Runs of
-    /// its keys between which no other owner has a lock, or waits for one, become ranges. The keys
-    /// between them are locked with them, and it did not ask for those.
-    pub(crate) fn escalate(&mut self) {
+    /// Locks ranges in place of many keys, without waiting. Runs of its keys between which no other
+    /// owner has a lock, or waits for one, become ranges in the mode of the keys. The keys between
+    /// them are locked with them, and it did not ask for those.
+    pub(super) fn escalate(&mut self) {
         let mut points = std::mem::take(&mut self.points);
         points.sort_unstable();
-        for mode in [Mode::Exclusive, Mode::Shared] {
-            let (of_mode, others) = points.into_iter().partition::<Vec<Name>, _>(|name| {
-                self.manager.mode_of(self.id, name) == Some(mode)
-            });
-            points = others;
-            let of_table = |a: &Name, b: &Name| a[..SPACE] == b[..SPACE];
-            for keys in of_mode.chunk_by(of_table) {
-                if !self.escalate_with_last(keys, mode) {
-                    self.escalate_run(keys, mode);
+        for keys in points.chunk_by(|a, b| a[..SPACE] == b[..SPACE]) {
+            let mode = |name| self.manager.mode_of(self.id, name).unwrap_or(Mode::Shared);
+            let modes: Vec<Mode> = keys.iter().map(mode).collect();
+            let mut rest = keys;
+            for (len, mode) in runs(&modes) {
+                let (run, behind) = rest.split_at(len);
+                rest = behind;
+                if !self.escalate_behind_last(run, mode) {
+                    self.escalate_run(run, mode);
                 }
             }
         }
-        debug_assert!(points.is_empty(), "its keys are locked in one of the two modes");
     }
 
     /// Joins keys of one table, which are in order, with the range in front of them, as those of a
-    /// load in order are; whether that was free.
-    fn escalate_with_last(&mut self, keys: &[Name], mode: Mode) -> bool {
+    /// load in order are; whether they were free, with what is between. The range stays as it is.
+    fn escalate_behind_last(&mut self, keys: &[Name], mode: Mode) -> bool {
         let range = keys.first().and_then(|first| self.ranges.last_before(first));
-        let range = range.filter(|range| range.start[..SPACE] == keys[0][..SPACE]);
-        range.is_some_and(|range| self.lock_instead(range.start, keys, mode))
+        let end = range.and_then(|range| range.end);
+        let is_behind = |end: &Vec<u8>| **end <= *keys[0] && end.starts_with(&keys[0][..SPACE]);
+        end.filter(is_behind).is_some_and(|end| self.lock_instead(end, keys, mode))
     }
 
     /// Escalates keys of one table, which are in order.
@@ -274,8 +405,8 @@ impl Locker {
     fn lock_instead(&mut self, start: Vec<u8>, keys: &[Name], mode: Mode) -> bool {
         let span = Span::Range(KeyInterval { start, end: keys.last().map(|last| after(last)) });
         let request = Request { owner: self.id, mode, span };
-        match self.manager.attempt(request, Patience::None, self.held(), &String::new) {
-            Attempt::Granted(granted) => drop(self.hold_range(granted.span)),
+        match self.manager.attempt(request, Patience::None, self.work, &String::new) {
+            Attempt::Granted(granted) => drop(self.hold_range(granted)),
             Attempt::Had => {}
             _ => return false,
         }
@@ -307,14 +438,33 @@ impl Locker {
         let ranges = std::mem::take(&mut self.ranges);
         self.manager.release(self.id, &points, &ranges);
         self.manager.changed(std::mem::take(&mut self.told), 0);
-        self.memory = 0;
+        (self.memory, self.boundaries) = (0, 0);
     }
 }
 
-/// Bytes of memory that a range takes, whose two ends have so many bytes: it lies in the table and
-/// with its owner. Tables and lists are a third empty.
+/// Cuts keys, which are locked like this, into runs of one mode: how many, and how. Shared keys
+/// that are too few for a range, between exclusive ones, become exclusive with them.
+fn runs(modes: &[Mode]) -> Vec<(usize, Mode)> {
+    let alike: Vec<&[Mode]> = modes.chunk_by(|a, b| a == b).collect();
+    let mut runs: Vec<(usize, Mode)> = Vec::new();
+    for (n, chunk) in alike.iter().enumerate() {
+        let is_between = n > 0 && n + 1 < alike.len();
+        let mode = match is_between && chunk.len() < LEAST_RUN {
+            true => Mode::Exclusive,
+            false => chunk[0],
+        };
+        match runs.last_mut() {
+            Some((len, last)) if *last == mode => *len += chunk.len(),
+            _ => runs.push((chunk.len(), mode)),
+        }
+    }
+    runs
+}
+
+/// Bytes of memory that a range takes with its owner, whose two ends have so many bytes. Lists are
+/// a third empty.
 fn bytes_between(ends: usize) -> usize {
-    (RangeLocks::RANGE + size_of::<KeyInterval>()) * 3 / 2 + 2 * ends
+    size_of::<KeyInterval>() * 3 / 2 + ends
 }
 
 fn bytes_of(names: &KeyInterval) -> usize {

@@ -72,6 +72,8 @@ pub(super) struct Granted {
     pub(super) span: Span,
     /// Whether it had the key already, shared.
     pub(super) is_stronger: bool,
+    /// By how many bytes the boundaries of ranges have grown.
+    pub(super) grown: isize,
 }
 
 type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
@@ -86,19 +88,23 @@ pub(crate) struct LockManager {
     hasher: RandomState,
     next_owner: AtomicU64,
     pub(super) fork: ForkGuard,
-    memory: AtomicUsize,
+    /// Bytes of memory that owners have told of, and that the boundaries of ranges take.
+    told: AtomicUsize,
+    boundaries: AtomicUsize,
+    /// The most that all locks may take.
+    most: usize,
 }
 
 /// A range takes the mutexes of all.
 const SHARDS: usize = 32;
 
 impl LockManager {
-    /// A lock table with nothing locked.
-    pub(crate) fn new() -> Arc<LockManager> {
-        LockManager::with_shards(SHARDS)
+    /// A lock table with nothing locked, whose locks may take `most` bytes of memory.
+    pub(crate) fn new(most: usize) -> Arc<LockManager> {
+        LockManager::with_shards(SHARDS, most)
     }
 
-    pub(super) fn with_shards(shards: usize) -> Arc<LockManager> {
+    pub(super) fn with_shards(shards: usize, most: usize) -> Arc<LockManager> {
         Arc::new(LockManager {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             ranges: Mutex::default(),
@@ -107,7 +113,9 @@ impl LockManager {
             hasher: RandomState::new(),
             next_owner: AtomicU64::new(1),
             fork: ForkGuard::new(),
-            memory: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            boundaries: AtomicUsize::new(0),
+            most,
         })
     }
 
@@ -117,13 +125,18 @@ impl LockManager {
 
     /// Bytes of memory that locks take, give or take a few kilobytes an owner.
     pub(crate) fn memory(&self) -> usize {
-        self.memory.load(Ordering::Relaxed)
+        self.told.load(Ordering::Relaxed) + self.boundaries.load(Ordering::Relaxed)
+    }
+
+    /// The most that they may take.
+    pub(super) fn most_memory(&self) -> usize {
+        self.most
     }
 
     /// An owner has told of `before` bytes, and tells of `now`.
     pub(super) fn changed(&self, before: usize, now: usize) {
         if before != now {
-            self.memory.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+            self.told.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
         }
     }
 
@@ -162,8 +175,9 @@ impl LockManager {
         }
     }
 
-    /// Gives a lock to its owner; `shards` has those that it belongs to.
-    fn grant(&self, shards: &mut Shards<'_>, request: &Request) {
+    /// Gives a lock to its owner; `shards` has those that it belongs to. By how many bytes the
+    /// boundaries of ranges have grown.
+    fn grant(&self, shards: &mut Shards<'_>, request: &Request) -> isize {
         debug_assert!(
             {
                 let mut holders = Blockers::new();
@@ -177,12 +191,22 @@ impl LockManager {
                 for shard in shards {
                     shard.grant(name, request.owner, request.mode);
                 }
+                0
             }
             Span::Range(names) => {
-                self.ranges.lock().grant(names, request.owner, request.mode);
-                self.has_ranges.store(true, Ordering::Relaxed);
+                let grant = |held: &mut RangeLocks| held.grant(names, request.owner, request.mode);
+                self.change_ranges(grant)
             }
         }
+    }
+
+    /// Changes the ranges that are held. The caller has all shards.
+    fn change_ranges<T>(&self, f: impl FnOnce(&mut RangeLocks) -> T) -> T {
+        let mut held = self.ranges.lock();
+        let done = f(&mut held);
+        self.has_ranges.store(!held.is_empty(), Ordering::Relaxed);
+        self.boundaries.store(held.bytes(), Ordering::Relaxed);
+        done
     }
 
     fn shard_of(&self, name: &Name) -> &Mutex<Shard> {
@@ -206,7 +230,7 @@ impl LockManager {
         &self,
         mut request: Request,
         patience: Patience,
-        cost: usize,
+        cost: u64,
         table: &dyn Fn() -> String,
     ) -> Attempt {
         let mut shards = self.shards_of(&request.span);
@@ -221,10 +245,11 @@ impl LockManager {
         for shard in &shards {
             shard.waiters_against(&request, &mut queued);
         }
-        let granted = |request: Request| Granted { span: request.span, is_stronger: own.is_some() };
+        let is_stronger = own.is_some();
+        let granted = |request: Request, grown| Granted { span: request.span, is_stronger, grown };
         if blockers.is_empty() && queued.is_empty() {
-            self.grant(&mut shards, &request);
-            return Attempt::Granted(granted(request));
+            let grown = self.grant(&mut shards, &request);
+            return Attempt::Granted(granted(request, grown));
         }
         let suspends = running::on_this_thread(self, request.owner);
         let mut graph = self.graph.lock();
@@ -241,8 +266,8 @@ impl LockManager {
         }
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
         if blockers.is_empty() {
-            self.grant(&mut shards, &request);
-            return Attempt::Granted(granted(request));
+            let grown = self.grant(&mut shards, &request);
+            return Attempt::Granted(granted(request, grown));
         }
         if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
             return Attempt::Own(request, own);
@@ -258,14 +283,14 @@ impl LockManager {
         while let Some((victim, cycle)) = graph.break_cycle(owner) {
             victim.tell(Outcome::Deadlock(cycle));
         }
-        let granted = granted(waiter.request.clone());
+        let granted = granted(waiter.request.clone(), 0);
         Attempt::Waits(waiter, granted)
     }
 
     /// Waits for what becomes of a waiter. Unless it was granted, it has left the queues.
     pub(super) fn wait(&self, waiter: &Arc<Waiter>, deadline: Option<Instant>) -> Outcome {
         let outcome = self.outcome(waiter, deadline);
-        if outcome != Outcome::Granted {
+        if !matches!(outcome, Outcome::Granted { .. }) {
             self.withdraw(waiter);
         }
         outcome
@@ -315,9 +340,7 @@ impl LockManager {
         let mut waited_for = self.release_keys(owner, points);
         if !ranges.is_empty() {
             let shards = self.all_shards();
-            let mut held = self.ranges.lock();
-            ranges.iter().for_each(|names| held.release(&names, owner));
-            self.has_ranges.store(!held.is_empty(), Ordering::Relaxed);
+            self.change_ranges(|held| ranges.iter().for_each(|names| held.release(&names, owner)));
             waited_for |= shards.iter().any(|shard| shard.has_waiters());
         }
         if !waited_for {
@@ -363,11 +386,11 @@ impl LockManager {
                 shard.grant(name, request.owner, request.mode);
             }
         }
-        if let Span::Range(names) = &request.span {
-            self.ranges.lock().grant(names, request.owner, request.mode);
-            self.has_ranges.store(true, Ordering::Relaxed);
-        }
-        waiter.tell(Outcome::Granted);
+        let grown = match &request.span {
+            Span::Range(_) => self.grant(shards, request),
+            Span::Point(_) => 0,
+        };
+        waiter.tell(Outcome::Granted { grown });
     }
 
     /// Ends the wait of an owner, if it waits.

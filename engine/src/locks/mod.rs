@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long a writer waits for a lock if nothing else is said.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-pub(crate) use locker::{Locker, killed};
+pub(crate) use locker::{DEFAULT_LIMIT, Locker, killed};
 pub(crate) use manager::{LockManager, Patience};
 pub(crate) use request::{Keys, Mode, OwnerId};
 pub(crate) use running::RunsHere;

@@ -9,6 +9,7 @@
 //!    boundary, and from the last one on, no owner holds a name.
 //! 2. Parts next to each other have different holders. Those of a part are in order, each once.
 //! 3. No two holders of a part exclude each other.
+//! 4. `bytes` is what the boundaries take, with their names and holders.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -23,6 +24,7 @@ use crate::mvcc::KeyInterval;
 #[derive(Debug, Default)]
 pub(super) struct RangeLocks {
     at: BTreeMap<Vec<u8>, Holders>,
+    bytes: usize,
 }
 
 #[cfg(test)]
@@ -50,8 +52,16 @@ impl Part<'_> {
 }
 
 impl RangeLocks {
-    /// Bytes of memory that the two boundaries of a range take, beside their names.
-    pub(super) const RANGE: usize = 2 * size_of::<(Vec<u8>, Holders)>();
+    /// Bytes of memory that a boundary takes with a name of `len` bytes and one holder. Tables and
+    /// lists are a third empty.
+    pub(super) const fn bytes_of_boundary(len: usize) -> usize {
+        size_of::<(Vec<u8>, Holders)>() * 3 / 2 + len
+    }
+
+    /// Bytes of memory that all boundaries take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
 
     /// Whether no range is held.
     pub(super) fn is_empty(&self) -> bool {
@@ -105,8 +115,8 @@ impl RangeLocks {
         }
     }
 
-    /// Gives names to an owner.
-    pub(super) fn grant(&mut self, names: &KeyInterval, owner: OwnerId, mode: Mode) {
+    /// Gives names to an owner; by how many bytes the boundaries have grown.
+    pub(super) fn grant(&mut self, names: &KeyInterval, owner: OwnerId, mode: Mode) -> isize {
         self.change(names, |holders| {
             match holders.binary_search_by_key(&owner, |(holder, _)| *holder) {
                 Ok(at) => holders[at].1 = mode.max(holders[at].1),
@@ -116,7 +126,7 @@ impl RangeLocks {
                 holders.len() == 1 || holders.iter().all(|(_, mode)| *mode == Mode::Shared),
                 "what is granted excludes nothing that is held (invariant 3)"
             );
-        });
+        })
     }
 
     /// Takes names back from an owner.
@@ -124,8 +134,9 @@ impl RangeLocks {
         self.change(names, |holders| holders.retain(|(holder, _)| *holder != owner));
     }
 
-    fn change(&mut self, names: &KeyInterval, f: impl Fn(&mut Holders)) {
+    fn change(&mut self, names: &KeyInterval, f: impl Fn(&mut Holders)) -> isize {
         let end = names.end.as_deref();
+        let before = self.bytes_from(&names.start, end);
         self.cut(&names.start);
         end.into_iter().for_each(|end| self.cut(end));
         let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
@@ -135,6 +146,21 @@ impl RangeLocks {
             f(holders);
         });
         self.join(&names.start, end);
+        let grown = self.bytes_from(&names.start, end).cast_signed() - before.cast_signed();
+        self.bytes = self.bytes.saturating_add_signed(grown);
+        debug_assert_eq!(self.at.is_empty(), self.bytes == 0, "all is counted (invariant 4)");
+        grown
+    }
+
+    /// What the boundaries from one name to another take, both included.
+    fn bytes_from(&self, start: &[u8], end: Option<&[u8]>) -> usize {
+        let upper = end.map_or(Bound::Unbounded, Bound::Included);
+        let boundaries = self.at.range::<[u8], _>((Bound::Included(start), upper));
+        let holder = 2 * size_of::<(OwnerId, Mode)>();
+        let others = |holders: &Holders| holders.len().saturating_sub(1) * holder;
+        boundaries
+            .map(|(name, holders)| RangeLocks::bytes_of_boundary(name.len()) + others(holders))
+            .sum()
     }
 
     /// Makes a boundary.

@@ -155,7 +155,10 @@ impl fmt::Display for Shown<'_> {
 /// What became of a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    Granted,
+    /// The boundaries of ranges have grown by so many bytes.
+    Granted {
+        grown: isize,
+    },
     /// Chosen to end a deadlock, which is described.
     Deadlock(String),
     Killed,
@@ -169,8 +172,8 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) request: Request,
-    /// How much is lost when it is chosen to end a deadlock: locks held.
-    pub(super) cost: usize,
+    /// How much is lost when it is chosen to end a deadlock: the owner's work.
+    pub(super) cost: u64,
     /// The table's name, for people.
     pub(super) table: String,
     pub(super) outcome: Mutex<Option<Outcome>>,

@@ -61,8 +61,6 @@ pub(crate) struct Shared {
     pub(crate) unshipped: UnshippedRuns,
     /// What transactions have written and hold in memory.
     pub(crate) write_memory: WriteMemory,
-    /// The most memory that the row locks of transactions may take.
-    pub(crate) most_lock_memory: usize,
     /// How loaded records are compressed: as in the levels that they go to.
     pub(crate) load_compression: Compression,
     /// The caller that creates, drops, renames or truncates a table holds it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::locks::DEFAULT_WAIT;
+use crate::locks::{DEFAULT_LIMIT, DEFAULT_WAIT};
 use crate::options::Durability;
 
 /// What a transaction may see of others. `docs/transactions.md` has what each level prevents, as
@@ -65,9 +65,6 @@ pub struct TxnOptions {
 /// The default of [`TxnOptions::spill_at`]: hardly less than a zone of the default size.
 const SPILL_AT: usize = 4 << 20;
 
-/// The default of [`TxnOptions::lock_limit`].
-const LOCK_LIMIT: usize = 64 << 20;
-
 impl TxnOptions {
     /// Snapshot isolation with row locks, durable, waiting 10 s for a lock.
     pub fn new() -> TxnOptions {
@@ -78,7 +75,7 @@ impl TxnOptions {
             durability: Durability::Durable,
             write_limit: u64::MAX,
             spill_at: SPILL_AT,
-            lock_limit: LOCK_LIMIT,
+            lock_limit: DEFAULT_LIMIT,
         }
     }
 
@@ -147,7 +144,8 @@ impl TxnOptions {
     /// of their own then.
     ///
     /// Under [`Options::memory`](crate::Options::memory) the locks of all transactions together
-    /// take at most an eighth of it.
+    /// take at most an eighth of it. The more others take of that, the sooner row locks become
+    /// locks on ranges.
     pub fn lock_limit(mut self, bytes: usize) -> TxnOptions {
         self.lock_limit = bytes;
         self

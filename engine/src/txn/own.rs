@@ -5,7 +5,7 @@ use super::options::Isolation;
 use super::state::{Inner, Running};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
-use crate::locks::{Locker, Mode, Patience};
+use crate::locks::{Mode, Patience};
 use crate::options::Failpoint;
 use crate::read::{self, KeyRange};
 use crate::record::Lsn;
@@ -23,22 +23,6 @@ impl Running {
 
     /// Locks a key; whether it had no such lock.
     fn lock(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        key: &[u8],
-        how: (Mode, Patience),
-    ) -> Result<bool> {
-        let space = self.tables[table].pinned.lock_space();
-        let room = self.make_room(inner, Locker::bytes_of_key(key.len()));
-        if room.is_err() && !self.locker.has_key(space, key, how.0) {
-            return room.map(|()| false);
-        }
-        self.lock_beyond_limit(inner, table, key, how)
-    }
-
-    /// As [`Running::lock`], whatever memory its locks take.
-    pub(super) fn lock_beyond_limit(
         &mut self,
         inner: &Inner,
         table: usize,
@@ -68,22 +52,6 @@ impl Running {
         range: &KeyRange,
         mode: Mode,
     ) -> Result<Option<KeyRange>> {
-        let space = self.tables[table].pinned.lock_space();
-        let room = self.make_room(inner, Locker::bytes_of_range(range));
-        if room.is_err() && !self.locker.has_range(space, range, mode) {
-            return room.map(|()| None);
-        }
-        self.lock_range_beyond_limit(inner, table, range, mode)
-    }
-
-    /// As [`Running::lock_range`], whatever memory its locks take.
-    pub(super) fn lock_range_beyond_limit(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-        mode: Mode,
-    ) -> Result<Option<KeyRange>> {
         inner.shared.committer.lock_rows()?;
         let patience = self.patience();
         let target = &self.tables[table].pinned;
@@ -100,7 +68,7 @@ impl Running {
     pub(super) fn own(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         limits::check_key(key)?;
         if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
+            return self.rely_on_key(table, key);
         }
         let patience = self.patience();
         let is_new = self.lock(inner, table, key, (Mode::Exclusive, patience))?;
@@ -111,7 +79,7 @@ impl Running {
     pub(super) fn own_if_free(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<bool> {
         limits::check_key(key)?;
         if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key).map(|()| true);
+            return self.rely_on_key(table, key).map(|()| true);
         }
         // The lock alone says so: a check that fails does not mean that another owner has the key.
         match self.lock(inner, table, key, (Mode::Exclusive, Patience::None)) {
@@ -125,16 +93,21 @@ impl Running {
     pub(super) fn share(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         limits::check_key(key)?;
         if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
+            return self.rely_on_key(table, key);
         }
         let patience = self.patience();
         let is_new = self.lock(inner, table, key, (Mode::Shared, patience))?;
         self.check_locked(inner, table, key, is_new)
     }
 
+    /// Whether there may be locks on keys that were not checked (invariant 2).
+    fn owes_checks(&self) -> bool {
+        self.owes_checks || self.locker.has_escalated()
+    }
+
     /// Checks a key that is locked, unless the call that got the lock did (invariant 2).
     fn check_locked(&self, inner: &Inner, table: usize, key: &[u8], is_new: bool) -> Result<()> {
-        if is_new || self.owes_checks { self.check_key(inner, table, key) } else { Ok(()) }
+        if is_new || self.owes_checks() { self.check_key(inner, table, key) } else { Ok(()) }
     }
 
     /// Makes a range its own, with its gaps.
@@ -145,7 +118,7 @@ impl Running {
         range: &KeyRange,
     ) -> Result<()> {
         if inner.options.optimistic {
-            return self.rely_on_range(inner, table, range);
+            return self.rely_on_range(table, range);
         }
         let new = self.lock_range(inner, table, range, Mode::Exclusive)?;
         self.check_locked_range(inner, table, range, new.as_ref())
@@ -159,7 +132,7 @@ impl Running {
         range: &KeyRange,
     ) -> Result<()> {
         if inner.options.optimistic {
-            return self.rely_on_range(inner, table, range);
+            return self.rely_on_range(table, range);
         }
         let new = self.lock_range(inner, table, range, Mode::Shared)?;
         self.check_locked_range(inner, table, range, new.as_ref())
@@ -173,7 +146,7 @@ impl Running {
         range: &KeyRange,
         new: Option<&KeyRange>,
     ) -> Result<()> {
-        let unchecked = if self.owes_checks { Some(range) } else { new };
+        let unchecked = if self.owes_checks() { Some(range) } else { new };
         unchecked.map_or(Ok(()), |range| self.check_range(inner, table, range))
     }
 
@@ -183,7 +156,7 @@ impl Running {
             return Ok(());
         }
         if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
+            return self.rely_on_key(table, key);
         }
         let patience = self.patience();
         self.lock(inner, table, key, (Mode::Shared, patience)).map(drop)
@@ -200,7 +173,7 @@ impl Running {
             return Ok(());
         }
         if inner.options.optimistic {
-            return self.rely_on_range(inner, table, range);
+            return self.rely_on_range(table, range);
         }
         self.lock_range(inner, table, range, Mode::Shared).map(drop)
     }

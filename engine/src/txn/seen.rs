@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::state::{Inner, Running};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::locks::Mode;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
@@ -65,9 +65,6 @@ impl Seen {
     }
 }
 
-/// Locks on keys become ranges once they take one part in so many of what they may take.
-const ESCALATE_AT: usize = 4;
-
 /// Bytes of memory that keys of so many bytes take here; the tree's nodes are a third empty.
 fn bytes_of(len: usize) -> usize {
     size_of::<Box<[u8]>>() * 3 / 2 + len
@@ -79,77 +76,29 @@ fn bytes_of_range(keys: &KeyInterval) -> usize {
 
 impl Running {
     /// Has the commit of an optimistic transaction find a key unchanged.
-    pub(super) fn rely_on_key(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+    pub(super) fn rely_on_key(&mut self, table: usize, key: &[u8]) -> Result<()> {
         if self.seen.has_key(table, key) {
             return Ok(());
         }
-        self.take_room(inner, bytes_of(key.len()))?;
+        self.take_room(bytes_of(key.len()))?;
         let is_new = self.seen.of_table(table).keys.insert(key.into());
         debug_assert!(is_new, "the memory of a key is counted once");
         Ok(())
     }
 
     /// As [`Running::rely_on_key`], for a range with its gaps.
-    pub(super) fn rely_on_range(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-    ) -> Result<()> {
+    pub(super) fn rely_on_range(&mut self, table: usize, range: &KeyRange) -> Result<()> {
         let Some(keys) = range.interval().filter(|keys| !self.seen.has_range(table, keys)) else {
             return Ok(());
         };
-        self.take_room(inner, bytes_of_range(&keys))?;
+        self.take_room(bytes_of_range(&keys))?;
         self.seen.of_table(table).ranges.insert(&keys);
         Ok(())
     }
 
-    fn take_room(&mut self, inner: &Inner, bytes: usize) -> Result<()> {
-        self.check_room(inner, bytes)?;
+    fn take_room(&mut self, bytes: usize) -> Result<()> {
+        self.locker.check_room(bytes)?;
         self.locker.count(bytes);
-        Ok(())
-    }
-
-    /// Makes room for locks of so many bytes. Many locks on keys become locks on ranges: from then
-    /// on keys are locked that were not checked (invariant 2 of `state`). Where others have locks
-    /// between them they stay, until there are twice as many.
-    pub(super) fn make_room(&mut self, inner: &Inner, more: usize) -> Result<()> {
-        let limit = inner.options.lock_limit.min(inner.shared.most_lock_memory);
-        let due = (limit / ESCALATE_AT).max(2 * self.escalated).min(limit);
-        let is_more = self.locker.memory() > self.escalated + self.escalated / 8;
-        if is_more && self.locker.memory() + more >= due && !inner.options.optimistic {
-            self.locker.escalate();
-            self.escalated = self.locker.memory();
-            self.owes_checks = true;
-        }
-        self.check_room(inner, more)
-    }
-
-    /// Whether so many bytes more may be taken by locks and by what is relied on.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if not.
-    fn check_room(&self, inner: &Inner, more: usize) -> Result<()> {
-        let (own, limit) = (self.locker.memory() + more, inner.options.lock_limit);
-        if own > limit {
-            return Err(Error::invalid(format!(
-                "the row locks of transaction {}, and what it has to find unchanged, would take \
-                 {own} bytes of memory, and its limit is {limit}; lock a range first \
-                 (range_for_update), and rows in it take no lock of their own, commit in parts, or \
-                 begin it with a larger lock_limit",
-                inner.id
-            )));
-        }
-        let (all, limit) = (inner.shared.locks.memory() + more, inner.shared.most_lock_memory);
-        if all > limit {
-            return Err(Error::invalid(format!(
-                "the row locks of all transactions would take {all} bytes of memory, and an eighth \
-                 of the database's memory limit, {limit}, is for them; lock a range first \
-                 (range_for_update), and rows in it take no lock of their own, commit in parts, or \
-                 open the database with a larger Options::memory"
-            )));
-        }
         Ok(())
     }
 
@@ -174,6 +123,7 @@ impl Running {
             seen.is_empty() || self.locker.held() == 0,
             "an optimistic transaction begins its validation without locks (invariant 5 of `state`)"
         );
+        inner.shared.committer.lock_rows()?;
         // What it only saw is locked too, until it is committed: else two transactions that each
         // saw what the other one wrote would both find it unchanged.
         for (table, range) in seen.ranges() {
@@ -181,7 +131,9 @@ impl Running {
                 true => Mode::Exclusive,
                 false => Mode::Shared,
             };
-            drop(self.lock_range_beyond_limit(inner, table, &range, mode)?);
+            let (patience, target) = (self.patience(), &self.tables[table].pinned);
+            let (space, name) = (target.lock_space(), || target.label());
+            drop(self.locker.lock_range_beyond_limit(space, &range, mode, patience, &name)?);
         }
         let space = |table: usize| self.tables[table].pinned.lock_space();
         let mut keys: Vec<(u64, usize, &[u8])> =
@@ -194,8 +146,9 @@ impl Running {
         for &(_, table, key) in &keys {
             let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
             let mode = if written { Mode::Exclusive } else { Mode::Shared };
-            let patience = self.patience();
-            self.lock_beyond_limit(inner, table, key, (mode, patience))?;
+            let (patience, target) = (self.patience(), &self.tables[table].pinned);
+            let (space, name) = (target.lock_space(), || target.label());
+            self.locker.lock_key_beyond_limit(space, key, mode, patience, &name)?;
         }
         for &(_, table, key) in &keys {
             self.check_key(inner, table, key)?;

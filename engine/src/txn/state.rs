@@ -69,10 +69,8 @@ pub(super) struct Used {
 /// What a running transaction holds.
 pub(super) struct Running {
     pub(super) locker: Locker,
-    /// Whether there may be locks on keys that were not checked (invariant 2).
+    /// Whether a call failed that had got locks: their keys may not be checked (invariant 2).
     pub(super) owes_checks: bool,
-    /// Bytes that its locks took after the last of them became ranges.
-    pub(super) escalated: usize,
     pub(super) tables: Vec<Used>,
     pub(super) writes: WriteSet,
     /// What an optimistic one has to find unchanged.
@@ -116,7 +114,7 @@ impl Inner {
         // Serializable reads are of what is locked, and hence of now.
         let of_a_moment = options.optimistic || options.isolation == Isolation::Snapshot;
         let snapshot = of_a_moment.then(|| Arc::new(shared.snapshots.register()));
-        let locker = Locker::new(&shared.locks);
+        let locker = Locker::with_limit(&shared.locks, options.lock_limit);
         debug_assert!(
             snapshot.as_ref().is_none_or(|s| s.lsn() <= shared.committer.visible()),
             "a snapshot sees only commits that are visible (invariant 2)"
@@ -135,7 +133,6 @@ impl Inner {
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
                 owes_checks: false,
-                escalated: 0,
                 tables: Vec::new(),
                 writes: WriteSet::default(),
                 seen: Seen::default(),
@@ -152,7 +149,7 @@ impl Inner {
     pub(super) fn call<T>(&self, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
-        let granted = running.locker.granted();
+        let work = running.locker.work();
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
@@ -162,7 +159,7 @@ impl Inner {
             self.report(running);
             return done;
         };
-        running.owes_checks |= running.locker.granted() != granted;
+        running.owes_checks |= running.locker.work() != work;
         running.debug_assert_sound(self);
         self.report(running);
         match e.kind() {
@@ -500,7 +497,9 @@ impl Running {
         while self.writes.is_full(key, &write, inner.spill_at()) {
             self.writes.spill(inner.store())?;
         }
-        self.writes.set(table, key, write, inner.options.write_limit)
+        self.writes.set(table, key, write, inner.options.write_limit)?;
+        self.locker.count_write();
+        Ok(())
     }
 
     /// All that is to be committed, which may be: optimistic ones have found that out. Tables with

@@ -5,7 +5,8 @@
 
 use crate::common::tiny;
 use terrace::{
-    Database, Error, ErrorKind, Isolation, LockWait, Options, Table, Transaction, TxnOptions,
+    Database, Durability, Error, ErrorKind, Isolation, LockWait, Options, Table, Transaction,
+    TxnOptions, WriteBatch,
 };
 
 fn open() -> (tempfile::TempDir, Database, Table) {
@@ -180,10 +181,12 @@ fn under_a_memory_limit_all_locks_together_have_a_part_of_it() {
     let table = db.table("t").unwrap();
     let first = db.begin_with(TxnOptions::new().spill_at(20_000)).unwrap();
     let second = db.begin_with(TxnOptions::new().spill_at(20_000)).unwrap();
+    let (other, beside) = (db.begin().unwrap(), db.begin().unwrap());
     for n in 0..1000u32 {
+        other.get_for_update(&table, [&n.to_be_bytes()[..], b"between"].concat()).unwrap();
         first.put(&table, n.to_be_bytes(), [1; 20]).unwrap();
+        beside.get_for_update(&table, (2_000_000 + n).to_be_bytes()).unwrap();
     }
-    let other = db.begin().unwrap();
     let (rows, error) = fill(&other, &second, &table, 1_000_000);
     assert_eq!(error.kind(), ErrorKind::Invalid);
     for told in ["1048576", "Options::memory", "range_for_update"] {
@@ -191,10 +194,13 @@ fn under_a_memory_limit_all_locks_together_have_a_part_of_it() {
     }
     while db.step().unwrap() {}
     let memory = db.stats().memory;
-    // Each of the three has told of all but some kilobytes.
-    let most = LIMIT / 8 + (24 << 10);
+    // Each of the four has told of all but some kilobytes.
+    let most = LIMIT / 8 + (32 << 10);
     assert!(memory.locks <= most && memory.total() <= LIMIT, "{memory:?}");
     assert!(first.put(&table, [9; 5], "").is_err(), "what is taken is taken from all");
+    // Rows next to each other become a range, though they take less than a part of the limit.
+    beside.get_for_update(&table, 2_001_000u32.to_be_bytes()).unwrap();
+    drop(beside);
     second.commit().unwrap();
     first.put(&table, [9; 5], "").unwrap();
     first.commit().unwrap();
@@ -246,4 +252,44 @@ fn locks_are_on_full_keys() {
         assert_eq!(table.get(&one).unwrap().unwrap(), "a", "{len}");
         assert_eq!(table.get(&other).unwrap().unwrap(), "b", "{len}");
     }
+}
+
+/// Bug: a plain batch beside transactions locked its rows one by one, without a limit. Cause: the
+/// limit, and locks that become ranges, were of transactions alone. Fix: they are of each owner of
+/// locks. Where another one has rows between them all, the batch is refused, and nothing written.
+#[test]
+fn a_plain_batch_is_bounded_too() {
+    const ROWS: u32 = 8000;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().pm_size(4 << 20).stepped().memory(8 << 20);
+    let db = options.open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let other = db.begin_with(TxnOptions::new().spill_at(20_000)).unwrap();
+    other.get_for_update(&table, 3_999_999u32.to_be_bytes()).unwrap();
+    let mut batch = WriteBatch::new();
+    for n in (0..ROWS).rev() {
+        batch.put(&table, (n * 1000).to_be_bytes(), "new");
+    }
+    let pending = db.enqueue(batch.clone(), Durability::Relaxed).unwrap();
+    let (keys, ranges) = db.locks_held();
+    assert!(keys < 2000 && ranges > 0, "{keys} keys, {ranges} ranges");
+    assert!(db.stats().memory.locks < 512 << 10, "{:?}", db.stats().memory);
+    pending.wait().unwrap();
+    assert_eq!((table.iter().count(), db.locks_held()), (ROWS as usize, (1, 0)));
+
+    // Two, or they would become a range.
+    let another = db.begin().unwrap();
+    let lock = |n: u32| {
+        other.get_for_update(&table, (n * 1000 + 1).to_be_bytes())?;
+        another.get_for_update(&table, (n * 1000 + 2).to_be_bytes())
+    };
+    let refused = (0..ROWS).find_map(|n| lock(n).err()).unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    let refused = db.write(batch).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(refused.to_string().contains("commit in parts"), "{refused}");
+    table.put("small", "goes on").unwrap();
+    assert_eq!(table.iter().count(), ROWS as usize + 1);
+    drop((other, another));
+    assert_eq!((db.locks_held(), db.stats().memory.locks), ((0, 0), 0));
 }

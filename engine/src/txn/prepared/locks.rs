@@ -149,9 +149,11 @@ pub(crate) fn lock_again(
         _ => (Mode::Exclusive, Keys::One(record.key.to_vec())),
     };
     match keys {
-        Keys::One(key) => locker.lock_key(space, &key, mode, Patience::None, &name).map(drop),
+        Keys::One(key) => {
+            locker.lock_key_beyond_limit(space, &key, mode, Patience::None, &name).map(drop)
+        }
         Keys::Range(range) => {
-            locker.lock_range(space, &range, mode, Patience::None, &name).map(drop)
+            locker.lock_range_beyond_limit(space, &range, mode, Patience::None, &name).map(drop)
         }
     }
 }
@@ -173,7 +175,7 @@ pub(crate) fn lock_run_again(
     let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), ReadAhead::for_job(1));
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {
-        locker.lock_key(space, entry.key, Mode::Exclusive, Patience::None, &name)?;
+        locker.lock_key_beyond_limit(space, entry.key, Mode::Exclusive, Patience::None, &name)?;
         cursor.next()?;
     }
     Ok(())
