@@ -5,7 +5,7 @@
 use crate::common::content::{Effect, read_all};
 use crate::common::cuts::{End, KINDS, Kind, PATH, Rig, copy, options, reopen};
 use crate::common::workload::Action;
-use crate::common::{alone, wait_until};
+use crate::common::{alone, together, wait_until};
 use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
 use terrace::testing::{Call, CallSite, Failpoint, Fault, Faulty, FileKind, Machine, Survive};
@@ -460,6 +460,7 @@ fn an_edit_whose_sync_failed_is_written_again_by_the_next_opening() {
 /// region's other users. Fix: growth takes its turn, and its failure stops the database.
 #[test]
 fn a_failed_sync_of_a_growth_stops_the_database() {
+    let _together = together();
     let machine = Machine::with_files();
     let db = options(&machine, None).open(PATH).unwrap();
     let table = db.table("t").unwrap();
@@ -486,6 +487,7 @@ fn a_failed_sync_of_a_growth_stops_the_database() {
 /// is, before the journal has its name.
 #[test]
 fn a_region_in_another_directory_is_there_after_a_cut() {
+    let _together = together();
     let made = |failpoint: Option<Failpoint>| {
         let machine = Machine::with_files();
         let db = options(&machine, failpoint).pm_path("/pm/region").create(PATH).unwrap();
@@ -531,6 +533,7 @@ fn a_backup_right_after_an_opening_has_what_a_persistent_index_leads_to() {
 /// the directory is removed under the marker, and the marker stays where that is not known.
 #[test]
 fn a_creation_that_fails_can_be_repeated_whatever_call_it_was() {
+    let _together = together();
     let unfaulted = Machine::with_files();
     drop(options(&unfaulted, None).create(PATH).unwrap());
     let list = CallSite { call: Call::List, file: FileKind::Directory };
@@ -644,6 +647,7 @@ fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
 /// creation syncs what is above the database.
 #[test]
 fn directories_above_a_database_are_durable_with_it() {
+    let _together = together();
     let path = "/above/of/db";
     let made = |machine: &Machine| -> terrace::Result<()> {
         options(machine, None).open(path)?.table("t")?.put("k", "v")

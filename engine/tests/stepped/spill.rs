@@ -617,6 +617,7 @@ fn salvage_finds_runs_in_their_place_among_commits() {
 /// named are written again. For writes in order and not, for commits and prepares.
 #[test]
 fn a_commit_of_spilled_writes_that_was_refused_is_made_again() {
+    let _together = together();
     for (in_order, prepares) in [(true, false), (true, true), (false, false)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");

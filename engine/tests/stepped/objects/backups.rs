@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{COLD, Rows, fill, made, options, read_all, run_until_idle};
-use crate::common::tiny;
+use crate::common::{tiny, together};
 use terrace::{BackupSet, Database, ErrorKind, ObjectServer, StoreFault, Table};
 
 /// Values beyond it lie apart.
@@ -46,6 +46,7 @@ fn mixed(path: &std::path::Path, server: &ObjectServer) -> (Database, Table, Row
 
 #[test]
 fn a_machine_that_is_lost_comes_back_from_a_bucket() {
+    let _together = together();
     let (dir, server, bucket) =
         (tempfile::tempdir().unwrap(), ObjectServer::new(), ObjectServer::new());
     let path = dir.path().join("db");
@@ -85,6 +86,7 @@ fn a_machine_that_is_lost_comes_back_from_a_bucket() {
 
 #[test]
 fn a_set_may_lie_beside_cold_levels_and_is_of_one_database() {
+    let _together = together();
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let (db, _, rows) = made(&dir.path().join("db"), &server);
     let info = db.backup(server.url()).unwrap();
@@ -106,6 +108,7 @@ fn a_set_may_lie_beside_cold_levels_and_is_of_one_database() {
 /// failed is there or not; the next one cleans up.
 #[test]
 fn a_backup_whose_requests_fail_is_whole_or_not_there() {
+    let _together = together();
     let dir = tempfile::tempdir().unwrap();
     let (server, empty) = (ObjectServer::new(), ObjectServer::new());
     let (db, table, rows) = mixed(&dir.path().join("db"), &server);
@@ -165,6 +168,7 @@ fn a_backup_whose_requests_fail_is_whole_or_not_there() {
 
 #[test]
 fn lost_and_damaged_objects_of_a_set_are_named() {
+    let _together = together();
     let (dir, server, bucket) =
         (tempfile::tempdir().unwrap(), ObjectServer::new(), ObjectServer::new());
     let (db, _, _) = mixed(&dir.path().join("db"), &server);
