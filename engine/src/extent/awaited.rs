@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use super::{BlockCache, MissingPart, ReadAhead};
+use super::{BlockCache, Brought, MissingPart, ReadAhead};
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{Reference, SeparatedValue};
 use crate::tier::ExtentStore;
@@ -94,7 +94,10 @@ impl ReadAhead {
         let lacking = self.awaited.lacking.lock().take();
         match lacking {
             None => Ok(()),
-            Some(Lacking::Part(part)) => part.ask()?.keep(cache),
+            Some(Lacking::Part(part)) => {
+                // The end of an extent, which its slot keeps.
+                part.ask()?.keep(cache, &mut Brought::default())
+            }
             Some(Lacking::Piece { store, extent }) => self.wait_for_piece(extent, &store),
             Some(Lacking::Value(apart)) => {
                 *self.awaited.value.lock() = Some((apart.at, apart.read()?));

@@ -57,7 +57,7 @@ pub(crate) use meta::{Described, ExtentMeta};
 #[cfg(feature = "bench")]
 pub(crate) use reader::set_hashed;
 pub(crate) use reader::{
-    CachedBlocks, ComingPart, Estimate, Extent, Found, FoundPlace, LookUpStep, MissingPart,
+    Brought, CachedBlocks, ComingPart, Estimate, Extent, Found, FoundPlace, LookUpStep, MissingPart,
 };
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;

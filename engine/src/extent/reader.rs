@@ -38,12 +38,13 @@ use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::os::Gate;
+use crate::os::sync::Mutex;
 use crate::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
 use crate::tier::ExtentStore;
 
 use slot::Slot;
 
-pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
+pub(crate) use asked::{Brought, ComingPart, LookUpStep, MissingPart};
 #[cfg(feature = "bench")]
 pub(crate) use hashed::set_hashed;
 pub(super) use parts::{Parts, Tail};
@@ -168,6 +169,8 @@ pub(crate) struct Extent {
     kept_for: KeptFor,
     /// The ways to its blocks, once its parts were read. They stay when the parts are let go of.
     swips: OnceLock<BlockSwips>,
+    /// Blocks that look-ups hold, of an object ([`Brought`]).
+    brought: Mutex<Vec<(usize, Arc<BufferFrame<Block>>)>>,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
     /// Counts what it has beside its parts.
@@ -264,6 +267,7 @@ impl Extent {
             read_frequency: ReadFrequency::default(),
             kept_for,
             swips: OnceLock::new(),
+            brought: Mutex::default(),
             values,
             _held: held,
         })
@@ -502,13 +506,17 @@ impl Extent {
         Ok(tree().map_or(Lent::Here(frame), Lent::Own))
     }
 
-    /// Block `n`, read into the cache for a user. What cannot be read takes no room there.
+    /// Block `n`, read into the cache for a user, unless a look-up holds it. What cannot be read
+    /// takes no room there.
     fn load_block(
         &self,
         index: &Index,
         n: usize,
         cache: &BlockCache,
     ) -> Result<Arc<BufferFrame<Block>>> {
+        if let Some(block) = self.brought(n) {
+            return Ok(block);
+        }
         let room = cache.reserve(Block::weight_of(index.entries()[n].len as usize));
         let block = self.load_for_user(index, n, cache)?;
         Ok(cache.admit(room, (self.swips(index), n), block))

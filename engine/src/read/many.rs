@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{AsOf, Lookups, find};
 use crate::error::Result;
-use crate::extent::{BlockCache, ComingPart, MissingPart};
+use crate::extent::{BlockCache, Brought, ComingPart, MissingPart};
 use crate::levels::MAX_LEVELS;
 use crate::record::Lsn;
 use crate::view::PinnedView;
@@ -82,7 +82,7 @@ pub(crate) fn ask_ahead(cache: &BlockCache, missing: MissingParts) -> Result<Ask
 }
 
 /// Brings what look-ups lack, in rounds, as `missing` says it, beside what was asked for before.
-/// What found no room in the cache is not asked for again: its look-up reads it by itself.
+/// What the cache has no room for is held for the look-ups too, and not asked for again.
 ///
 /// # Errors
 ///
@@ -92,8 +92,8 @@ pub(crate) fn bring(
     cache: &BlockCache,
     before: &mut AskedParts,
     missing: impl Fn() -> Result<MissingParts>,
-) -> Result<()> {
-    let mut asked = BTreeSet::new();
+) -> Result<Brought> {
+    let (mut asked, mut brought) = (BTreeSet::new(), Brought::default());
     for _ in 0..ROUNDS {
         let mut missing = missing()?;
         missing.0.retain(|place, _| asked.insert(*place));
@@ -105,9 +105,9 @@ pub(crate) fn bring(
             None => part.ask(),
         };
         let coming = missing.0.into_iter().map(ask).collect::<Result<Vec<_>>>()?;
-        coming.into_iter().try_for_each(|part: ComingPart| part.keep(cache))?;
+        coming.into_iter().try_for_each(|part: ComingPart| part.keep(cache, &mut brought))?;
     }
-    Ok(())
+    Ok(brought)
 }
 
 /// What look-ups of these keys ask for next.

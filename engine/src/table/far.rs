@@ -2,7 +2,8 @@
 //! while no epoch is pinned: no zone is released before a pinned epoch has passed, so writers would
 //! wait for the store too.
 //!
-//! Then the look-up runs as always, and finds all of that on this machine. Values that lie apart in
+//! Then the look-up runs as always, and finds all of that on this machine: it holds the blocks
+//! ([`Brought`]). Values that lie apart in
 //! objects are read behind it. A look-up holds the space of what it reads then.
 
 use std::cell::Cell;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 
 use super::{Shared, Snapshot, Table, TableSlot};
 use crate::error::Result;
+use crate::extent::Brought;
 use crate::mvcc::Registered;
 use crate::read::{self, AskedParts, LentValue, Lookups, MissingParts};
 
@@ -31,7 +33,7 @@ impl Shared {
         slot: &TableSlot,
         keys: &[K],
         snapshot: Option<&Registered>,
-    ) -> Result<()> {
+    ) -> Result<Brought> {
         self.bring_beside(slot, keys, snapshot, &mut AskedParts::default())
     }
 
@@ -42,9 +44,9 @@ impl Shared {
         keys: &[K],
         snapshot: Option<&Registered>,
         before: &mut AskedParts,
-    ) -> Result<()> {
+    ) -> Result<Brought> {
         if self.set.store().objects().is_none() {
-            return Ok(());
+            return Ok(Brought::default());
         }
         read::bring(&self.cache, before, || self.missing(slot, keys, snapshot))
     }
@@ -118,7 +120,7 @@ impl Shared {
         for all in read::together(keys) {
             let mut asked = self.ask_ahead(slot, all, snapshot)?;
             for some in self.side_by_side(slot, all) {
-                self.bring_beside(slot, some, snapshot, &mut asked)?;
+                let _brought = self.bring_beside(slot, some, snapshot, &mut asked)?;
                 let found = self.with_table(slot, |core| {
                     self.read(core, snapshot, |view, at| read::find_many(view, some, at))
                 })?;
@@ -131,7 +133,7 @@ impl Shared {
 
 impl Table {
     /// Brings to this machine what look-ups of keys need of an object store.
-    pub(crate) fn bring<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
+    pub(crate) fn bring<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Brought> {
         self.shared.bring(&self.slot, keys, None)
     }
 
@@ -140,7 +142,7 @@ impl Table {
         &self,
         keys: &[K],
         before: &mut AskedParts,
-    ) -> Result<()> {
+    ) -> Result<Brought> {
         self.shared.bring_beside(&self.slot, keys, None, before)
     }
 
@@ -188,7 +190,7 @@ impl Table {
 
 impl Snapshot {
     /// Brings to this machine what look-ups of keys need of an object store.
-    pub(super) fn bring<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<()> {
+    pub(super) fn bring<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Brought> {
         let before = &mut AskedParts::default();
         read::bring(&self.shared.cache, before, || self.missing(table, keys))
     }
@@ -221,7 +223,7 @@ impl Snapshot {
             let mut asked = self.ask_ahead(table, all)?;
             for some in table.side_by_side(all) {
                 let missing = || self.missing(table, some);
-                read::bring(&self.shared.cache, &mut asked, missing)?;
+                let _brought = read::bring(&self.shared.cache, &mut asked, missing)?;
                 let found = self.read(table, |view, at| read::find_many(view, some, at))?;
                 values.extend(table.values_of(found)?);
             }

@@ -47,7 +47,7 @@ impl Table {
         if let Some(near) = near {
             return Ok(near);
         }
-        self.bring(&[key])?;
+        let _brought = self.bring(&[key])?;
         let found = self.read(|view, at| lend_near(view, (key, at), &f))?;
         self.made_of(found, &f)
     }
@@ -93,7 +93,7 @@ impl Snapshot {
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
         let (key, f) = (key.as_ref(), Cell::new(Some(f)));
-        self.bring(table, &[key])?;
+        let _brought = self.bring(table, &[key])?;
         let found = self.read(table, |view, at| lend_near(view, (key, at), &f))?;
         table.made_of(found, &f)
     }

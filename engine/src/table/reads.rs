@@ -104,7 +104,11 @@ impl Table {
         let key = key.as_ref();
         let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
         let near = self.read(|view, at| read::near(view, || contains(view, at)))?;
-        near.map_or_else(|| self.bring(&[key]).and_then(|()| self.read(contains)), Ok)
+        if let Some(near) = near {
+            return Ok(near);
+        }
+        let _brought = self.bring(&[key])?;
+        self.read(contains)
     }
 
     /// As many keys at a time as are asked for side by side.
@@ -149,7 +153,7 @@ impl Snapshot {
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
         let key = key.as_ref();
-        self.bring(table, &[key])?;
+        let _brought = self.bring(table, &[key])?;
         self.read(table, |view, at| read::contains(view, key, at))
     }
 

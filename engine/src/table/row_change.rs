@@ -39,7 +39,7 @@ impl ChangeRows<'_> {
     ) -> Result<T> {
         self.shared.check_writable()?;
         limits::check_key(key)?;
-        self.shared.bring(self.slot, &[key], None)?;
+        let _brought = self.shared.bring(self.slot, &[key], None)?;
         self.again_after_truncations(|pinned| {
             let mut locker = self.locker()?;
             let name = || pinned.label();

@@ -39,7 +39,7 @@ impl Transaction {
         for all in read::together(&keys) {
             let mut asked = table.ask_ahead(all)?;
             for some in table.side_by_side(all) {
-                table.bring_beside(some, &mut asked)?;
+                let _brought = table.bring_beside(some, &mut asked)?;
                 values.extend(table.values_of(self.find_some(table, some)?)?);
             }
         }
@@ -230,7 +230,7 @@ impl Transaction {
         key: &[u8],
         decide: impl FnOnce(Option<&[u8]>) -> Result<Option<Write>>,
     ) -> Result<bool> {
-        self.bring(table, key)?;
+        let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
             running.own(self.inner(), at, key)?;
             let old = running.read(self.inner(), at, key)?;

@@ -12,6 +12,7 @@ use super::range::TxnRange;
 use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::error::Result;
+use crate::extent::Brought;
 use crate::limits;
 use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
@@ -79,7 +80,7 @@ impl Transaction {
     /// of [`Transaction::get_for_update`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        self.bring(table, key)?;
+        let _brought = self.bring(table, key)?;
         self.on(table, |running, at| running.get(&self.inner, at, key))
     }
 
@@ -93,7 +94,7 @@ impl Transaction {
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        self.bring(table, key)?;
+        let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
             running.own(&self.inner, at, key)?;
             running.read(&self.inner, at, key)
@@ -417,12 +418,12 @@ impl Transaction {
     }
 
     /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
-    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<()> {
+    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<Brought> {
         if !table.is_far()? {
-            return Ok(());
+            return Ok(Brought::default());
         }
         let has_written = |running: &mut Running, at| running.has_written(&self.inner, at, key);
-        if self.on(table, has_written)? { Ok(()) } else { table.bring(&[key]) }
+        if self.on(table, has_written)? { Ok(Brought::default()) } else { table.bring(&[key]) }
     }
 
     pub(super) fn on<T>(

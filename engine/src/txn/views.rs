@@ -122,7 +122,7 @@ impl Transaction {
     /// As [`Transaction::get_for_update`].
     pub fn get_for_share(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        self.bring(table, key)?;
+        let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
             running.share(self.inner(), at, key)?;
             running.read(self.inner(), at, key)

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::parts::Tail;
 use super::{Block, Extent, LSN_MAX, Lent, filter};
+use crate::cache::BufferFrame;
 use crate::error::Result;
 use crate::extent::{BlockCache, Blocks};
 use crate::memory::Holding;
@@ -43,7 +44,35 @@ pub(crate) struct ComingPart {
     _held: Option<Holding>,
 }
 
+/// Blocks that a look-up holds from when they came until it has read them, under an epoch. The
+/// cache may have had no room for them, or have it no more: it would wait for the store again.
+#[derive(Debug, Default)]
+#[must_use = "it holds blocks for the look-up behind it"]
+pub(crate) struct Brought(Vec<(Arc<Extent>, usize)>);
+
+impl Drop for Brought {
+    fn drop(&mut self) {
+        for (extent, n) in &self.0 {
+            let mut brought = extent.brought.lock();
+            // Of several that look-ups hold, each is the same.
+            let at = brought.iter().position(|(held, _)| held == n);
+            let block = at.map(|at| brought.swap_remove(at));
+            drop(brought);
+            drop(block);
+        }
+    }
+}
+
 impl Extent {
+    /// Block `n`, if a look-up holds it.
+    pub(super) fn brought(&self, n: usize) -> Option<Arc<BufferFrame<Block>>> {
+        if !self.meta.location.is_object() {
+            return None;
+        }
+        let brought = self.brought.lock();
+        brought.iter().find(|(held, _)| *held == n).map(|(_, block)| Arc::clone(block))
+    }
+
     /// The step that a look-up of the newest version of `key` at or below `at` takes here.
     ///
     /// # Errors
@@ -80,7 +109,7 @@ impl Extent {
         }
         let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
         let is_below = || blocks.cache.below().is_some_and(|below| below.get(id, offset).is_some());
-        let block = match self.swips(&parts.index).peek(n) {
+        let block = match self.swips(&parts.index).peek(n).or_else(|| self.brought(n)) {
             Some(block) => Lent::Own(block),
             None if is_object && !is_below() => return asks(Some(n)),
             None => self.block(&parts, n, blocks)?,
@@ -139,12 +168,12 @@ impl MissingPart {
 }
 
 impl ComingPart {
-    /// Waits until it is here, and keeps it.
+    /// Waits until it is here, and keeps it; a block for as long as `brought` lives, at least.
     ///
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn keep(self, cache: &BlockCache) -> Result<()> {
+    pub(crate) fn keep(self, cache: &BlockCache, brought: &mut Brought) -> Result<()> {
         let ComingPart { part: MissingPart { extent, block }, offset, reading, _held } = self;
         let bytes = extent.store.end_read(reading)?;
         let Some(n) = block else {
@@ -158,7 +187,9 @@ impl ComingPart {
         let parts = extent.parts()?;
         let room = cache.reserve(Block::weight_of(bytes.len()));
         let block = extent.block_of(&parts.index.entries()[n], Bytes::from(bytes))?;
-        drop(cache.admit(room, (extent.swips(&parts.index), n), block));
+        let block = cache.admit(room, (extent.swips(&parts.index), n), block);
+        extent.brought.lock().push((n, block));
+        brought.0.push((extent, n));
         Ok(())
     }
 }
