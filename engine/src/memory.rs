@@ -15,9 +15,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
 
 /// The most turns of a clock's hand for what comes, or for a new limit.
 const TURNS: usize = 2;

@@ -13,6 +13,15 @@ pub use crate::os::sim::{
     Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,
 };
 
+/// The scheduler that runs a whole database one thread at a time.
+pub mod schedule {
+    pub use crate::os::schedule::{
+        Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler, draw, is_task,
+        without_switch,
+    };
+    pub use crate::os::thread::{JoinHandle, spawn};
+}
+
 /// Earlier openings that a list of incarnations has when an opening joins them.
 pub const LONG_LIST: usize = crate::limits::LONG_LIST;
 

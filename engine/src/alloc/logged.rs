@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, Region};
 use crate::record::checksum;
 

@@ -24,11 +24,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::pool::{Pool, PoolEntry};
 use super::segments::{SegmentHeader, Segments};
 use crate::error::{Damage, Error, Result};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{Dirty, LINE, Region, Span};
 
 /// A pool.

@@ -17,10 +17,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::ZonePool;
 use crate::error::{Damage, Error, Result};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{Geometry, PAGE, Region};
 
 /// Pages in a row: the number of the first, which is its offset in the region divided by the

@@ -3,16 +3,18 @@
 //!
 //! Thread safety: any thread draws.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, Hasher};
+
+use crate::os::RandomKeys;
 #[cfg(any(test, feature = "testing"))]
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::atomic::AtomicBool;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// Where salts come from: a hash, keyed by the system at random, of what is drawn for and of how
 /// many were drawn.
 #[derive(Debug, Default)]
 pub(crate) struct Salts {
-    keys: RandomState,
+    keys: RandomKeys,
     drawn: AtomicU64,
     /// On a simulated machine, where every run must be the same: the hash has no key.
     #[cfg(any(test, feature = "testing"))]

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, Region, Span};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 

@@ -20,12 +20,11 @@
 //! 3. Once the pool is closed, nothing is written to the region, and no copy is read from it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
-
 use super::zones::{Borrower, ZonePool};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::RwLock;
 use crate::pm::Region;
 
 /// The key of a copy: extent and offset.

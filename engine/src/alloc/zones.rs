@@ -20,10 +20,7 @@ mod growth;
 mod reserve;
 mod units;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, Weak};
 
 use super::buddies::Buddies;
 use super::pool::{Pool, PoolEntry};
@@ -31,6 +28,9 @@ use super::salts::Salts;
 use super::scan::{self, Found, ZoneScan};
 use super::zone::{Seal, ZoneHeader};
 use crate::error::{Damage, Result};
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::os::sync::locks::{Mutex, MutexGuard};
+use crate::os::sync::shared::OnceLock;
 use crate::pm::{Dirty, Durable, Geometry, Region, Span};
 use reserve::Reserve;
 

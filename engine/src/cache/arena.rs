@@ -132,20 +132,21 @@ impl Drop for Piece {
 
 /// A figure may ask for values on the heap.
 #[cfg(feature = "bench")]
-static REFUSED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+static REFUSED: crate::os::sync::atomic::AtomicBool =
+    crate::os::sync::atomic::AtomicBool::new(false);
 
 #[cfg(feature = "bench")]
 impl FrameArena {
     /// Whether pools that are made from now on have one.
     pub(crate) fn allow(allowed: bool) {
-        REFUSED.store(!allowed, std::sync::atomic::Ordering::Relaxed);
+        REFUSED.store(!allowed, crate::os::sync::atomic::Ordering::Relaxed);
     }
 }
 
 /// Whether values may lie in an arena.
 fn is_allowed() -> bool {
     #[cfg(feature = "bench")]
-    if REFUSED.load(std::sync::atomic::Ordering::Relaxed) {
+    if REFUSED.load(crate::os::sync::atomic::Ordering::Relaxed) {
         return false;
     }
     true

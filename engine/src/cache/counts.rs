@@ -5,7 +5,8 @@
 //! meet: adding is a load and a store, no atomic read-modify-write.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 const LINES: usize = 32;
 

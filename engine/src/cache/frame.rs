@@ -1,8 +1,7 @@
 //! What the pool holds values in, and the swips that lead to them.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use super::Weigh;
 use super::pool::Core;
@@ -10,6 +9,8 @@ use super::queues::EvictionQueue;
 use super::swip::Swip;
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, pin};
+use crate::os::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::os::sync::shared::OnceLock;
 use crate::os::{LINE, prefetch_lines};
 
 /// How warm a frame may become. A reader stores nothing into the warmest.

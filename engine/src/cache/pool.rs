@@ -20,7 +20,6 @@
 //! soon enters the main queue.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -34,6 +33,7 @@ use crate::cache::counts::Counts;
 use crate::memory::Gauge;
 use crate::mvcc::{EpochGuard, pin};
 use crate::os::sync::Mutex;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 const HITS: usize = 0;
 const MISSES: usize = 1;

@@ -10,11 +10,10 @@
 //! what the free memory loses. What finds none takes new memory. The free memory is then of no use
 //! for it, and the queues have that much less.
 
-use std::sync::atomic::Ordering;
-
 use super::pool::{Core, Gone};
 use crate::memory::Holding;
 use crate::mvcc::{drive, pin};
+use crate::os::sync::atomic::Ordering;
 
 /// One part of so many of the capacity is kept for values that left and that readers may still use.
 const LEAVING: u64 = 32;

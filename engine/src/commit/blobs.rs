@@ -21,11 +21,10 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use crate::alloc::ZonePool;
 use crate::memtable::record_at;
 use crate::mvcc::is_pinned;
+use crate::os::sync::shared::ArcSwap;
 use crate::pm::Region;
 use crate::record::Lsn;
 

@@ -268,7 +268,8 @@ impl Buckets {
 
 /// A number of this thread; neighbours in time get neighbours.
 fn this_thread() -> usize {
-    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    static NEXT: crate::os::sync::atomic::AtomicUsize =
+        crate::os::sync::atomic::AtomicUsize::new(0);
     thread_local! {
         static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
     }

@@ -16,7 +16,6 @@
 //! 3. A thread that is held up between ticket and finish holds up later LSNs, and nothing else.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
 use smallvec::smallvec;
 
@@ -38,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::{Watermark, is_pinned};
 use crate::options::Durability;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
 use crate::pm::{Fenced, Flushed, Geometry, LINE, Purpose, Region, SpentOn};
 use crate::record::{Kind, Lsn};

@@ -9,14 +9,15 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use super::group::Group;
 use super::subentry::Content;
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::record::{Lsn, put_bytes};
 
 /// So many buffers are filled at a time.
@@ -93,7 +94,7 @@ impl FeedBuffers {
     /// Adds a group.
     pub(super) fn add(&self, fed: FedGroup, group: &Group) {
         let mut filling = self.0[buffer_of_thread()].lock();
-        filling.since.get_or_insert_with(Instant::now);
+        filling.since.get_or_insert_with(time::now);
         let before = filling.bytes.len();
         for part in &group.parts[..usize::from(fed.parts)] {
             put_bytes(&mut filling.bytes, part.payload());

@@ -13,15 +13,15 @@
 //! 1. `acknowledged` only rises, and every commit up to it is in the shared store.
 //! 2. After a failure nothing is acknowledged any more.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 use super::fed::{FedGroups, FeedBuffers};
 use super::group::Group;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::sync::shared::OnceLock;
+use crate::os::time;
 use crate::record::Lsn;
 
 /// The most bytes of groups that wait for the shipper.
@@ -228,7 +228,7 @@ impl Feed {
     /// Waits after a failure, however much there is to ship; ends with shipping, or once the
     /// database `is_stopping` and the shipper is woken.
     pub(crate) fn pause(&self, pause: Duration, is_stopping: &dyn Fn() -> bool) {
-        let until = Instant::now() + pause;
+        let until = time::now() + pause;
         let mut remote = self.remote.lock();
         while remote.failed.is_none() && !is_stopping() {
             if self.full.wait_until(&mut remote, until).timed_out() {
@@ -253,6 +253,8 @@ impl std::fmt::Debug for Feed {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use std::sync::Barrier;
 

@@ -3,9 +3,8 @@
 //!
 //! Thread safety: any thread may poison, once counts; checking is one load.
 
-use std::sync::OnceLock;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::shared::OnceLock;
 
 /// The database stopped. What that means for a call is up to the call: before its commit has a
 /// ticket nothing was done ([`Poison::unavailable`]), from there on the outcome is unknown

@@ -30,7 +30,6 @@
 //!    media.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64 as Counter;
 
 use super::floor::{Floor, Gidx, JournalMark};
 use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
@@ -41,6 +40,7 @@ use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
 use crate::options::Failpoint;
+use crate::os::sync::atomic::AtomicU64 as Counter;
 use crate::os::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, spin_until};
 use crate::pm::{Fenced, Purpose, Region, Span, SpentOn};
 use crate::record::Lsn;
@@ -527,7 +527,7 @@ impl Publisher {
     pub(super) fn wait_for_tickets(&self, last: Lsn) {
         for lsn in self.written.get() + 1..=last {
             while !self.ring.is_left(lsn) {
-                std::thread::yield_now();
+                crate::os::thread::yield_now();
             }
         }
         // A stage that was begun before the failure ends. A later one finds it.

@@ -12,7 +12,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::floor::{Floor, Gidx};
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
@@ -22,6 +21,7 @@ use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Failpoint;
 use crate::os::at_once;
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::{Lsn, SYSTEM_TABLE};
 

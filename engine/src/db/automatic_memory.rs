@@ -14,12 +14,12 @@
 //! Sources: WiredTiger's default cache (half of the memory) and `innodb_dedicated_server`, for the
 //! share; the kernel's pressure stall information, for when to give back.
 
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
+use crate::os::sync::atomic::Ordering::Relaxed;
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::os::{Pressure, memory_pressure};
 
 /// The limits of this kind that exist in the process.
@@ -51,7 +51,7 @@ impl AutomaticLimit {
     /// A limit of at most `share` bytes.
     pub(super) fn new(share: u64) -> AutomaticLimit {
         SHARING.fetch_add(1, Relaxed);
-        AutomaticLimit { share, now: AtomicU64::new(share), looked: Mutex::new(Instant::now()) }
+        AutomaticLimit { share, now: AtomicU64::new(share), looked: Mutex::new(time::now()) }
     }
 
     /// The limit of one database, now.
@@ -62,7 +62,7 @@ impl AutomaticLimit {
     /// Looks at the machine, if it is time; whether memory is to be given back.
     pub(super) fn follow_machine(&self) -> bool {
         let Some(mut looked) = self.looked.try_lock() else { return false };
-        let now = Instant::now();
+        let now = time::now();
         if !is_due(*looked, now) {
             return false;
         }

@@ -4,10 +4,7 @@
 //! `catalog.rs` knows tables by name, `jobs` and `maintenance` work on its parts.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::jobs::JobContext;
@@ -20,6 +17,9 @@ use crate::levels::VersionSet;
 use crate::mvcc::{Runner, defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
 use crate::os::cores;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
 use crate::ptree::forest::Forest;
 use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
@@ -96,7 +96,7 @@ impl Engine {
         defer(move || left.store(true, Ordering::Release));
         while !have_left.load(Ordering::Acquire) {
             drive();
-            std::thread::yield_now();
+            crate::os::thread::yield_now();
         }
     }
 

@@ -3,9 +3,6 @@
 use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-
-use parking_lot::Mutex;
 
 use super::engine::Engine;
 use super::jobs::mark_close;
@@ -14,6 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::is_pinned;
 use crate::options::BackgroundTuning;
 use crate::os::DirectoryLock;
+use crate::os::sync::locks::Mutex;
+use crate::os::thread::JoinHandle;
 use crate::table::Shared;
 use crate::txn::Registry;
 
@@ -266,7 +265,7 @@ impl Drop for Instance {
             // The last handle went with a closure or an operator on a thread that a closing waits
             // for. Without another thread the directory stays locked until the process ends.
             let left = ManuallyDrop::new(self.taken());
-            let closes = std::thread::Builder::new().name("terrace-close".into());
+            let closes = crate::os::thread::Builder::new().name("terrace-close".into());
             drop(closes.spawn(move || drop(ManuallyDrop::into_inner(left))));
         }
     }

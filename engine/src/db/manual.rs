@@ -12,10 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::error::{Error, Result};
 use crate::mvcc::{KeyInterval, after};
+use crate::os::sync::locks::{Condvar, Mutex};
 use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 

@@ -23,14 +23,14 @@
 //! the cache leaves filters what they may grow by from one look to the next.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use super::automatic_memory::AutomaticLimit;
 use super::scheduler::OBJECT_THREADS;
 use crate::error::{Error, Result};
 use crate::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
+use crate::os::sync::atomic::AtomicU64;
+use crate::os::sync::atomic::Ordering::Relaxed;
 use crate::pm::Geometry;
 use crate::table::Shared;
 use crate::tier::EXTENT_BYTES;

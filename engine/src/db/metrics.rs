@@ -4,9 +4,8 @@
 //! Thread safety: each counter is an atomic of its own. A reader may see one counter of a job
 //! before another one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::compaction::CarriedOver;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts up from 0 for as long as the database is open.
 #[derive(Debug, Default)]

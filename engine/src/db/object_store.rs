@@ -1,13 +1,12 @@
 //! The object store of an open database, for its owner: what is in it, what a crash left there, and
 //! what it was asked for.
 
-use std::sync::atomic::Ordering;
-
 use super::Database;
 use super::engine::Engine;
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::options::TableOptions;
+use crate::os::sync::atomic::Ordering;
 use crate::tier::{Collected, ObjectId, ObjectTier};
 
 /// What a look at all objects of a database found: see

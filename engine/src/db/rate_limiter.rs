@@ -6,10 +6,11 @@
 //! Thread safety: every method may be called from any thread; the mutex is held for a few
 //! instructions, or in a timed wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::time;
 
 /// The longest that a job waits before it looks for something more urgent.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
@@ -61,7 +62,7 @@ impl RateLimiter {
         if rate == 0 || is_free {
             return true;
         }
-        let now = Instant::now();
+        let now = time::now();
         let paid = paid_at.unwrap_or(now);
         if paid <= now {
             // At a byte a second even a large extent is paid for in less than a century.

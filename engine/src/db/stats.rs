@@ -1,7 +1,5 @@
 //! What lies where, and what it has cost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::engine::Engine;
 use super::memory::MemoryStats;
 use super::object_store::{self, ObjectStats};
@@ -10,6 +8,7 @@ use super::share::{self, ShareStats};
 use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::{PAGE, Purpose, Spent};
 use crate::table::TableCore;
 

@@ -11,10 +11,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::table_index::TableIndex;
 use crate::commit::{Step, reached};
+use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::record::{Lsn, TableId};
 use crate::table::{ChangedTables, TableCore, TableSlot};
 

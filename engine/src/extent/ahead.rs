@@ -38,10 +38,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::awaited::RangeWaits;
 use super::block::SharedBlock;
@@ -50,6 +48,8 @@ use super::index::{Index, IndexEntry};
 use super::{Extent, ExtentMeta, InLevel, WHOLE};
 use crate::error::Result;
 use crate::memory::Holding;
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::tier::{ExtentStore, Reading};
 
 /// The first piece of a walk, in bytes.

@@ -8,13 +8,13 @@
 //! Thread safety: one reader at a time; a mutex makes it safe for any.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use super::{BlockCache, Brought, MissingPart, ReadAhead};
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::record::{Reference, SeparatedValue};
 use crate::tier::ExtentStore;
 

@@ -49,7 +49,7 @@ impl BlockLayout {
 /// A figure may ask for the layout before.
 #[cfg(feature = "bench")]
 mod switched {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use crate::os::sync::atomic::{AtomicBool, Ordering};
 
     use super::BlockLayout;
 

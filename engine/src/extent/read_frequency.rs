@@ -4,9 +4,8 @@
 //! Thread safety: every method may be called from any thread. Counts of threads that read the same
 //! extent in the same instant may be lost.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::cache::{LOT, completes_a_lot};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// Reads of the whole database after which counts are halved.
 const HALF_LIFE: u64 = 64 * 1024;

@@ -19,8 +19,7 @@ mod share;
 mod slot;
 
 use std::ops::{Deref, Range};
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -39,6 +38,8 @@ use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::os::Gate;
 use crate::os::sync::Mutex;
+use crate::os::sync::atomic::{AtomicU8, Ordering};
+use crate::os::sync::shared::OnceLock;
 use crate::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
 use crate::tier::ExtentStore;
 

@@ -21,7 +21,6 @@ mod writer;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 
@@ -29,6 +28,7 @@ use super::footer::{ContentSum, has_content_sum};
 use super::frame::{self, HEADER_LEN};
 use super::{Extent, Malformed};
 use crate::error::{Damage, Error, Findings, Result};
+use crate::os::sync::atomic::{AtomicU32, Ordering};
 use crate::record::{ComingValues, ReadValue, Reference};
 use crate::tier::ExtentStore;
 

@@ -8,10 +8,9 @@
 //! clearing begins inside a removal. All of it is in one order (sequentially consistent), so a
 //! removal that still removes some keeps the count above zero.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
 use super::container::Released;
 use crate::error::Result;
+use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Orders removals and the clearing of one level 0.
 #[derive(Debug, Default)]

@@ -12,12 +12,10 @@
 //!
 //! Invariant: the spans ascend, and no two have a key in common.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
-
 use crate::error::Result;
 use crate::mvcc::{KeyInterval, Tombstones, after, union};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 
 /// A span ends where as many keys in a row are not deleted.

@@ -14,9 +14,6 @@
 //!    on with, and an opening may leave out all that is older than one of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, LiveCount, Released, Size, VersionPruning, ZoneResidents};
@@ -26,6 +23,8 @@ use super::walk::{Undrained, Walk};
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::pm::Region;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 

@@ -9,8 +9,7 @@
 //! as long as the container lives.
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, Released, Size};
@@ -18,6 +17,8 @@ use super::superseded::Superseded;
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor};
 use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::shared::OnceLock;
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 

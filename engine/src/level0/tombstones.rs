@@ -8,11 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::container::{Released, Size};
 use crate::memtable::{Record, record_at};
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, TombstoneList, Tombstones};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::Region;
 use crate::record::Lsn;
 

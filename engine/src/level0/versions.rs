@@ -1,9 +1,10 @@
 //! What level 0 finds its records by: in memory, or in persistent memory.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::memtable::{Index, IndexCursor};
+use crate::os::sync::shared::OnceLock;
 use crate::ptree::forest::{Forest, TableTree};
 use crate::ptree::versions::VersionCursor;
 use crate::record::{Lsn, TableId};

@@ -19,11 +19,7 @@ mod room;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use super::edit::{Edit, Op};
 use super::journal::{self, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
@@ -34,6 +30,10 @@ use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
 use crate::operator::{Operators, TableOperator};
 use crate::options::TableOptions;
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::os::sync::locks::{Mutex, MutexGuard};
+use crate::os::sync::shared::ArcSwap;
+use crate::os::sync::shared::OnceLock;
 use crate::os::{Directory, Files, Inside};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};

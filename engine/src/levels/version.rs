@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::cache::{LOT, completes_a_lot};
@@ -15,6 +14,7 @@ use crate::extent::{
 };
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::record::{Lsn, RowTable, TableId};
 use crate::tier::Location;
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::manager::{Attempt, Granted, LockManager, Patience};
 use super::ranges::RangeLocks;
@@ -13,6 +12,7 @@ use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
+use crate::os::time;
 use crate::read::KeyRange;
 
 /// An owner of locks; dropping it gives all of them back.
@@ -333,7 +333,7 @@ impl Locker {
 
     /// Waits for a lock; by how many bytes that has made the boundaries of ranges grow.
     fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<isize> {
-        let since = Instant::now();
+        let since = time::now();
         let deadline = match patience {
             Patience::Until(deadline) => Some(deadline),
             Patience::Endless | Patience::None => None,
@@ -348,7 +348,7 @@ impl Locker {
             Outcome::Killed => Err(killed(self.id)),
             Outcome::Closed => Err(Error::closed()),
             Outcome::Late(by) => {
-                let (waited, what) = (since.elapsed().as_millis(), &waiter.request);
+                let (waited, what) = (time::since(since).as_millis(), &waiter.request);
                 let message = format!(
                     "waited {waited} ms for {what} of table {:?}, locked by {}; try later or \
                      wait longer",

@@ -24,9 +24,8 @@
 //! 4. A waiter leaves the queues when it gets its lock, or by itself when it does not.
 //! 5. `has_ranges` says whether a range is held, to a thread that has a shard's mutex.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -37,8 +36,9 @@ use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
 use super::running;
 use super::shard::{Blockers, Shard};
 use crate::mvcc::{IntervalSet, KeyInterval};
-use crate::os::ForkGuard;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
+use crate::os::{ForkGuard, RandomKeys};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ pub(crate) struct LockManager {
     ranges: Mutex<RangeLocks>,
     has_ranges: AtomicBool,
     graph: Mutex<Graph>,
-    hasher: RandomState,
+    hasher: RandomKeys,
     next_owner: AtomicU64,
     pub(super) fork: ForkGuard,
     /// Bytes of memory that owners have told of, and that the boundaries of ranges take.
@@ -110,7 +110,7 @@ impl LockManager {
             ranges: Mutex::default(),
             has_ranges: AtomicBool::new(false),
             graph: Mutex::default(),
-            hasher: RandomState::new(),
+            hasher: RandomKeys::new(),
             next_owner: AtomicU64::new(1),
             fork: ForkGuard::new(),
             told: AtomicUsize::new(0),

@@ -12,12 +12,12 @@
 //! that is found twice counts once: the cleaner had copied it when the power was cut.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Index;
 use super::index::Records;
 use super::records::{Record, record_at};
 use crate::mvcc::Tombstone;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::Region;
 use crate::record::{Kind, LSN_MAX, Lsn, common, slice};
 
@@ -133,7 +133,7 @@ fn shared_by_all(found: &[Found]) -> usize {
 /// Does `work` for each job, on threads of their own; the results in the order of the jobs.
 fn on_threads<J: Send, T: Send>(jobs: Vec<J>, work: impl Fn(J) -> T + Sync) -> Vec<T> {
     let work = &work;
-    std::thread::scope(|scope| {
+    crate::os::thread::scope(|scope| {
         let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || work(job))).collect();
         let joined = threads.into_iter().map(|thread| match thread.join() {
             Ok(done) => done,

@@ -5,12 +5,12 @@
 //! below its boundary, until the visible watermark has passed the boundary.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::records::{Record, record_at};
 use super::{Index, IndexCursor, Rebuilt};
 use crate::error::Result;
 use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
 

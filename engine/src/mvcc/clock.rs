@@ -6,8 +6,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::time;
 
 /// Microseconds since 1970.
 pub(crate) type Time = u64;
@@ -34,7 +36,7 @@ impl TimeSource for Machine {
     }
 
     fn steady(&self) -> Duration {
-        self.began.elapsed()
+        time::since(self.began)
     }
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Clock {
 impl Clock {
     /// The machine's.
     pub(crate) fn of_machine() -> Arc<Clock> {
-        Clock::new(Arc::new(Machine { began: Instant::now() }))
+        Clock::new(Arc::new(Machine { began: time::now() }))
     }
 
     /// A clock over `source`.

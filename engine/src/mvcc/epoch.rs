@@ -9,12 +9,11 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::LocalKey;
 
-use parking_lot::Mutex;
-
 use crate::os::ForkGuard;
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
 
 /// A pinned epoch, which what was found under it borrows from.
 pub(crate) type EpochGuard = crossbeam_epoch::Guard;
@@ -188,8 +187,8 @@ fn run_due() {
 /// everything, in steps, the same steps do the same things.
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) fn drive_all() {
+    use crate::os::sync::atomic::AtomicBool;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicBool;
 
     let ran = Arc::new(AtomicBool::new(false));
     let marker = Arc::clone(&ran);
@@ -214,7 +213,7 @@ pub(crate) fn drive_until(is_true: impl Fn() -> bool) -> bool {
             return false;
         }
         drive();
-        std::thread::yield_now();
+        crate::os::thread::yield_now();
     }
     true
 }

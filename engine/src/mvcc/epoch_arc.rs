@@ -10,9 +10,9 @@
 //!    epoch that was pinned then is gone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{EpochGuard, defer};
+use crate::os::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value that readers see while their epoch is pinned.
 pub(crate) struct EpochArc<T: Send + Sync + 'static>(AtomicPtr<T>);

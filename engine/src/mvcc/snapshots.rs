@@ -17,12 +17,13 @@ mod kept;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Clock, Time, Watermark};
 use crate::os::ForkGuard;
 use crate::os::sync::Mutex;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::time;
 use crate::record::Lsn;
 
 pub(crate) use kept::{KeptFor, Readers, is_worth};
@@ -86,7 +87,7 @@ impl SnapshotRegistry {
     ) -> Registered {
         let mut held = self.held.lock();
         let (lsn, time) = (moment(&self.visible), self.clock.now());
-        let first = || Held { count: 0, since: Instant::now(), time };
+        let first = || Held { count: 0, since: time::now(), time };
         held.entry(lsn).or_insert_with(first).count += 1;
         Registered { registry: Arc::clone(self), lsn, time }
     }
@@ -119,7 +120,7 @@ impl SnapshotRegistry {
 
     /// For how long the oldest one has been held.
     pub(crate) fn oldest_age(&self) -> Option<Duration> {
-        self.held.lock().values().next().map(|held| held.since.elapsed())
+        self.held.lock().values().next().map(|held| time::since(held.since))
     }
 }
 

@@ -17,12 +17,12 @@ mod tree;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::KeyInterval;
 use crate::memory::Gauge;
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::os::sync::shared::ArcSwap;
 use crate::record::Lsn;
-use arc_swap::ArcSwap;
 use tree::{IntervalTree, Span};
 
 /// Tombstones of a leaf.

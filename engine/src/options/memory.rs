@@ -1,10 +1,9 @@
 //! What bounds the memory of a database, and what follows from the machine where options say
 //! nothing.
 
-use std::sync::OnceLock;
-
 use super::{Options, Storage};
 use crate::limits;
+use crate::os::sync::shared::OnceLock;
 use crate::os::usable_memory;
 
 const MIB: u64 = 1024 * 1024;

@@ -1,6 +1,6 @@
 //! Work that all cores do at once.
 
-use std::sync::OnceLock;
+use crate::os::sync::shared::OnceLock;
 
 /// The processors of this process when it was first asked: to ask takes several system calls.
 pub(crate) fn cores() -> usize {
@@ -10,7 +10,7 @@ pub(crate) fn cores() -> usize {
 
 /// Runs `work` on so many threads at once, this one among them, until all have done it.
 pub(crate) fn at_once(threads: usize, work: impl Fn() + Sync) {
-    std::thread::scope(|scope| {
+    super::thread::scope(|scope| {
         for _ in 1..threads {
             scope.spawn(&work);
         }

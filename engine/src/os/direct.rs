@@ -8,9 +8,8 @@
 use std::fs;
 use std::io;
 
-use parking_lot::Mutex;
-
 use super::calls;
+use crate::os::sync::locks::Mutex;
 
 /// Offset, length and place in memory of each access are multiples of this: as large as the blocks
 /// of any device in use.

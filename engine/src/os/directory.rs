@@ -8,10 +8,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
-
 use super::files::{Files, Sealed};
 use super::handle::Failure;
+use crate::os::sync::locks::Mutex;
 
 /// A directory whose names a part of the engine makes durable.
 #[derive(Debug)]

@@ -3,9 +3,9 @@
 
 #[cfg(unix)]
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// How many forks lie between this process and the one that first opened a database.
 static GENERATION: AtomicU64 = AtomicU64::new(0);

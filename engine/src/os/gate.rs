@@ -36,14 +36,14 @@
 //! child another thread of the parent may have held it, so no method of a child takes it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::ThreadId;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 
 use super::{DirectoryLock, ForkGuard};
 use crate::error::{Error, Result};
+use crate::os::sync::atomic::{AtomicU8, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;

@@ -14,11 +14,10 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
 
 use super::files::RawFile;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
 
 /// The first failure of a handle.
 #[derive(Debug, Default)]

@@ -17,9 +17,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use parking_lot::Mutex;
-
 use super::calls::{self, DirectoryHandle, FileId, Place};
+use crate::os::sync::locks::Mutex;
 
 /// A directory that is held.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 //! a second process out, the guard that catches forked children, the heap, and what threads share.
 
 mod calls;
+mod chance;
 mod cores;
 mod deadline;
 mod device_read;
@@ -18,14 +19,19 @@ pub(crate) mod pages;
 mod prefetch;
 mod real;
 #[cfg(any(test, feature = "testing"))]
+pub(crate) mod schedule;
+#[cfg(any(test, feature = "testing"))]
 pub(crate) mod sim;
 pub(crate) mod sync;
+pub(crate) mod thread;
+pub(crate) mod time;
 mod usable_memory;
 
 pub(crate) use calls::{
-    allowed_cores, bytes_of_path, device_at, draw_random, free_space, host_name, is_on_tmpfs,
-    path_of_bytes, pin_thread, read_exact_at,
+    allowed_cores, bytes_of_path, device_at, free_space, host_name, is_on_tmpfs, path_of_bytes,
+    pin_thread, read_exact_at,
 };
+pub(crate) use chance::{RandomKeys, draw_random};
 pub(crate) use cores::{at_once, cores};
 pub(crate) use deadline::earlier;
 pub use deadline::with_deadline;

@@ -4,15 +4,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::RwLock;
 
 use super::calls::{self, Place};
 use super::direct;
 use super::files::{Files, OpenHow, RawFile, Sealed};
 use super::held::HeldDirectory;
 use super::lock::PRIVATE;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::RwLock;
 
 /// The file system of this machine.
 ///

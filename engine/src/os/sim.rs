@@ -65,6 +65,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{Files, OpenHow, RawFile, Sealed};
+use super::schedule;
 use crate::options::Level0Container;
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
@@ -475,6 +476,7 @@ impl SimFile {
 
 impl RawFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        schedule::point(schedule::PointKind::File);
         Failure::end(self.begin_call(Call::Read))?;
         let mut state = self.state.lock();
         let n = state.content(self.id)?.read(buffer, offset);

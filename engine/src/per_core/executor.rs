@@ -1,11 +1,6 @@
 //! The executor: its handles, its threads, and its end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
-
-use parking_lot::{Mutex, RwLock};
 
 use super::get_batch::GetBatch;
 use super::reads::ShardScope;
@@ -18,6 +13,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits::MAX_SHARDS;
 use crate::mvcc::pin;
 use crate::os::allowed_cores;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::channel::{SyncSender, TrySendError, sync_channel};
+use crate::os::sync::locks::{Mutex, RwLock};
+use crate::os::thread::JoinHandle;
 use crate::table::{Keep, Shared, Table, TableSlot};
 
 /// What all handles of an executor share. It ends with the last of them.
@@ -67,7 +66,7 @@ impl Executor {
     fn start_shard(&mut self, number: usize, core: Option<usize>) -> Result<()> {
         let (sender, requests) = sync_channel(QUEUE);
         let server = ShardServer::new(&self.state);
-        let named = std::thread::Builder::new().name(format!("terrace-shard-{number}"));
+        let named = crate::os::thread::Builder::new().name(format!("terrace-shard-{number}"));
         let spawned = named.spawn(move || server.run(number, core, &requests));
         let thread = spawned.map_err(|error| {
             let message = format!("cannot start the thread of shard {number}: {error}");

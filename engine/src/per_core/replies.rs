@@ -3,7 +3,7 @@
 //! Thread safety: any thread gives and one waits. The mutex is held for a few instructions, and no
 //! other lock is taken under it.
 
-use parking_lot::{Condvar, Mutex};
+use crate::os::sync::locks::{Condvar, Mutex};
 
 /// Answers, in the order in which they came.
 pub(super) struct Replies<T> {

@@ -3,10 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
-
-use parking_lot::RwLock;
 
 use super::reads::ShardScope;
 use super::request::{ShardRequest, ended};
@@ -15,6 +11,9 @@ use super::stats::{ShardCount, ShardCounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::channel::Receiver;
+use crate::os::sync::locks::RwLock;
 use crate::table::{Shared, TableSlot};
 
 thread_local! {

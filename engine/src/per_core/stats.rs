@@ -3,7 +3,7 @@
 //! Thread safety: a shard's thread alone writes its counts, each on a line of its own. Any thread
 //! reads them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// What one shard of a [`PerCore`](crate::PerCore) has done since the executor was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,8 @@
 //! were spent on.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// What persistence is spent on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,14 +5,15 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use super::LINE;
 use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
+use crate::os::time;
 use crate::os::{Files, OpenHow, device_at, pages, read_exact_at, reserve_mapped};
 
 #[cfg(test)]
@@ -136,8 +137,8 @@ impl Mapped {
         let blocks = |span: &Span| span.end().div_ceil(BLOCK) - span.at / BLOCK;
         let blocks = spans.iter().map(blocks).sum::<u64>();
         if !self.delay.is_zero() {
-            let until = Instant::now() + self.delay * u32::try_from(blocks).unwrap_or(u32::MAX);
-            while Instant::now() < until {
+            let until = time::now() + self.delay * u32::try_from(blocks).unwrap_or(u32::MAX);
+            while time::now() < until {
                 std::hint::spin_loop();
             }
         }

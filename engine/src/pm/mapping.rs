@@ -3,11 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[cfg(any(test, feature = "testing"))]
-use parking_lot::Mutex;
-
+use crate::os::sync::locks::Mutex;
 use crate::os::{LINE, pages, prefetch_lines};
 
 /// Anonymous mappings that are no longer used and are all zeros again. To map and to touch one is

@@ -23,9 +23,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 #[cfg(any(test, feature = "testing"))]
@@ -42,6 +40,8 @@ use crate::error::{Error, Result};
 use crate::memory::Gauge;
 use crate::options::Failpoint;
 use crate::os::File;
+use crate::os::sync::atomic::Ordering;
+use crate::os::sync::locks::Mutex;
 
 /// What lies behind the image, and how bytes reach it.
 #[derive(Debug)]

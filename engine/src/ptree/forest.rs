@@ -15,8 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::Policy;
 use super::format::{ENTRIES, EPOCH, MAGIC, NODES, Shape, fixed_part};
 use super::heap::Heap;
@@ -31,6 +29,7 @@ use super::unread::Unread;
 use super::versions::VersionTree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, PAGE, PmCounts, Region, Span};
 use crate::record::{Lsn, TableId, checksum};
 

@@ -9,8 +9,6 @@
 //! readers reach the right node only through the left one, so no record is freed meanwhile. A
 //! parent that does not know the right node is no error (tree invariant 2).
 
-use std::sync::atomic::Ordering;
-
 use super::Policy;
 use super::keys::Keys;
 use super::node::{Live, Node, SLOTS, Slot};
@@ -21,6 +19,7 @@ use super::shift::Plan;
 use super::tree::Tree;
 use crate::error::Result;
 use crate::memtable::Held;
+use crate::os::sync::atomic::Ordering;
 
 /// What goes into the right half of a split.
 struct Half {

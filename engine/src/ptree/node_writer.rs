@@ -2,12 +2,11 @@
 //! whole node that a line is of, so that what was cleared in it before goes along, in the one
 //! sector that both lie in.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use smallvec::SmallVec;
 
 use super::node::NODE;
 use crate::error::Result;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::optimistic::step;
 use crate::pm::{Dirty, Fenced, Flushed, LINE, Region, Span};
 

@@ -1,7 +1,6 @@
 //! The nodes of a tree: their memory, their locks, and what has become of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::Policy;
 use super::keys::Keys;
@@ -11,7 +10,9 @@ use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memtable::{Held, Restart, Version, VersionLock};
 use crate::options::Failpoint;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::optimistic::step;
+use crate::os::sync::shared::OnceLock;
 use crate::pm::{Region, Span};
 
 /// Why an attempt ended early.

@@ -10,13 +10,12 @@
 //! Everything is read before anything is locked, and all locks are taken at the versions read. So
 //! no thread waits while it holds one.
 
-use std::sync::atomic::Ordering;
-
 use super::keys::Keys;
 use super::node::{Live, Node, SLOTS};
 use super::nodes::{Attempt, Stop};
 use super::tree::Tree;
 use crate::memtable::{Held, Version};
+use crate::os::sync::atomic::Ordering;
 
 /// A node as of a version.
 type Seen<'t> = (Node<'t>, Version);

@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{Damage, Error, Result};
 use crate::options::Failpoint;
 use crate::os::at_once;
+use crate::os::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::pm::{LINE, PAGE, Region, Span};
 use crate::record::{Checksum, Reader, checksum, put_u32, put_u64};
 
@@ -80,7 +80,7 @@ impl Pieces {
         persist_found: &(dyn Fn(Span) -> Result<()> + Sync),
     ) -> Result<Vec<u32>> {
         let sums: Vec<AtomicU32> = (0..self.count()).map(|_| AtomicU32::new(0)).collect();
-        let (next, failed) = (AtomicUsize::new(0), std::sync::OnceLock::new());
+        let (next, failed) = (AtomicUsize::new(0), crate::os::sync::shared::OnceLock::new());
         at_once(threads.min(sums.len()), || {
             let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < sums.len());
             while let Some(n) = claim() {

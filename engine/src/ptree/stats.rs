@@ -1,9 +1,8 @@
 //! What a tree has done and what it takes.
 
-use std::sync::atomic::Ordering;
-
 use super::keys::Keys;
 use super::tree::Tree;
+use crate::os::sync::atomic::Ordering;
 
 /// What a tree has done and what it takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,8 +27,6 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
 use super::keys::Keys;
 use super::node::{Live, Node, SLOTS, Slot, id_at};
 use super::nodes::{Attempt, Nodes, Stop};
@@ -37,6 +35,7 @@ use super::shift::Plan;
 use crate::error::{ErrorKind, Result};
 use crate::memtable::Version;
 use crate::options::Failpoint;
+use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::optimistic::Patience;
 
 /// A tree of words.
@@ -251,7 +250,7 @@ impl<K: Keys> Tree<K> {
         if plan == Plan::Compact {
             live = self.nodes.compact(&mut writer, leaf, live);
             self.nodes.set_live(leaf, live);
-            self.nodes.counts.compactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            self.nodes.counts.compactions.fetch_add(1, crate::os::sync::atomic::Ordering::Relaxed);
             place = self.find(leaf, live, held.version(), sought)?;
             plan = self.nodes.policy.plan(live, place.slot);
         }

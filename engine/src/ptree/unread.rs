@@ -12,13 +12,13 @@
 //! 2. An unverified zone stays as it is on the media: no zone is released while one is unverified.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Records;
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
 use crate::pm::{Geometry, Region};
 use crate::record::Lsn;
 

@@ -2,7 +2,7 @@
 //!
 //! Thread safety: counters. A transaction reports what it takes after each call.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 
 /// What is taken, and the most that may be.
 #[derive(Debug)]

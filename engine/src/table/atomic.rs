@@ -4,7 +4,6 @@
 //! rows too, for as long as it is open. `row_change.rs` says why they are atomic.
 
 use std::ops::Bound;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -12,6 +11,7 @@ use super::row_change::{ChangeRows, Outcome};
 use super::{Range, Table};
 use crate::error::Result;
 use crate::locks::{DEFAULT_WAIT, Mode, Patience};
+use crate::os::time;
 use crate::read::KeyRange;
 
 impl Table {
@@ -194,7 +194,7 @@ impl Table {
 }
 
 fn patience() -> Patience {
-    Patience::Until(Instant::now() + DEFAULT_WAIT)
+    Patience::Until(time::now() + DEFAULT_WAIT)
 }
 
 /// The first row of a range, or its last one.

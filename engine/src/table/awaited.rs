@@ -24,14 +24,13 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
-use std::thread::JoinHandle;
-
-use parking_lot::{Condvar, Mutex};
 
 use super::Shared;
 use crate::commit::Feed;
 use crate::locks::Locker;
 use crate::options::Durability;
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::thread::JoinHandle;
 use crate::record::Lsn;
 
 /// The place of an entry.
@@ -124,7 +123,7 @@ impl Awaited {
         if state.thread.is_none() {
             let shared = Arc::clone(shared);
             let run = move || shared.awaited.queue(durability).run(&shared, durability);
-            match std::thread::Builder::new().name("terrace-commits".into()).spawn(run) {
+            match crate::os::thread::Builder::new().name("terrace-commits".into()).spawn(run) {
                 Ok(thread) => state.thread = Some(thread),
                 Err(_) => return Err(entry),
             }

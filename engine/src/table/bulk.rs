@@ -10,7 +10,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::{NewRun, Pinned, Range, Shared, Table, TableBatch};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,6 +19,7 @@ use crate::limits;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
 use crate::options::{Durability, TableOptions};
+use crate::os::time;
 use crate::read::KeyRange;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 use crate::spill::ExtentWriter;
@@ -204,7 +204,7 @@ impl BulkLoad {
         shared.committer.lock_rows()?;
         let mut locker = Locker::new(&shared.locks);
         let (space, name) = (self.pinned.lock_space(), || self.pinned.label());
-        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let patience = Patience::Until(time::now() + DEFAULT_WAIT);
         locker.lock_range(space, range, Mode::Exclusive, patience, &name)?;
         Ok(locker)
     }

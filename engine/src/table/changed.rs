@@ -15,11 +15,9 @@
 //! 2. Of a note after a change and the clearing of the flag before a look one writes the flag
 //!    first: either the look sees the change, or the note adds an entry.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
-
 use crate::commit::{Step, reached};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::record::TableId;
 
 /// The list.

@@ -15,10 +15,8 @@
 //! 5. A slot's tables follow each other in the order of their LSNs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::{Mutex, MutexGuard};
+use arc_swap::Guard;
 use smallvec::SmallVec;
 
 use super::changed::ChangedTables;
@@ -26,6 +24,9 @@ use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::mvcc::{EpochArc, EpochGuard, Replaced};
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::os::sync::locks::{Mutex, MutexGuard};
+use crate::os::sync::shared::ArcSwap;
 use crate::record::{Lsn, TableId};
 use crate::view::View;
 

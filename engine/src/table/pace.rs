@@ -12,13 +12,13 @@
 //! Thread safety: one background writes, any number of writers read and park. The clock moves by
 //! compare and swap; a writer that moved it has its turn.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::earlier;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::time;
 
 /// Longest that one write is slowed down on purpose.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
@@ -64,7 +64,7 @@ impl Default for Pace {
         Pace {
             delay: AtomicU64::new(0),
             clock: AtomicU64::new(0),
-            began: Instant::now(),
+            began: time::now(),
             waited: AtomicU64::new(0),
             is_stuck: AtomicBool::new(false),
             state: Mutex::default(),
@@ -132,7 +132,7 @@ impl Pace {
         }
         let deadline = earlier(None);
         let nanos = delay.saturating_mul(bytes.div_ceil(1024));
-        let now = self.began.elapsed();
+        let now = time::since(self.began);
         let turn = |clock: u64| {
             let from = Duration::from_nanos(clock).max(now.saturating_sub(BEHIND));
             (from + Duration::from_nanos(nanos)).min(now + LONGEST_DELAY)
@@ -162,7 +162,7 @@ impl Pace {
             {}
             let is_closed = state.is_closed;
             drop(state);
-            let waited = self.began.elapsed() - now;
+            let waited = time::since(self.began) - now;
             self.waited.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
             if is_closed {
                 return Err(Error::closed());
@@ -179,7 +179,7 @@ impl Pace {
     /// time; `Timeout` when it did not by the deadline; `Closed` when the database is closed
     /// meanwhile.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
-        let from = Instant::now();
+        let from = time::now();
         let patience = from + PATIENCE;
         let until = earlier(None).map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
@@ -192,7 +192,7 @@ impl Pace {
                 });
             }
         }
-        self.waited.fetch_add(from.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.waited.fetch_add(time::since(from).as_nanos() as u64, Ordering::Relaxed);
         if state.is_closed {
             return Err(Error::closed());
         }

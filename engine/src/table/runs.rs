@@ -12,7 +12,6 @@
 //! their commit was accepted.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::core::{TableBatch, TableCore};
@@ -22,6 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::options::Failpoint;
+use crate::os::sync::atomic::Ordering;
 use crate::record::{EntryRef, Lsn, TableId};
 use crate::spill::ExtentWriter;
 use crate::view::{PendingRun, TicketLsn};

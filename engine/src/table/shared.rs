@@ -3,9 +3,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
 
 use super::applying::Applying;
 use super::awaited::Awaited;
@@ -22,6 +19,8 @@ use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, defer, pin};
 use crate::options::{Compression, Failpoint};
+use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;

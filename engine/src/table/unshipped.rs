@@ -9,9 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::levels::Level;
+use crate::os::sync::locks::Mutex;
 use crate::record::{Lsn, TableId};
 use crate::view::TicketLsn;
 

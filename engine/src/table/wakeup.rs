@@ -3,10 +3,10 @@
 //!
 //! Thread safety: any thread wakes, one waits. A wake-up without a waiter is kept.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
 
 /// Wakes one thread.
 #[derive(Debug, Default)]

@@ -17,7 +17,6 @@
 //!    or the request has the locker.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::applying::Applying;
 use super::core::TableBatch;
@@ -32,6 +31,7 @@ use crate::memtable::record_len;
 use crate::mvcc::is_pinned;
 use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
+use crate::os::time;
 use crate::pm::LINE;
 use crate::read::KeyRange;
 use crate::record::Lsn;
@@ -375,7 +375,7 @@ impl<'a> BatchRequest<'a> {
         debug_assert!(self.placed.is_none(), "no lock is waited for with runs (invariant 2)");
         self.shared.check_writable()?;
         let mut locker = Locker::new(&self.shared.locks);
-        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let patience = Patience::Until(time::now() + DEFAULT_WAIT);
         let mut ranges: Vec<_> = self.batch.ranges().collect();
         ranges
             .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));

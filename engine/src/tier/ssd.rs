@@ -34,14 +34,14 @@ mod write;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
 
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::locks::{Mutex, RwLock};
+use crate::os::sync::shared::OnceLock;
 use crate::os::{Directory, File, Files, Gate, Inside, OpenHow, reads_device};
 
 use allocation::{Allocation, FileSpace};

@@ -26,8 +26,6 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::alloc::ZonePool;
 use crate::commit::{CommitTable, Group, Pending};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,6 +34,7 @@ use crate::limits;
 use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::options::{Durability, Failpoint};
+use crate::os::sync::locks::{Condvar, Mutex};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 use crate::view::TicketLsn;

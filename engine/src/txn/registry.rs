@@ -4,16 +4,16 @@
 //! transaction's own state is.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::options::Isolation;
 use super::prepared::PreparedSet;
 use super::state::Inner;
 use crate::locks::OwnerId;
+use crate::os::sync::atomic::Ordering;
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 
 /// A transaction that has not ended, as [`Database::transactions`] lists it.
 ///
@@ -72,7 +72,7 @@ impl Registry {
             id: inner.id,
             isolation: inner.options.isolation,
             optimistic: inner.options.optimistic,
-            age: inner.began.elapsed(),
+            age: time::since(inner.began),
             snapshot: inner.snapshot_lsn,
             locks: inner.locks.load(Ordering::Relaxed),
             lock_memory: inner.lock_memory.load(Ordering::Relaxed),

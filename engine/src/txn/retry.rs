@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::Transaction;
 use crate::error::{Error, Result};
+use crate::os::sync::locks::{Condvar, Mutex};
 
 /// How often a transaction is run before its error goes to the caller.
 const RUNS: u32 = 64;

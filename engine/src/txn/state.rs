@@ -20,11 +20,9 @@
 //! 6. The write set has writes only to tables that the transaction uses.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
@@ -35,6 +33,9 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::os::sync::locks::{Mutex, MutexGuard};
+use crate::os::time;
 use crate::os::with_deadline;
 use crate::read::{self, AsOf, Lookup};
 use crate::record::{Kind, Lsn};
@@ -122,7 +123,7 @@ impl Inner {
         Ok(Inner {
             shared: Arc::clone(shared),
             id: locker.id(),
-            began: Instant::now(),
+            began: time::now(),
             snapshot_lsn: snapshot.as_ref().map(|s| s.lsn()),
             locks: AtomicUsize::new(0),
             lock_memory: AtomicUsize::new(0),
@@ -406,7 +407,7 @@ impl Running {
     pub(super) fn patience(&self) -> Patience {
         match self.patience {
             LockWait::AtMost(wait) => {
-                Instant::now().checked_add(wait).map_or(Patience::Endless, Patience::Until)
+                time::now().checked_add(wait).map_or(Patience::Endless, Patience::Until)
             }
             LockWait::NoWait => Patience::None,
             LockWait::Endless => Patience::Endless,

@@ -1,7 +1,6 @@
 //! The handle of a transaction.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use crate::limits;
 use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
 use crate::mvcc::Registered;
+use crate::os::sync::atomic::Ordering;
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 

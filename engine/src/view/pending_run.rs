@@ -7,9 +7,9 @@
 //! that reads at or above it has loaded the visible watermark after that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::levels::{Level, ReadRun};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::record::{LSN_MAX, Lsn};
 
 /// The LSN of a commit that may not have its ticket yet.

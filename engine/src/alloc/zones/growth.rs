@@ -1,8 +1,7 @@
 //! A pool whose region grows: the units that come by it, and zones that have to wait for them.
 
-use std::sync::atomic::Ordering;
-
 use super::ZonePool;
+use crate::os::sync::atomic::Ordering;
 
 impl ZonePool {
     /// Takes the units in that a longer region has: they are free. The superblock speaks of them

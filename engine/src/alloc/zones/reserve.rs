@@ -9,10 +9,9 @@
 //! 1. An ordinary commit takes no zone that leaves fewer units free than the reserve has.
 //! 2. It appends to no zone that was taken out of the reserve, as long as that is not whole.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
 use super::{State, ZonePool};
 use crate::error::{Error, ErrorKind};
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// What the pool keeps back.
 #[derive(Debug)]

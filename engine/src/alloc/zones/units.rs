@@ -2,9 +2,8 @@
 //! Edits of the journal name what lies in them. An opening takes the units of those pages out of
 //! the free ones ([`PagePool`](crate::alloc::PagePool)).
 
-use std::sync::atomic::Ordering;
-
 use super::ZonePool;
+use crate::os::sync::atomic::Ordering;
 
 impl ZonePool {
     /// Takes free units for pages, in one piece and never out of the reserve: `wanted`, a power of

@@ -1,9 +1,9 @@
 //! The order of commits: what the turnstile does, what one group and one run take along, and which
 //! side of a boundary each record is on.
 
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::super::bucket::Buckets;
 use super::super::publisher::{Goal, MAX_RUN, TURNS};

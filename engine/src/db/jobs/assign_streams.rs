@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
-
 use super::context::{JobContext, Outcome};
 use super::ops::close_reopened;
 use crate::error::{ErrorKind, Result};
 use crate::options::CommitTuning;
+use crate::os::sync::locks::Mutex;
 use crate::pm::STREAM_SLOTS;
 use crate::record::TableId;
 

@@ -9,8 +9,6 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::are_worth_it;
 use crate::commit::{Group, OneGroup, payloads_of};
@@ -18,6 +16,7 @@ use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
 use crate::options::{Durability, Failpoint};
+use crate::os::sync::locks::Mutex;
 use crate::record::Kind;
 
 /// A zone is cleaned when at most one in so many of its records lives.

@@ -15,6 +15,7 @@ use crate::levels::{Edit, Op, Version};
 use crate::memtable::record_len;
 use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
 use crate::options::Failpoint;
+use crate::os::time;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::table::{Change, DrainRound, TableCore};
 use crate::view::View;
@@ -114,7 +115,7 @@ pub(super) fn drain_out_of_turn(
     (table, change): (&Arc<TableCore>, Change<'_>),
     (interval, floor): (KeyInterval, Lsn),
 ) -> Result<Option<OutOfTurn>> {
-    let from = Instant::now();
+    let from = time::now();
     let before = ctx.set.store().bytes_written();
     #[cfg(any(test, feature = "testing"))]
     let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
@@ -171,7 +172,7 @@ pub(super) fn install_all(
         install_one(ctx, *drained, &versions, horizon);
         ctx.metrics.drains.add(1);
     }
-    let took = from.elapsed();
+    let took = time::since(from);
     ctx.metrics.drained_level0_bytes.add(level0);
     ctx.metrics.drain_micros.add(took.as_micros() as u64);
     Ok(DrainedBytes { level0, runs, added, took })

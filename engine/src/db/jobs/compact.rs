@@ -6,8 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::context::{JobContext, Outcome};
 use super::invariants::edit_is_of;
@@ -23,6 +22,8 @@ use crate::extent::Extent;
 use crate::levels::Version;
 use crate::mvcc::Horizon;
 use crate::options::Failpoint;
+use crate::os::sync::atomic::Ordering;
+use crate::os::time;
 use crate::table::TableCore;
 
 /// The job.
@@ -182,13 +183,13 @@ impl Compact {
         let Plan { table, choice, horizon, claim, .. } = plan;
         let waited = Cell::new(Duration::ZERO);
         let before_extent = |bytes| {
-            let from = Instant::now();
+            let from = time::now();
             // After a failure it ends, and does not wait for what it spent.
             while !ctx.rate.spend(bytes, ctx.is_stopping()) {
                 ctx.shared.poison.check()?;
                 before_extent(bytes)?;
             }
-            waited.set(waited.get() + from.elapsed());
+            waited.set(waited.get() + time::since(from));
             if plan.touches_objects && ctx.is_stopping() {
                 // No closing waits for a store.
                 let closing = "a compaction with objects ends: the database is closing";

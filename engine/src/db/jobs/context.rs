@@ -1,10 +1,7 @@
 //! What jobs may touch, and what they hand back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use crate::compaction::{Shape, Work, local_of};
 use crate::db::claims::Claims;
@@ -17,6 +14,9 @@ use crate::db::tables::Tables;
 use crate::error::{Error, Result};
 use crate::levels::{Edit, Room, Version, VersionSet};
 use crate::options::{Failpoint, Options, Tier};
+use crate::os::sync::atomic::{AtomicU32, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::pm::Superblock;
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
@@ -168,7 +168,7 @@ impl JobContext {
     pub(in crate::db) fn rest(&self) -> Rest {
         match self.idle.since(self.shared.committer.visible()) {
             None => Rest::Busy,
-            Some(since) if !self.options.stepped && since.elapsed() >= QUIET => Rest::Quiet,
+            Some(since) if !self.options.stepped && time::since(since) >= QUIET => Rest::Quiet,
             Some(_) => Rest::Resting,
         }
     }
@@ -245,7 +245,7 @@ impl Idle {
     pub(super) fn begin(&self, visible: Lsn) {
         let mut idle = self.0.lock();
         debug_assert!(idle.is_none_or(|(lsn, _)| lsn <= visible), "commits never go back");
-        *idle = Some((visible, Instant::now()));
+        *idle = Some((visible, time::now()));
     }
 }
 

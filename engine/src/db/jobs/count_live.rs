@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::context::{JobContext, Outcome};
 use crate::error::Result;
+use crate::os::sync::locks::Mutex;
 use crate::record::{LSN_MAX, Lsn};
 use crate::table::TableCore;
 

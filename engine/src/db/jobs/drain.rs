@@ -5,8 +5,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
 use super::columns::{self, Drained, drain_budget, install_all};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
@@ -14,6 +12,8 @@ use crate::compaction::{self, NextDrain};
 use crate::error::{ErrorKind, Result};
 use crate::level0::ColumnBudget;
 use crate::mvcc::{Horizon, pin};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::record::Lsn;
 use crate::table::{Change, TableCore};
 use crate::view::View;
@@ -137,7 +137,7 @@ impl Drain {
         others: &'a [Arc<TableCore>],
         ctx: &JobContext,
     ) -> Result<Outcome> {
-        let from = self.last.lock().unwrap_or_else(Instant::now);
+        let from = self.last.lock().unwrap_or_else(time::now);
         // Merges have seen to it, as a rule.
         let floor = ctx.floor_from(first.merged())?;
         #[cfg(any(test, feature = "testing"))]
@@ -176,7 +176,7 @@ impl Drain {
         debug_assert!(columns.len() <= MOST_TABLES, "an edit is of so many tables at most");
         let drained = install_all(ctx, columns, &horizon, from)?;
         ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
-        *self.last.lock() = Some(Instant::now());
+        *self.last.lock() = Some(time::now());
         ctx.shared.pace.report(None);
         ctx.memory.balance();
         Ok(Outcome { drained: Some(drained), ..Outcome::DONE })

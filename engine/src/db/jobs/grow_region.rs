@@ -17,11 +17,11 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::context::{JobContext, Outcome};
 use crate::error::{ErrorKind, Result};
 use crate::options::Failpoint;
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::pm::Geometry;
 
 /// One part of so many of the region is what extents keep for jobs that make space, at most a
@@ -48,7 +48,7 @@ impl GrowRegion {
         let next = geometry.next_step()?;
         let is_needed = zones.free() <= geometry.units / 2 || zones.is_asked_for();
         let may_ask = ctx.options.stepped
-            || self.refused.lock().is_none_or(|refused| refused.elapsed() >= ASK_AGAIN);
+            || self.refused.lock().is_none_or(|refused| time::since(refused) >= ASK_AGAIN);
         (is_needed && may_ask).then_some(next)
     }
 
@@ -66,7 +66,7 @@ impl GrowRegion {
             }
             Err(e) if e.kind() == ErrorKind::Closed => Ok(Outcome::NOTHING),
             Err(e) if e.may_pass() => {
-                *self.refused.lock() = Some(Instant::now());
+                *self.refused.lock() = Some(time::now());
                 Ok(Outcome::NOTHING)
             }
             Err(e) => Err(e),

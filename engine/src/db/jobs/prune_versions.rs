@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
 use crate::db::table_index::Rest;
 use crate::error::Result;
 use crate::mvcc::{is_worth, pin};
+use crate::os::sync::locks::Mutex;
 use crate::table::TableCore;
 
 /// A walk under way: the table, and the first key that is left.

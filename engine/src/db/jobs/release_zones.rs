@@ -3,9 +3,6 @@
 //! for readers to leave.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use parking_lot::Mutex;
 
 use super::context::{Batch, JobContext, Outcome};
 use super::invariants::zones_are_dead;
@@ -13,6 +10,8 @@ use super::ops::are_worth_it;
 use crate::error::Result;
 use crate::mvcc::defer;
 use crate::options::Failpoint;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
 
 /// Dead zones that readers may still look into.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::context::{JobContext, Outcome};
 use crate::db::table_index::Rest;
 use crate::error::Result;
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 
 /// While writes go on the floor is written so often at most: each time costs syncs, and there is
 /// something new each time.
@@ -36,7 +36,7 @@ impl SyncFloor {
     /// Those of a commit; an I/O error once the directory was removed, or its lock file replaced.
     pub(in crate::db) fn run(&self, rest: Rest, ctx: &JobContext) -> Result<Outcome> {
         let rested = rest >= Rest::Resting;
-        let is_due = || self.last.lock().is_none_or(|at| at.elapsed() >= APART);
+        let is_due = || self.last.lock().is_none_or(|at| time::since(at) >= APART);
         let has_time = rested || ctx.options.stepped || is_due();
         if has_time {
             // Else commits would go on in a directory that was removed, until a job makes a file.
@@ -48,7 +48,7 @@ impl SyncFloor {
         let settles = has_time && !ctx.shared.committer.is_floor_current();
         if settles {
             ctx.sync_floor()?;
-            *self.last.lock() = Some(Instant::now());
+            *self.last.lock() = Some(time::now());
         }
         // There may be what waited for that.
         Ok(Outcome::did(settles || ctx.options.stepped && !rested))

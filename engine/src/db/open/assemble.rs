@@ -1,9 +1,6 @@
 //! The engine of an opened database, put together of its parts.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::Opening;
 use crate::alloc::{PagePool, ZonePool};
@@ -20,6 +17,9 @@ use crate::levels::VersionSet;
 use crate::locks::LockManager;
 use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
 use crate::os::ForkGuard;
+use crate::os::sync::atomic::{AtomicBool, AtomicUsize};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
 use crate::spill::WriteMemory;

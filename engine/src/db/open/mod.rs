@@ -32,7 +32,6 @@ mod row_tables;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use self::access::admit;
@@ -53,6 +52,8 @@ use crate::memtable::{Record, records_in};
 #[cfg(any(test, feature = "testing"))]
 use crate::options::Storage;
 use crate::options::{Failpoint, OpenProgress, Options};
+use crate::os::sync::atomic::Ordering;
+use crate::os::time;
 use crate::os::{Files, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
@@ -68,7 +69,7 @@ pub(super) use media::path as region_path;
 pub(super) use presence::{Parts, Presence, look};
 
 pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
-    let started = Instant::now();
+    let started = time::now();
     options.check()?;
     options.check_place(path)?;
     // Once and for all: a verification of the open database looks the region up again.
@@ -114,7 +115,7 @@ impl Opening<'_> {
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let found = self.find_index(&region, &superblock)?;
-        let rebuilt = Instant::now();
+        let rebuilt = time::now();
         let mut recovered = recover(&Evidence {
             region: &region,
             geometry: superblock.geometry,
@@ -167,10 +168,10 @@ impl Opening<'_> {
             })?;
         engine.scheduler.adopt_index(recovered.last)?;
         own.restore(&engine)?;
-        engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
+        engine.opened.rebuild_ms = time::since(rebuilt).as_secs_f64() * 1e3;
         self.finish(&engine)?;
         engine.opened.journal_edits = engine.set.replayed();
-        engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
+        engine.opened.total_ms = time::since(started).as_secs_f64() * 1e3;
         Ok(engine)
     }
 

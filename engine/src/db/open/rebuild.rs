@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-
-use parking_lot::Mutex;
 
 use super::{records, row_tables};
 use crate::commit::{Accepted, Content, Recovered};
@@ -15,6 +12,8 @@ use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
 use crate::os::at_once;
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::record::{LSN_MAX, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;

@@ -11,11 +11,8 @@ mod picker;
 mod state;
 mod workers;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::jobs::{JobContext, Jobs, Look, Outcome, outcome_is_sound};
 use super::manual::{ManualCompaction, Stage};
@@ -24,6 +21,10 @@ use crate::compaction::Work;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::drive;
 use crate::options::{BackgroundTuning, CommitTuning};
+use crate::os::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
+use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
 use crate::record::Lsn;
 use invariants::{ages_if_it_lives, has_work, may_run};
@@ -71,7 +72,7 @@ impl Scheduler {
 
     /// Time since it first looked.
     fn clock(&self) -> Duration {
-        self.began.get_or_init(Instant::now).elapsed()
+        time::since(*self.began.get_or_init(time::now))
     }
 
     /// Sets what the background may use of the machine.

@@ -7,13 +7,14 @@
 //! doubles while the store fails. Level 1 takes what drains bring meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Scheduler;
 use crate::compaction::Work;
 use crate::db::manual::Stage;
 use crate::error::Result;
+use crate::os::sync::atomic::{AtomicU32, Ordering};
+use crate::os::time;
 
 /// With nothing to do the thread looks around this often.
 const IDLE: Duration = Duration::from_millis(200);
@@ -73,12 +74,12 @@ impl Scheduler {
                 Ok(false) => IDLE,
                 Err(e) => self.note_failure(&e),
             };
-            let (until, mut wakes) = (Instant::now() + waited_for, wakes);
+            let (until, mut wakes) = (time::now() + waited_for, wakes);
             loop {
-                self.workers.wait(wakes, until.saturating_duration_since(Instant::now()));
+                self.workers.wait(wakes, until.saturating_duration_since(time::now()));
                 wakes = self.workers.wakes();
                 // What others have done does not mend the store.
-                if !has_failed || self.ctx.is_stopping() || Instant::now() >= until {
+                if !has_failed || self.ctx.is_stopping() || time::now() >= until {
                     break;
                 }
             }

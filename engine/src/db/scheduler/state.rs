@@ -1,12 +1,12 @@
 //! What the scheduler knows when it picks a job, gathered once a step. It costs what changed since
 //! the step before, however many tables there are: see `table_index.rs`.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::db::jobs::{JobContext, Jobs};
 use crate::db::table_index::Rest;
 use crate::memtable::Index;
+use crate::os::sync::atomic::Ordering;
 use crate::pm::PAGE;
 use crate::record::Lsn;
 

@@ -6,13 +6,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 use super::Scheduler;
 use crate::error::{Error, ErrorKind};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::time;
 
 /// With nothing to do, threads look around this often; the background writes the floor then.
 const IDLE: Duration = Duration::from_millis(200);
@@ -72,7 +72,7 @@ impl Workers {
     /// Waits for a wake-up after the first `before`, or for `timeout`.
     pub(super) fn wait(&self, before: u64, timeout: Duration) {
         let mut wakes = self.wakes.lock();
-        let until = Instant::now() + timeout;
+        let until = time::now() + timeout;
         while *wakes == before && !self.changed.wait_until(&mut wakes, until).timed_out() {}
     }
 }
@@ -184,10 +184,10 @@ pub(in crate::db) fn spawn(
     scheduler: &Arc<Scheduler>,
     name: String,
     body: impl FnOnce(&Scheduler) + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
+) -> std::io::Result<crate::os::thread::JoinHandle<()>> {
     let scheduler = Arc::clone(scheduler);
     let what = format!("the thread {name} panicked");
-    std::thread::Builder::new().name(name).spawn(move || {
+    crate::os::thread::Builder::new().name(name).spawn(move || {
         // What runs on it must not wait for a closing, which waits for it.
         let Ok(_inside) = scheduler.ctx.shared.gate.enter_step() else { return };
         let run = std::panic::AssertUnwindSafe(|| body(&scheduler));
@@ -200,6 +200,8 @@ pub(in crate::db) fn spawn(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
+
+    use std::time::Instant;
 
     use super::*;
     use crate::mvcc::{drive_until, pin};

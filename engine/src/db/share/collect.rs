@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::registration::{STARTING, TAKEOVER};
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::time;
 use crate::replica::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 
 /// Registered followers hold deletion back for so many checkpoints.
@@ -84,7 +85,7 @@ impl Kept {
             checkpoints: before.into_iter().collect(),
             marks: VecDeque::new(),
             retention,
-            began: Instant::now(),
+            began: time::now(),
             knows_oldest: false,
             claims: BTreeSet::new(),
             is_due: false,
@@ -99,7 +100,7 @@ impl Kept {
     pub(super) fn add(&mut self, number: u64, data: BTreeSet<String>, pending: u32) {
         self.pending = pending;
         self.made += 1;
-        self.marks.push_back(AgeMark { number, at: Instant::now() });
+        self.marks.push_back(AgeMark { number, at: time::now() });
         self.checkpoints.push_back((number, Some(data)));
         self.is_due = true;
     }
@@ -224,7 +225,7 @@ impl Kept {
             self.knows_oldest = true;
         }
         let first = self.marks.front().map_or(1, |mark| mark.number);
-        let is_old = |mark: &&AgeMark| mark.at.elapsed() >= self.retention;
+        let is_old = |mark: &&AgeMark| time::since(mark.at) >= self.retention;
         let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
         let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
         let held_by = |it: &Needs| {

@@ -11,11 +11,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex, RwLock};
 
 use super::apply::{Applier, EntryApplied};
 use super::places::Places;
@@ -27,6 +23,10 @@ use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex, RwLock};
+use crate::os::thread::JoinHandle;
+use crate::os::time;
 use crate::os::{DirectoryLock, ForkGuard, create_directory};
 use crate::replica::{EntryBody, FollowerPlace, NextEntry, SharedLog};
 use crate::tier::ObjectTier;
@@ -196,7 +196,7 @@ impl Node {
             return Ok(());
         }
         let node = Arc::clone(self);
-        let named = std::thread::Builder::new().name("terrace-follower".into());
+        let named = crate::os::thread::Builder::new().name("terrace-follower".into());
         let run = move || {
             if catch_unwind(AssertUnwindSafe(|| node.run())).is_err() {
                 node.stop_because("the thread terrace-follower panicked");
@@ -247,7 +247,7 @@ impl Node {
             progress.entry = applier.position.entry;
         }
         if matches!(did, Ok(false)) {
-            progress.known_at = Some(Instant::now());
+            progress.known_at = Some(time::now());
             drop(progress);
             self.registration.arrived();
         }
@@ -482,7 +482,7 @@ impl Node {
             directory: path.unwrap_or_else(|| self.directory.clone()),
             commit: progress.commit,
             entry: progress.entry,
-            lag_ms: progress.known_at.map_or(u64::MAX, |at| at.elapsed().as_millis() as u64),
+            lag_ms: progress.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
             restarts: progress.restarts,
             missed: progress.missed,
             gets: self.log.counts().gets,

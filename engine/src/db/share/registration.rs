@@ -10,13 +10,13 @@
 //! Thread safety: any thread may call any method; `told` is held for a few instructions.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::restore::{self, FoundCheckpoint};
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::channel::{RecvTimeoutError, channel};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::replica::{FollowerPlace, SharedLog};
 
 /// Before the name of a node that starts, and of a takeover.
@@ -143,8 +143,8 @@ impl Registration {
         }
         let is_due = |(known, at): (FollowerPlace, Instant)| {
             let is_news = match beat {
-                0 => known.entry < place.entry && (self.is_stepped || at.elapsed() >= NEWS),
-                _ => !self.is_stepped && at.elapsed() >= BEAT,
+                0 => known.entry < place.entry && (self.is_stepped || time::since(at) >= NEWS),
+                _ => !self.is_stepped && time::since(at) >= BEAT,
             };
             is_news || known.base != place.base || (known.beat > 0) != (beat > 0)
         };
@@ -196,7 +196,7 @@ impl Registration {
         };
         let is_new = self.log.register(&self.name, place)?;
         let kept = if is_new || is_first { self.log.enlist(&self.name)? } else { 0 };
-        self.state.lock().told = Some((place, Instant::now()));
+        self.state.lock().told = Some((place, time::now()));
         Ok(kept)
     }
 

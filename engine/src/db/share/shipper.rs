@@ -15,10 +15,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
 use super::collect::Kept;
@@ -28,6 +25,9 @@ use crate::commit::{FedGroups, Feed};
 use crate::db::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Durability, Failpoint};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
 use crate::record::Lsn;
 use crate::replica::{
     EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable,
@@ -282,7 +282,7 @@ impl Shipper {
 
 impl State {
     fn advance(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
-        *shipper.counts.looked_at.lock() = Some(Instant::now());
+        *shipper.counts.looked_at.lock() = Some(time::now());
         if let Some(after) = self.after.take() {
             if let Err(error) = self.writer.settle() {
                 self.after = Some(after);
@@ -514,7 +514,7 @@ impl State {
     /// alone: it rests for a while, and shipping goes on.
     fn collect(&mut self, shipper: &Shipper) {
         let (until, rest) = self.rest;
-        if until.is_some_and(|until| Instant::now() < until) {
+        if until.is_some_and(|until| time::now() < until) {
             return;
         }
         let tier = shipper.store.objects();
@@ -523,7 +523,7 @@ impl State {
         self.rest = match &collected {
             // Where steps come in their turn, they are the measure of time.
             Err(_) if shipper.has_thread => {
-                (Some(Instant::now() + rest), (rest * 2).min(LONGEST_REST))
+                (Some(time::now() + rest), (rest * 2).min(LONGEST_REST))
             }
             _ => (None, LONGEST_PAUSE),
         };

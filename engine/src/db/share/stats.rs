@@ -1,8 +1,8 @@
 //! How far shipping is.
 
-use std::sync::atomic::Ordering;
-
 use crate::db::engine::Engine;
+use crate::os::sync::atomic::Ordering;
+use crate::os::time;
 
 /// Shipping of commits to the shared store since the opening.
 #[derive(Clone, Debug)]
@@ -49,13 +49,13 @@ pub(in crate::db) fn stats(engine: &Engine) -> Option<ShareStats> {
     let since = counts.waiting_since.lock().or_else(|| {
         counts.looked_at.lock().filter(|_| shipped < engine.shared.committer.visible())
     });
-    let number = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let number = |counter: &crate::os::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     Some(ShareStats {
         store: shipper.log.address(),
         shipped,
         lag_commits: engine.shared.committer.visible().saturating_sub(shipped),
         lag_bytes: feed.queued(),
-        lag_ms: since.map_or(0, |since| since.elapsed().as_millis() as u64),
+        lag_ms: since.map_or(0, |since| time::since(since).as_millis() as u64),
         segments: number(&counts.segments),
         segment_bytes: number(&counts.segment_bytes),
         checkpoints: number(&counts.checkpoints),

@@ -3,15 +3,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-
-use parking_lot::RwLock;
 
 use super::Extent;
 use crate::cache::BufferFrame;
 use crate::error::Result;
 use crate::extent::block::Block;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::RwLock;
 
 const SHARDS: usize = 64;
 

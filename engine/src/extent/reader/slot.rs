@@ -11,12 +11,12 @@
 //! 2. A slot is filled when it is empty, and never refilled: a second thread uses what is there.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::Parts;
 use crate::cache::Swip;
 use crate::memory::{Clock, LetGo};
 use crate::mvcc::{EpochGuard, pin};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Room for an extent's parts.
 #[derive(Debug, Default)]

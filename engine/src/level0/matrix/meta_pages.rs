@@ -16,12 +16,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::{ArcSwap, Guard};
-use parking_lot::Mutex;
+use arc_swap::Guard;
 
 use super::layout::ENTRIES;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::ArcSwap;
 
 /// The pages of the array and of keys of one row table, by their places in its directory.
 #[derive(Debug)]

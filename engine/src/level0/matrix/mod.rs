@@ -46,10 +46,6 @@ mod walk;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::probe::probe;
@@ -68,6 +64,9 @@ use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, defer, pin};
 use crate::options::Level0Container;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::ArcSwap;
 use crate::pm::{PAGE, Region};
 use crate::record::{Cursor, Lsn, RowTable, TableId};
 

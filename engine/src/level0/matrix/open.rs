@@ -1,7 +1,6 @@
 //! Row tables as an opening, a verification or a salvage finds them.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use super::layout::{ENTRIES, ENTRY, Entry, RowDirectory};
 use super::row::{OpenRow, key_span, value_span};
@@ -9,6 +8,7 @@ use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::options::Failpoint;
+use crate::os::sync::atomic::Ordering;
 use crate::pm::{PAGE, Region, Span};
 use crate::record::{RowTable, TableId, checksum};
 

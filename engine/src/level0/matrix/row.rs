@@ -16,7 +16,6 @@
 
 use std::cmp::Ordering as Order;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
 use super::meta_pages::{MetaPages, Readable};
@@ -24,6 +23,7 @@ use crate::alloc::PageRange;
 use crate::memtable::{Record, record_len};
 use crate::mvcc::{DrainedMap, KeyInterval, is_pinned};
 use crate::options::Failpoint;
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::pm::{PAGE, Region};
 use crate::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 

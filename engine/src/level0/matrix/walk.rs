@@ -13,13 +13,14 @@ use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// Whether searches go by hints, for measurements of what these are worth.
 #[cfg(feature = "bench")]
-pub(crate) static FOLLOWS_HINTS: std::sync::atomic::AtomicBool =
-    std::sync::atomic::AtomicBool::new(true);
+pub(crate) static FOLLOWS_HINTS: crate::os::sync::atomic::AtomicBool =
+    crate::os::sync::atomic::AtomicBool::new(true);
 
 /// Nanoseconds that cursors spent in the search of places in rows: what threads that share the rows
 /// of a column among them could save at most.
 #[cfg(feature = "bench")]
-pub(crate) static SEARCH_NANOS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+pub(crate) static SEARCH_NANOS: crate::os::sync::atomic::AtomicU64 =
+    crate::os::sync::atomic::AtomicU64::new(0);
 
 /// A position among the records of row tables that D does not cover.
 pub(super) struct RowsCursor<'a> {
@@ -71,7 +72,7 @@ impl<'a> RowsCursor<'a> {
         #[cfg(feature = "bench")]
         SEARCH_NANOS.fetch_add(
             u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
-            std::sync::atomic::Ordering::Relaxed,
+            crate::os::sync::atomic::Ordering::Relaxed,
         );
     }
 
@@ -126,7 +127,7 @@ pub(super) fn narrow(
     region: &Region,
 ) -> Option<Narrowed> {
     #[cfg(feature = "bench")]
-    if !FOLLOWS_HINTS.load(std::sync::atomic::Ordering::Relaxed) {
+    if !FOLLOWS_HINTS.load(crate::os::sync::atomic::Ordering::Relaxed) {
         return None;
     }
     let below = rows.get(n + 1)?;

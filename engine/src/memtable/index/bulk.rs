@@ -44,7 +44,7 @@ impl<R: Records + Sync, const L: usize, const I: usize> Index<R, L, I> {
     {
         let mut index = Index::new(records);
         let (records, counts) = (&*index.records, &index.counts);
-        let filled: Vec<Vec<Filled<L>>> = std::thread::scope(|scope| {
+        let filled: Vec<Vec<Filled<L>>> = crate::os::thread::scope(|scope| {
             let fill = |part: &'_ [u64]| leaves(part, records, counts, seen);
             let spawn = |part| scope.spawn(move || fill(part));
             let threads: Vec<_> = parts.iter().skip(1).map(|part| spawn(part.as_slice())).collect();

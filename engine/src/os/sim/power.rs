@@ -13,6 +13,7 @@ use super::holds::Holds;
 use super::memory::SimPm;
 use super::trace::{Event, FilesThen, Recorder, Site, Trace};
 use super::{Machine, SimFiles, Survive};
+use crate::os::schedule;
 
 /// What is planned, and what came of it.
 #[derive(Debug, Default)]
@@ -79,7 +80,9 @@ impl Power {
     }
 
     /// Called before files change, with no lock of the machine held.
+    #[track_caller]
     pub(super) fn before_change(&self, site: impl FnOnce() -> Site) {
+        schedule::point(schedule::PointKind::File);
         self.note_any(|| Event::file(site()));
     }
 
@@ -121,7 +124,9 @@ impl Power {
     }
 
     /// Called before a sync or a fence takes effect, with no lock of the machine held.
+    #[track_caller]
     pub(super) fn before_step(&self) {
+        schedule::point(schedule::PointKind::File);
         let step = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         let struck = self.plan.lock().take_if(|(at, _)| *at <= step);
         if let Some((_, cut)) = struck {

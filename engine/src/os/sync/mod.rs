@@ -5,13 +5,19 @@
 //! schedules of whole calls; loom tries every schedule, and every value that an ordering of memory
 //! allows, of the smallest parts. Whatever is to be model-checked takes its primitives from here.
 
+pub(crate) mod atomic;
+pub(crate) mod channel;
 #[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 mod futex;
+pub(crate) mod locks;
 #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 mod modelled;
 pub(crate) mod optimistic;
 #[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 mod real;
+#[cfg(any(test, feature = "testing"))]
+mod scheduled;
+pub(crate) mod shared;
 
 #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 use modelled as chosen;

@@ -22,37 +22,39 @@ fn sound<T, E: std::fmt::Debug>(locked: Result<T, E>) -> T {
     locked.expect("invariant: a panic ends the test, so no lock is poisoned")
 }
 
+pub(crate) use self::{ModelGuard as MutexGuard, ModelMutex as Mutex};
+
 /// `parking_lot`'s interface.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T> {
+pub(crate) struct ModelMutex<T> {
     inner: Inner<T>,
     holders: AtomicUsize,
 }
 
-pub(crate) struct MutexGuard<'a, T> {
+pub(crate) struct ModelGuard<'a, T> {
     inner: Option<InnerGuard<'a, T>>,
     holders: &'a AtomicUsize,
 }
 
-impl<T> Mutex<T> {
-    pub(crate) fn new(value: T) -> Mutex<T> {
-        Mutex { inner: Inner::new(value), holders: AtomicUsize::new(0) }
+impl<T> ModelMutex<T> {
+    pub(crate) fn new(value: T) -> ModelMutex<T> {
+        ModelMutex { inner: Inner::new(value), holders: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> ModelGuard<'_, T> {
         // It looks taken before it is: else a thread could try, fail and try again for ever.
         self.holders.fetch_add(1, Ordering::SeqCst);
         let inner = sound(self.inner.lock());
-        MutexGuard { inner: Some(inner), holders: &self.holders }
+        ModelGuard { inner: Some(inner), holders: &self.holders }
     }
 
-    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<ModelGuard<'_, T>> {
         self.holders.fetch_add(1, Ordering::SeqCst);
         let Ok(inner) = self.inner.try_lock() else {
             self.holders.fetch_sub(1, Ordering::SeqCst);
             return None;
         };
-        Some(MutexGuard { inner: Some(inner), holders: &self.holders })
+        Some(ModelGuard { inner: Some(inner), holders: &self.holders })
     }
 
     pub(crate) fn is_locked(&self) -> bool {
@@ -60,7 +62,7 @@ impl<T> Mutex<T> {
     }
 }
 
-impl<T> std::ops::Deref for MutexGuard<'_, T> {
+impl<T> std::ops::Deref for ModelGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -68,13 +70,13 @@ impl<T> std::ops::Deref for MutexGuard<'_, T> {
     }
 }
 
-impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+impl<T> std::ops::DerefMut for ModelGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.inner.as_mut().expect("invariant: it is held")
     }
 }
 
-impl<T> Drop for MutexGuard<'_, T> {
+impl<T> Drop for ModelGuard<'_, T> {
     fn drop(&mut self) {
         // It may look taken for a moment longer than it is. This thread wakes a thread that sleeps
         // for that, since it looks for work after it gave the lock back.
@@ -87,9 +89,9 @@ impl<T> Drop for MutexGuard<'_, T> {
 /// thread looks as if it held the lock.
 pub(crate) fn wait<'a, T>(
     woken: &Condvar,
-    mut guard: MutexGuard<'a, T>,
+    mut guard: ModelGuard<'a, T>,
     deadline: Option<Instant>,
-) -> (MutexGuard<'a, T>, bool) {
+) -> (ModelGuard<'a, T>, bool) {
     if deadline.is_some() {
         return (guard, true);
     }

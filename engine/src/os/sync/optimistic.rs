@@ -2,10 +2,13 @@
 //! in a tree for loom, to which they are the standard ones; shuttle checks them. Epochs are opaque
 //! to it: it explores the order of our own accesses, and takes reclamation as given.
 
+#[cfg(any(test, feature = "testing"))]
+use crate::os::schedule;
+
+#[cfg(not(all(test, feature = "shuttle")))]
+pub(crate) use super::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 #[cfg(all(test, feature = "shuttle"))]
 pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-#[cfg(not(all(test, feature = "shuttle")))]
-pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Where the model checker may switch threads. Locks are of its own atomics; the words of a region
 /// are not, so each access to a node there says that it comes. In production nothing.
@@ -13,6 +16,8 @@ pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 pub(crate) fn step() {
     #[cfg(all(test, feature = "shuttle"))]
     shuttle::thread::yield_now();
+    #[cfg(any(test, feature = "testing"))]
+    schedule::point(schedule::PointKind::Load);
 }
 
 /// Waiting for another thread: a few spins, then the processor is given away, because the holder
@@ -28,11 +33,15 @@ impl Patience {
         self.turns += 1;
         #[cfg(all(test, feature = "shuttle"))]
         shuttle::thread::yield_now();
+        #[cfg(any(test, feature = "testing"))]
+        if schedule::is_task() {
+            return crate::os::thread::yield_now();
+        }
         #[cfg(not(all(test, feature = "shuttle")))]
         if self.turns < 32 {
             std::hint::spin_loop();
         } else {
-            std::thread::yield_now();
+            crate::os::thread::yield_now();
         }
     }
 }

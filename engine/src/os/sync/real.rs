@@ -2,14 +2,19 @@
 
 use std::time::Instant;
 
-pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+pub(crate) use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use super::futex::Futex;
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
+pub(crate) use super::locks::{Condvar, Mutex, MutexGuard};
 
 /// Waits for a few microseconds at most; whether it came true.
 pub(crate) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     const SPINS: u32 = 64;
+    #[cfg(any(test, feature = "testing"))]
+    if crate::os::schedule::is_task() {
+        crate::os::thread::yield_now();
+        return is_true();
+    }
     for _ in 0..SPINS {
         if is_true() {
             return true;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ground::Ground;
 use crate::alloc::logged::LoggedPool;
 use crate::alloc::{Link, VolatilePool, ZonePool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
 use crate::pm::{Geometry, Media, Region};
 

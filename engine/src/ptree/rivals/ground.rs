@@ -2,12 +2,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::node_writer::NodeWriter;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::Result;
 use crate::options::Mode;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
 use crate::pm::{LINE, Media, PAGE, Region};
 

@@ -16,7 +16,6 @@ mod latency;
 mod patience;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::clock::Timer;
@@ -24,6 +23,7 @@ use super::store::{
     Answered, Failure, FailureKind, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting, late,
 };
 use crate::error::{Error, Result};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
 
 use counts::Counts;
 use latency::Latency;

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::time;
 
 /// Where a client has its time from.
 pub(crate) trait Timer: fmt::Debug + Send + Sync {
@@ -31,17 +32,17 @@ pub(crate) struct MachineTimer {
 impl Default for MachineTimer {
     fn default() -> MachineTimer {
         let (is_stopped, stopped) = (Mutex::new(false), Condvar::new());
-        MachineTimer { began: Instant::now(), is_stopped, stopped }
+        MachineTimer { began: time::now(), is_stopped, stopped }
     }
 }
 
 impl Timer for MachineTimer {
     fn now(&self) -> Duration {
-        self.began.elapsed()
+        time::since(self.began)
     }
 
     fn pause(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
+        let until = time::now() + time;
         let mut is_stopped = self.is_stopped.lock();
         while !*is_stopped {
             if self.stopped.wait_until(&mut is_stopped, until).timed_out() {

@@ -24,14 +24,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::name;
 use super::store::{
     Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
     Tag,
 };
 use crate::error::{Error, Result};
+use crate::os::sync::locks::Mutex;
 use crate::os::{
     Access, Directory, File, FileLock, Files, OpenHow, RealFiles, create_directory, draw_random,
 };

@@ -16,12 +16,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::store::{
     Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
     Tag, late,
 };
+use crate::os::sync::locks::Mutex;
 
 use crate::os::sim::{Call, FileKind, Outcome, RequestFault, Uplink};
 

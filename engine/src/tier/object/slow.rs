@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use super::store::{Answer, Answered, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting};
 use crate::error::{Error, Result};
+use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::thread::JoinHandle;
+use crate::os::time;
 
 const THREADS: usize = 4;
 
@@ -49,7 +49,7 @@ impl Line {
         while !waits.is_over {
             let first = waits.due.first_key_value().map(|((at, _), _)| *at);
             match first {
-                Some(at) if at <= Instant::now() => {
+                Some(at) if at <= time::now() => {
                     if let Some((_, job)) = waits.due.pop_first() {
                         drop(waits);
                         job();
@@ -97,7 +97,9 @@ impl SlowStore {
         let line = Arc::new(Line::default());
         let start = |_| {
             let line = Arc::clone(&line);
-            std::thread::Builder::new().name("terrace-distance".into()).spawn(move || line.serve())
+            crate::os::thread::Builder::new()
+                .name("terrace-distance".into())
+                .spawn(move || line.serve())
         };
         let threads = (0..THREADS).map(start).collect::<std::io::Result<Vec<_>>>();
         let threads =
@@ -115,11 +117,11 @@ impl SlowStore {
     ) {
         let (inner, line, distance) =
             (Arc::clone(&self.inner), Arc::clone(&self.line), self.distance);
-        let at = Instant::now() + distance.latency + distance.transfer(bytes);
+        let at = time::now() + distance.latency + distance.transfer(bytes);
         self.line.add(at, move || {
             let answered = ask(&*inner);
             let transfer = answered.as_ref().map_or(0, size);
-            line.add(Instant::now() + distance.transfer(transfer), move || answer.send(answered));
+            line.add(time::now() + distance.transfer(transfer), move || answer.send(answered));
         });
     }
 

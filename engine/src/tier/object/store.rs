@@ -10,10 +10,10 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use crate::error::{Damage, Error, ErrorKind};
+use crate::os::sync::channel::{Receiver, Sender, channel};
 
 /// How a request failed: what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

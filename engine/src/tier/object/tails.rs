@@ -32,9 +32,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use super::name::ObjectId;
+use crate::os::sync::locks::Mutex;
 use crate::os::{File, Files, Gate, OpenHow};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 

@@ -29,9 +29,6 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use parking_lot::Mutex;
 
 use super::client::{Client, ObjectRead, RequestCounts};
 use super::fence::{self, Before, Fence, PlacedFence, WriterClaim};
@@ -40,6 +37,8 @@ use super::name::{LAST_EPOCH, ObjectId, ObjectNames};
 use super::store::{FailureKind, LIST_LEN, Span};
 use super::tails::TailCache;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicU8, Ordering};
+use crate::os::sync::locks::Mutex;
 
 /// One part in so many of an object is read at its end at once, within bounds.
 const TAIL: u32 = 16;

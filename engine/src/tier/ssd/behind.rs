@@ -17,14 +17,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
-
-use parking_lot::Mutex;
 
 use super::{ExtentFile, ExtentStore, Location};
 use crate::error::Result;
+use crate::os::sync::atomic::Ordering;
+use crate::os::sync::channel::{Receiver, Sender, SyncSender, channel, sync_channel};
+use crate::os::sync::locks::Mutex;
+use crate::os::thread::JoinHandle;
 use crate::tier::object::Fetch;
 
 /// As many reads at a time as there are threads.
@@ -121,7 +120,7 @@ fn start() -> Option<State> {
     let mut threads = Vec::with_capacity(THREADS);
     for n in 1..=THREADS {
         let requests = Arc::clone(&requests);
-        let named = std::thread::Builder::new().name(format!("terrace-read-{n}"));
+        let named = crate::os::thread::Builder::new().name(format!("terrace-read-{n}"));
         threads.push(named.spawn(move || serve_all(&requests)).ok()?);
     }
     Some(State::Reading { queue, threads })

@@ -8,12 +8,11 @@
 //! Whether an old file, length or range survives a power cut does not matter: what is free follows
 //! from the journal alone, and a range is free only when nothing durable names it any more.
 
-use std::sync::atomic::Ordering;
-
 use super::allocation::{Allocation, FileSpace, Gap};
 use super::growth::growth_step;
 use super::{ExtentStore, UNIT};
 use crate::error::{Error, Result};
+use crate::os::sync::atomic::Ordering;
 
 /// One part of so many of what is taken stays free while jobs run.
 const SLACK: u64 = 8;

@@ -3,12 +3,12 @@
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::allocation::{Allocation, FileSpace, Gap};
 use super::{ExtentStore, UNIT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::OpenHow;
+use crate::os::sync::atomic::Ordering;
 
 pub(super) const GIB: u64 = 1024 * 1024 * 1024;
 

@@ -1,9 +1,9 @@
 //! What is held in memory of a store's extents, by which component, and how much it may be.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::{Clock, Gauge, Holding};
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Where extents are cut, at the next key, unless a memory limit asks for smaller ones.
 pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;

@@ -12,10 +12,10 @@
 //! least amount is not given back, so other files and a quota cannot take it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Allocation, ExtentStore, UNIT};
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// Room for an extent of any usual size, in units: a little over 2.25 MiB.
 pub(super) const PIECE: u64 = 152;

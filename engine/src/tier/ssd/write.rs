@@ -1,10 +1,10 @@
 //! Writing extents.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::ExtentStore;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::sync::atomic::Ordering;
 use crate::tier::location::Location;
 
 impl ExtentStore {

@@ -1,7 +1,6 @@
 //! What was asked of an object store.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::tier::object::store::FailureKind;
 
 /// A number that only rises.

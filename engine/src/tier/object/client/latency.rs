@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::os::sync::locks::Mutex;
 
 /// So many of the last reads count.
 const READS: usize = 256;

@@ -1,0 +1,52 @@
+//! Chance. In a run of the scheduler the policy draws it.
+
+use std::hash::{BuildHasher, DefaultHasher, RandomState};
+use std::io;
+
+#[cfg(any(test, feature = "testing"))]
+use super::schedule;
+
+/// Fills `bytes` with what no caller can foresee.
+///
+/// # Errors
+///
+/// When the system has no chance to give.
+pub(crate) fn draw_random(bytes: &mut [u8; 16]) -> io::Result<()> {
+    #[cfg(any(test, feature = "testing"))]
+    if schedule::is_task() {
+        bytes.fill_with(|| schedule::draw(256).unwrap_or(0) as u8);
+        return Ok(());
+    }
+    super::calls::draw_random(bytes)
+}
+
+/// How keys are hashed: by chance, so that no caller can choose keys that collide.
+#[derive(Clone, Debug)]
+pub(crate) struct RandomKeys {
+    /// None in a run of the scheduler.
+    keys: Option<RandomState>,
+}
+
+impl RandomKeys {
+    pub(crate) fn new() -> RandomKeys {
+        #[cfg(any(test, feature = "testing"))]
+        if schedule::is_task() {
+            return RandomKeys { keys: None };
+        }
+        RandomKeys { keys: Some(RandomState::new()) }
+    }
+}
+
+impl Default for RandomKeys {
+    fn default() -> RandomKeys {
+        RandomKeys::new()
+    }
+}
+
+impl BuildHasher for RandomKeys {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        self.keys.as_ref().map_or_else(DefaultHasher::new, RandomState::build_hasher)
+    }
+}

@@ -1,0 +1,113 @@
+//! Values that are made once, and pointers that are swapped.
+
+use std::sync::{self, Arc};
+
+use super::locks::Mutex;
+use crate::os::schedule::{PointKind, is_task, point};
+
+/// A value that is set once.
+#[derive(Debug)]
+pub(crate) struct OnceLock<T> {
+    inner: sync::OnceLock<T>,
+    /// Held by the task that makes the value.
+    making: Mutex<()>,
+}
+
+#[allow(dead_code, reason = "the interface of the standard library's")]
+impl<T> OnceLock<T> {
+    pub(crate) const fn new() -> OnceLock<T> {
+        OnceLock { inner: sync::OnceLock::new(), making: Mutex::new(()) }
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self) -> Option<&T> {
+        point(PointKind::Load);
+        self.inner.get()
+    }
+
+    #[track_caller]
+    pub(crate) fn set(&self, value: T) -> Result<(), T> {
+        point(PointKind::Update);
+        let _making = is_task().then(|| self.making.lock());
+        self.inner.set(value)
+    }
+
+    #[track_caller]
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        point(PointKind::Update);
+        if let Some(value) = self.inner.get() {
+            return value;
+        }
+        let _making = is_task().then(|| self.making.lock());
+        self.inner.get_or_init(make)
+    }
+
+    pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
+        self.inner.get_mut()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.inner.take()
+    }
+
+    pub(crate) fn into_inner(self) -> Option<T> {
+        self.inner.into_inner()
+    }
+}
+
+impl<T> Default for OnceLock<T> {
+    fn default() -> OnceLock<T> {
+        OnceLock::new()
+    }
+}
+
+impl<T> From<T> for OnceLock<T> {
+    fn from(value: T) -> OnceLock<T> {
+        OnceLock { inner: value.into(), making: Mutex::new(()) }
+    }
+}
+
+/// A pointer to what readers share, which a writer swaps.
+#[derive(Debug, Default)]
+pub(crate) struct ArcSwap<T>(arc_swap::ArcSwap<T>);
+
+#[allow(dead_code, reason = "the interface of arc_swap's")]
+impl<T> ArcSwap<T> {
+    pub(crate) fn new(value: Arc<T>) -> ArcSwap<T> {
+        ArcSwap(arc_swap::ArcSwap::new(value))
+    }
+
+    pub(crate) fn from_pointee(value: T) -> ArcSwap<T> {
+        ArcSwap(arc_swap::ArcSwap::from_pointee(value))
+    }
+
+    #[track_caller]
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<T>> {
+        point(PointKind::Load);
+        self.0.load()
+    }
+
+    #[track_caller]
+    pub(crate) fn load_full(&self) -> Arc<T> {
+        point(PointKind::Load);
+        self.0.load_full()
+    }
+
+    #[track_caller]
+    pub(crate) fn store(&self, value: Arc<T>) {
+        point(PointKind::Store);
+        self.0.store(value);
+    }
+
+    #[track_caller]
+    pub(crate) fn swap(&self, value: Arc<T>) -> Arc<T> {
+        point(PointKind::Update);
+        self.0.swap(value)
+    }
+
+    #[track_caller]
+    pub(crate) fn rcu<R: Into<Arc<T>>>(&self, f: impl FnMut(&Arc<T>) -> R) -> Arc<T> {
+        point(PointKind::Update);
+        self.0.rcu(f)
+    }
+}
