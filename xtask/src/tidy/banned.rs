@@ -18,6 +18,32 @@ const BANNED: &[(&str, &str)] = &[
     ("thread::sleep", "wait for the event: park, or use a condition variable"),
 ];
 
+/// What a deterministic scheduler must see, and where the floor is that shows it.
+const PAST_THE_FLOOR: &[(&str, &str)] = &[
+    ("std::sync::atomic", "take it from `os::sync::atomic`"),
+    ("std::sync::mpsc", "take it from `os::sync::channel`"),
+    ("std::sync::OnceLock", "take it from `os::sync::shared`"),
+    ("parking_lot::", "take it from `os::sync::locks`"),
+    ("arc_swap::ArcSwap", "take it from `os::sync::shared`"),
+    ("thread::spawn", "take it from `os::thread`"),
+    ("thread::scope", "take it from `os::thread`"),
+    ("thread::Builder", "take it from `os::thread`"),
+    ("thread::yield_now", "take it from `os::thread`"),
+    ("Instant::now", "ask `os::time`"),
+    ("RandomState", "take `os::RandomKeys`"),
+];
+
+/// What lies below the floor, or measures, or is of tests.
+const BELOW: &[&str] = &[
+    "engine/src/os/",
+    "engine/src/ptree/rivals/",
+    "engine/src/bench.rs",
+    "engine/src/cache/model.rs",
+    "engine/src/testing.rs",
+    "engine/src/level0/matrix/walk.rs",
+    "engine/src/tier/object/testing.rs",
+];
+
 /// Finds what is banned in the library outside its tests.
 pub(crate) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if !source.path.starts_with("engine/src/") {
@@ -29,10 +55,15 @@ pub(crate) fn check(source: &Source, findings: &mut Vec<Finding>) {
             findings.push(Finding::new(&source.path, line, RULE, advice));
         }
     };
-    for (what, instead) in BANNED {
+    let is_below = BELOW.iter().any(|below| source.path.starts_with(below));
+    let floor = PAST_THE_FLOOR.iter().filter(|_| !is_below);
+    for (what, instead) in BANNED.iter().chain(floor) {
         for (at, _) in source.code.match_indices(what) {
             // `println!` also ends `eprintln!`, which has an entry of its own.
-            if what.starts_with('.') || !source.code[..at].ends_with(super::source::is_word) {
+            let is_own = source.code[..at].ends_with("os::");
+            let starts =
+                what.starts_with('.') || !source.code[..at].ends_with(super::source::is_word);
+            if starts && !is_own {
                 report(at, format!("`{what}`: {instead}"));
             }
         }
@@ -59,6 +90,15 @@ mod tests {
         for (what, _) in BANNED {
             assert_eq!(found("engine/src/a.rs", &format!("fn a() {{ {what} }}")), 1, "{what}");
         }
+    }
+
+    #[test]
+    fn what_goes_past_the_floor_is_found() {
+        for (what, _) in PAST_THE_FLOOR {
+            assert_eq!(found("engine/src/a.rs", &format!("use {what};")), 1, "{what}");
+            assert_eq!(found("engine/src/os/a.rs", &format!("use {what};")), 0, "{what}");
+        }
+        assert_eq!(found("engine/src/a.rs", "crate::os::thread::scope(|_| {});"), 0);
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl IndexFile<'_> {
             }
             #[cfg(any(test, feature = "testing"))]
             Storage::Simulated(machine) => {
-                let Some(pm) = machine.memory().and_then(std::sync::OnceLock::get) else {
+                let Some(pm) = machine.memory().and_then(|pm| pm.get()) else {
                     unreachable!("the options were checked")
                 };
                 let len = pm.len().saturating_sub(bytes).max(len);
@@ -250,7 +250,7 @@ impl IndexFile<'_> {
             }
             #[cfg(any(test, feature = "testing"))]
             Storage::Simulated(machine) => {
-                let pm = machine.memory().and_then(std::sync::OnceLock::get);
+                let pm = machine.memory().and_then(|pm| pm.get());
                 let base = superblock.geometry.greatest_len();
                 Ok(pm.map(|pm| (Media::Simulated(Arc::clone(pm)), pm.len().saturating_sub(base))))
             }
