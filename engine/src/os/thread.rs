@@ -69,6 +69,23 @@ mod scheduled {
         }
     }
 
+    impl ThreadBuilder {
+        #[track_caller]
+        pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
+            self,
+            scope: &Scope<'scope, '_>,
+            f: impl FnOnce() -> T + Send + 'scope,
+        ) -> io::Result<ScopedJoinHandle<'scope, T>> {
+            let handle = new_task(&self.name);
+            let task = handle.as_ref().map(TaskHandle::number);
+            let spawned = self.inner.spawn_scoped(scope.inner, as_task(handle, f));
+            let inner =
+                spawned.inspect_err(|_| task.into_iter().for_each(schedule::register_failed))?;
+            scope.tasks.borrow_mut().extend(task);
+            Ok(ScopedJoinHandle { inner, task })
+        }
+    }
+
     #[allow(dead_code, reason = "the interface of the standard library's")]
     impl<T> JoinHandle<T> {
         /// Waits for its end.
@@ -136,10 +153,8 @@ mod scheduled {
             &self,
             f: impl FnOnce() -> T + Send + 'scope,
         ) -> ScopedJoinHandle<'scope, T> {
-            let handle = new_task("scoped");
-            let task = handle.as_ref().map(TaskHandle::number);
-            self.tasks.borrow_mut().extend(task);
-            ScopedJoinHandle { inner: self.inner.spawn(as_task(handle, f)), task }
+            let spawned = ThreadBuilder::new().name("scoped".into()).spawn_scoped(self, f);
+            spawned.expect("invariant: as the standard library's, it panics without a thread")
         }
     }
 

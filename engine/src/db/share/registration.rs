@@ -165,7 +165,7 @@ impl Registration {
             return work();
         }
         let (working, ended) = channel::<()>();
-        std::thread::scope(|scope| {
+        crate::os::thread::scope(|scope| {
             let beats = move || {
                 while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                     let told = self.state.lock().told;
@@ -173,7 +173,7 @@ impl Registration {
                     drop(told.map_or(Ok(0), |(place, _)| self.tell_news(place)));
                 }
             };
-            let named = std::thread::Builder::new().name("terrace-beat".into());
+            let named = crate::os::thread::Builder::new().name("terrace-beat".into());
             named.spawn_scoped(scope, beats).map_err(|error| {
                 Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
             })?;

@@ -24,6 +24,7 @@ use super::store::{
 };
 use crate::error::{Error, Result};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::time;
 
 use counts::Counts;
 use latency::Latency;
@@ -102,7 +103,7 @@ impl Client {
 
     /// Begins to read an object.
     pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
-        let (waiting, began) = (Waiting::default(), Instant::now());
+        let (waiting, began) = (Waiting::default(), time::now());
         self.counts.gets.add(1);
         self.store.begin_get(name, span, self.patience.of(span).attempt, waiting.answer());
         ObjectRead { name: name.to_string(), span, began, waiting }
@@ -239,7 +240,7 @@ impl ObjectRead {
         let mut first = Some((began, waiting));
         client.attempts(client.patience.of(span), |within| {
             let (began, waiting) = first.take().unwrap_or_else(|| {
-                let (waiting, began) = (Waiting::default(), Instant::now());
+                let (waiting, began) = (Waiting::default(), time::now());
                 client.counts.gets.add(1);
                 client.store.begin_get(&name, span, within, waiting.answer());
                 (began, waiting)

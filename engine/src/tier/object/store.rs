@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Damage, Error, ErrorKind};
 use crate::os::sync::channel::{Receiver, Sender, channel};
+use crate::os::time;
 
 /// How a request failed: what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,7 +198,7 @@ impl<T> Answer<T> {
     /// Answers. The caller may have gone; then the answer is lost.
     pub(crate) fn send(mut self, answer: Answered<T>) {
         if let Some(to) = self.to.take() {
-            to.send((answer, Instant::now())).unwrap_or(());
+            to.send((answer, time::now())).unwrap_or(());
         }
     }
 }
@@ -206,7 +207,7 @@ impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
             let failure = Failure::new(FailureKind::Away, "the request was given up");
-            to.send((Err(failure), Instant::now())).unwrap_or(());
+            to.send((Err(failure), time::now())).unwrap_or(());
         }
     }
 }
@@ -223,7 +224,7 @@ pub(crate) struct Waiting<T> {
 impl<T> Default for Waiting<T> {
     fn default() -> Waiting<T> {
         let (to, from) = channel();
-        Waiting { from, to, answered_at: Cell::new(Instant::now()) }
+        Waiting { from, to, answered_at: Cell::new(time::now()) }
     }
 }
 
