@@ -91,16 +91,12 @@ impl ValueExtent {
         debug_assert!(before > 0, "named before (invariant 1)");
     }
 
-    /// The first `len` bytes of those that a reference leads to. They are the ones that it is to,
-    /// by their checksum, which is not checked yet.
-    fn load(&self, at: &Reference, len: u32) -> Result<Bytes> {
-        self.check_inside(at)?;
-        let bytes = Bytes::from(self.store.read(&self.meta.location, at.offset, len)?);
-        self.check_is(at, &bytes)?;
-        Ok(bytes)
-    }
-
-    fn check_inside(&self, at: &Reference) -> Result<()> {
+    /// Checks that a reference leads to a place among the values.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it does not.
+    pub(super) fn check_inside(&self, at: &Reference) -> Result<()> {
         let end = u64::from(at.offset) + u64::from(at.len);
         if at.len > HEADER_LEN as u32 && end <= u64::from(self.meta.values_end()) {
             return Ok(());
@@ -151,8 +147,30 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is not; or on an I/O error.
     pub(super) fn check(&self, at: &Reference) -> Result<()> {
-        let header = self.load(at, HEADER_LEN as u32)?;
-        let lens = frame::lens_of(&header);
+        let mut checked = Ok(());
+        self.check_all(std::slice::from_ref(at), |found| checked = found);
+        checked
+    }
+
+    /// The same of many places, which ascend; gives `found` what comes of each. One that cannot be
+    /// read is the last: a request for each of the others would say the same.
+    pub(super) fn check_all(&self, places: &[Reference], mut found: impl FnMut(Result<()>)) {
+        let mut pieces = ValuePieces::default();
+        for at in places {
+            if let Err(outside) = self.check_inside(at) {
+                found(Err(outside));
+                continue;
+            }
+            match self.bytes_of(at, HEADER_LEN as u32, &mut pieces) {
+                Ok(bytes) => found(self.check_header(at, &bytes)),
+                Err(unreadable) => return found(Err(unreadable)),
+            }
+        }
+    }
+
+    fn check_header(&self, at: &Reference, bytes: &[u8]) -> Result<()> {
+        self.check_is(at, bytes)?;
+        let lens = frame::lens_of(bytes);
         let wanted = (at.len - HEADER_LEN as u32, at.value_len);
         if lens == Some(wanted) {
             return Ok(());
@@ -161,16 +179,20 @@ impl ValueExtent {
         Err(self.corrupt(at.offset, Malformed::new(expected, format!("{lens:?}"))))
     }
 
-    /// The bytes that a reference leads to, their seal checked, still compressed. Those of an
-    /// object are read with others.
+    /// The first `len` bytes of those that a reference leads to, or of an object all, read with
+    /// others. The reference leads inside.
+    fn bytes_of(&self, at: &Reference, len: u32, pieces: &mut ValuePieces) -> Result<Bytes> {
+        if self.meta.location.is_object() {
+            return pieces.bytes(self, at);
+        }
+        Ok(Bytes::from(self.store.read(&self.meta.location, at.offset, len)?))
+    }
+
+    /// The bytes that a reference leads to, their seal checked, still compressed.
     fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
-        let bytes = if self.meta.location.is_object() {
-            let bytes = pieces.bytes(self, at)?;
-            self.check_is(at, &bytes)?;
-            bytes
-        } else {
-            self.load(at, at.len)?
-        };
+        self.check_inside(at)?;
+        let bytes = self.bytes_of(at, at.len, pieces)?;
+        self.check_is(at, &bytes)?;
         frame::check_seal(self.meta.id, at.offset, &bytes)
             .map_err(|malformed| self.corrupt(at.offset, malformed))?;
         Ok(bytes)
@@ -300,8 +322,10 @@ impl ReadValue for ValueExtent {
     }
 
     fn read_value(&self, at: &Reference) -> Result<Bytes> {
-        let bytes = self.load(at, at.len)?;
-        self.open(at, bytes)
+        self.check_inside(at)?;
+        let bytes = self.store.read(&self.meta.location, at.offset, at.len)?;
+        self.check_is(at, &bytes)?;
+        self.open(at, Bytes::from(bytes))
     }
 
     fn ask_values(self: Arc<Self>, places: &[Reference]) -> Result<(usize, ComingValues)> {

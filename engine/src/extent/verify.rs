@@ -20,7 +20,7 @@ impl Extent {
     /// are checked, but not the values that they lead to. Returns the number of structures that
     /// were checked.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
-        let mut check = Check { extent: self, report, checked: 0, unreadable: None };
+        let mut check = Check::new(self, report, true);
         match self.load_tail() {
             Ok(tail) => check.all(&tail),
             Err(error) => drop(check.take::<()>("extent footer", Err(error))),
@@ -28,17 +28,19 @@ impl Extent {
         check.checked
     }
 
-    /// Reads it, and checks the bytes that it gives.
+    /// Reads it, and checks the bytes that it gives. It reads no values: each value extent is
+    /// checked where it is read itself.
     ///
     /// # Errors
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
         // The next opening may write where it lies.
-        let _inside = self.gate().enter_step()?;
+        let inside = self.gate().enter_step()?;
         let whole = self.load_whole()?;
+        drop(inside);
         let mut found = Findings::default();
-        let mut check = Check { extent: self, report: &mut found, checked: 0, unreadable: None };
+        let mut check = Check::new(self, &mut found, false);
         check.all(&whole);
         check.unreadable.take().map_or(Ok(()), Err)?;
         found.check()?;
@@ -78,7 +80,7 @@ struct Tally {
     last: Option<(Vec<u8>, Lsn)>,
     /// The last key that a range tombstone may reach.
     reach: Option<Vec<u8>>,
-    /// Of the block under way.
+    /// Those that are to be checked.
     references: Vec<Reference>,
     /// Bytes referred to, by value extent.
     referred: BTreeMap<u64, u64>,
@@ -93,7 +95,10 @@ impl Tally {
         self.records += 1;
         self.deletes += u64::from(entry.kind == Kind::Delete);
         self.raw_bytes += entry.raw_len();
-        self.references.extend(entry.reference());
+        if let Some(at) = entry.reference() {
+            *self.referred.entry(at.extent).or_default() += u64::from(at.len);
+            self.references.push(at);
+        }
         self.smallest_seq = Some(self.smallest_seq.map_or(entry.seq, |seq| seq.min(entry.seq)));
         self.greatest_seq = self.greatest_seq.max(entry.seq);
         self.first_key.get_or_insert_with(|| entry.key.to_vec());
@@ -143,8 +148,16 @@ struct Check<'a> {
     extent: &'a Extent,
     report: &'a mut Findings,
     checked: u64,
+    /// Whether the values are looked at that its references lead to.
+    reads_values: bool,
     /// The first error of a read, which says nothing of what is stored.
     unreadable: Option<Error>,
+}
+
+impl<'a> Check<'a> {
+    fn new(extent: &'a Extent, report: &'a mut Findings, reads_values: bool) -> Check<'a> {
+        Check { extent, report, checked: 0, reads_values, unreadable: None }
+    }
 }
 
 impl Check<'_> {
@@ -193,8 +206,8 @@ impl Check<'_> {
             {
                 self.report.damages.push(self.extent.damage(entry.offset, "block", malformed));
             }
-            self.references(&mut tally);
         }
+        self.references(std::mem::take(&mut tally.references));
         ranges.into_iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
         let meta = self.extent.meta();
         if self.report.count() == before && !tally.agrees_with(meta) {
@@ -216,12 +229,18 @@ impl Check<'_> {
 }
 
 impl Check<'_> {
-    /// Checks that the references of a block lead to values.
-    fn references(&mut self, tally: &mut Tally) {
-        for at in std::mem::take(&mut tally.references) {
-            *tally.referred.entry(at.extent).or_default() += u64::from(at.len);
-            let found = self.extent.value_extent(&at).and_then(|values| values.check(&at));
-            self.take("reference", found);
+    /// Checks that references lead to values: those to one value extent together, in the order of
+    /// its values, so that one read has many of them.
+    fn references(&mut self, mut references: Vec<Reference>) {
+        references.sort_unstable_by_key(|at| (at.extent, at.offset));
+        for places in references.chunk_by(|a, b| a.extent == b.extent) {
+            let values = self.extent.value_extent(&places[0]);
+            let Some(values) = self.take("value extent", values) else { continue };
+            if self.reads_values {
+                values.check_all(places, |found| _ = self.take("reference", found));
+            } else {
+                places.iter().for_each(|at| _ = self.take("reference", values.check_inside(at)));
+            }
         }
     }
 }

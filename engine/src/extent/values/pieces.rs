@@ -43,12 +43,12 @@ struct ValuePiece {
 
 impl ValuePieces {
     /// The bytes of the value that a reference leads to, still sealed. They are not checked yet.
+    /// The reference leads inside.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if it leads out of the value extent, or the object is lost; or on an I/O error.
+    /// `Corrupt` if the object is lost; or on an I/O error.
     pub(super) fn bytes(&mut self, source: &ValueExtent, at: &Reference) -> Result<Bytes> {
-        source.check_inside(at)?;
         let number = self.pieces.iter().position(|piece| piece.extent == at.extent);
         let before = number.map(|number| self.pieces.remove(number));
         let piece = match before {

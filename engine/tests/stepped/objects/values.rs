@@ -80,6 +80,33 @@ fn a_job_reads_many_values_of_objects_with_one_request() {
     db.close().unwrap();
 }
 
+/// Bug: a verification and a backup took a request for each value that lies apart in an object,
+/// tens of thousands for an extent, and a closing waited for those of a backup. Cause: both looked
+/// at the header of each value that a record refers to. Fix: a verification reads pieces of many
+/// values. A backup looks at them where it copies them.
+#[test]
+fn a_check_reads_many_values_of_objects_with_one_request() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(LARGE)).unwrap();
+    fill(&table, 0..1500, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let (all, values) = (extents(&server).len() as u64, stats(&db).value_bytes / 1000);
+    assert!(values > 10 * all, "{values} values at least in {all} objects");
+    let before = objects(&db).gets;
+    assert_eq!(db.verify().unwrap().damages, []);
+    let asked = objects(&db).gets - before;
+    // Its end, and pieces of its blocks or its values; all of its values.
+    assert!(asked <= 4 * all, "{asked} requests for {all} objects");
+    let before = objects(&db).gets;
+    db.backup(dir.path().join("backups")).unwrap();
+    let asked = objects(&db).gets - before;
+    assert!(asked <= all, "{asked} requests for {all} objects");
+    db.close().unwrap();
+}
+
 #[test]
 fn lost_values_are_named() {
     let _turn = alone();
