@@ -11,6 +11,7 @@ use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
+use crate::tier::Location;
 
 /// An extent is mostly tombstones when one in so many of its records is one; at rest fewer do.
 pub(super) const HEAVY: u64 = 2;
@@ -33,6 +34,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) spared: u8,
     /// What is looked for.
     pub(crate) work: Work,
+    pub(crate) shape: &'a Shape,
 }
 
 /// Which compactions a thread runs. Those that read or write objects have one of their own, so that
@@ -48,22 +50,26 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Whether a choice is among it.
-    pub(crate) fn has<E: Described>(
-        self,
-        choice: &Choice<E>,
-        shape: &Shape,
-        options: TableOptions,
-    ) -> bool {
-        match self {
-            Work::Any => true,
-            Work::Files => !choice.touches_objects(shape, options),
-            Work::Objects => choice.touches_objects(shape, options),
-        }
+    /// Whether what lies there may be read.
+    pub(super) fn may_read(self, place: &Location) -> bool {
+        self != Work::Files || !place.is_object()
     }
 }
 
 impl Situation<'_> {
+    /// Whether a choice can run now: it is of the work that is looked for, no other job works on
+    /// any of its keys in its levels, and it spares what it has to. What is passed over for that
+    /// hides no other choice.
+    pub(super) fn allows<E: Described>(&self, choice: &Choice<E>, version: &Version<E>) -> bool {
+        let (claimed, options) = (choice.claimed(), version.options);
+        let is_work = match self.work {
+            Work::Any => true,
+            Work::Files => !choice.touches_objects(self.shape, options),
+            Work::Objects => choice.touches_objects(self.shape, options),
+        };
+        is_work && claimed.spares(self.spared) && !self.busy.iter().any(|busy| busy.meets(&claimed))
+    }
+
     /// The oldest LSN at which a reader reads.
     pub(super) fn oldest(&self) -> Lsn {
         self.readers.first().copied().unwrap_or(0)
@@ -114,14 +120,19 @@ impl<E: Described> Choice<E> {
     /// This choice, or a merge that rewrites the extent: where the level has another compression or
     /// another tier.
     pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
-        let Choice::Move { table, from, to, extent } = self else { return self };
-        let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);
-        let same = shape.compression_of(from, options) == shape.compression_of(to, options);
-        if same && stays {
-            return Choice::Move { table, from, to, extent };
+        if self.is_unread(shape, options) {
+            return self;
         }
+        let Choice::Move { table, from, to, extent } = self else { return self };
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
         Choice::Merge { table, inputs, to, overlap, collects }
+    }
+
+    /// Whether an extent goes to another level as it is.
+    fn is_unread(&self, shape: &Shape, options: TableOptions) -> bool {
+        let Choice::Move { from, to, extent, .. } = self else { return false };
+        extent.meta().location.is_object() == shape.puts_objects(*to, options)
+            && shape.compression_of(*from, options) == shape.compression_of(*to, options)
     }
 
     /// Bytes that it takes out of level 1.
@@ -158,13 +169,19 @@ impl<E: Described> Choice<E> {
 
     /// Whether it reads or writes objects: it may take long.
     pub(crate) fn touches_objects(&self, shape: &Shape, options: TableOptions) -> bool {
-        let Choice::Merge { to, overlap, collects, .. } = self else { return false };
+        if self.is_unread(shape, options) {
+            return false;
+        }
+        let (overlap, collects) = match self {
+            Choice::Move { .. } => (&[][..], &BTreeSet::new()),
+            Choice::Merge { overlap, collects, .. } => (&overlap[..], collects),
+        };
         let reads_objects = |extent: &E| {
             let meta = extent.meta();
             let mut values = meta.values.iter().filter(|one| collects.contains(&one.of.id));
             meta.location.is_object() || values.any(|one| one.of.location.is_object())
         };
-        shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(reads_objects)
+        shape.puts_objects(self.to(), options) || self.inputs().chain(overlap).any(reads_objects)
     }
 
     /// Whether extents of this machine are written again in their level and nothing else: they make
@@ -282,10 +299,4 @@ fn down<E: Described>(
 pub(super) fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
     let keys = extent.meta().interval();
     (level + 1..=MAX_LEVELS).all(|deeper| version.overlapping(deeper, &keys).is_empty())
-}
-
-/// Whether no other job works on any of its keys in its levels, and it spares what it has to.
-pub(super) fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
-    let claimed = choice.claimed();
-    claimed.spares(now.spared) && !now.busy.iter().any(|busy| busy.meets(&claimed))
 }

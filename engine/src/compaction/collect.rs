@@ -14,8 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::choice::{Choice, Situation, is_free};
-use super::shape::Shape;
+use super::choice::{Choice, Situation};
 use crate::extent::{Described, ValueMeta};
 use crate::levels::Version;
 
@@ -30,10 +29,9 @@ const SMALL: usize = 4;
 /// Which values to write anew, if any.
 pub(super) fn pick_values<E: Described>(
     version: &Version<E>,
-    shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    pick_dead(version, now).or_else(|| pick_small(version, shape, now))
+    pick_dead(version, now).or_else(|| pick_small(version, now))
 }
 
 /// What makes the most space of what dead values take.
@@ -41,7 +39,7 @@ fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<
     let live = version.live_values();
     let dead = live.values().filter_map(|(of, live)| {
         let all = u64::from(of.values_end());
-        (2 * live < all).then(|| (Reverse(all - live), of.id))
+        (2 * live < all && now.work.may_read(&of.location)).then(|| (Reverse(all - live), of.id))
     });
     let mut dead: Vec<_> = dead.collect();
     dead.sort_unstable();
@@ -50,18 +48,17 @@ fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<
         let refers = |(_, extent): &(u8, &E)| bytes_of(*extent, *first).is_some();
         let choices = version.extents().filter(refers);
         let choices = choices.map(|(n, e)| rewrite(version, n, e, collected(e, *first, &dead)));
-        choices.into_iter().find(|choice| is_free(choice, now))
+        choices.into_iter().find(|choice| now.allows(choice, version))
     })
 }
 
 /// The first extent that refers to many small value extents, and the smallest of those.
-fn pick_small<E: Described>(
-    version: &Version<E>,
-    shape: &Shape,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
+fn pick_small<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
     let choices = version.extents().filter_map(|(n, extent)| {
-        let small = |of: &ValueMeta| (of.values_end() as usize) < shape.extent_bytes / SMALL;
+        let small = |of: &ValueMeta| {
+            (of.values_end() as usize) < now.shape.extent_bytes / SMALL
+                && now.work.may_read(&of.location)
+        };
         let listed = extent.meta().values.iter().filter(|one| small(&one.of));
         let mut small: Vec<(u64, u64)> = listed.map(|one| (one.bytes, one.of.id)).collect();
         if small.len() < MANY {
@@ -71,7 +68,7 @@ fn pick_small<E: Described>(
         let ids: Vec<u64> = small.into_iter().map(|(_, id)| id).collect();
         Some(rewrite(version, n, extent, collected(extent, ids[0], &ids)))
     });
-    choices.into_iter().find(|choice| is_free(choice, now))
+    choices.into_iter().find(|choice| now.allows(choice, version))
 }
 
 /// An extent is written again in its level, and with it some of its values.

@@ -10,11 +10,22 @@ use crate::compaction::output::{CarriedOver, MergeContext, ObjectOutput, Outputs
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{BlockCache, Extent, values_of};
+use crate::extent::{BlockCache, Extent, ValueUse, values_of};
 use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
 use crate::record::TableId;
-use crate::tier::Uploads;
+use crate::tier::{SpaceReservation, Uploads};
+
+/// What a job is to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned<'a> {
+    pub(crate) choice: &'a Choice,
+    /// The deepest level that is claimed: range tombstones hide nothing below it.
+    pub(crate) bottom: u8,
+    /// Whether what it writes becomes objects. The table's options may say something else by now,
+    /// and no thread of files sends an object.
+    pub(crate) puts_objects: bool,
+}
 
 /// What a job came to.
 #[derive(Debug)]
@@ -27,8 +38,7 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. Levels down to `bottom` are claimed: range tombstones hide
-/// nothing below them. `before_write` is told of the bytes of each extent: it may wait,
+/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
 /// or end the compaction with an error.
 ///
 /// # Errors
@@ -36,14 +46,14 @@ pub(crate) struct Done {
 /// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile. There is no space for it:
 /// `Full`, before anything was read.
 pub(crate) fn run(
-    (choice, bottom): (&Choice, u8),
+    planned: Planned<'_>,
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
     before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
-    match choice {
+    match planned.choice {
         Choice::Move { table, from, to, extent } => {
             debug_assert!(from < to, "an extent moves down");
             let id = extent.meta().id;
@@ -51,19 +61,20 @@ pub(crate) fn run(
             let carried_over = CarriedOver::extents([extent].into_iter());
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
         }
-        Choice::Merge { .. } => merge((choice, bottom), set, cache, horizon, shape, before_write),
+        Choice::Merge { .. } => merge(planned, set, cache, horizon, shape, before_write),
     }
 }
 
 /// Does a merge: see [`run`].
 fn merge(
-    (choice, bottom): (&Choice, u8),
+    planned: Planned<'_>,
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
     before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
+    let Planned { choice, bottom, puts_objects } = planned;
     let Choice::Merge { table, inputs: by_level, to, overlap, collects } = choice else {
         return Err(Error::invalid("an extent that moves is not merged"));
     };
@@ -79,14 +90,11 @@ fn merge(
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let come_in = bytes(&inputs) + bytes(&overlap);
-    let puts_objects = shape.puts_objects(to, version.options);
     let mut uploads = puts_objects.then(|| set.store().uploads()).transpose()?;
-    // Values that are written again, and extents that do not become objects.
     let may_stay_local = if puts_objects { may_stay_local(choice, shape) } else { come_in };
-    let values = if puts_objects { 0 } else { collected_bytes(&inputs, collects) };
-    let local = values + come_in.min(may_stay_local);
-    let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
+    let rewrites = (!puts_objects).then_some(collects);
+    let reservation = &reserve(set, replaces, may_stay_local, rewrites)?;
     let ctx = MergeContext {
         set,
         store: set.store(),
@@ -178,10 +186,22 @@ fn delete_early(set: &VersionSet, extents: &[Arc<Extent>]) {
     }
 }
 
-/// Bytes of the values that extents refer to in some value extents.
-fn collected_bytes(extents: &[Arc<Extent>], collects: &BTreeSet<u64>) -> u64 {
-    let lists = extents.iter().flat_map(|extent| extent.meta().values.iter());
-    lists.filter(|one| collects.contains(&one.of.id)).map(|one| one.bytes).sum()
+/// The space for what a merge writes here: `local` bytes of extents at most, and the values of some
+/// value extents. What brings objects to this machine makes no space here.
+fn reserve(
+    set: &VersionSet,
+    replaces: &[Arc<Extent>],
+    local: u64,
+    rewrites: Option<&BTreeSet<u64>>,
+) -> Result<SpaceReservation> {
+    let lists = replaces.iter().flat_map(|extent| extent.meta().values.iter());
+    let values = lists.filter(|one| rewrites.is_some_and(|ids| ids.contains(&one.of.id)));
+    let local_values = values.clone().filter(|one| !one.of.location.is_object());
+    let is_local = |extent: &&Arc<Extent>| !extent.meta().location.is_object();
+    let sum = |bytes: u64, one: &ValueUse| bytes + one.bytes;
+    let writes = values.fold(bytes(replaces).min(local), sum);
+    let frees = local_values.fold(bytes(replaces.iter().filter(is_local)), sum);
+    set.store().reserve_space(writes, writes <= frees)
 }
 
 #[cfg(test)]

@@ -19,9 +19,8 @@
 
 use std::collections::BTreeSet;
 
-use super::choice::{Choice, MOST_PLACES, Situation, bytes, is_free, span};
-use super::claimed::{ClaimedKeys, is_claimed};
-use super::shape::Shape;
+use super::choice::{Choice, MOST_PLACES, Situation, bytes, span};
+use super::claimed::is_claimed;
 use crate::extent::Described;
 use crate::levels::{SUBLEVELS, Version};
 
@@ -37,7 +36,6 @@ type Costly<E> = (u64, Choice<E>);
 /// The compaction of the place with the fewest sublevels left; of several the one that costs least.
 pub(super) fn pick_intra_l1<E: Described>(
     version: &Version<E>,
-    shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     (1..=FEW_LEFT.max(now.spared)).find_map(|first| {
@@ -46,9 +44,9 @@ pub(super) fn pick_intra_l1<E: Described>(
         let only_moves = first > FEW_LEFT;
         let step = if only_moves { 1 } else { extents.len().div_ceil(MOST_PLACES).max(1) };
         let choices = extents.iter().step_by(step).filter_map(|extent| {
-            let choice = cheapest(version, (first, extent), shape, now.busy)?;
+            let choice = cheapest(version, (first, extent), now)?;
             let is_meant = !only_moves || matches!(choice.1, Choice::Move { .. });
-            (is_meant && is_free(&choice.1, now)).then_some(choice)
+            (is_meant && now.allows(&choice.1, version)).then_some(choice)
         });
         let least = choices.min_by_key(|(cost, choice)| (*cost, choice.age()));
         least.map(|(_, choice)| choice)
@@ -60,10 +58,9 @@ pub(super) fn pick_intra_l1<E: Described>(
 fn cheapest<E: Described>(
     version: &Version<E>,
     (first, extent): (u8, &E),
-    shape: &Shape,
-    busy: &[ClaimedKeys],
+    now: &Situation<'_>,
 ) -> Option<Costly<E>> {
-    let mut keys = extent.meta().interval();
+    let (mut keys, busy) = (extent.meta().interval(), now.busy);
     let (mut taken, mut sum) = (Vec::new(), 0);
     let mut least: Option<(u64, usize)> = None;
     let is_taken =
@@ -85,7 +82,7 @@ fn cheapest<E: Described>(
         }
         sum += bytes(here);
         taken.push((n, here));
-        if sum > shape.job_bytes {
+        if sum > now.shape.job_bytes {
             break;
         }
         let room = n - first;

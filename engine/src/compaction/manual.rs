@@ -8,8 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use super::choice::{Choice, Situation, hides_nothing, input_set, is_free, send_down};
-use super::shape::Shape;
+use super::choice::{Choice, Situation, hides_nothing, input_set, send_down};
 use crate::extent::Described;
 use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
@@ -29,7 +28,6 @@ pub(crate) enum NextManual<E> {
 pub(crate) fn pick_manual<E: Described>(
     version: &Version<E>,
     (keys, upto): (&KeyInterval, Lsn),
-    shape: &Shape,
     now: &Situation<'_>,
 ) -> NextManual<E> {
     let is_meant = |extent: &&E| extent.meta().smallest_seq <= upto;
@@ -46,11 +44,8 @@ pub(crate) fn pick_manual<E: Described>(
         }
     };
     let choice = choice.or_else(|| pick_at_bottom(version, (keys, upto), now));
-    let options = version.options;
-    match choice.map(|choice| choice.compressed(shape, options)) {
-        Some(choice) if is_free(&choice, now) && now.work.has(&choice, shape, options) => {
-            NextManual::Choice(choice)
-        }
+    match choice.map(|choice| choice.compressed(now.shape, version.options)) {
+        Some(choice) if now.allows(&choice, version) => NextManual::Choice(choice),
         Some(_) => NextManual::Busy,
         None => NextManual::Nothing,
     }

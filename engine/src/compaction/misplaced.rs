@@ -18,7 +18,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use super::choice::{Choice, Situation, is_free};
+use super::choice::{Choice, Situation};
 use super::shape::Shape;
 use crate::extent::{Described, ValueUse};
 use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
@@ -39,28 +39,25 @@ const MOST_VALUES: u64 = 64 << 20;
 /// The next neighbours that change their tier, or values of an extent.
 pub(super) fn pick_misplaced<E: Described>(
     version: &Version<E>,
-    shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
+    let (shape, options) = (now.shape, version.options);
     if shape.stays_far {
         return None;
     }
-    let options = version.options;
     let of_keys = match shape.local_room.is_some() && shape.puts_objects(LEVEL_2, options) {
-        true => pick_by_place(version, shape, now, 1..=SUBLEVELS)
-            .or_else(|| pick_by_reads(version, shape, now)),
-        false => pick_by_place(version, shape, now, 1..=MAX_LEVELS),
+        true => pick_by_place(version, now, 1..=SUBLEVELS).or_else(|| pick_by_reads(version, now)),
+        false => pick_by_place(version, now, 1..=MAX_LEVELS),
     };
-    of_keys.or_else(|| pick_values(version, shape, now))
+    of_keys.or_else(|| pick_values(version, now))
 }
 
 fn pick_by_place<E: Described>(
     version: &Version<E>,
-    shape: &Shape,
     now: &Situation<'_>,
     mut levels: RangeInclusive<u8>,
 ) -> Option<Choice<E>> {
-    let options = version.options;
+    let (shape, options) = (now.shape, version.options);
     let most = (OBJECTS * shape.extent_bytes_of(true)) as u64;
     levels.find_map(|level| {
         let wanted = shape.puts_objects(level, options);
@@ -75,7 +72,7 @@ fn pick_by_place<E: Described>(
             };
             let few = rest[at..].iter().take_while(fits).count().max(1);
             let choice = again(version, level, &rest[at..at + few]);
-            if is_free(&choice, now) {
+            if now.allows(&choice, version) {
                 return Some(choice);
             }
             rest = &rest[at + few..];
@@ -87,13 +84,9 @@ fn pick_by_place<E: Described>(
 /// The first extent that refers to values on another tier than they are to lie on, and as many of
 /// these as one job moves. An extent has the place of its values in its level's, wherever it lies
 /// itself.
-fn pick_values<E: Described>(
-    version: &Version<E>,
-    shape: &Shape,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
+fn pick_values<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
     (1..=MAX_LEVELS).find_map(|level| {
-        let wanted = shape.puts_objects(level, version.options);
+        let wanted = now.shape.puts_objects(level, version.options);
         let level_now = version.level(level).filter(|l| misplaced_values_in(l, wanted) > 0)?;
         level_now.extents().iter().find_map(|extent| {
             let listed = extent.meta().values.iter();
@@ -110,21 +103,18 @@ fn pick_values<E: Described>(
             let (table, overlap) = (version.table, Vec::new());
             let choice = Choice::Merge { table, inputs, to: level, overlap, collects };
             let is_some = matches!(&choice, Choice::Merge { collects, .. } if !collects.is_empty());
-            (is_some && is_free(&choice, now)).then_some(choice)
+            (is_some && now.allows(&choice, version)).then_some(choice)
         })
     })
 }
 
 /// What goes down since too much is here, or comes back since it is read often.
-fn pick_by_reads<E: Described>(
-    version: &Version<E>,
-    shape: &Shape,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
-    let room = shape.local_room?;
+fn pick_by_reads<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    let room = now.shape.local_room?;
     let cold = (LEVEL_2..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
     let all = cold.flat_map(|(n, level)| level.extents().iter().map(move |e| (n, e)));
-    let all = all.filter(|(n, e)| is_free(&again(version, *n, std::slice::from_ref(*e)), now));
+    let all =
+        all.filter(|(n, e)| now.allows(&again(version, *n, std::slice::from_ref(*e)), version));
     let (objects, local): (Vec<_>, Vec<_>) = all.partition(|(_, e)| e.meta().location.is_object());
     let by_reads = |(_, e): &(u8, &E)| (e.read_frequency(), e.meta().id);
     let coldest = local.into_iter().min_by_key(by_reads);

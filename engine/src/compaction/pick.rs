@@ -37,39 +37,29 @@
 use std::collections::BTreeSet;
 
 use super::choice::{
-    Choice, HEAVY, HEAVY_AT_REST, MOST_PLACES, Situation, hides_nothing, input_set, is_free,
-    send_down,
+    Choice, HEAVY, HEAVY_AT_REST, MOST_PLACES, Situation, hides_nothing, input_set, send_down,
 };
 use super::collect::pick_values;
 use super::intra_l1::pick_intra_l1;
 use super::misplaced::pick_misplaced;
-use super::shape::{LAST_SUBLEVELS, Shape};
+use super::shape::LAST_SUBLEVELS;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
 
 /// The compaction that `version` needs most, if it needs one that can run now.
-pub(crate) fn pick<E: Described>(
-    version: &Version<E>,
-    shape: &Shape,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
-    let options = version.options;
-    let ours = |choice: Option<Choice<E>>| {
-        choice
-            .map(|choice| choice.compressed(shape, options))
-            .filter(|choice| now.work.has(choice, shape, options))
-    };
-    ours(pick_heavy(version, now))
-        .or_else(|| ours(pick_values(version, shape, now)))
-        .or_else(|| ours(is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten()))
-        .or_else(|| ours(pick_level(version, shape, now)))
-        .or_else(|| ours(pick_intra_l1(version, shape, now)))
-        .or_else(|| ours(pick_superseded(version, now)))
-        .or_else(|| ours(pick_misplaced(version, shape, now)))
+pub(crate) fn pick<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    pick_heavy(version, now)
+        .or_else(|| pick_values(version, now))
+        .or_else(|| is_crowded(version).then(|| pick_intra_l1(version, now)).flatten())
+        .or_else(|| pick_level(version, now))
+        .or_else(|| pick_intra_l1(version, now))
+        .or_else(|| pick_superseded(version, now))
+        .or_else(|| pick_misplaced(version, now))
+        .map(|choice| choice.compressed(now.shape, version.options))
         .inspect(|choice| {
-            debug_assert!(is_free(choice, now), "what is chosen can run now");
+            debug_assert!(now.allows(choice, version), "what is chosen can run now");
             debug_assert!(choice.inputs().next().is_some(), "what is chosen has inputs");
         })
 }
@@ -97,18 +87,15 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
         } else {
             (n < MAX_LEVELS).then(|| send_down(version, n, extent))
         };
-        choice.filter(|choice| is_free(choice, now)).map(|choice| (extent.meta(), choice))
+        choice.filter(|choice| now.allows(choice, version)).map(|choice| (extent.meta(), choice))
     });
     let most = |a: &ExtentMeta, b: &ExtentMeta| a.deletes.cmp(&b.deletes).then(b.id.cmp(&a.id));
     choices.max_by(|(a, _), (b, _)| most(a, b)).map(|(_, choice)| choice)
 }
 
 /// What takes bytes out of the level that is fullest for its target.
-fn pick_level<E: Described>(
-    version: &Version<E>,
-    shape: &Shape,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
+fn pick_level<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    let shape = now.shape;
     let mut full = Vec::new();
     let sublevels = shape.fullness_in_bytes(version);
     let from = match (now.spared, is_crowded(version)) {
@@ -128,9 +115,7 @@ fn pick_level<E: Described>(
     // Of equals the upper one: what comes down later passes it anyway.
     full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n)| match n {
-        SUBLEVELS => {
-            best(from.clone().flat_map(|sublevel| input_sets(version, sublevel, shape, now)))
-        }
+        SUBLEVELS => best(from.clone().flat_map(|sublevel| input_sets(version, sublevel, now))),
         _ => best(singles(version, n, now)),
     })
 }
@@ -148,14 +133,13 @@ fn singles<'a, E: Described>(
 ) -> impl Iterator<Item = Choice<E>> + 'a {
     let extents = version.level(n).map_or(&[][..], |level| level.extents());
     let choices = extents.iter().map(move |extent| send_down(version, n, extent));
-    choices.filter(|choice| is_free(choice, now))
+    choices.filter(|choice| now.allows(choice, version))
 }
 
 /// Input sets that begin with an extent of a sublevel, each as wide as is best.
 fn input_sets<'a, E: Described>(
     version: &'a Version<E>,
     sublevel: u8,
-    shape: &'a Shape,
     now: &'a Situation<'_>,
 ) -> impl Iterator<Item = Choice<E>> + 'a {
     let extents = version.level(sublevel).map_or(&[][..], |level| level.extents());
@@ -163,7 +147,7 @@ fn input_sets<'a, E: Described>(
     extents.iter().step_by(step).filter_map(move |first| {
         let keys = first.meta().interval();
         let mut best = input_set(version, sublevel, keys.clone());
-        if !is_free(&best, now) {
+        if !now.allows(&best, version) {
             return None;
         }
         let rest = KeyInterval { start: keys.end.clone()?, end: None };
@@ -173,7 +157,7 @@ fn input_sets<'a, E: Described>(
             let wider_keys = keys.joined(&beside[next].meta().interval());
             let wider = input_set(version, now.spared + 1, wider_keys);
             let (down, again) = wider.bytes();
-            if down + again > shape.job_bytes || !is_free(&wider, now) {
+            if down + again > now.shape.job_bytes || !now.allows(&wider, version) {
                 break;
             }
             if wider.cost() <= best.cost() {

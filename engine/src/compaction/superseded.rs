@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::choice::{Choice, Situation, is_free};
+use super::choice::{Choice, Situation};
 use crate::extent::Described;
 use crate::levels::Version;
 use crate::mvcc::is_worth;
@@ -25,7 +25,7 @@ pub(super) fn pick_superseded<E: Described>(
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     let some = version.extents().filter_map(|(n, e)| Some((worth(e, now)?, again(version, n, e))));
-    let free = some.filter(|(_, choice)| is_free(choice, now));
+    let free = some.filter(|(_, choice)| now.allows(choice, version));
     let order = |(obsolete, choice): &(u64, Choice<E>)| (*obsolete, Reverse(choice.age()));
     free.max_by_key(order).map(|(_, choice)| choice)
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::compaction::{Situation, Work, pick};
+use crate::compaction::{Planned, Situation, Work, pick};
 use crate::error::Findings;
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
@@ -158,10 +158,11 @@ impl Fixture {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
             let (readers, work) = (horizon.readers(), Work::Any);
-            let now = Situation { readers, rests: true, busy: &[], spared: 0, work };
-            let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
-            let (choice, shape) = ((&choice, MAX_LEVELS), &self.shape);
-            let done = run(choice, &self.set, &self.cache, &horizon, shape, &|_| Ok(())).unwrap();
+            let shape = &self.shape;
+            let now = Situation { readers, rests: true, busy: &[], spared: 0, work, shape };
+            let Some(choice) = pick(&version, &now) else { return jobs };
+            let planned = Planned { choice: &choice, bottom: MAX_LEVELS, puts_objects: false };
+            let done = run(planned, &self.set, &self.cache, &horizon, shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             carried_over.extents += done.carried_over.extents;
             carried_over.blocks += done.carried_over.blocks;

@@ -12,7 +12,7 @@ use super::context::{JobContext, Outcome};
 use super::invariants::edit_is_of;
 use super::ops::install;
 use crate::compaction::{
-    self, Choice, Done, NextManual, SPARED_SUBLEVELS, Shape, Situation, Work, pick,
+    self, Choice, Done, NextManual, Planned, SPARED_SUBLEVELS, Situation, Work, pick,
 };
 use crate::db::claims::Claim;
 use crate::db::manual::ManualCompaction;
@@ -35,8 +35,9 @@ pub(in crate::db) struct Plan<'a> {
     table: Arc<TableCore>,
     choice: Choice,
     is_for_tombstones: bool,
-    /// Whether it reads or writes objects.
+    /// Whether it reads or writes objects, and whether it writes some.
     touches_objects: bool,
+    puts_objects: bool,
     horizon: Horizon,
     claim: Claim<'a>,
 }
@@ -87,12 +88,10 @@ impl Compact {
         table: Arc<TableCore>,
         (rest, work): (Rest, Work),
     ) -> Look<'a> {
-        self.look_for(ctx, table, (rest, work), |version, shape, now| {
-            match pick(version, shape, now) {
-                Some(choice) => NextManual::Choice(choice),
-                None if now.busy.is_empty() => NextManual::Nothing,
-                None => NextManual::Busy,
-            }
+        self.look_for(ctx, table, (rest, work), |version, now| match pick(version, now) {
+            Some(choice) => NextManual::Choice(choice),
+            None if now.busy.is_empty() => NextManual::Nothing,
+            None => NextManual::Busy,
         })
     }
 
@@ -104,8 +103,8 @@ impl Compact {
         work: Work,
     ) -> Look<'a> {
         let (table, meant) = (Arc::clone(&request.table), (&request.keys, request.upto));
-        self.look_for(ctx, table, (ctx.rest(), work), |version, shape, now| {
-            compaction::pick_manual(version, meant, shape, now)
+        self.look_for(ctx, table, (ctx.rest(), work), |version, now| {
+            compaction::pick_manual(version, meant, now)
         })
     }
 
@@ -114,7 +113,7 @@ impl Compact {
         ctx: &'a JobContext,
         table: Arc<TableCore>,
         (rest, work): (Rest, Work),
-        pick: impl FnOnce(&Version, &Shape, &Situation<'_>) -> NextManual<Arc<Extent>>,
+        pick: impl FnOnce(&Version, &Situation<'_>) -> NextManual<Arc<Extent>>,
     ) -> Look<'a> {
         let Some(no_other_change) = table.try_change() else { return Look::Busy };
         if table.check().is_err() {
@@ -125,8 +124,9 @@ impl Compact {
         let rests = rest >= Rest::Resting;
         let (version, shape) = (Arc::clone(&table.view().version), ctx.shape());
         let spared = if shape.may_touch_objects(&version) { SPARED_SUBLEVELS } else { 0 };
-        let now = Situation { readers: horizon.readers(), rests, busy: &busy, spared, work };
-        let choice = match pick(&version, &shape, &now) {
+        let (readers, shape) = (horizon.readers(), &shape);
+        let now = Situation { readers, rests, busy: &busy, spared, work, shape };
+        let choice = match pick(&version, &now) {
             NextManual::Choice(choice) => choice,
             NextManual::Busy => return Look::Busy,
             NextManual::Nothing => return Look::Nothing,
@@ -139,12 +139,14 @@ impl Compact {
         drop(no_other_change);
         debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
         let is_for_tombstones = choice.is_for_tombstones(rests);
-        let touches_objects = choice.touches_objects(&shape, version.options);
+        let touches_objects = choice.touches_objects(shape, version.options);
+        let puts_objects = shape.puts_objects(choice.to(), version.options);
         Look::Found(Box::new(Plan {
             table,
             choice,
             is_for_tombstones,
             touches_objects,
+            puts_objects,
             horizon,
             claim,
         }))
@@ -198,8 +200,8 @@ impl Compact {
             before_extent(bytes)
         };
         let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
-        let done =
-            compaction::run((choice, claim.bottom()), set, cache, horizon, &shape, &before_extent);
+        let planned = Planned { choice, bottom: claim.bottom(), puts_objects: plan.puts_objects };
+        let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
         if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
             // A smaller one may find room.
             ctx.job_halvings.fetch_add(1, Ordering::Relaxed);

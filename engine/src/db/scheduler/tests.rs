@@ -7,9 +7,10 @@ use crate::db::Database;
 use crate::db::jobs::{Look, freeze};
 use crate::levels::{LEVEL_2, SUBLEVELS};
 use crate::mvcc::KeyInterval;
-use crate::options::{BackgroundTuning, Durability, Options};
+use crate::options::{BackgroundTuning, Durability, Options, Tier};
 use crate::record::{Cursor, LSN_MAX};
 use crate::table::{Table, TableCore};
+use crate::tier::object_testing::ObjectServer;
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
@@ -248,4 +249,37 @@ fn a_compaction_is_planned_while_another_table_is_being_changed() {
         "a",
         "it was passed over, not forgotten"
     );
+}
+
+/// Bug: a thread that compacts files could send objects, and writers then waited for a slow store.
+/// Cause: whether a compaction puts objects was asked when it was chosen and once more when it ran.
+/// Between the two the table's cold levels could become objects. Fix: the plan says it.
+#[test]
+fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let options = || Options::new().pm_size(2 << 20).stepped().object_store(server.url());
+    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
+    for (name, round) in [("t", 0), ("t", 1), ("filler", 0)] {
+        let table = db.table(name).unwrap();
+        for n in 0..6_000 {
+            let (key, value) = row(n, round);
+            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            if n % 20 == 0 {
+                run_until_idle(&db);
+            }
+        }
+    }
+    db.close().unwrap();
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let table = table_called(ctx, "t");
+    let look = job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Files));
+    let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
+    db.set_cold_tier("t", Tier::Object).unwrap();
+    assert!(job.run(&plan, ctx, &|_| Ok(())).unwrap().did);
+    assert_eq!((ctx.metrics.compactions.get(), ctx.metrics.moves.get()), (1, 0), "a merge");
+    let version = Arc::clone(&table.view().version);
+    assert!(version.level(LEVEL_2).is_some_and(|level| !level.is_empty()));
+    assert!(!version.has_objects(), "objects were sent");
 }

@@ -4,8 +4,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::db::Database;
+use crate::error::ErrorKind;
 use crate::options::{Durability, Options};
+use crate::os::sim::Machine;
 use crate::table::WriteBatch;
+use crate::tier::object_testing::ObjectServer;
 
 /// Bug: nearly every backup beside commits with blobs had none, or that of another commit. Cause:
 /// a later blob let go of the one that the backup's moment had seen, and the backup looked for it
@@ -46,4 +49,27 @@ fn a_backup_has_the_blob_of_its_moment() {
             assert_eq!(copy.last_blob(), row, "backup {number}");
         }
     });
+}
+
+/// Bug: on a full disk a backup into a bucket, or a checkpoint, took the space that is kept for
+/// jobs that free some. Cause: what it wrote into the files of the database was reserved as what
+/// such a job writes. Fix: only a backup's own store has no such space.
+#[test]
+fn a_backup_into_a_bucket_leaves_what_is_kept_for_jobs_that_make_space() {
+    let (bucket, machine) = (ObjectServer::new(), Machine::with_files());
+    let options = Options::new().pm_size(4 << 20).machine(&machine).stepped();
+    let db = options.create("/db").unwrap();
+    db.table("t").unwrap().put("a", vec![7; 4000]).unwrap();
+    let store = db.inner.ctx.set.store();
+    store.refill_reserve().unwrap();
+    machine.set_capacity(Some(0));
+    let rest = || store.reserve_space(1, false);
+    let taken: Vec<_> = std::iter::from_fn(|| rest().ok()).collect();
+    drop(store.reserve_space(64 << 10, true).unwrap());
+    let refused = db.backup(bucket.url()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
+    drop(taken);
+    machine.set_capacity(None);
+    let info = db.backup(bucket.url()).unwrap();
+    assert!(info.added_bytes > 0, "{info:?}");
 }
