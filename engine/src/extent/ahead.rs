@@ -16,15 +16,17 @@
 //! the first block, and none for more. Each level brings as much of the rows as it has of all
 //! records.
 //!
-//! What is read ahead stays with the reader. It does not enter the cache and takes no other block's
-//! place. Of a user's walk the cache gets the first 512 KiB, since short ranges may be read again.
-//! It gets nothing of longer walks and of jobs.
+//! What is read ahead stays with the reader, between its calls too, unless many readers hold much:
+//! see [`ReadAhead::rest`]. It does not enter the cache and takes no other block's place. Of a
+//! user's walk the cache gets the first 512 KiB, since short ranges may be read again. It gets
+//! nothing of longer walks and of jobs.
 //!
 //! Ranges are read a chunk at a time, with new cursors each time, and a cursor goes through one
 //! extent only. So the position of a reader is kept here: a *prefetcher* for each of the levels and
 //! runs that it walks in, found by the extent that the walk is in.
 //!
-//! Thread safety: one reader at a time; a mutex makes it safe for any.
+//! Thread safety: one reader at a time; a mutex makes it safe for any. It is held while a block is
+//! read, and no other thread waits for it.
 //!
 //! Invariants:
 //!
@@ -36,6 +38,8 @@
 //!    with the current one. The same holds for a user's. Of objects there are up to sixteen, and
 //!    three or more where a job has little memory.
 
+mod prefetchers;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -45,12 +49,14 @@ use super::awaited::RangeWaits;
 use super::block::SharedBlock;
 use super::in_level::Beside;
 use super::index::{Index, IndexEntry};
-use super::{Extent, ExtentMeta, InLevel, WHOLE};
+use super::{Extent, InLevel, WHOLE};
 use crate::error::Result;
 use crate::memory::Holding;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
-use crate::os::sync::locks::{Mutex, MutexGuard};
+use crate::os::sync::locks::Mutex;
 use crate::tier::{ExtentStore, Reading};
+
+pub(super) use prefetchers::Prefetchers;
 
 /// The first piece of a walk, in bytes.
 const FIRST: u32 = 64 * 1024;
@@ -80,7 +86,7 @@ const RAMP: u64 = 16;
 /// How far a walk goes before it is a long one.
 const LONG: u64 = 512 * 1024;
 
-/// More places than a reader goes through at the same time.
+/// A user has so many prefetchers, or one for each place that it reads if these are more.
 const LANES: usize = 16;
 
 /// Blocks that a prefetcher remembers: a chunk may end in the block behind the one of its last row,
@@ -103,12 +109,12 @@ struct Coming {
 }
 
 /// Bytes that are counted.
-struct Held {
+struct CountedBytes {
     bytes: Vec<u8>,
     _held: Holding,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -139,6 +145,15 @@ pub(super) struct Prefetcher {
     /// How much of what the reader wants comes from this level, of [`WHOLE`].
     share: u32,
     remembered: VecDeque<(u64, usize, SharedBlock)>,
+    /// When the reader came to it last.
+    used: u64,
+}
+
+/// The walks of a reader.
+#[derive(Debug, Default)]
+struct Walks {
+    prefetchers: Vec<Prefetcher>,
+    uses: u64,
 }
 
 /// Of how many parts the read-ahead of a walk is.
@@ -159,9 +174,11 @@ pub(crate) struct ReadAhead {
     of_job: Option<usize>,
     /// Rows that a user still wants, as far as the user says so.
     wanted: AtomicUsize,
+    /// How many places a user reads, as far as that is known.
+    places: AtomicUsize,
     /// What is not here and has to be waited for.
     pub(super) awaited: RangeWaits,
-    prefetchers: Mutex<Vec<Prefetcher>>,
+    walks: Mutex<Walks>,
 }
 
 impl ReadAhead {
@@ -176,9 +193,28 @@ impl ReadAhead {
     }
 
     fn new(of_job: Option<usize>) -> Arc<ReadAhead> {
-        let wanted = AtomicUsize::new(usize::MAX);
-        let (awaited, prefetchers) = (RangeWaits::default(), Mutex::default());
-        Arc::new(ReadAhead { of_job, wanted, awaited, prefetchers })
+        let (wanted, places) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
+        let (awaited, walks) = (RangeWaits::default(), Mutex::default());
+        Arc::new(ReadAhead { of_job, wanted, places, awaited, walks })
+    }
+
+    /// The reader goes through so many places at the same time.
+    pub(crate) fn goes_through(&self, places: usize) {
+        self.places.store(places, Ordering::Relaxed);
+    }
+
+    /// The user's reader rests until it is asked for more. If users hold more than half of what
+    /// they may, beside a cache of `cache`, it gives up what it has read ahead, unless half of that
+    /// is its own. Else readers that rest for long would leave nothing to others.
+    pub(crate) fn rest(&self, store: &ExtentStore, cache: u64) {
+        let all = store.memory().ahead.bytes();
+        if all > store.memory().most_ahead(cache, store.objects().is_some()) / 2 {
+            let mut walks = self.walks.lock();
+            let own = walks.prefetchers.iter().map(Prefetcher::held).sum::<u64>();
+            if own < all / 2 {
+                walks.prefetchers.iter_mut().for_each(Prefetcher::give_up);
+            }
+        }
     }
 
     /// The reader wants so many rows from here on.
@@ -193,27 +229,26 @@ impl ReadAhead {
 
     /// The reader moves from one extent to the next one of its level, or to the one before.
     pub(crate) fn cross(&self, from: u64, to: u64, is_backward: bool) {
-        let mut prefetchers = self.prefetchers.lock();
+        let mut walks = self.walks.lock();
         // A chunk that begins before the border finds the walk beyond it already.
-        let Some(at) = prefetchers.iter().position(|prefetcher| prefetcher.extent == from) else {
+        if !walks.prefetchers.iter().any(|prefetcher| prefetcher.extent == from) {
             return;
-        };
-        let mut prefetcher = prefetchers.remove(at);
+        }
+        walks.prefetchers.retain(|other| other.extent != to);
+        let Some(prefetcher) = walks.find(from) else { return };
         (prefetcher.extent, prefetcher.at, prefetcher.piece, prefetcher.beside) =
             (to, None, None, None);
         if prefetcher.is_backward != is_backward {
             (prefetcher.is_backward, prefetcher.window) = (is_backward, 0);
         }
-        prefetchers.retain(|other| other.extent != to);
-        prefetchers.push(prefetcher);
     }
 
     /// Whether the reader is in an extent, or has gone on to its neighbour: a chunk may end with
     /// the last row of an extent.
     pub(super) fn is_at(&self, at: InLevel<'_>) -> bool {
-        let prefetchers = self.prefetchers.lock();
+        let walks = self.walks.lock();
         let is_near = |beside: &Beside| beside.is_near(at);
-        prefetchers.iter().any(|prefetcher| {
+        walks.prefetchers.iter().any(|prefetcher| {
             let is_in = at.extent().is_some_and(|extent| extent.meta().id == prefetcher.extent);
             is_in || prefetcher.beside.as_ref().is_some_and(is_near)
         })
@@ -226,16 +261,10 @@ impl ReadAhead {
     ///
     /// Those of reading.
     pub(super) fn wait_for_piece(&self, extent: u64, store: &ExtentStore) -> Result<()> {
-        let first = {
-            let mut prefetchers = self.prefetchers.lock();
-            let found = prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent);
-            found.and_then(|prefetcher| prefetcher.coming.pop_front())
-        };
+        let first = self.walks.lock().find(extent).and_then(|walk| walk.coming.pop_front());
         let Some(first) = first else { return Ok(()) };
         let came = Coming { reading: store.bring(first.reading)?, ..first };
-        let mut prefetchers = self.prefetchers.lock();
-        let found = prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent);
-        if let Some(prefetcher) = found {
+        if let Some(prefetcher) = self.walks.lock().find(extent) {
             prefetcher.coming.push_front(came);
         }
         Ok(())
@@ -246,140 +275,15 @@ impl ReadAhead {
         let Some(extent) = at.extent() else { return };
         let mut prefetchers = self.prefetchers(0, PieceParts::Two);
         // A user that has just begun may want no more than a block.
-        if self.is_job() || prefetchers.has(extent.meta().id) {
+        if self.is_job() || prefetchers.walks.find(extent.meta().id).is_some() {
             prefetchers.of_extent(extent.meta().id, None).lies(at);
         }
     }
-
-    /// Where the reader is. A job holds at most about `ahead` bytes of read-ahead: in each
-    /// prefetcher so many parts as pieces. A piece has at least one block, and may be half as long
-    /// again where that is the rest of its extent. All but one part are read meanwhile. Of a user
-    /// `ahead` is what may be held of objects.
-    pub(super) fn prefetchers(&self, ahead: u64, parts: PieceParts) -> Prefetchers<'_> {
-        let (parts, longest) = (parts as u32, MOST / (parts as u32).min(PieceParts::Two as u32));
-        let each = |levels: usize| {
-            let piece = ahead / levels as u64 / u64::from(parts);
-            piece.min(u64::from(longest)) as u32
-        };
-        let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
-        // Beside the piece that the job has.
-        let coming = |window: u32| ahead / most as u64 / u64::from(window.max(1));
-        let deep = window.map_or(DEPTH_OF_OBJECT as u64, |window| coming(window).saturating_sub(1));
-        let depth_of_object = deep.clamp(1, DEPTH_OF_OBJECT as u64) as usize;
-        let piece = ahead / DEPTH_OF_OBJECT as u64;
-        let piece = piece.clamp(u64::from(FIRST_OF_OBJECT), u64::from(MOST_OF_OBJECT)) as u32;
-        Prefetchers {
-            window,
-            longest,
-            longest_of_object: piece,
-            most,
-            depth_of_object,
-            wanted: self.wanted.load(Ordering::Relaxed),
-            prefetchers: self.prefetchers.lock(),
-        }
-    }
 }
 
-/// The prefetchers of a reader, while it asks for a block.
-pub(super) struct Prefetchers<'a> {
-    /// The length of a job's pieces.
-    window: Option<u32>,
-    /// The greatest length of a user's.
-    longest: u32,
-    longest_of_object: u32,
-    most: usize,
-    /// How many pieces of an object may be on their way.
-    depth_of_object: usize,
-    /// Rows that the user still wants.
-    wanted: usize,
-    prefetchers: MutexGuard<'a, Vec<Prefetcher>>,
-}
-
-impl Prefetchers<'_> {
-    /// A block that the reader asked for just now.
-    pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<SharedBlock> {
-        let mut all = self.prefetchers.iter().flat_map(|prefetcher| &prefetcher.remembered);
-        all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| block.clone())
-    }
-
-    /// The reader asks for block `n`, of `len` bytes, of an extent.
-    pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Prefetcher {
-        let (window, longest) = (self.window, self.longest);
-        let prefetcher = self.of_extent(extent, Some(n));
-        prefetcher.step_to(n, len);
-        (prefetcher.most, prefetcher.depth, prefetcher.wanted) = (longest, 1, u64::MAX);
-        if let Some(window) = window {
-            prefetcher.window = window.max(1);
-            prefetcher.most = prefetcher.window;
-        }
-        prefetcher
-    }
-
-    /// The same of an extent, which may be an object.
-    pub(super) fn come_to_in(
-        &mut self,
-        extent: &ExtentMeta,
-        n: usize,
-        len: u32,
-    ) -> &mut Prefetcher {
-        let (is_job, depth) = (self.window.is_some(), self.depth_of_object);
-        let (longest, rows) = (self.longest_of_object, self.wanted);
-        let prefetcher = self.come_to(extent.id, n, len);
-        if !extent.location.is_object() {
-            return prefetcher;
-        }
-        if is_job {
-            prefetcher.depth = if prefetcher.is_walk() { depth } else { 1 };
-            return prefetcher;
-        }
-        prefetcher.most = longest;
-        let is_first = prefetcher.window == 0;
-        prefetcher.wanted = RAMP * prefetcher.come;
-        if rows < usize::MAX {
-            let row = u64::from(extent.location.len) / extent.records.max(1);
-            let of_level = (rows as u64).saturating_mul(row.max(1)) / u64::from(WHOLE);
-            let wanted = of_level.saturating_mul(u64::from(prefetcher.share));
-            // Levels need not have the same share everywhere. Rows begin somewhere in the first
-            // block, and end somewhere in the last.
-            prefetcher.wanted = wanted.saturating_add(wanted / 8 + 2 * u64::from(len));
-            let one = prefetcher.wanted.min(u64::from(LEAST_OF_MANY));
-            let piece = (prefetcher.wanted / depth as u64).max(one).min(u64::from(longest)) as u32;
-            prefetcher.window = if is_first { piece } else { prefetcher.window };
-        }
-        prefetcher.window = prefetcher.window.clamp(FIRST_OF_OBJECT, longest);
-        let is_long = rows < usize::MAX || prefetcher.come >= HALF_OF_FIRST;
-        prefetcher.depth = if is_long { depth } else { 1 };
-        prefetcher
-    }
-
-    /// A range begins at block `n` of an extent.
-    pub(super) fn begin_walk(&mut self, (at, n): (InLevel<'_>, usize), is_backward: bool) {
-        let Some(extent) = at.extent() else { return };
-        let prefetcher = self.of_extent(extent.meta().id, Some(n));
-        prefetcher.is_backward = is_backward;
-        prefetcher.lies(at);
-    }
-
-    fn has(&self, extent: u64) -> bool {
-        self.prefetchers.iter().any(|prefetcher| prefetcher.extent == extent)
-    }
-
-    /// The prefetcher of an extent. If there is none, a new one at block `at`.
-    fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Prefetcher {
-        let found = self.prefetchers.iter().position(|prefetcher| prefetcher.extent == extent);
-        let number = found.unwrap_or_else(|| {
-            if self.prefetchers.len() >= self.most {
-                self.prefetchers.remove(0);
-            }
-            self.prefetchers.push(Prefetcher::new(extent, at));
-            self.prefetchers.len() - 1
-        });
-        debug_assert_eq!(
-            self.prefetchers.iter().filter(|prefetcher| prefetcher.extent == extent).count(),
-            1,
-            "invariant 1"
-        );
-        &mut self.prefetchers[number]
+impl Walks {
+    fn find(&mut self, extent: u64) -> Option<&mut Prefetcher> {
+        self.prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent)
     }
 }
 
@@ -399,7 +303,27 @@ impl Prefetcher {
             beside: None,
             share: WHOLE,
             remembered: VecDeque::with_capacity(REMEMBERED),
+            used: 0,
         }
+    }
+
+    /// Of several, the greatest stays longest: one with a piece that has arrived, and the one that
+    /// was used last.
+    fn last_to_go(&self) -> (bool, u64) {
+        (self.coming.front().is_some_and(|first| first.reading.is_here()), self.used)
+    }
+
+    /// Bytes that it has read ahead, or that are on their way.
+    fn held(&self) -> u64 {
+        let coming = self.coming.iter().map(|coming| u64::from(coming.reading.range().1));
+        self.piece.as_ref().map_or(0, |piece| piece.bytes.len() as u64) + coming.sum::<u64>()
+    }
+
+    /// Releases all that it has read. The walk goes on with a short piece.
+    fn give_up(&mut self) {
+        self.release();
+        self.remembered.clear();
+        self.window = self.window.min(FIRST);
     }
 
     fn step_to(&mut self, n: usize, len: u32) {
@@ -432,11 +356,9 @@ impl Prefetcher {
 
     /// Whether another piece may be on its way.
     pub(super) fn may_begin(&self) -> bool {
-        let coming = self.coming.iter().map(|coming| u64::from(coming.reading.range().1));
-        let here = self.piece.as_ref().map_or(0, |piece| piece.bytes.len() as u64);
         (self.piece.is_some() || !self.coming.is_empty())
             && self.coming.len() < self.depth
-            && here + coming.sum::<u64>() < self.wanted
+            && self.held() < self.wanted
     }
 
     /// Whether the current block is likely to be read again soon.
@@ -577,7 +499,7 @@ impl Prefetcher {
     /// Takes a piece that was read.
     pub(super) fn take(&mut self, offset: u32, bytes: Vec<u8>, held: Holding) {
         self.window = self.window.saturating_mul(2).min(self.most);
-        let bytes = Bytes::from_owner(Held { bytes, _held: held });
+        let bytes = Bytes::from_owner(CountedBytes { bytes, _held: held });
         self.piece = Some(Piece { offset, bytes });
     }
 

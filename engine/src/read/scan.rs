@@ -27,8 +27,8 @@ pub(crate) fn forward(
 ) -> Result<Rows> {
     let (at, ranges) = (as_of.lsn, view.range_tombstones());
     let is_hidden = hides(ranges.as_ref(), ahead, as_of);
-    view.version.begin_range((Some(range.start()), false), cache, ahead);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
+    view.version.begin_range((Some(range.start()), false), cache, ahead);
     let how = (is_hidden, (&view.operator, &**ahead));
     let walked = walk_up(&mut rows, &mut cursor, (range, at), how, chunk);
     so_far(rows, walked)
@@ -124,8 +124,8 @@ pub(crate) fn backward(
 ) -> Result<Rows> {
     let (at, ranges) = (as_of.lsn, view.range_tombstones());
     let is_hidden = hides(ranges.as_ref(), ahead, as_of);
-    view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
+    view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
     let how = (is_hidden, (&view.operator, &**ahead));
     let walked = walk_down(&mut rows, &mut cursor, (range, at), how, chunk);
     so_far(rows, walked)

@@ -30,8 +30,8 @@ const SHORT_CHUNK_BYTES: usize = 16 * 1024;
 ///
 /// It owns what it returns and borrows nothing; it may outlive the handles it came from and move
 /// between threads. Between calls it holds only its snapshot and, once it has gone on for a
-/// while, what it has read ahead. All rows in front of what cannot be read come before the error.
-/// After an error it ends.
+/// while, what it has read ahead. Where many ranges rest like that, they give that up. All rows in
+/// front of what cannot be read come before the error. After an error it ends.
 ///
 /// Rows are read in chunks, and those of a chunk share one buffer of up to 256 KiB: copy what you
 /// keep for long. If you know how many rows you want, say so with [`Range::limit`].
@@ -333,7 +333,9 @@ impl Range {
     fn take_in(&mut self, rows: Rows) -> FrozenRows {
         debug_assert!(rows.len() <= self.left, "a chunk has no more rows than may be returned");
         self.exhausted = rows.exhausted || self.rest.is_empty();
-        rows.freeze(&self.shared.set.store().memory().iterators)
+        let store = self.shared.set.store();
+        self.ahead.iter().for_each(|ahead| ahead.rest(store, self.shared.cache.capacity()));
+        rows.freeze(&store.memory().iterators)
     }
 
     fn fail(&mut self, error: Error) -> Error {

@@ -99,6 +99,7 @@ impl View {
         for level in self.version.cursors(cache, ahead) {
             inputs.push(Box::new(level));
         }
+        ahead.goes_through(inputs.len());
         MergingCursor::new(inputs)
     }
 

@@ -181,6 +181,27 @@ fn a_scan_of_so_many_mebibytes_makes_about_as_many_reads_either_way_round() {
     }
 }
 
+/// Bug: iterators that rested left nothing to others of what may be read ahead, which then read a
+/// block at a time. Cause and fix: `readers_that_rest_leave_room_for_others`.
+#[test]
+fn ranges_that_rest_leave_room_for_others_to_read_ahead() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
+    let db = options().cache_size(32 * MIB).open(dir.path()).unwrap();
+    let table = db.existing_table("t").unwrap();
+    // From behind, so that the cache has nothing of what the last one reads.
+    let mut many: Vec<_> = (0..20).map(|n| table.range(key(1500 + n * 10)..)).collect();
+    for range in &mut many {
+        assert_eq!(range.by_ref().take(1000).count(), 1000);
+    }
+    let memory = db.stats().memory;
+    assert!(memory.read_ahead <= memory.cache_capacity / 32 + MIB, "{memory:?}");
+    let (reads, bytes) = cost(&db, || assert_eq!(table.iter().take(1000).count(), 1000));
+    assert!(bytes > MIB && reads <= 40, "{reads} reads of {bytes} bytes");
+    drop(many);
+}
+
 #[test]
 fn a_short_range_is_cached_and_a_long_one_pushes_nothing_out() {
     let _together = together();

@@ -13,7 +13,17 @@ const BLOCK: u32 = 1 << 14;
 
 /// The pieces that a reader of these blocks reads, as block numbers. None is cached.
 fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>) -> Vec<[u32; 2]> {
-    let (mut read, gauge) = (Vec::new(), Arc::new(Gauge::default()));
+    counted_pieces(ahead, index, blocks, &Arc::default())
+}
+
+/// The same, with what is held of them counted.
+fn counted_pieces(
+    ahead: &ReadAhead,
+    index: &Index,
+    blocks: impl Iterator<Item = usize>,
+    gauge: &Arc<Gauge>,
+) -> Vec<[u32; 2]> {
+    let mut read = Vec::new();
     for n in blocks {
         let entry = &index.entries()[n];
         let mut prefetchers = ahead.prefetchers(u64::MAX, PieceParts::One);
@@ -103,7 +113,57 @@ fn walks_of_many_extents_do_not_grow_in_number() {
         prefetchers.come_to(extent, 3, BLOCK);
         prefetchers.come_to(extent, 4, BLOCK);
     }
-    assert_eq!(prefetchers.prefetchers.len(), LANES);
+    assert_eq!(prefetchers.walks.prefetchers.len(), LANES);
+}
+
+/// Bug: a range over seventeen runs and levels or more never read ahead. Cause: it kept sixteen
+/// walks, and the one that was begun first made room for the next one. Fix: it has a walk for each
+/// place that it reads, and the one that was used longest ago makes room.
+#[test]
+fn a_reader_of_many_places_walks_in_all_of_them() {
+    let (user, places) = (ReadAhead::for_user(), 3 * LANES as u64);
+    let walks = |n: usize, extents: std::ops::Range<u64>| {
+        let mut prefetchers = user.prefetchers(u64::MAX, PieceParts::One);
+        extents.filter(|at| prefetchers.come_to(*at, n, BLOCK).is_walk()).count() as u64
+    };
+    walks(0, 0..places);
+    assert_eq!(walks(1, 0..places), 0, "it is known to read no more than sixteen");
+    user.goes_through(places as usize);
+    walks(0, 0..places);
+    assert_eq!(walks(1, 0..places), places);
+    // Others come and go. What is used stays.
+    for other in 0..2 * places {
+        walks(0, 1000 + other..1001 + other);
+        assert_eq!(walks(2 + other as usize, 7..8), 1);
+    }
+}
+
+/// Bug: some hundred iterators that rested left nothing to others of what may be read ahead. Cause:
+/// what a reader had read ahead stayed with it until it went on. Fix: a reader that rests gives it
+/// up where more than half of what may be is held.
+#[test]
+fn readers_that_rest_leave_room_for_others() {
+    let ((_, store), index) = (crate::extent::tests::sim_store(), index(200));
+    let (cache, gauge) = (512 * u64::from(MOST), &store.memory().ahead);
+    let most = store.memory().most_ahead(cache, false);
+    let walk = |user: &ReadAhead, blocks| counted_pieces(user, &index, blocks, gauge).len();
+    let users: Vec<_> = (0..100).map(|_| ReadAhead::for_user()).collect();
+    for user in &users {
+        assert!(walk(user, 0..100) > 1);
+        user.rest(&store, cache);
+        assert!(gauge.bytes() <= most / 2, "{} of {most}", gauge.bytes());
+    }
+    // One that gave it up goes on where it was.
+    let last = users.last().unwrap();
+    assert_eq!(counted_pieces(last, &index, 99..104, gauge), [[99, 4], [103, 8]]);
+    // What is most of it is left to the one that has it.
+    drop(users);
+    assert_eq!(gauge.bytes(), 0);
+    let alone = ReadAhead::for_user();
+    walk(&alone, 0..100);
+    let held = gauge.bytes();
+    alone.rest(&store, held);
+    assert_eq!(gauge.bytes(), held);
 }
 
 /// Walks through many extents as the walk of a merge does, which names no border: what it holds

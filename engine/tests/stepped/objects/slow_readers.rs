@@ -4,7 +4,7 @@ use super::side_by_side::{made_apart, roomy};
 use super::{COLD, Rows, key, made, made_and_closed, options, run_until_idle, value, wait_until};
 use crate::common::{alone, tiny};
 use terrace::operators::APPEND;
-use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table};
+use terrace::{Database, Durability, ObjectServer, Options, StoreFault, Table, TxnOptions};
 
 /// So often a reader waits until the region has been filled again and again.
 const WAITS: usize = 3;
@@ -283,5 +283,39 @@ fn a_range_over_deleted_rows_goes_on_behind_them() {
         let asked = server.requests() - before;
         assert!(asked < 60, "{asked} requests, {is_backward}");
     }
+    db.close().unwrap();
+}
+
+/// Bug: a range over sixteen runs or more asked for the same block of an object 64 times, and then
+/// waited for it with its epoch pinned. Cause: it kept what had arrived for sixteen places, and the
+/// one that had come first made room for the next. So it lost each block before it came to it.
+/// Fix: it has room for all of its places, and what has arrived stays.
+#[test]
+fn a_range_over_many_runs_asks_for_a_block_once() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let rows = made_and_closed(dir.path(), &server);
+    let db = options(&server).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..20 {
+        let txn = db.begin_with(TxnOptions::new().spill_at(1)).unwrap();
+        txn.put(&table, format!("0 {n:02}"), "before all").unwrap();
+        txn.put(&table, format!("9 {n:02}"), "behind all").unwrap();
+        txn.commit().unwrap();
+    }
+    let runs = db.stats().commit.spilled_runs;
+    assert!(runs >= 20, "{runs} runs");
+    for reversed in [false, true] {
+        let (at, before) = (key(7 + 300 * u64::from(reversed)), server.requests());
+        let mut range = match reversed {
+            false => table.range(at.as_slice()..),
+            true => table.range(..=at.as_slice()).rev(),
+        };
+        let (found, value) = range.next().unwrap().unwrap();
+        assert!(found == at && value == rows[&at], "{found:?}");
+        let asked = server.requests() - before;
+        assert!(asked <= 3, "{asked} requests for one block");
+    }
+    drop(table);
     db.close().unwrap();
 }
