@@ -228,7 +228,7 @@ impl<'a> BatchRequest<'a> {
     }
 
     fn commit(&mut self, durability: Durability) -> Result<()> {
-        if !self.begin()? {
+        if !self.begin(durability)? {
             return Ok(());
         }
         if self.is_large() {
@@ -243,7 +243,7 @@ impl<'a> BatchRequest<'a> {
     }
 
     fn enqueue(&mut self, durability: Durability) -> Result<Option<Lsn>> {
-        if !self.begin()? {
+        if !self.begin(durability)? {
             return Ok(None);
         }
         if self.is_large() {
@@ -270,7 +270,8 @@ impl<'a> BatchRequest<'a> {
 
     /// Checks the batch, with its rows locked if that is needed by now; whether there is something
     /// in it.
-    fn begin(&mut self) -> Result<bool> {
+    fn begin(&mut self, durability: Durability) -> Result<bool> {
+        self.shared.committer.check_durability(durability)?;
         if self.takes_locks && self.shared.committer.locks_rows() {
             self.lock_all()?;
         }

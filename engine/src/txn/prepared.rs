@@ -23,7 +23,8 @@ mod locks;
 mod shared;
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::alloc::ZonePool;
@@ -120,9 +121,42 @@ struct Resolved {
     prepare: PreparedRows,
 }
 
+/// The zones that prepares which are open, or have their verdict on its way, keep from being used.
+#[derive(Default)]
+struct KeptZones {
+    prepares: BTreeMap<u32, u64>,
+    /// Units that they have together.
+    units: u32,
+}
+
+impl KeptZones {
+    fn add(&mut self, zones: &ZonePool, zone: u32) {
+        let prepares = self.prepares.entry(zone).or_default();
+        *prepares += 1;
+        if *prepares == 1 {
+            self.units += zones.units_of(zone);
+        }
+    }
+
+    fn remove(&mut self, zones: &ZonePool, zone: u32) {
+        let Entry::Occupied(mut prepares) = self.prepares.entry(zone) else {
+            debug_assert!(false, "a prepare keeps its zone until its verdict (invariant 2)");
+            return;
+        };
+        *prepares.get_mut() -= 1;
+        if *prepares.get() == 0 {
+            prepares.remove();
+            self.units -= zones.units_of(zone);
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
     named: BTreeMap<Vec<u8>, Named>,
+    /// Prepares on their way.
+    preparing: u32,
+    kept: KeptZones,
     resolved: Vec<Resolved>,
     /// By zone of prepares: the zones with verdicts that have to outlive it, with how many.
     outliving: BTreeMap<u32, BTreeMap<u32, u64>>,
@@ -164,6 +198,7 @@ impl PreparedSet {
             matches!(reserved, Some(Named::Preparing(_))),
             "the name of a prepare is taken from before its ticket (invariant 1)"
         );
+        state.preparing -= 1;
         self.placed.notify_all();
         let (place, runs) = appended?;
         debug_assert!(
@@ -180,6 +215,7 @@ impl PreparedSet {
         );
         let locker = Some(std::mem::replace(locker, Locker::new(&shared.locks)));
         let prepared = Prepared { place, targets, runs, locker };
+        state.kept.add(&shared.zones, place.zone);
         state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
         Ok(place.lsn)
     }
@@ -195,7 +231,7 @@ impl PreparedSet {
             )));
         }
         // A caller that resolves them needs zones to do it.
-        let (kept, units) = (state.units_kept(zones), zones.room());
+        let (kept, units) = (state.units_kept(), zones.room());
         if kept > units / SHARE {
             let message = format!(
                 "prepared transactions keep {kept} of {units} units of the region, and may keep \
@@ -205,6 +241,7 @@ impl PreparedSet {
             return Err(Error::new(ErrorKind::Full, message));
         }
         let ticket = TicketLsn::unknown();
+        state.preparing += 1;
         state.named.insert(id.to_vec(), Named::Preparing(Arc::clone(&ticket)));
         Ok(ticket)
     }
@@ -213,7 +250,9 @@ impl PreparedSet {
     pub(crate) fn restore(&self, zones: &ZonePool, id: &[u8], prepared: Prepared) {
         zones.add_live(prepared.place.zone, prepared.place.records);
         prepared.targets.iter().for_each(|target| target.core.hold());
-        self.state.lock().named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
+        let mut state = self.state.lock();
+        state.kept.add(zones, prepared.place.zone);
+        state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
     }
 
     /// Takes note of a verdict in `zone` that an opening found, on a prepare in another one.
@@ -237,6 +276,7 @@ impl PreparedSet {
         (blob, durability): (Option<&[u8]>, Durability),
     ) -> Result<(Lsn, Option<Locker>)> {
         let _inside = shared.enter()?;
+        shared.committer.check_durability(durability)?;
         blob.map_or(Ok(()), limits::check_blob)?;
         let (prepared, ticket) = self.take(id)?;
         let group = || prepared.group(shared, (id, verdict), blob);
@@ -265,6 +305,7 @@ impl PreparedSet {
                     "a prepare keeps its name and its zone until its verdict (invariants 1 and 2)"
                 );
                 debug_assert!(lsn > prepared.place.lsn, "a verdict comes after its prepare");
+                state.kept.remove(&shared.zones, prepared.place.zone);
                 let mut prepare = prepared.contents();
                 if shared.committer.feed().is_none() {
                     // No checkpoint asks for its rows.
@@ -371,21 +412,8 @@ impl State {
     }
 
     /// How many units are kept by prepares that are open, and one for those on their way.
-    fn units_kept(&self, zones: &ZonePool) -> u32 {
-        let kept: BTreeSet<u32> = self.named.values().filter_map(Named::zone).collect();
-        let on_their_way = self.named.values().any(|named| matches!(named, Named::Preparing(_)));
-        zones.units_in(kept) + u32::from(on_their_way)
-    }
-}
-
-impl Named {
-    /// The zone that it keeps, if it has one yet.
-    fn zone(&self) -> Option<u32> {
-        match self {
-            Named::Preparing(_) => None,
-            Named::Resolving(resolving) => Some(resolving.contents.place.zone),
-            Named::Open(prepared) => Some(prepared.place.zone),
-        }
+    fn units_kept(&self) -> u32 {
+        self.kept.units + self.preparing.min(1)
     }
 }
 

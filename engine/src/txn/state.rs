@@ -264,6 +264,7 @@ impl Inner {
     /// Commits and ends. Rows that an optimistic one locks are waited for until the deadline.
     pub(super) fn commit(&self, deadline: Option<Instant>) -> Result<()> {
         self.finish(End::Committed, |running| {
+            self.shared.committer.check_durability(self.options.durability)?;
             let (batch, runs) = within(deadline, || running.batch(self))?;
             if !runs.is_empty() {
                 let lsn = self.shared.commit_runs(&batch, runs)?;
@@ -280,8 +281,9 @@ impl Inner {
     /// Gives the commit its place in the order and ends. The locks go to the waiter for the commit.
     pub(super) fn enqueue(&self, keep: Keep, deadline: Option<Instant>) -> Result<PendingCommit> {
         self.finish(End::Committed, |running| {
-            let (batch, runs) = within(deadline, || running.batch(self))?;
             let durability = self.options.durability;
+            self.shared.committer.check_durability(durability)?;
+            let (batch, runs) = within(deadline, || running.batch(self))?;
             let lsn = match (runs.is_empty(), batch.is_empty()) {
                 (true, true) => None,
                 (true, false) => self.shared.enqueue(&batch, durability)?,

@@ -662,3 +662,39 @@ fn a_commit_of_spilled_writes_that_was_refused_is_made_again() {
         assert_eq!(db.verify().unwrap().damages.len(), 0);
     }
 }
+
+/// Bug: a large commit that asked for [`Durability::Remote`] succeeded without a shared store, and
+/// so did the commit of a prepared transaction that has spilled.
+/// Cause: what durability the database has was asked where the group gets its place, with the
+/// durability that runs need.
+/// Fix: it is asked before anything is done.
+#[test]
+fn what_has_spilled_is_not_remote_without_a_shared_store() {
+    let _together = together();
+    let (_dir, db, table) = open();
+    let remote = || {
+        let options = TxnOptions::new().spill_at(500).durability(Durability::Remote);
+        let txn = db.begin_with(options).unwrap();
+        (0..60u8).for_each(|n| txn.put(&table, [n], [1; 50]).unwrap());
+        txn
+    };
+    let refused = |done: terrace::Result<()>| {
+        let error = done.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("shared store"), "{error}");
+        assert_eq!(table.iter().count(), 0);
+    };
+    refused(remote().commit());
+    refused(remote().enqueue().map(drop));
+    let mut large = WriteBatch::new();
+    for n in 0..60u8 {
+        large.put(&table, [n], vec![1; 100_000]);
+    }
+    refused(db.write_with(large, Durability::Remote));
+    let txn = spilling(&db, 500);
+    (0..60u8).for_each(|n| txn.put(&table, [n], [1; 50]).unwrap());
+    txn.prepare("p").unwrap();
+    refused(db.enqueue_prepared("p", None, Durability::Remote).map(drop));
+    db.commit_prepared("p").unwrap();
+    assert_eq!(table.iter().count(), 60);
+}
