@@ -138,7 +138,8 @@ impl Database {
     ///
     /// Keys that were lost are missing, or show an older value where only their newest version was.
     /// Tables have the options that they had; what had expired is left out, and the rest lives for
-    /// its table's time from now on.
+    /// its table's time from now on. The last blob is there. Prepared transactions are not: those
+    /// that are open are in the report by name.
     ///
     /// # Errors
     ///
@@ -177,12 +178,23 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
-        let db = Database::open_unshared(path, options, how)?;
+        Database::open_unshared(path, options, how)?.shared(options, how)
+    }
+
+    /// Opens what this process has just made, and not what others have made there since.
+    fn open_made(path: &Path, options: &Options, made: open::LockedDatabase) -> Result<Database> {
+        let (how, options) = (OpenHow::Existing, options.with_absolute_path()?);
+        let inner = made.open((path, &options), how, Instant::now())?;
+        Database { inner }.shared(&options, how)
+    }
+
+    /// Claims the shared store, if there is one.
+    fn shared(self, options: &Options, how: OpenHow) -> Result<Database> {
         if options.share && how != OpenHow::ReadOnly {
-            share::share(&db.inner, db.inner.set.store().files())?;
-            db.inner.start_shipper()?;
+            share::share(&self.inner, self.inner.set.store().files())?;
+            self.inner.start_shipper()?;
         }
-        Ok(db)
+        Ok(self)
     }
 
     /// The same, and does not claim the shared store.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::access::{files_of, lock, may_replace};
-use super::index_file::INDEX;
+use super::index_file::{INDEX, remove_beside};
 use super::marker::{self, Marker};
 use super::media::{self, REGION};
 use super::presence::{Presence, look};
@@ -193,12 +193,18 @@ impl Creation<'_> {
     /// elsewhere is removed only if it is provably what that creation made.
     fn clear(&self, marker: &Marker) -> Result<()> {
         let files = &**self.files;
-        if let (Some(id), Some(path)) = (marker.database_id, &marker.pm_path)
-            && let Some(superblock) = media::peek(self.files, path, self.options)?
-            && superblock.database_id == id
-            && superblock.incarnations.current <= marker.making.last_incarnation()
-        {
-            files.remove(path).map_err(|e| Error::io("remove", path, e))?;
+        if let (Some(id), Some(path)) = (marker.database_id, &marker.pm_path) {
+            let found = media::peek(self.files, path, self.options)?;
+            let found = found.filter(|superblock| superblock.database_id == id);
+            let used = found.as_ref().map(|superblock| superblock.incarnations.current);
+            if used.is_none_or(|used| used <= marker.making.last_incarnation()) {
+                // The call that made it may have opened it, too. It goes first: without the
+                // region nothing leads to it.
+                remove_beside(files, path, id)?;
+                if used.is_some() {
+                    files.remove(path).map_err(|e| Error::io("remove", path, e))?;
+                }
+            }
         }
         for name in self.own_names(marker.making)? {
             self.remove_own(&name)?;

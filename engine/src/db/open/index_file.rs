@@ -24,14 +24,38 @@ pub(super) const INDEX: &str = "index";
 
 /// Where the index of the database in `directory` is.
 pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
-    options.pm_path.as_ref().map_or_else(
-        || directory.join(INDEX),
-        |region| {
-            let mut path = region.clone().into_os_string();
-            path.push(".index");
-            path.into()
-        },
-    )
+    options.pm_path.as_deref().map_or_else(|| directory.join(INDEX), beside)
+}
+
+/// Where the index is of a region that lies elsewhere.
+fn beside(region: &Path) -> PathBuf {
+    let mut path = region.as_os_str().to_os_string();
+    path.push(".index");
+    path.into()
+}
+
+/// Removes the index beside a region that lies elsewhere, if it is of the database `id`.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(super) fn remove_beside(files: &dyn Files, region: &Path, id: [u8; 16]) -> Result<()> {
+    let path = beside(region);
+    match head(files, &path) {
+        Ok(head) if !Superblock::is_region(&head) && Forest::is_of(&head, id) => {
+            files.remove(&path).map_err(|e| Error::io("remove", &path, e))
+        }
+        Ok(_) => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io("look at", &path, e)),
+    }
+}
+
+/// The first page of a file, or as much as there is.
+fn head(files: &dyn Files, path: &Path) -> io::Result<Vec<u8>> {
+    let file = files.open(path, OpenHow::Read)?;
+    let len = file.len()?.min(PAGE);
+    file.read_vec(0, usize::try_from(len).unwrap_or(0))
 }
 
 /// The file, and what it belongs to.
@@ -208,7 +232,7 @@ impl IndexFile<'_> {
             return Ok(Found::Nothing);
         }
         let lies_elsewhere = self.options.pm_path.is_some();
-        let head = match self.head() {
+        let head = match head(&**self.files, &self.path) {
             Ok(head) => head,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied && lies_elsewhere => {
@@ -223,13 +247,6 @@ impl IndexFile<'_> {
         } else {
             Found::Other("a file without the id of this database")
         })
-    }
-
-    /// The first page of the file, or as much as there is.
-    fn head(&self) -> io::Result<Vec<u8>> {
-        let file = self.files.open(&self.path, OpenHow::Read)?;
-        let len = file.len()?.min(PAGE);
-        file.read_vec(0, usize::try_from(len).unwrap_or(0))
     }
 
     fn in_the_way(&self, what: &str) -> Error {

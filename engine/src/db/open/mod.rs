@@ -54,7 +54,7 @@ use crate::options::Storage;
 use crate::options::{Failpoint, OpenProgress, Options};
 use crate::os::sync::atomic::Ordering;
 use crate::os::time;
-use crate::os::{Files, create_directory};
+use crate::os::{DirectoryLock, Files, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
@@ -79,20 +79,37 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
         memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
-    let mut lock = lock(&*files, path, options, how)?;
+    let lock = lock(&*files, path, options, how)?;
     // Another process may have been faster.
     let found = admit(look(&files, path, options)?, path, (how, options.making))?;
     if found != Presence::Database {
         create(&files, path, options, &found)?;
     }
-    lock_region(&mut lock, &*files, (path, options), how)?;
-    if how != OpenHow::ReadOnly && options.making.is_none() {
-        // Beside a database it is a stray, since the region was used.
-        marker::remove(&*files, path)?;
+    LockedDatabase { files, lock }.open((path, options), how, started)
+}
+
+/// A database whose directory this process has locked.
+pub(super) struct LockedDatabase {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) lock: DirectoryLock,
+}
+
+impl LockedDatabase {
+    /// Opens the database. `options` have an absolute path.
+    pub(super) fn open(
+        mut self,
+        (path, options): (&Path, &Options),
+        how: OpenHow,
+        started: Instant,
+    ) -> Result<Arc<Instance>> {
+        lock_region(&mut self.lock, &*self.files, (path, options), how)?;
+        if how != OpenHow::ReadOnly && options.making.is_none() {
+            // Beside a database it is a stray, since the region was used.
+            marker::remove(&*self.files, path)?;
+        }
+        let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
+        Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
     }
-    let engine =
-        Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
-    Instance::start(engine, lock)
 }
 
 /// One opening of an existing database.

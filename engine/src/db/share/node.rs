@@ -425,8 +425,8 @@ impl Node {
         self.clean();
         let path = self.places.next()?;
         let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
-        restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
-        let db = Database::open_with(&path, &self.options, OpenHow::Existing)?;
+        let made = restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
+        let db = Database::open_made(&path, &self.options, made)?;
         let reader = Applier::restored(db, (found, place), &self.log)?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);

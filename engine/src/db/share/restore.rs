@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::checkpoint::{object_of, piece_of};
 use crate::db::maintenance::{check_written, create_of_extents};
-use crate::db::open::Content;
+use crate::db::open::{Content, LockedDatabase};
 use crate::error::Result;
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, Manifest};
@@ -62,7 +62,7 @@ pub(super) fn restore(
     manifest: &Manifest,
     (to, place): (&Path, DataPlace),
     options: &Options,
-) -> Result<()> {
+) -> Result<LockedDatabase> {
     create_of_extents(to, options, |files| {
         if place == DataPlace::Store {
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });

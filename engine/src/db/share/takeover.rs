@@ -92,8 +92,8 @@ fn open_once(
     let log = &claiming.log;
     let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
     let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
-    restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
-    let db = Database::open_with(to, options, OpenHow::Existing)?;
+    let made = restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
+    let db = Database::open_made(to, options, made)?;
     let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
     let base = applier.base;
     let tell = |entry| registration.tell_news(FollowerPlace { entry, base, beat: 0 }).map(drop);

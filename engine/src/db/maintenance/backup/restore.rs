@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::set::Set;
 use crate::db::open::{
-    Content, Presence, create_with, end_making, files_of, lock, look, may_replace,
+    Content, LockedDatabase, Presence, create_with, end_making, files_of, lock, look, may_replace,
 };
 use crate::db::{Database, OpenHow, memory};
 use crate::error::{Error, Findings, Result};
@@ -39,13 +39,13 @@ pub(super) fn restore_with(
     fill: impl FnOnce(&Arc<dyn Files>, &Arc<ExtentStore>) -> Result<Edit<Arc<ExtentMeta>>>,
 ) -> Result<()> {
     let making = Options { making: Some(Making::Restore), ..options.clone() };
-    create_of_extents(to, &making, |files| {
+    let made = create_of_extents(to, &making, |files| {
         let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let edit = fill(files, &into)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })?;
     // What was made can be opened, and has the last blob.
-    let db = Database::open_with(to, &making, OpenHow::Existing)?;
+    let db = Database::open_made(to, &making, made)?;
     let database_id = db.inner.set.database_id();
     if let Some(blob) = &manifest.blob {
         let mut batch = WriteBatch::new();
@@ -84,6 +84,7 @@ pub(in crate::db) fn check_written(
 
 /// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
 /// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
+/// The caller has the directory to itself until it lets go of what comes back.
 ///
 /// # Errors
 ///
@@ -93,7 +94,7 @@ pub(in crate::db) fn create_of_extents(
     to: &Path,
     options: &Options,
     fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
-) -> Result<()> {
+) -> Result<LockedDatabase> {
     options.check()?;
     options.check_place(to)?;
     memory::check_new(options)?;
@@ -101,12 +102,11 @@ pub(in crate::db) fn create_of_extents(
     let making = options.making.unwrap_or(Making::Restore);
     find_room(&files, to, options)?;
     create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
-    let locked = lock(&*files, to, options, OpenHow::Create)?;
+    let lock = lock(&*files, to, options, OpenHow::Create)?;
     // Another process may have been faster.
     let found = find_room(&files, to, options)?;
     create_with(&files, to, (options, making), &found, || fill(&files))?;
-    drop(locked);
-    Ok(())
+    Ok(LockedDatabase { files, lock })
 }
 
 /// What there is in `to`, if a database may be made there.
@@ -153,4 +153,79 @@ fn copy(
         copy(&meta.location, &|| extent.read_whole())?;
     }
     Ok(manifest.relocated(|at| moved.get(&at).copied().unwrap_or(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::db::open::Marker;
+    use crate::error::ErrorKind;
+    use crate::levels::{FoundEdits, JournalFloor, VersionSet};
+    use crate::options::{Index, Mode};
+    use crate::os::RealFiles;
+
+    /// A set with a backup of one row.
+    fn backed_up(at: &Path) {
+        let db = Options::new().pm_size(4 << 20).open(at.join("db")).unwrap();
+        db.table("t").unwrap().put("k", "v").unwrap();
+        db.backup(at.join("set")).unwrap();
+        db.close().unwrap();
+    }
+
+    /// Bug: a restore that was cut off could never be done again, with a persistent index and a
+    /// region elsewhere.
+    /// Cause: it had opened what it made, and the index beside the region stayed where it was. It
+    /// has the id of a database that is no more, so the next one left it alone and refused.
+    /// Fix: what clears away a region clears away the index of the same database.
+    #[test]
+    fn a_restore_is_done_again_over_the_index_that_the_one_before_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        backed_up(dir.path());
+        let emulated = Mode::Emulated { delay: Duration::ZERO };
+        let pm_path = at("elsewhere");
+        let options = Options::new()
+            .pm_size(4 << 20)
+            .mode(emulated)
+            .index(Index::Persistent)
+            .pm_path(&pm_path);
+        let restore = || super::restore((&at("set"), 1), &at("new"), &options);
+        restore().unwrap();
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
+        let set = VersionSet::open(files, &at("new"), JournalFloor::default(), FoundEdits::Leave);
+        // As if it had been cut off just before its end.
+        let marker = Marker {
+            database_id: Some(set.unwrap().database_id()),
+            pm_path: Some(pm_path),
+            making: Making::Restore,
+        };
+        std::fs::write(at("new").join("CREATING"), marker.encode()).unwrap();
+        let index = at("elsewhere.index");
+        assert!(index.exists());
+        let kept = std::fs::read(&index).unwrap();
+        restore().unwrap();
+        assert!(std::fs::read(&index).unwrap() != kept, "it is that of the new database");
+        let db = options.open(at("new")).unwrap();
+        assert_eq!(db.table("t").unwrap().get("k").unwrap().unwrap(), "v");
+    }
+
+    /// Bug: of two restores into one directory each could open what the other had made.
+    /// Cause: the lock of the directory was let go of between making the database and opening it.
+    /// Fix: it is held until the end.
+    #[test]
+    fn a_directory_stays_locked_from_the_making_of_a_database_to_its_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("new");
+        let options = Options { making: Some(Making::Restore), ..Options::new().pm_size(4 << 20) };
+        let make = || create_of_extents(&to, &options, |_| Ok(Content::default()));
+        let made = make().unwrap();
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        let opened = Database::open_with(&to, &options, OpenHow::Existing);
+        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Unavailable);
+        let db = Database::open_made(&to, &options, made).unwrap();
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        db.close().unwrap();
+    }
 }
