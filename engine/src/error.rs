@@ -310,6 +310,19 @@ impl Error {
         }))
     }
 
+    /// Whether a call of the system failed for good: what it was to read is not known.
+    pub(crate) fn is_unread(&self) -> bool {
+        self.0.source.is_some() && self.0.signal == Signal::None
+    }
+
+    /// What a salvage says of it: damage, or a place that cannot be read.
+    pub(crate) fn loss(&self, place: impl FnOnce() -> Damage) -> Damage {
+        self.damage().cloned().unwrap_or_else(|| {
+            let got = self.to_string();
+            Damage { expected: "readable bytes".into(), got, ..place() }
+        })
+    }
+
     /// The same for another caller.
     pub(crate) fn again(&self) -> Error {
         Error::new(self.kind(), self.to_string())

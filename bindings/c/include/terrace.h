@@ -2367,8 +2367,7 @@ struct terrace_report *terrace_database_verify(const struct terrace_database *da
 /**
  * Checks the database in a directory, which must not be open to write. As terrace_database_verify.
  *
- * Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere or a
- * file could not be read.
+ * Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere.
  */
 struct terrace_report *terrace_verify(const char *path, struct terrace_error **error);
 

@@ -49,8 +49,7 @@ pub extern "C" fn terrace_database_verify(
 
 /// Checks the database in a directory, which must not be open to write. As terrace_database_verify.
 ///
-/// Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere or a
-/// file could not be read.
+/// Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_verify(
     path: Text,

@@ -38,7 +38,7 @@ pub(crate) use group::Group;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};
-pub(crate) use salvage::readable;
+pub(crate) use salvage::{Payload, readable};
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 pub(crate) use steps::stop_at;
 pub(crate) use steps::{Step, reached};

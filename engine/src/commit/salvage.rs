@@ -6,8 +6,15 @@ use crate::alloc::ZoneScan;
 use crate::error::{Damage, Result};
 use crate::pm::{LINE, Span};
 
-/// A payload: its offset in the region, and its length.
-pub(crate) type Payload = (u64, u64);
+/// A sound payload.
+pub(crate) struct Payload {
+    /// Offset in the region.
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    /// Whether its records are those of a prepare, which count for no reader: what was prepared and
+    /// committed is in the group of the verdict again.
+    pub(crate) is_prepared: bool,
+}
 
 /// The sound payloads of all zones in use, whether or not the groups that they belong to are whole.
 /// After damage the search goes on line by line for the next header of this use of the zone.
@@ -49,10 +56,9 @@ fn zone(
                 lost.extend(hole.take());
                 let len = u64::from(entry.header.payload_len);
                 if entry.is_sound() {
-                    // What was prepared and committed is in the group of the resolve again.
-                    if entry.header.content != Content::Prepared {
-                        found.push((zone_at + at + SUB_HEADER as u64, len));
-                    }
+                    let at = zone_at + at + SUB_HEADER as u64;
+                    let is_prepared = entry.header.content == Content::Prepared;
+                    found.push(Payload { at, len, is_prepared });
                 } else {
                     let what = format!("payload of LSN {}", entry.header.lsn);
                     let place = zone_at + at + SUB_HEADER as u64;

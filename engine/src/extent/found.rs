@@ -5,15 +5,16 @@
 //! that were replaced, too, as long as their space was not written again. Which of several value
 //! extents of one id an extent means, the checksums in its references say.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::footer::{FOOTER_LEN, Footer};
 use super::frame::{self, HEADER_LEN};
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{Extent, ExtentMeta, values};
-use crate::error::Result;
-use crate::record::{Reader, Reference};
+use crate::error::{Damage, Error, Result};
+use crate::os::{Unread, read_past};
+use crate::record::Reader;
 use crate::tier::{ExtentStore, Location};
 
 /// How much is looked through at a time.
@@ -22,95 +23,109 @@ const PIECE: u64 = 1 << 20;
 /// The longest value extent that is looked for, before its footer.
 const LONGEST_VALUES: u64 = 256 << 20;
 
-/// Every extent whose footer is sound, in the order of files and places. Each lists all value
-/// extents that were found; of those with one id, the one that has its values.
-///
-/// # Errors
-///
-/// An I/O error.
-pub(crate) fn find_extents(store: &Arc<ExtentStore>) -> Result<Vec<Arc<Extent>>> {
-    let (mut metas, mut values) = (Vec::new(), Vec::new());
-    for (file, len) in store.file_lens() {
-        look_through(store, file, len, |at, bytes| {
-            metas.extend(extent_before(file, at, bytes));
-            values.extend(values_before(store, file, at, bytes));
-            Ok(())
-        })?;
-    }
-    values.sort_by_key(|one: &ValueUse| one.of.id);
-    let of_one_id = values.chunk_by(|a, b| a.of.id == b.of.id);
-    let (firsts, others): (Vec<ValueUse>, Vec<&[ValueUse]>) =
-        of_one_id.map(|same| (same[0], &same[1..])).unzip();
-    let firsts: Arc<[ValueUse]> = firsts.into();
-    let mut same: HashMap<u64, Vec<Arc<ValueExtent>>> = HashMap::new();
-    for one in others.into_iter().flatten() {
-        let values = ValueExtent::new(one.of, Arc::clone(store));
-        // Its space is not given back: nothing is known of it.
-        values.name();
-        same.entry(one.of.id).or_default().push(values);
-    }
-    let others = same;
-    let mut known = ValueExtents::new();
-    let open = |meta: ExtentMeta| {
-        let meta = ExtentMeta { values: Arc::clone(&firsts), ..with_tombstones(store, meta)? };
-        let extent = Extent::open_among(meta, Arc::clone(store), &mut known);
-        let own =
-            if others.is_empty() { ValueExtents::new() } else { own_values(&extent, &others) };
-        if own.is_empty() {
-            return Ok(extent);
-        }
-        let of = |one: &ValueUse| own.get(&one.of.id).map_or(one.of, |values| *values.meta());
-        let values = firsts.iter().map(|one| ValueUse { of: of(one), ..*one }).collect();
-        let mut among: ValueExtents = known.iter().map(|(id, v)| (*id, Arc::clone(v))).collect();
-        among.extend(own.iter().map(|(id, values)| (*id, Arc::clone(values))));
-        let meta = ExtentMeta { values, ..extent.meta().clone() };
-        Ok(Extent::open_among(meta, Arc::clone(store), &mut among))
-    };
-    metas.into_iter().map(open).collect()
+/// What was found in the files of a store.
+pub(crate) struct FoundExtents {
+    store: Arc<ExtentStore>,
+    /// The extents whose footers are sound, in the order of files and places.
+    metas: Vec<ExtentMeta>,
+    /// Value extents by their ids. An id is given again when the job that it was given to has ended
+    /// without an edit, and what that job wrote is still there.
+    values: BTreeMap<u64, Vec<ValueUse>>,
 }
 
-/// Of value extents that have the id of another one, those whose values the records of an extent
-/// refer to. An id is given again when the job that it was given to has ended without an edit. What
-/// that job wrote is still there.
-fn own_values(extent: &Extent, others: &HashMap<u64, Vec<Arc<ValueExtent>>>) -> ValueExtents {
-    let mut own = ValueExtents::new();
-    let has = |values: &ValueExtent, at: &Reference| values.check(at).is_ok();
-    extent.each_reference(|at| {
-        // Nothing is read for the ids that only one value extent has.
-        let Some(same) = others.get(&at.extent).filter(|_| !own.contains_key(&at.extent)) else {
-            return;
-        };
-        if extent.value_extent(at).is_ok_and(|first| has(first, at)) {
-            return;
-        }
-        let found = same.iter().find(|values| has(values, at));
-        own.extend(found.map(|values| (at.extent, Arc::clone(values))));
-    });
-    own
+/// Looks through all files for extents. What cannot be read goes to `lost`.
+pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> FoundExtents {
+    let (mut metas, mut values) = (Vec::new(), BTreeMap::<u64, Vec<ValueUse>>::new());
+    for (file, len) in store.file_lens() {
+        let mut tombstones_lost = Vec::new();
+        look_through(store, (file, len), lost, |at, bytes| {
+            metas.extend(extent_before(store, (file, at, bytes), &mut tombstones_lost));
+            if let Some(found) = values_before(store, file, at, bytes) {
+                values.entry(found.of.id).or_default().push(found);
+            }
+        });
+        lost.append(&mut tombstones_lost);
+    }
+    FoundExtents { store: Arc::clone(store), metas, values }
+}
+
+impl FoundExtents {
+    /// The extents, each opened when it is its turn. It lists the value extents that its records
+    /// refer to. Of several with one id that is the one that has most of the values: extents may
+    /// begin alike, and a single one may be damaged.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Arc<Extent>> {
+        self.metas.iter().map(|meta| {
+            let alone = Extent::open(meta.clone(), Arc::clone(&self.store));
+            let mut votes: BTreeMap<u64, Vec<(u64, Arc<ValueExtent>)>> = BTreeMap::new();
+            alone.each_reference(|at| {
+                let Some(same) = self.values.get(&at.extent) else { return };
+                let candidates = votes
+                    .entry(at.extent)
+                    .or_insert_with(|| same.iter().map(|one| (0, self.open_values(one))).collect());
+                // Nothing is read for the ids that only one value extent has.
+                if let [_, _, ..] = &candidates[..] {
+                    candidates.iter_mut().for_each(|(count, values)| {
+                        *count += u64::from(values.check(at).is_ok());
+                    });
+                }
+            });
+            // The last of those with most: what was written later.
+            let most = |of: Vec<(u64, Arc<ValueExtent>)>| of.into_iter().max_by_key(|(n, _)| *n);
+            let mut own: ValueExtents = votes
+                .into_iter()
+                .filter_map(|(id, candidates)| Some((id, most(candidates)?.1)))
+                .collect();
+            let list = own.values().map(|values| {
+                let of = *values.meta();
+                ValueUse { of, bytes: u64::from(of.values_end()) }
+            });
+            let meta = ExtentMeta { values: list.collect(), ..meta.clone() };
+            Extent::open_among(meta, Arc::clone(&self.store), &mut own)
+        })
+    }
+
+    fn open_values(&self, one: &ValueUse) -> Arc<ValueExtent> {
+        let values = ValueExtent::new(one.of, Arc::clone(&self.store));
+        // Its space is not given back: nothing is known of it.
+        values.name();
+        values
+    }
 }
 
 /// Calls `each` with every place that a footer of either kind may begin at, and its bytes.
 fn look_through(
     store: &ExtentStore,
-    file: u32,
-    len: u64,
-    mut each: impl FnMut(u64, &[u8]) -> Result<()>,
-) -> Result<()> {
-    let mut from = 0;
+    (file, len): (u32, u64),
+    lost: &mut Vec<Damage>,
+    mut each: impl FnMut(u64, &[u8]),
+) {
+    let (mut from, mut unread) = (0, Vec::new());
     while from < len {
         let wanted = (PIECE + FOOTER_LEN as u64).min(len - from);
-        let place = Location { file, offset: from, len: wanted as u32 };
-        let bytes = store.read(&place, 0, place.len)?;
+        let mut bytes = vec![0; wanted as usize];
+        let mut read = |at: u64, part: &mut [u8]| {
+            let place = Location { file, offset: at, len: part.len() as u32 };
+            part.copy_from_slice(&store.read(&place, 0, place.len)?);
+            Ok::<(), Error>(())
+        };
+        read_past(from, &mut bytes, &mut read, &mut unread);
         // The last ones are the first of the next piece.
         for at in 0..bytes.len().saturating_sub(FOOTER_LEN - 1).min(PIECE as usize) {
             let footer = &bytes[at..at + FOOTER_LEN];
             if footer.starts_with(b"TEXT") || footer.starts_with(b"TVAL") {
-                each(from + at as u64, footer)?;
+                each(from + at as u64, footer);
             }
         }
         from += PIECE;
     }
-    Ok(())
+    lost.extend(unread.into_iter().map(|Unread { place, error }| Damage {
+        tier: "ssd",
+        file: store.path(file),
+        offset: place.start,
+        what: "file of extents".into(),
+        expected: format!("{} readable bytes", place.end - place.start),
+        got: error,
+    }));
 }
 
 /// The id and the checksum that a footer says.
@@ -120,17 +135,34 @@ fn named(footer: &[u8]) -> Option<(u64, u32)> {
     Some((id, sum))
 }
 
-/// The extent that the footer at `at` of a file ends, but for its range tombstones.
-fn extent_before(file: u32, at: u64, footer: &[u8]) -> Option<ExtentMeta> {
+/// The extent that the footer at a place of a file ends.
+fn extent_before(
+    store: &ExtentStore,
+    (file, at, footer): (u32, u64, &[u8]),
+    lost: &mut Vec<Damage>,
+) -> Option<ExtentMeta> {
     let (id, sum) = named(footer)?;
     let (begin, len) = Footer::extent_before(at, footer)?;
     let found = Footer::decode(id, len, sum, footer).ok()?;
+    let location = Location { file, offset: begin, len };
+    let tombstones = tombstones_of(store, &location, &found).unwrap_or_else(|error| {
+        let offset = begin + u64::from(found.ranges_offset());
+        lost.push(error.loss(|| Damage {
+            tier: "ssd",
+            file: store.path(file),
+            offset,
+            what: format!("range tombstones of extent {id}"),
+            expected: String::new(),
+            got: String::new(),
+        }));
+        0
+    });
     Some(ExtentMeta {
         id,
-        location: Location { file, offset: begin, len },
+        location,
         records: found.records.max(1),
         deletes: 0,
-        tombstones: 0,
+        tombstones,
         smallest_seq: 0,
         greatest_seq: 0,
         one_seq: false,
@@ -144,18 +176,14 @@ fn extent_before(file: u32, at: u64, footer: &[u8]) -> Option<ExtentMeta> {
     })
 }
 
-/// With how many range tombstones it has, as its own section says.
-fn with_tombstones(store: &ExtentStore, meta: ExtentMeta) -> Result<ExtentMeta> {
+/// How many range tombstones an extent has, as their own section says.
+fn tombstones_of(store: &ExtentStore, location: &Location, footer: &Footer) -> Result<u32> {
     const HEAD: u32 = 8;
-    let tail = meta.location.len - FOOTER_LEN as u32;
-    let footer = store.read(&meta.location, tail, FOOTER_LEN as u32)?;
-    let found = Footer::decode(meta.id, meta.location.len, meta.footer_checksum, &footer);
-    let Some(footer) = found.ok().filter(|footer| footer.ranges_len >= HEAD) else {
-        return Ok(meta);
-    };
-    let head = store.read(&meta.location, footer.ranges_offset(), HEAD)?;
-    let tombstones = Reader::new(&head[4..]).u32().unwrap_or(0);
-    Ok(ExtentMeta { tombstones, ..meta })
+    if footer.ranges_len < HEAD {
+        return Ok(0);
+    }
+    let head = store.read(location, footer.ranges_offset(), HEAD)?;
+    Ok(Reader::new(&head[4..]).u32().unwrap_or(0))
 }
 
 /// The value extent that the footer at `at` of a file ends: the nearest place before it from which

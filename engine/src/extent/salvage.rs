@@ -155,8 +155,6 @@ impl Extent {
     }
 
     fn loss(&self, offset: u32, what: &str, error: &Error) -> Damage {
-        error.damage().cloned().unwrap_or_else(|| {
-            self.damage(offset, what, Malformed::new("readable bytes", error.to_string()))
-        })
+        error.loss(|| self.damage(offset, what, Malformed::new("", "")))
     }
 }

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
-use crate::os::{Directory, File, Files, OpenHow};
+use crate::os::{Directory, File, Files, OpenHow, Unread, read_past};
 use crate::record::{FORMAT, Lsn};
 use bytes::{Flaw, Header};
 
@@ -266,8 +266,15 @@ impl Journal {
         };
         let path = path_of(directory, epoch);
         let file = files.open(&path, OpenHow::Read).map_err(|e| Error::io("open", &path, e))?;
-        let content = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
+        let len = file.len().map_err(|e| Error::io("measure", &path, e))?;
+        let (mut content, mut unread) = (vec![0; usize::try_from(len).unwrap_or(0)], Vec::new());
+        read_past(0, &mut content, &mut |at, part| file.read_exact_at(part, at), &mut unread);
         let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
+        let flaw = |Unread { place, error }| {
+            let expected = format!("{} readable bytes", place.end - place.start);
+            Flaw { offset: place.start as usize, what: "journal", expected, got: error }
+        };
+        flaws.extend(unread.into_iter().map(flaw));
         let first_number = edits.first().map_or(1, |edit| edit.number);
         let mut header = Header { version: FORMAT, database_id: [0; 16], epoch, first_number };
         match Header::decode(&content) {

@@ -22,5 +22,7 @@ pub(crate) use manifest::Manifest;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
-pub(crate) use set::{EditReservation, Room, TableInfo, VersionSet};
+pub(crate) use set::{
+    EditReservation, GoneTables, Readable, Room, TableInfo, VersionSet, free_name,
+};
 pub(crate) use version::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version, known_as};

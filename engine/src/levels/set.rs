@@ -16,6 +16,7 @@
 //! 4. Once poisoned, nothing is journaled any more.
 
 mod room;
+mod salvage;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};
 
 pub(crate) use room::{EditReservation, Room};
+pub(crate) use salvage::{GoneTables, Readable, free_name};
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
@@ -171,23 +173,6 @@ impl VersionSet {
             self.begin_epoch(&mut writer, prepared)?;
         }
         Ok(())
-    }
-
-    /// Opens a damaged database's metadata to read: what the sound edits of its journal make, and
-    /// what is lost. Extents may not be where it says.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if there is no journal; or on an I/O error.
-    pub(crate) fn open_readable(
-        files: Arc<dyn Files>,
-        directory: &Path,
-    ) -> Result<(VersionSet, Vec<Damage>)> {
-        let (journal, edits, lost) = Journal::open_readable(&*files, directory)?;
-        let described = replay_readable(&edits);
-        let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
-        let state = opened(&described, &store);
-        Ok((VersionSet::assemble(files, directory, store, journal, state, true), lost))
     }
 
     fn assemble(
@@ -568,36 +553,6 @@ fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>
         state = applied.state;
     }
     Ok(state)
-}
-
-/// What edits make of which some are missing: operations that do not fit are left out, and tables
-/// whose creation is missing get a name.
-fn replay_readable(edits: &[Replayed]) -> State<Arc<ExtentMeta>> {
-    let mut state = State::default();
-    for Replayed { edit, .. } in edits {
-        if let Ok(applied) = state.apply(edit) {
-            state = applied.state;
-            continue;
-        }
-        for op in &edit.ops {
-            let alone = Edit { ops: vec![op.clone()] };
-            let created = match op {
-                Op::AddExtent { table, .. }
-                | Op::DrainedMap { table, .. }
-                | Op::AddRow { table, .. }
-                | Op::AddRun { table, .. } => {
-                    let name = format!("lost-{table}");
-                    Some(Op::CreateTable { table: *table, created_lsn: 0, name })
-                }
-                _ => None,
-            };
-            let with_table = Edit { ops: created.into_iter().chain([op.clone()]).collect() };
-            if let Ok(applied) = state.apply(&alone).or_else(|_| state.apply(&with_table)) {
-                state = applied.state;
-            }
-        }
-    }
-    state
 }
 
 #[cfg(test)]

@@ -82,10 +82,20 @@ impl<E: Described> State<E> {
         self.clone().into_next(edit)
     }
 
+    /// As [`State::apply`], for a salvage: extents of a level may overlap.
+    pub(super) fn apply_overlapping(&self, edit: &Edit<E>) -> Result<Applied<E>, Broken> {
+        self.clone().next(edit, true)
+    }
+
     /// The state that `edit` makes of this one, which is gone if the edit is refused.
     pub(super) fn into_next(self, edit: &Edit<E>) -> Result<Applied<E>, Broken> {
+        self.next(edit, false)
+    }
+
+    fn next(self, edit: &Edit<E>, may_overlap: bool) -> Result<Applied<E>, Broken> {
         let mut draft = Draft {
             state: self,
+            may_overlap,
             levels: BTreeMap::new(),
             added: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -199,6 +209,8 @@ impl<E: Described> State<E> {
 /// that change are lists here and become levels at the end.
 struct Draft<E> {
     state: State<E>,
+    /// Whether they may overlap at the end, too.
+    may_overlap: bool,
     levels: BTreeMap<(TableId, u8), Vec<E>>,
     /// The extents that came to levels, by table.
     added: BTreeMap<TableId, Vec<u64>>,
@@ -450,7 +462,9 @@ impl<E: Described> Draft<E> {
     fn finish(mut self) -> Result<Applied<E>, Broken> {
         for ((id, n), extents) in std::mem::take(&mut self.levels) {
             let level = Level::new(extents);
-            invariants::level_is_disjoint(&level, id, n)?;
+            if !self.may_overlap {
+                invariants::level_is_disjoint(&level, id, n)?;
+            }
             self.version(id)?.levels[usize::from(n) - 1] = level;
         }
         for (id, added) in std::mem::take(&mut self.added) {

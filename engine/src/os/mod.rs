@@ -17,6 +17,7 @@ mod held;
 mod lock;
 pub(crate) mod pages;
 mod prefetch;
+mod read_past;
 mod real;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod schedule;
@@ -48,5 +49,6 @@ pub(crate) use heap::give_back_freed;
 pub(crate) use held::HeldDirectory;
 pub(crate) use lock::{Access, DirectoryLock, FileLock, PRIVATE};
 pub(crate) use prefetch::{LINE, prefetch_lines};
+pub(crate) use read_past::{Unread, read_past};
 pub(crate) use real::{RealFiles, reserve_mapped};
 pub(crate) use usable_memory::{Pressure, memory_pressure, usable_memory};

@@ -59,6 +59,7 @@ mod trace;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -113,6 +114,8 @@ struct State {
     /// Before which sync from now on the power is cut; 1 is the next one.
     cut_at: Option<(u64, Survive)>,
     reads: Option<Reads>,
+    /// What of which files cannot be read.
+    bad: Vec<(PathBuf, Range<u64>)>,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
     given_back: GivenBack,
@@ -279,6 +282,11 @@ impl SimFiles {
     /// Plans a failure.
     pub(crate) fn fail(&self, fault: Fault) {
         self.state.lock().faults.plan(fault);
+    }
+
+    /// Makes bytes of a file unreadable.
+    pub(crate) fn make_unreadable(&self, path: &Path, place: Range<u64>) {
+        self.state.lock().bad.push((path.to_path_buf(), place));
     }
 
     /// Makes the `n`-th write from now fail, once; of its bytes those in the sectors before its
@@ -479,6 +487,11 @@ impl RawFile for SimFile {
         schedule::point(schedule::PointKind::File);
         Failure::end(self.begin_call(Call::Read))?;
         let mut state = self.state.lock();
+        let end = offset + buffer.len() as u64;
+        let is_in = |bad: &Range<u64>| offset < bad.end && bad.start < end;
+        if state.bad.iter().any(|(path, bad)| *path == self.path && is_in(bad)) {
+            return Err(io::Error::other("simulated bad sector"));
+        }
         let n = state.content(self.id)?.read(buffer, offset);
         match state.reads.as_mut().map_or(ReadFate::Works, Reads::next) {
             ReadFate::Works => Ok(n),

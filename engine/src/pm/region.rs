@@ -39,9 +39,9 @@ use super::zeros::zero_in_pieces;
 use crate::error::{Error, Result};
 use crate::memory::Gauge;
 use crate::options::Failpoint;
-use crate::os::File;
 use crate::os::sync::atomic::Ordering;
 use crate::os::sync::locks::Mutex;
+use crate::os::{File, Unread, read_past};
 
 /// What lies behind the image, and how bytes reach it.
 #[derive(Debug)]
@@ -69,6 +69,8 @@ pub(crate) struct Region {
     /// Held while several shared words are stored as one, and while their page is copied
     /// (invariant 2).
     words: Mutex<()>,
+    /// What could not be read so far, where that is no error.
+    unread: Option<Mutex<Vec<Unread>>>,
     #[cfg(any(test, feature = "testing"))]
     failpoint: Option<Failpoint>,
     /// Where it begins in simulated memory.
@@ -78,17 +80,28 @@ pub(crate) struct Region {
 
 impl Media {
     /// The first `len` bytes, for an opening that learns from them how long the region is. The
-    /// region that is made of this afterwards is the one user of the file.
+    /// region that is made of this afterwards is the one user of the file. With `unread` the bytes
+    /// that cannot be read are added there, as in [`read_past`].
     ///
     /// # Errors
     ///
     /// An I/O error.
-    pub(crate) fn head(&self, path: &Path, len: u64) -> Result<Vec<u8>> {
-        let read = match self {
-            Media::File(file) => file.read_vec(0, usize_of(len)),
-            Media::Mapped(mapped) => mapped.read(usize_of(len)),
+    pub(crate) fn head(
+        &self,
+        path: &Path,
+        len: u64,
+        unread: Option<&mut Vec<Unread>>,
+    ) -> Result<Vec<u8>> {
+        let read = match (self, unread) {
+            (Media::File(file), Some(unread)) => {
+                let mut bytes = vec![0; usize_of(len)];
+                read_past(0, &mut bytes, &mut |at, part| file.read_exact_at(part, at), unread);
+                Ok(bytes)
+            }
+            (Media::File(file), None) => file.read_vec(0, usize_of(len)),
+            (Media::Mapped(mapped), _) => mapped.read(usize_of(len)),
             #[cfg(any(test, feature = "testing"))]
-            Media::Simulated(pm) => Ok(pm.head(len)),
+            (Media::Simulated(pm), _) => Ok(pm.head(len)),
         };
         read.map_err(|e| Error::io("read the region", path, e))
     }
@@ -118,6 +131,7 @@ impl Region {
             indexes: Arc::default(),
             io: Mutex::new(()),
             words: Mutex::new(()),
+            unread: None,
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
             #[cfg(any(test, feature = "testing"))]
@@ -167,6 +181,41 @@ impl Region {
     pub(crate) fn based_at(mut self, base: u64) -> Region {
         self.base = base;
         self
+    }
+
+    /// From now on what cannot be read is no error but listed, as in [`read_past`], behind
+    /// `before`.
+    pub(crate) fn set_unread(&mut self, before: Vec<Unread>) {
+        self.unread = Some(Mutex::new(before));
+    }
+
+    /// What could not be read so far, by place.
+    pub(crate) fn unread(&self) -> Vec<Unread> {
+        let mut all = self.unread.as_ref().map_or_else(Vec::new, |unread| unread.lock().clone());
+        all.sort_by_key(|one| (one.place.start, one.place.end));
+        // Some of it was asked for again.
+        all.dedup_by(|next, last| {
+            let meets = next.place.start <= last.place.end;
+            if meets {
+                last.place.end = last.place.end.max(next.place.end);
+            }
+            meets
+        });
+        all
+    }
+
+    /// Reads bytes of the file behind it.
+    fn read(&self, file: &File, at: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut read = |at, part: &mut [u8]| file.read_exact_at(part, at);
+        match &self.unread {
+            Some(unread) => {
+                let mut found = Vec::new();
+                read_past(at, bytes, &mut read, &mut found);
+                unread.lock().append(&mut found);
+                Ok(())
+            }
+            None => read(at, bytes).map_err(|e| Error::io("read the region", &self.path, e)),
+        }
     }
 
     /// Plants a bug.
@@ -221,10 +270,8 @@ impl Region {
     pub(crate) fn load(&self, span: Span) -> Result<()> {
         match &self.media {
             Media::File(file) => {
-                let read = |image: &mut [u8]| file.read_exact_at(image, span.at);
-                self.image
-                    .fill(usize_of(span.at), usize_of(span.len), read)
-                    .map_err(|e| Error::io("read the region", &self.path, e))?;
+                let read = |image: &mut [u8]| self.read(file, span.at, image);
+                self.image.fill(usize_of(span.at), usize_of(span.len), read)?;
             }
             Media::Mapped(_) => {}
             #[cfg(any(test, feature = "testing"))]
@@ -242,8 +289,7 @@ impl Region {
     pub(crate) fn peek(&self, span: Span) -> Result<Vec<u8>> {
         if let Media::File(file) = &self.media {
             let mut bytes = vec![0; usize_of(span.len)];
-            let read = file.read_exact_at(&mut bytes, span.at);
-            read.map_err(|e| Error::io("read the region", &self.path, e))?;
+            self.read(file, span.at, &mut bytes)?;
             return Ok(bytes);
         }
         self.load(span)?;

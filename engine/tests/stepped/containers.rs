@@ -445,3 +445,27 @@ fn salvage_takes_row_tables_that_lost_edits_named() {
         assert_eq!((wrong, found.len()), (0, want.len()));
     }
 }
+
+/// Bug: salvage mixed the rows of two tables.
+/// Cause: rows of a table whose name is lost went to the table "lost-N", and a user may have one of
+/// that name.
+/// Fix: they go to a table under a name that no other one has.
+#[test]
+fn salvage_does_not_mix_a_table_without_a_name_with_another() {
+    let _alone = alone();
+    let mut stored = Stored::new(Level0Container::Matrix);
+    stored.write_until(|db| {
+        let background = db.stats().background;
+        background.row_tables > 2 && background.zones_released > 0
+    });
+    let lost = stored.db().table("lost-1").unwrap();
+    lost.put("own", "row").unwrap();
+    drop(lost);
+    stored.close();
+    std::fs::remove_file(stored.journal()).unwrap();
+    let salvaged = stored.salvaged();
+    let own = Rows::from([(b"own".to_vec(), b"row".to_vec())]);
+    assert!(salvaged["lost-1"] == own, "{} rows", salvaged["lost-1"].len());
+    let is_other = |(name, rows): (&String, &Rows)| name != "lost-1" && *rows == stored.rows;
+    assert!(salvaged.iter().any(is_other), "{:?}", salvaged.keys());
+}

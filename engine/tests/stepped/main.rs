@@ -26,6 +26,7 @@ mod reading;
 mod region;
 mod regressions;
 mod ring_rules;
+mod salvage;
 mod shared;
 mod snapshots;
 mod spill;

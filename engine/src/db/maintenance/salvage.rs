@@ -5,29 +5,33 @@
 //! without what D says has moved and what has expired. Where a newer version is lost, an older one
 //! may show. Of a database without a journal [`parts`] takes what is there.
 
+mod homes;
+mod levels;
 mod parts;
 mod rows;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{ZonePool, ZoneScan};
-use crate::commit::{Evidence, readable};
+use crate::commit::{Evidence, Payload, readable};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening, end_making, files_of, find_damaged, lock, lock_region};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
-use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
+use crate::levels::{Edit, GoneTables, Op, Readable, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
-use crate::mvcc::{Clock, KeyInterval, Tombstone};
+use crate::mvcc::{Clock, KeyInterval};
 use crate::options::{Durability, Making, Options, TableOptions, Tier};
+use crate::os::Unread;
 use crate::pm::Region;
 use crate::read::KeyRange;
-use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Table, WriteBatch};
 
-use rows::without_copies;
+use homes::Homes;
 
 /// Bytes of a batch that is worth a commit.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -41,7 +45,8 @@ pub struct SalvageReport {
     pub tables: u64,
     /// Records that were read and written to it, older versions and deletions included.
     pub records: u64,
-    /// What could not be read. Keys in it are missing, or show an older value.
+    /// What could not be read. Keys in it are missing, or show an older value. Also transactions
+    /// that were prepared and have no verdict, and tables whose names are lost.
     pub lost: Vec<Damage>,
 }
 
@@ -53,59 +58,53 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     lock_region(&mut lock, &*files, (from, options), OpenHow::ReadOnly)?;
     let opening = Opening { files, path: from, options, read_only: true };
     let mut report = SalvageReport::default();
-    let loaded = report.keep(opening.load())?;
+    let loaded = report.keep(opening.load_readable())?;
     if let Some(parts) = &parts {
         report.lost.push(parts.damage());
         parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
         return Ok(report);
     }
-    let (set, mut flaws) = VersionSet::open_readable(Arc::clone(&opening.files), from)?;
+    let Readable { set, lost: mut flaws, mut gone } =
+        VersionSet::open_readable(Arc::clone(&opening.files), from)?;
     opening.attach_objects(&set, 0)?;
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();
     report.lost.extend(flaws);
     let target = begin(to)?;
-    let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
+    let mut writer = Writer::new(&target);
     let records = match &loaded {
         Some(loaded) => report.region(loaded, |report, region, zones| {
             let mut rows = report.named_rows(region, &set)?;
             if !journal_is_whole {
-                rows.extend(report.unnamed_rows(region, &set, zones)?);
+                rows.extend(report.unnamed_rows(region, (&set, &gone), zones)?);
             }
             Ok(rows)
         })?,
         None => Vec::new(),
     };
-    report.adopt_events(from, &set, &records);
+    report.adopt_events(from, (&set, &mut gone), &records);
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
         let options = options.cold(Tier::Ssd);
         let into = target.create_table_for_operands(&table.name, options)?;
-        report.tables += 1;
         let before = report.lost.len();
-        report.levels(&set, table.id, &into, &mut writer)?;
+        report.levels(&set, (table.id, journal_is_whole), &into, &mut writer)?;
         report.name_table(before, &table.name);
     }
     let mut runs = runs_of(&set).into_iter().peekable();
-    for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
+    let mut homes = Homes::of_journal((&target, from), &set)?;
+    for record in &records {
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
             report.run(&set, &table, &run, &mut writer)?;
         }
-        if let Some(into) = home(&set, record, journal_is_whole, &target)? {
-            match record.tombstone(0) {
-                Some(tombstone) => {
-                    writer.delete_undrained(&set, &into, record.table, &tombstone)?
-                }
-                None => writer.write(&into, record.kind, record.key, record.value)?,
-            }
-        }
+        report.record(record, (&mut homes, &gone), &mut writer)?;
     }
     for (table, run) in runs {
         report.run(&set, &table, &run, &mut writer)?;
     }
-    writer.finish()?;
-    report.records = writer.records;
+    drop(homes);
+    report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)?;
     Ok(report)
@@ -148,29 +147,6 @@ fn runs_of(set: &VersionSet) -> Vec<(TableInfo, Arc<Run>)> {
     runs
 }
 
-/// The table that a record of the region goes to; `None` when it moved on, or its table is gone.
-fn home(
-    set: &VersionSet,
-    record: &Record<'_>,
-    journal_is_whole: bool,
-    target: &Database,
-) -> Result<Option<Table>> {
-    let known = set.tables().into_iter().find(|table| table.id == record.table);
-    match (known, set.version(record.table)) {
-        (Some(_), Some(version)) if has_moved(&version, record) => Ok(None),
-        (Some(_), Some(version)) if record.seq <= expired(set, &version) => Ok(None),
-        (Some(table), _) => target.table(&table.name).map(Some),
-        (None, _) if journal_is_whole => Ok(None),
-        // The edit that named its table is lost.
-        (None, _) => target.table(&format!("lost-{}", record.table)).map(Some),
-    }
-}
-
-/// Whether D says that a record is in level 1. A range delete is asked piece by piece.
-fn has_moved(version: &Version, record: &Record<'_>) -> bool {
-    record.kind != Kind::RangeDelete && version.drained.get(record.key) >= record.seq
-}
-
 /// The LSN up to which everything of a table has expired by now.
 fn expired(set: &VersionSet, version: &Version) -> Lsn {
     let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now());
@@ -179,8 +155,7 @@ fn expired(set: &VersionSet, version: &Version) -> Lsn {
 
 /// What is there of zones.
 struct InZones {
-    /// Payloads that count: where they lie, and their lengths.
-    payloads: Vec<(u64, u64)>,
+    payloads: Vec<Payload>,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
 }
@@ -202,16 +177,26 @@ impl SalvageReport {
 
     /// Table events and commits of runs that the journal lacks. An event that does not fit what is
     /// left of it is lost.
-    fn adopt_events(&mut self, from: &Path, set: &VersionSet, records: &[Record<'_>]) {
+    fn adopt_events(
+        &mut self,
+        from: &Path,
+        (set, gone): (&VersionSet, &mut GoneTables),
+        records: &[Record<'_>],
+    ) {
         for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
             if record.kind == Kind::SpilledRun {
                 self.adopt_run(from, set, record);
             } else if record.kind == Kind::TableEvent
                 && let Some(event) = Event::decode(record.key, record.value)
-                && Event::is_news_to(set, record.seq)
-                && let Err(refused) = set.adopt(&event.edit(record.seq))
             {
-                self.does_not_fit(from, format!("table event {}", record.seq), &refused);
+                if let Event::Drop { table } | Event::Truncate { table, .. } = event {
+                    gone.add(table);
+                }
+                if Event::is_news_to(set, record.seq)
+                    && let Err(refused) = set.adopt(&event.edit(record.seq))
+                {
+                    self.does_not_fit(from, format!("table event {}", record.seq), &refused);
+                }
             }
         }
     }
@@ -241,15 +226,51 @@ impl SalvageReport {
     ) -> Result<Vec<Record<'a>>> {
         let region = &*loaded.region;
         let InZones { payloads, zones } = self.zones(loaded)?;
-        let in_payload = |(at, len): &(u64, u64)| records_in(region, *at, *len);
+        let (prepared, payloads): (Vec<_>, Vec<_>) =
+            payloads.into_iter().partition(|payload| payload.is_prepared);
+        let in_payload = |payload: &Payload| records_in(region, payload.at, payload.len);
         let in_zones = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
         let mut records: Vec<Record<'_>> = in_zones.collect();
-        let mut in_rows = rows(self, region, &zones)?;
-        without_copies(&records, &mut in_rows);
-        records.append(&mut in_rows);
-        // Within a commit range deletes come first.
-        records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
+        records.append(&mut rows(self, region, &zones)?);
+        // Within a commit range deletes come first, and a key occurs once beside them. What the
+        // cleaner or a row table has taken in lies where it was, too, until its zone is released.
+        let place = |r: &Record<'a>| (r.seq, r.kind != Kind::RangeDelete, r.table, r.key);
+        records.sort_by_key(place);
+        records.dedup_by_key(|record| place(record));
+        self.open_prepares(region, &prepared, &records);
+        let lost = region.unread().into_iter().map(|Unread { place, error }| Damage {
+            tier: "pm",
+            file: region.path().to_path_buf(),
+            offset: place.start,
+            what: "region".into(),
+            expected: format!("{} readable bytes", place.end - place.start),
+            got: error,
+        });
+        self.lost.extend(lost);
         Ok(records)
+    }
+
+    /// Says which transactions were prepared and neither committed nor rolled back.
+    fn open_prepares(&mut self, region: &Region, prepared: &[Payload], records: &[Record<'_>]) {
+        let is_verdict =
+            |r: &&Record<'_>| matches!(r.kind, Kind::CommitPrepared | Kind::RollBackPrepared);
+        let verdicts = records.iter().filter(is_verdict);
+        let verdicts: BTreeSet<Lsn> = verdicts.filter_map(|r| Reader::new(r.value).u64()).collect();
+        for payload in prepared {
+            let head = records_in(region, payload.at, payload.len).next();
+            let Some((offset, head)) = head.filter(|(_, r)| !verdicts.contains(&r.seq)) else {
+                continue;
+            };
+            let writes = Reader::new(head.value).u32().unwrap_or(0);
+            self.lost.push(Damage {
+                tier: "pm",
+                file: region.path().to_path_buf(),
+                offset,
+                what: format!("prepared transaction \"{}\"", head.key.escape_ascii()),
+                expected: "a commit or a rollback".into(),
+                got: format!("neither; its {writes} writes are left out"),
+            });
+        }
     }
 
     /// What is there of zones.
@@ -309,47 +330,25 @@ impl SalvageReport {
             damage.what = format!("{} of table {table:?}", damage.what);
         }
     }
-
-    /// The levels of a table, the deepest and oldest first.
-    fn levels(
-        &mut self,
-        set: &VersionSet,
-        table: TableId,
-        into: &Table,
-        writer: &mut Writer<'_>,
-    ) -> Result<()> {
-        let Some(version) = set.version(table) else { return Ok(()) };
-        let expired = expired(set, &version);
-        for extent in version.levels.iter().rev().flat_map(|level| level.extents().iter()) {
-            let tombstones = extent.salvage_tombstones(&mut self.lost);
-            for tombstone in tombstones.iter() {
-                writer.delete_range(into, &tombstone.interval)?;
-            }
-            extent.salvage(&mut self.lost, |entry| {
-                let is_hidden = tombstones.newest_over(entry.key, LSN_MAX) > entry.seq;
-                if is_hidden || entry.seq <= expired {
-                    return Ok(());
-                }
-                writer.write(into, entry.kind, entry.key, entry.value)
-            })?;
-        }
-        Ok(())
-    }
 }
 
-/// Writes in batches; the last is made durable.
+/// Writes in batches; the last is made durable, with the last blob.
 struct Writer<'a> {
     db: &'a Database,
     batch: WriteBatch,
     records: u64,
+    blob: Option<&'a [u8]>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    fn new(db: &'a Database) -> Writer<'a> {
+        Writer { db, batch: WriteBatch::new(), records: 0, blob: None }
+    }
+
+    /// Writes a record that is not a range delete.
     fn write(&mut self, into: &Table, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         match kind {
-            Kind::Put => self.batch.put(into, key, value),
-            Kind::Delete => self.batch.delete(into, key),
-            Kind::Merge => self.batch.push(into, Kind::Merge, key, value),
+            Kind::Put | Kind::Delete | Kind::Merge => self.batch.push(into, kind, key, value),
             Kind::RangeDelete
             | Kind::Prepare
             | Kind::CommitPrepared
@@ -372,22 +371,6 @@ impl Writer<'_> {
         self.commit_large()
     }
 
-    /// Of a range delete of the region, what has not moved to level 1.
-    fn delete_undrained(
-        &mut self,
-        set: &VersionSet,
-        into: &Table,
-        table: TableId,
-        tombstone: &Tombstone,
-    ) -> Result<()> {
-        let Tombstone { interval, seq, .. } = tombstone;
-        let left = match set.version(table) {
-            Some(version) => version.drained.undrained(interval, *seq),
-            None => vec![interval.clone()],
-        };
-        left.iter().try_for_each(|part| self.delete_range(into, part))
-    }
-
     fn commit_large(&mut self) -> Result<()> {
         if self.batch.stored_bytes() >= BATCH_BYTES {
             let batch = std::mem::take(&mut self.batch);
@@ -396,10 +379,13 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<()> {
-        if self.batch.is_empty() {
-            return Ok(());
+    fn finish(mut self) -> Result<u64> {
+        if let Some(blob) = self.blob {
+            self.batch.set_blob(blob);
         }
-        self.db.write(std::mem::take(&mut self.batch))
+        if !self.batch.is_empty() {
+            self.db.write(self.batch)?;
+        }
+        Ok(self.records)
     }
 }

@@ -40,9 +40,8 @@ pub struct VerifyReport {
 ///
 /// # Errors
 ///
-/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere, or a file cannot
-/// be read without which nothing else can be. Damage is not an error but in the report, and so is
-/// an extent that cannot be read.
+/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere. Damage is not an
+/// error but in the report, and so is what cannot be read.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_with(path.as_ref(), &Options::new())
 }
@@ -55,7 +54,8 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     let opening = Opening { files, path, options, read_only: true };
     let mut report = VerifyReport::default();
     report.damages.extend(parts.iter().map(Parts::damage));
-    let loaded = report.keep(opening.load())?;
+    let region = region_path(path, options);
+    let loaded = report.keep(opening.load(), ("pm", &region, "fixed parts of the region"))?;
     let floor = loaded.as_ref().map_or(JournalFloor::default(), |loaded| JournalFloor {
         epoch: loaded.floor.journal.epoch,
         number: loaded.floor.journal.edit,
@@ -70,7 +70,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         return Ok(report);
     }
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
-    if let Some(set) = report.keep(opened)? {
+    if let Some(set) = report.keep(opened, ("journal", path, "journal"))? {
         opening.attach_objects(&set, 0)?;
         check_objects_reachable(&set)?;
         report.look(|found| set.verify(found));
@@ -81,7 +81,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         if !pairs {
             report.damages.push(Damage {
                 tier: "pm",
-                file: region_path(path, options),
+                file: region,
                 offset: 16,
                 what: "database id".into(),
                 expected: "that of the journal".into(),
@@ -107,7 +107,9 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         engine.ctx.sync_floor()?;
     }
     engine.shared.committer.while_quiet(|| {
-        let Some(loaded) = report.keep(opening.load())? else { return Ok(()) };
+        let region = region_path(&engine.path, &engine.options);
+        let place = ("pm", region.as_path(), "fixed parts of the region");
+        let Some(loaded) = report.keep(opening.load(), place)? else { return Ok(()) };
         // Pages of row tables stay as versions from here on say, until the guard goes.
         let guard = pin();
         report.row_tables(&loaded.region, &engine.set)?;
@@ -162,17 +164,25 @@ impl VerifyReport {
         self.unreadable.append(&mut found.unreadable);
     }
 
-    /// Turns damage into a line of the report; other errors stay errors.
-    pub(in crate::db) fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    /// Turns damage, and a file that cannot be read at some place, into a line of the report; other
+    /// errors stay errors.
+    pub(in crate::db) fn keep<T>(
+        &mut self,
+        result: Result<T>,
+        (tier, file, what): (&'static str, &Path, &str),
+    ) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(e) => match e.damage() {
-                Some(damage) => {
-                    self.damages.push(damage.clone());
-                    Ok(None)
-                }
-                None => Err(e),
-            },
+            Err(e) if e.damage().is_some() || e.is_unread() => {
+                self.look(|found| {
+                    let (file, what) = (file.to_path_buf(), what.to_string());
+                    let (expected, got) = (String::new(), String::new());
+                    found.add(&e, || Damage { tier, file, offset: 0, what, expected, got });
+                    0
+                });
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
     }
 
@@ -194,7 +204,9 @@ impl VerifyReport {
         for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
             for row in &version.rows {
                 let verified = verify_row(region, version.table, row, &version.drained);
-                self.checked += self.keep(verified)?.unwrap_or(1);
+                let what = format!("row table {} of table {}", row.id, version.table);
+                let kept = self.keep(verified, ("pm", region.path(), &what))?;
+                self.checked += kept.unwrap_or(1);
             }
         }
         Ok(())
@@ -206,10 +218,14 @@ impl VerifyReport {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
         let region = &loaded.region;
-        let Some(streams) = self.keep(StreamPool::scan(region))? else { return Ok(None) };
+        let place = |what| ("pm", region.path(), what);
+        let streams = self.keep(StreamPool::scan(region), place("stream pool"))?;
+        let Some(streams) = streams else { return Ok(None) };
         self.checked += u64::from(crate::pm::STREAM_SLOTS) + streams.len() as u64;
         let opened = ZonePool::open(region, loaded.superblock.geometry);
-        let Some((_, scans, leaks)) = self.keep(opened)? else { return Ok(None) };
+        let Some((_, scans, leaks)) = self.keep(opened, place("zone headers"))? else {
+            return Ok(None);
+        };
         self.checked += u64::from(loaded.superblock.geometry.zone_slots) + scans.len() as u64;
         for zone in leaks {
             // Harmless after a crash, found and released at the next opening; after a clean
@@ -225,7 +241,7 @@ impl VerifyReport {
         }
         let mut gidx = Vec::with_capacity(streams.len());
         for stream in &streams {
-            match self.keep(Gidx::load(region, stream.stream))? {
+            match self.keep(Gidx::load(region, stream.stream), place("GIDX words"))? {
                 Some(word) => gidx.push(word),
                 None => return Ok(None),
             }
@@ -243,7 +259,7 @@ impl VerifyReport {
             progress: &|_, _| (),
             check_payloads: true,
         });
-        let recovered = self.keep(recovered)?;
+        let recovered = self.keep(recovered, place("zones"))?;
         let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();
         Ok(recovered)

@@ -8,6 +8,7 @@ use crate::commit::Floor;
 use crate::error::{Damage, Error, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
 use crate::options::{Failpoint, Index};
+use crate::os::Unread;
 use crate::pm::{Region, Span, Superblock};
 use crate::ptree::forest::Forest;
 
@@ -22,9 +23,19 @@ pub(in crate::db) struct Loaded {
 impl Opening<'_> {
     /// Step 1.
     pub(in crate::db) fn load(&self) -> Result<Loaded> {
+        self.load_with(None)
+    }
+
+    /// As [`Opening::load`], for a salvage: what cannot be read of the region, now or later, is no
+    /// error but in [`Region::unread`].
+    pub(in crate::db) fn load_readable(&self) -> Result<Loaded> {
+        self.load_with(Some(Vec::new()))
+    }
+
+    fn load_with(&self, mut unread: Option<Vec<Unread>>) -> Result<Loaded> {
         let path = media::path(self.path, self.options);
         let (media, len) = media::open(&self.files, &path, self.read_only, self.options)?;
-        let head = media.head(&path, len.min(Superblock::span().len))?;
+        let head = media.head(&path, len.min(Superblock::span().len), unread.as_mut())?;
         let (superblock, damaged) = Superblock::read(&head, &path)?;
         let expected = superblock.geometry.region_len();
         // Longer: it was about to grow when the power went.
@@ -40,8 +51,10 @@ impl Opening<'_> {
         }
         let room = superblock.geometry.greatest_len();
         debug_assert!(expected <= room, "a region has room for what it can grow to");
-        #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
         let mut region = Region::with_room(media, &path, expected, room)?;
+        if let Some(unread) = unread {
+            region.set_unread(unread);
+        }
         #[cfg(any(test, feature = "testing"))]
         region.set_failpoint(self.options.failpoint);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;

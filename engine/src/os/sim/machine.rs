@@ -1,6 +1,7 @@
 //! A simulated machine: a file system, and persistent memory where it has some.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::Location;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -234,6 +235,11 @@ impl Machine {
     /// The lock of a database in a directory.
     pub(crate) fn lock(&self, directory: &Path) -> SimLock {
         SimLock { state: Arc::clone(&self.files.state), directory: directory.to_path_buf() }
+    }
+
+    /// Bytes of a file cannot be read from now on.
+    pub fn make_unreadable(&self, path: impl AsRef<Path>, place: Range<u64>) {
+        self.files.make_unreadable(path.as_ref(), place);
     }
 
     /// The n-th sync of a file from now fails; what it should have made durable is dropped.

@@ -157,7 +157,8 @@ impl Set {
         let mut seen: BTreeSet<Location> = BTreeSet::new();
         for number in self.numbers()? {
             report.checked += 1;
-            let Some(manifest) = report.keep(self.manifest(number))? else { continue };
+            let place = ("backup", self.path.as_path(), &*format!("manifest {number}"));
+            let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
             for extent in manifest.extents() {
                 if !seen.insert(extent.location) {
                     continue;

@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::homes::Homes;
 use super::{SalvageReport, Writer, begin, end};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
 use crate::extent::{Extent, find_extents};
+use crate::levels::{GoneTables, free_name};
 use crate::memtable::Record;
 use crate::options::{TableOptions, Tier};
-use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
-use crate::table::WriteBatch;
+use crate::record::{Kind, LSN_MAX, TableId};
 use crate::tier::ExtentStore;
 
 /// A table, as far as events in the region tell of it.
@@ -35,91 +36,78 @@ pub(super) fn salvage(
     report: &mut SalvageReport,
 ) -> Result<()> {
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
-    let extents = find_extents(&store)?;
+    let extents = find_extents(&store, &mut report.lost);
     let target = begin(to)?;
-    let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
+    let mut writer = Writer::new(&target);
     if let Some(loaded) = loaded {
-        region(loaded, &mut writer, report)?;
+        region((loaded, opening.path), &mut writer, report)?;
     }
     let mut names: BTreeSet<String> = target.table_names().into_iter().collect();
-    for extent in &extents {
-        let name = free_name(extent.meta().id, &mut names);
-        rows_of(extent, (&store, &name), &mut writer, report)?;
+    for extent in extents.each() {
+        // Several extents may have one id: it is given again when the job that it was given to has
+        // ended without an edit.
+        let name = format!("extent-{:08}", extent.meta().id);
+        let name = free_name(name, |name| names.contains(name));
+        rows_of(&extent, (&store, &name), &mut writer, report)?;
+        names.insert(name);
     }
-    writer.finish()?;
-    report.records = writer.records;
+    report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)
 }
 
 /// Writes the records of the region.
-fn region(loaded: &Loaded, writer: &mut Writer<'_>, report: &mut SalvageReport) -> Result<()> {
+fn region<'a>(
+    (loaded, from): (&'a Loaded, &Path),
+    writer: &mut Writer<'a>,
+    report: &mut SalvageReport,
+) -> Result<()> {
     let records = report.region(loaded, SalvageReport::all_rows)?;
-    let tables = tables_in(&records);
-    for known in tables.values() {
-        if let Known::Named(name, options) = known {
-            writer.db.create_table_for_operands(name, options.cold(Tier::Ssd))?;
+    let (db, gone) = (writer.db, GoneTables::default());
+    let mut homes = Homes::new(db, from);
+    for (table, known) in tables_in(&records) {
+        match known {
+            Known::Named(name, options) => {
+                let options = options.cold(Tier::Ssd);
+                homes.take_in(table, db.create_table_for_operands(&name, options)?);
+            }
+            Known::Dropped => homes.leave_out(table),
         }
     }
-    for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
-        let into = match tables.get(&record.table) {
-            Some(Known::Dropped) => continue,
-            Some(Known::Named(name, _)) => writer.db.table(name)?,
-            None => writer.db.table(&format!("lost-{}", record.table))?,
-        };
-        match record.tombstone(0) {
-            Some(tombstone) => writer.delete_range(&into, &tombstone.interval)?,
-            None => writer.write(&into, record.kind, record.key, record.value)?,
-        }
-    }
-    Ok(())
+    records.iter().try_for_each(|record| report.record(record, (&mut homes, &gone), writer))
 }
 
 /// What events among records in the order of commits make of tables.
+///
+/// Events may be lost. Where a table takes the name of another one, that was renamed or dropped
+/// since. So it has no name any more, and its records are as those of a table that was never named.
 fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
     let mut tables: BTreeMap<TableId, Known> = BTreeMap::new();
     let events = records.iter().filter(|record| record.kind == Kind::TableEvent);
     for event in events.filter_map(|record| Event::decode(record.key, record.value)) {
-        match event {
-            Event::Create { table, name, options } => {
-                tables.insert(table, Known::Named(name, options));
-            }
-            Event::Drop { table } => {
-                tables.insert(table, Known::Dropped);
-            }
-            Event::Rename { table, name } => {
-                let options = match tables.get(&table) {
-                    Some(Known::Named(_, options)) => *options,
-                    _ => TableOptions::new(),
-                };
-                tables.insert(table, Known::Named(name, options));
-            }
-            Event::Truncate { table, new, name, options } => {
-                tables.insert(table, Known::Dropped);
-                tables.insert(new, Known::Named(name, options));
-            }
+        if let Event::Drop { table } | Event::Truncate { table, .. } = event {
+            tables.insert(table, Known::Dropped);
+        }
+        let options = |table| match tables.get(&table) {
+            Some(Known::Named(_, options)) => *options,
+            _ => TableOptions::new(),
+        };
+        let (table, name, options) = match event {
+            Event::Drop { .. } => continue,
+            Event::Create { table, name, options } => (table, name, options),
+            Event::Truncate { new, name, options, .. } => (new, name, options),
+            Event::Rename { table, name } => (table, name, options(table)),
             Event::Options { table, options: new, .. } => {
                 if let Some(Known::Named(_, options)) = tables.get_mut(&table) {
                     *options = new;
                 }
+                continue;
             }
-        }
+        };
+        tables.retain(|_, known| !matches!(known, Known::Named(other, _) if *other == name));
+        tables.insert(table, Known::Named(name, options));
     }
     tables
-}
-
-/// A name that no table has yet. Several extents may have one id: it is given again when the job
-/// that it was given to has ended without an edit.
-fn free_name(id: u64, taken: &mut BTreeSet<String>) -> String {
-    let first = format!("extent-{id:08}");
-    let mut name = first.clone();
-    for n in 2u64.. {
-        if taken.insert(name.clone()) {
-            break;
-        }
-        name = format!("{first}-{n}");
-    }
-    name
 }
 
 /// Writes the rows of an extent to a table of its own, and says so.
@@ -147,4 +135,50 @@ fn rows_of(
         ),
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What events make of tables.
+    fn after(events: &[Event]) -> BTreeMap<TableId, Known> {
+        let encoded: Vec<_> = events.iter().map(Event::encode).collect();
+        let record = |(seq, (key, value)): (u64, &'_ (Vec<u8>, Vec<u8>))| Record {
+            seq,
+            table: crate::record::SYSTEM_TABLE,
+            kind: Kind::TableEvent,
+            // They live as long as the test.
+            key: Box::leak(key.clone().into_boxed_slice()),
+            value: Box::leak(value.clone().into_boxed_slice()),
+        };
+        let records: Vec<Record<'_>> = (1..).zip(&encoded).map(record).collect();
+        tables_in(&records)
+    }
+
+    fn named(name: &str) -> Known {
+        Known::Named(name.into(), TableOptions::new())
+    }
+
+    /// Bug: salvage without a journal failed as a whole, each time.
+    /// Cause: events were lost, so that two tables seemed to have one name, and the second could not
+    /// be made.
+    /// Fix: the name is that of the table that took it last. The other one has none.
+    #[test]
+    fn a_name_is_that_of_the_table_that_took_it_last() {
+        let options = TableOptions::new();
+        let create = |table| Event::Create { table, name: "a".into(), options };
+        let truncate = |table| Event::Truncate { table, new: table + 1, name: "a".into(), options };
+        let rename = |table| Event::Rename { table, name: "a".into() };
+        // The event between them is lost: a truncation, a drop, or that the other was renamed.
+        let after_truncation = after(&[create(3), truncate(4)]);
+        let want = [(4, Known::Dropped), (5, named("a"))];
+        assert_eq!(after_truncation, BTreeMap::from(want));
+        assert_eq!(after(&[create(3), create(7)]), BTreeMap::from([(7, named("a"))]));
+        assert_eq!(after(&[create(3), rename(7)]), BTreeMap::from([(7, named("a"))]));
+        // Nothing is lost.
+        let want = [(3, Known::Dropped), (4, named("a"))];
+        assert_eq!(after(&[create(3), truncate(3)]), BTreeMap::from(want));
+        assert_eq!(after(&[create(3), rename(3)]), BTreeMap::from([(3, named("a"))]));
+    }
 }

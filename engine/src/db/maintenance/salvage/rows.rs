@@ -6,13 +6,12 @@
 //! part: its rows are older than what levels have. So where there is a journal only those count
 //! that its lost edits can have named.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
 use super::SalvageReport;
 use crate::error::{Damage, Result};
 use crate::level0::{find_rows, salvage_row};
-use crate::levels::{Version, VersionSet};
+use crate::levels::{GoneTables, Version, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
@@ -40,7 +39,7 @@ impl SalvageReport {
     pub(super) fn unnamed_rows<'a>(
         &mut self,
         region: &'a Region,
-        set: &VersionSet,
+        (set, gone): (&VersionSet, &GoneTables),
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
@@ -48,8 +47,7 @@ impl SalvageReport {
             let version = set.version(table);
             let is_news = match &version {
                 Some(version) => is_news_to(version, set, &row),
-                // Of a table that is not there the journal knows, if it was dropped.
-                None => table >= set.next_numbers().0,
+                None => !gone.has(table),
             };
             if is_news {
                 let drained = version.map_or_else(DrainedMap::default, |it| it.drained.clone());
@@ -114,14 +112,4 @@ fn newest(version: &Version) -> Lsn {
     let extents = version.levels.iter().flat_map(|level| level.extents().iter());
     let extents = extents.map(|extent| extent.meta().greatest_seq);
     rows.chain(drained).chain(extents).max().unwrap_or(0)
-}
-
-/// Leaves out the copies of what lies in zones too, and of what lies in several row tables.
-pub(super) fn without_copies<'a>(in_zones: &[Record<'a>], rows: &mut Vec<Record<'a>>) {
-    if rows.is_empty() {
-        return;
-    }
-    let of = |record: &Record<'a>| (record.table, record.seq, record.key);
-    let mut known: HashSet<_> = in_zones.iter().map(of).collect();
-    rows.retain(|record| known.insert(of(record)));
 }

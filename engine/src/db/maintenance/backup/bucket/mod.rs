@@ -151,7 +151,9 @@ impl BucketSet {
         let (mut seen, mut values_seen) = (BTreeSet::new(), BTreeSet::new());
         for number in self.head()?.numbers {
             report.checked += 1;
-            let Some(manifest) = report.keep(self.manifest(number))? else { continue };
+            let (address, what) = (self.client.address(), format!("manifest {number}"));
+            let place = ("backup", Path::new(&address), &*what);
+            let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
             for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
                 report.look(|found| extent.verify(found));

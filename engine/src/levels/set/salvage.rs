@@ -1,0 +1,167 @@
+//! The metadata of a damaged database: what the sound edits of its journal make.
+//!
+//! An edit says what was true, whatever was lost before it. So an edit that does not fit what is
+//! known is taken as far as possible:
+//!
+//! - An extent enters its level although others overlap it there. A lost edit removed those. They
+//!   stay, since their rows may be nowhere else: a reader goes by sequence numbers.
+//! - A table whose creation is lost is made. It takes its name even from another one, which was
+//!   renamed or dropped since, and is kept under a name that no table has.
+//! - Of what still does not fit, each operation by itself is left out and reported.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{VersionSet, opened};
+use crate::error::{Damage, Result};
+use crate::extent::ExtentMeta;
+use crate::levels::edit::{Edit, Op};
+use crate::levels::journal::Journal;
+use crate::levels::state::{Broken, State};
+use crate::os::Files;
+use crate::record::TableId;
+use crate::tier::ExtentStore;
+
+type MetaOp = Op<Arc<ExtentMeta>>;
+type MetaEdit = Edit<Arc<ExtentMeta>>;
+
+/// What can be read of a journal.
+pub(crate) struct Readable {
+    pub(crate) set: VersionSet,
+    /// What of it is lost, and what does not fit the rest.
+    pub(crate) lost: Vec<Damage>,
+    pub(crate) gone: GoneTables,
+}
+
+/// The tables that were dropped, as far as that is known.
+#[derive(Debug, Default)]
+pub(crate) struct GoneTables {
+    /// No table below it was there at the checkpoint but those that it made.
+    next: TableId,
+    dropped: BTreeSet<TableId>,
+}
+
+impl GoneTables {
+    /// Takes note of a table that was dropped.
+    pub(crate) fn add(&mut self, table: TableId) {
+        self.dropped.insert(table);
+    }
+
+    /// Whether a table that is not there was dropped.
+    pub(crate) fn has(&self, table: TableId) -> bool {
+        table < self.next || self.dropped.contains(&table)
+    }
+}
+
+/// `name`, or with a number behind it where that is taken.
+pub(crate) fn free_name(name: String, is_taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2u64..).map(|n| format!("{name}-{n}"));
+    let mut names = std::iter::once(name.clone()).chain(numbered);
+    names.find(|name| !is_taken(name)).unwrap_or(name)
+}
+
+impl VersionSet {
+    /// Opens a damaged database's metadata to read. Extents may not be where it says, and those of
+    /// a level may overlap.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no journal; or on an I/O error.
+    pub(crate) fn open_readable(files: Arc<dyn Files>, directory: &Path) -> Result<Readable> {
+        let (journal, edits, mut lost) = Journal::open_readable(&*files, directory)?;
+        let mut replay = Replay::default();
+        for edit in &edits {
+            for Broken { name, detail } in replay.edit(&edit.edit) {
+                let expected = format!("edit {} to keep {name}", edit.number);
+                let refused = journal.refuse(edit.offset, expected, detail);
+                lost.extend(refused.damage().cloned());
+            }
+        }
+        let Replay { state, gone, .. } = replay;
+        let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
+        let state = opened(&state, &store);
+        let set = VersionSet::assemble(files, directory, store, journal, state, true);
+        Ok(Readable { set, lost, gone })
+    }
+}
+
+/// What edits make of which some are missing.
+#[derive(Default)]
+struct Replay {
+    state: State<Arc<ExtentMeta>>,
+    gone: GoneTables,
+    edits: u64,
+    /// What did not fit so far, in words.
+    known: BTreeSet<String>,
+}
+
+impl Replay {
+    /// Goes on with an edit; what does not fit of it, each once.
+    fn edit(&mut self, edit: &MetaEdit) -> Vec<Broken> {
+        let dropped = edit.ops.iter().filter_map(|op| match op {
+            Op::DropTable { table } => Some(*table),
+            _ => None,
+        });
+        self.gone.dropped.extend(dropped);
+        let applied = self.state.apply(edit);
+        // Only a checkpoint begins with counters.
+        let begins = matches!(edit.ops.first(), Some(Op::Counters { .. }));
+        let is_checkpoint = self.edits == 0 && begins && applied.is_ok();
+        self.edits += 1;
+        let mut refused = match applied {
+            Ok(applied) => {
+                self.state = applied.state;
+                Vec::new()
+            }
+            Err(broken) => match self.state.apply_overlapping(edit) {
+                Ok(applied) => {
+                    self.state = applied.state;
+                    vec![broken]
+                }
+                Err(_) => edit.ops.iter().filter_map(|op| self.op(op).err()).collect(),
+            },
+        };
+        if is_checkpoint {
+            self.gone.next = self.state.counters.next_table;
+        }
+        refused.retain(|broken| self.known.insert(broken.detail.clone()));
+        refused
+    }
+
+    /// Goes on with one operation.
+    fn op(&mut self, op: &MetaOp) -> std::result::Result<(), Broken> {
+        let mut ops = self.needed_by(op);
+        ops.push(op.clone());
+        self.state = self.state.apply_overlapping(&Edit { ops })?.state;
+        Ok(())
+    }
+
+    /// What lost edits have done that an operation needs: its table was made, and no other table
+    /// has the name that it gives.
+    fn needed_by(&self, op: &MetaOp) -> Vec<MetaOp> {
+        let tables = &self.state.tables;
+        let holder = |name: &str| tables.iter().find(|(_, table)| &*table.name == name);
+        let lost = |table: TableId| free_name(format!("lost-{table}"), |n| holder(n).is_some());
+        let mut ops = Vec::new();
+        match op {
+            Op::AddExtent { table, .. }
+            | Op::DrainedMap { table, .. }
+            | Op::AddRow { table, .. }
+            | Op::AddRun { table, .. }
+            | Op::RenameTable { table, .. }
+                if !tables.contains_key(table) =>
+            {
+                let name = lost(*table);
+                ops.push(Op::CreateTable { table: *table, created_lsn: 0, name });
+            }
+            _ => {}
+        }
+        if let Op::CreateTable { name, .. } | Op::RenameTable { name, .. } = op
+            && let Some((&table, _)) = holder(name)
+        {
+            ops.push(Op::RenameTable { table, name: lost(table) });
+        }
+        ops
+    }
+}

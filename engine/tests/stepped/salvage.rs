@@ -1,0 +1,286 @@
+//! Salvage: what lies in several places counts once, what lies in one is found, and what cannot be
+//! read costs no more than itself.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::cuts::{PATH, options};
+use crate::common::{Chance, alone, tiny, together};
+use terrace::operators::APPEND;
+use terrace::testing::Machine;
+use terrace::{
+    Database, Durability, Level0Container, Options, SalvageReport, Table, TableOptions, WriteBatch,
+};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn rows(table: &Table) -> Rows {
+    table.iter().map(Result::unwrap).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+/// A copy of a directory of an open database, as a kill would leave it.
+fn copied(from: &Path, to: &Path) -> PathBuf {
+    fs::create_dir(to).unwrap();
+    for file in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
+    to.to_path_buf()
+}
+
+fn salvaged(from: &Path, to: &Path) -> (SalvageReport, Database) {
+    let report = Database::salvage(from, to).unwrap();
+    (report, Database::open(to).unwrap())
+}
+
+/// Writes to `hot`, of which one record in each zone stays, until `done`.
+fn clean_until(db: &Database, stays: &Table, mut done: impl FnMut(&Database) -> bool) {
+    let hot = db.table("hot").unwrap();
+    for n in 0..20_000u64 {
+        if done(db) {
+            return;
+        }
+        if n % 18 == 0 {
+            stays.put_with(format!("stays {n}"), "there", Durability::Relaxed).unwrap();
+        }
+        hot.put_with(format!("{}", n % 4), vec![7; 6000], Durability::Relaxed).unwrap();
+        db.step().unwrap();
+    }
+    panic!("{:?}", db.stats().background);
+}
+
+/// Bug: salvage applied an operand twice.
+/// Cause: the cleaner copies records, and the zone that they were in is released later. Salvage read
+/// both places.
+/// Fix: of records with one sequence number, table and key one counts, wherever they lie.
+#[test]
+fn what_the_cleaner_has_moved_counts_once() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let db = Options::new().pm_size(4 << 20).stepped().create(at("db")).unwrap();
+    let cold = db.create_table("cold", TableOptions::new().merge_operator(APPEND)).unwrap();
+    for n in 0..20 {
+        cold.merge(format!("{n:02}"), "once").unwrap();
+    }
+    let stays = db.table("stays").unwrap();
+    clean_until(&db, &stays, |db| db.stats().background.records_moved >= 20);
+    let found = copied(&at("db"), &at("killed"));
+    let want = rows(&cold);
+    assert_eq!((want.len(), &want[&b"07"[..]][..]), (20, &b"once"[..]));
+    let (report, new) = salvaged(&found, &at("new"));
+    assert_eq!(report.lost, []);
+    assert!(rows(&new.existing_table("cold").unwrap()) == want);
+}
+
+/// Bug: salvage lost a row that a batch had put behind a range delete that begins with its key.
+/// Cause: they have one sequence number, and the row was taken for a copy of the range delete. The
+/// row lies in a row table by then, and the range delete in a zone.
+/// Fix: a range delete is a copy of a range delete only.
+#[test]
+fn a_row_table_keeps_the_row_behind_a_range_delete() {
+    let _alone = alone();
+    for container in [Level0Container::Matrix, Level0Container::Triangle] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let db = Options::new().pm_size(4 << 20).stepped().create(at("db")).unwrap();
+        let table = db.create_table("t", TableOptions::new().level0(container)).unwrap();
+        table.put("k2", "before").unwrap();
+        let mut batch = WriteBatch::new();
+        batch.delete_range(&table, "k".."l").put(&table, "k", "behind");
+        db.write(batch).unwrap();
+        let stays = db.table("stays").unwrap();
+        let mut n = 0;
+        clean_until(&db, &stays, |db| {
+            n += 1;
+            // Enough that a row table is worth it.
+            table.put_with(format!("m{}", n % 300), [7; 300], Durability::Relaxed).unwrap();
+            let background = db.stats().background;
+            background.row_tables > 0
+                && background.records_moved > 0
+                && background.zones_released > 8
+        });
+        assert_eq!(db.stats().background.drains, 0, "all of it is in the region");
+        let want = rows(&table);
+        assert_eq!(want[&b"k"[..]], b"behind");
+        drop((table, stays));
+        db.close().unwrap();
+        for journal in [true, false] {
+            let (from, to) = (at(&format!("from {journal}")), at(&format!("new {journal}")));
+            let from = copied(&at("db"), &from);
+            if !journal {
+                fs::remove_file(from.join("journal-00000001")).unwrap();
+            }
+            let (_, new) = salvaged(&from, &to);
+            let has = |name: &String| {
+                let table = new.existing_table(name).unwrap();
+                table.get("k").unwrap().as_deref() == Some(b"behind")
+                    && table.get("k2").unwrap().is_none()
+            };
+            let names = new.table_names();
+            assert!(names.iter().any(has), "{container:?}, journal {journal}: {names:?}");
+            assert!(!journal || has(&"t".to_string()), "{container:?}");
+        }
+    }
+}
+
+/// Bug: salvage lost transactions that were prepared, and the last blob, and said nothing.
+/// Cause: it passed over all records of the engine's own.
+/// Fix: it writes the blob, and names each transaction that has no verdict.
+#[test]
+fn the_last_blob_is_kept_and_open_prepares_are_named() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let db = tiny().create(at("db")).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..3 {
+        let mut batch = WriteBatch::new();
+        batch.put(&table, "k", format!("{n}")).set_blob(format!("position {n}"));
+        db.write(batch).unwrap();
+    }
+    for name in ["committed", "rolled back", "open"] {
+        let txn = db.begin().unwrap();
+        txn.put(&table, name, "v").unwrap();
+        txn.prepare(name).unwrap();
+    }
+    db.commit_prepared("committed").unwrap();
+    db.roll_back_prepared("rolled back").unwrap();
+    drop(table);
+    db.close().unwrap();
+    for journal in [true, false] {
+        if !journal {
+            fs::remove_file(at("db").join("journal-00000001")).unwrap();
+        }
+        let (report, new) = salvaged(&at("db"), &at(&format!("new {journal}")));
+        let lost: Vec<_> = report.lost.iter().filter(|lost| lost.tier == "pm").collect();
+        let [lost] = lost[..] else { panic!("{:?}", report.lost) };
+        assert_eq!(lost.what, "prepared transaction \"open\"");
+        assert!(lost.got.contains("1 writes are left out"), "{lost}");
+        assert_eq!(new.last_blob().as_deref(), Some(&b"position 2"[..]));
+        let found = rows(&new.existing_table("t").unwrap());
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&b"committed"[..], b"k"]);
+    }
+}
+
+/// The bytes of the journal that are edits.
+fn journal(db: &Path) -> Vec<u8> {
+    let mut bytes = fs::read(db.join("journal-00000001")).unwrap();
+    let len = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(len);
+    bytes
+}
+
+/// Bug: salvage lost the newest rows where older edits of the journal were damaged, and said nothing
+/// of it.
+/// Cause: a lost edit had removed extents. A later edit that added one over them was refused, and
+/// yet D rose as that edit said. And where one was not refused, rows of the removed extents, which
+/// may lie above it, took the place of newer ones.
+/// Fix: an edit that can be read counts, whatever lies where it puts an extent. Rows count by their
+/// sequence numbers.
+#[test]
+fn the_edits_behind_lost_ones_count() {
+    let _alone = alone();
+    for compacts in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let db = tiny().stepped().create(at("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let put = |round: u64, n: u64| {
+            let value = [&round.to_be_bytes()[..], &[7; 900]].concat();
+            table.put_with(format!("{:03}", n % 200), value, Durability::Relaxed).unwrap();
+        };
+        // Extents in the last level, or in the first.
+        if compacts {
+            (0..200).for_each(|n| put(1, n));
+            db.compact_range(&table, ..).unwrap();
+        } else {
+            for n in 0..20_000 {
+                put(1, n);
+                db.step().unwrap();
+                if db.stats().background.drains > 0 {
+                    break;
+                }
+            }
+        }
+        let first = journal(&at("db")).len();
+        (0..200).for_each(|n| put(2, n));
+        db.compact_range(&table, ..).unwrap();
+        let second = journal(&at("db")).len();
+        (0..200).for_each(|n| put(3, n));
+        db.compact_range(&table, ..).unwrap();
+        drop(table);
+        db.close().unwrap();
+        let mut bytes = fs::read(at("db").join("journal-00000001")).unwrap();
+        bytes[first + 64..second].iter_mut().for_each(|byte| *byte ^= 0xa5);
+        fs::write(at("db").join("journal-00000001"), bytes).unwrap();
+        let (report, new) = salvaged(&at("db"), &at("new"));
+        assert!(report.lost.iter().any(|lost| lost.tier == "journal"), "{:?}", report.lost);
+        let found = rows(&new.existing_table("t").unwrap());
+        let newest = found.values().filter(|value| value[..8] == 3u64.to_be_bytes());
+        assert_eq!((newest.count(), found.len()), (200, 200), "compacts: {compacts}");
+    }
+}
+
+/// A machine with a closed database in files, and its rows.
+fn with_rows() -> (Machine, Rows) {
+    let machine = Machine::with_files();
+    let db = options(&machine, None).create(PATH).unwrap();
+    let matrix = TableOptions::new().level0(Level0Container::Matrix);
+    let (t, u) = (db.create_table("t", matrix).unwrap(), db.table("u").unwrap());
+    let mut chance = Chance::new(31);
+    for n in 0..1500u64 {
+        let table = if n % 2 == 0 { &t } else { &u };
+        let value = chance.bytes(500);
+        table.put_with(n.to_be_bytes(), value, Durability::Relaxed).unwrap();
+        while db.step().unwrap() {}
+    }
+    let stats = db.stats();
+    assert!(stats.background.drains > 0 && stats.background.row_tables > 0, "{stats:?}");
+    let all = rows(&t).into_iter().chain(rows(&u)).collect();
+    drop((t, u));
+    db.close().unwrap();
+    (machine, all)
+}
+
+/// Bug: one sector that could not be read ended a salvage, and a verification.
+/// Cause: damage became a line of the report. An error of the system stayed an error, wherever in
+/// the region or the journal it was met.
+/// Fix: what cannot be read is narrowed down to its sectors, which are lines of the report.
+#[test]
+fn sectors_that_cannot_be_read_cost_what_is_in_them() {
+    let _alone = alone();
+    let (machine, want) = with_rows();
+    let files = machine.list(Path::new(PATH));
+    let mut kept = Vec::new();
+    for (name, len) in files.iter().filter(|(_, len)| *len > 0) {
+        for place in (0..12).map(|n| n * len / 12) {
+            let found = machine.kill();
+            found.make_unreadable(Path::new(PATH).join(name), place..place + 1);
+            let what = format!("{name} at {place}");
+            let verified = options(&found, None).verify(PATH);
+            let verified = verified.unwrap_or_else(|e| panic!("verify, {what}: {e}"));
+            let dir = tempfile::tempdir().unwrap();
+            let to = dir.path().join("new");
+            let report = options(&found, None).salvage(PATH, &to);
+            let report = report.unwrap_or_else(|e| panic!("salvage, {what}: {e}"));
+            let is_told = |what: &str| what.contains("bad sector");
+            let told = report.lost.iter().any(|lost| is_told(&lost.got));
+            assert!(told || report.lost.is_empty(), "{what}: {:?}", report.lost);
+            assert!(
+                told || !verified.unreadable.iter().any(|place| is_told(&place.error)),
+                "{what}: what a verification could not read, a salvage could not"
+            );
+            let new = Database::open(&to).unwrap();
+            let tables = new.table_names().into_iter().map(|name| new.existing_table(&name));
+            let rows: Rows = tables.flat_map(|table| rows(&table.unwrap())).collect();
+            let right = rows.iter().filter(|(key, value)| want.get(*key) == Some(value)).count();
+            assert!(told || right == want.len(), "{what}: {right} rows, and none lost");
+            kept.push((right * 100 / want.len(), what));
+        }
+    }
+    let few: Vec<_> = kept.iter().filter(|(percent, _)| *percent < 50).collect();
+    assert!(few.len() * 10 <= kept.len(), "one sector costs little: {few:?}");
+}
