@@ -37,7 +37,7 @@ use std::time::Instant;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options};
-use crate::os::with_deadline;
+use crate::os::{time, with_deadline};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Snapshot, Table, WriteBatch};
 
@@ -184,7 +184,7 @@ impl Database {
     /// Opens what this process has just made, and not what others have made there since.
     fn open_made(path: &Path, options: &Options, made: open::LockedDatabase) -> Result<Database> {
         let (how, options) = (OpenHow::Existing, options.with_absolute_path()?);
-        let inner = made.open((path, &options), how, Instant::now())?;
+        let inner = made.open((path, &options), how, time::now())?;
         Database { inner }.shared(&options, how)
     }
 

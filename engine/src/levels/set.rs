@@ -40,7 +40,7 @@ use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};
 
 pub(crate) use room::{EditReservation, Room};
-pub(crate) use salvage::{GoneTables, Readable, free_name};
+pub(crate) use salvage::{GoneTables, SalvagedSet, free_name};
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;

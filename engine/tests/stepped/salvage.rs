@@ -52,8 +52,7 @@ fn clean_until(db: &Database, stays: &Table, mut done: impl FnMut(&Database) -> 
 }
 
 /// Bug: salvage applied an operand twice.
-/// Cause: the cleaner copies records, and the zone that they were in is released later. Salvage read
-/// both places.
+/// Cause: the cleaner copies records, and their zone is released later. Salvage read both places.
 /// Fix: of records with one sequence number, table and key one counts, wherever they lie.
 #[test]
 fn what_the_cleaner_has_moved_counts_once() {
@@ -173,8 +172,7 @@ fn journal(db: &Path) -> Vec<u8> {
     bytes
 }
 
-/// Bug: salvage lost the newest rows where older edits of the journal were damaged, and said nothing
-/// of it.
+/// Bug: salvage lost the newest rows behind damaged edits of the journal, and said nothing of it.
 /// Cause: a lost edit had removed extents. A later edit that added one over them was refused, and
 /// yet D rose as that edit said. And where one was not refused, rows of the removed extents, which
 /// may lie above it, took the place of newer ones.

@@ -5,10 +5,10 @@
 //! without what D says has moved and what has expired. Where a newer version is lost, an older one
 //! may show. Of a database without a journal [`parts`] takes what is there.
 
-mod homes;
 mod levels;
 mod parts;
 mod rows;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening, end_making, files_of, find_damaged, lock, lock_region};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
-use crate::levels::{Edit, GoneTables, Op, Readable, Run, TableInfo, Version, VersionSet};
+use crate::levels::{Edit, GoneTables, Op, Run, SalvagedSet, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
 use crate::options::{Durability, Making, Options, TableOptions, Tier};
@@ -31,7 +31,7 @@ use crate::read::KeyRange;
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Table, WriteBatch};
 
-use homes::Homes;
+use tables::SalvagedTables;
 
 /// Bytes of a batch that is worth a commit.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -64,7 +64,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
         return Ok(report);
     }
-    let Readable { set, lost: mut flaws, mut gone } =
+    let SalvagedSet { set, lost: mut flaws, mut gone } =
         VersionSet::open_readable(Arc::clone(&opening.files), from)?;
     opening.attach_objects(&set, 0)?;
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
@@ -93,17 +93,17 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         report.name_table(before, &table.name);
     }
     let mut runs = runs_of(&set).into_iter().peekable();
-    let mut homes = Homes::of_journal((&target, from), &set)?;
+    let mut into_tables = SalvagedTables::of_journal((&target, from), &set)?;
     for record in &records {
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
             report.run(&set, &table, &run, &mut writer)?;
         }
-        report.record(record, (&mut homes, &gone), &mut writer)?;
+        report.record(record, (&mut into_tables, &gone), &mut writer)?;
     }
     for (table, run) in runs {
         report.run(&set, &table, &run, &mut writer)?;
     }
-    drop(homes);
+    drop(into_tables);
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)?;

@@ -27,7 +27,7 @@ type MetaOp = Op<Arc<ExtentMeta>>;
 type MetaEdit = Edit<Arc<ExtentMeta>>;
 
 /// What can be read of a journal.
-pub(crate) struct Readable {
+pub(crate) struct SalvagedSet {
     pub(crate) set: VersionSet,
     /// What of it is lost, and what does not fit the rest.
     pub(crate) lost: Vec<Damage>,
@@ -68,9 +68,9 @@ impl VersionSet {
     /// # Errors
     ///
     /// `Invalid` if there is no journal; or on an I/O error.
-    pub(crate) fn open_readable(files: Arc<dyn Files>, directory: &Path) -> Result<Readable> {
+    pub(crate) fn open_readable(files: Arc<dyn Files>, directory: &Path) -> Result<SalvagedSet> {
         let (journal, edits, mut lost) = Journal::open_readable(&*files, directory)?;
-        let mut replay = Replay::default();
+        let mut replay = SalvageReplay::default();
         for edit in &edits {
             for Broken { name, detail } in replay.edit(&edit.edit) {
                 let expected = format!("edit {} to keep {name}", edit.number);
@@ -78,17 +78,17 @@ impl VersionSet {
                 lost.extend(refused.damage().cloned());
             }
         }
-        let Replay { state, gone, .. } = replay;
+        let SalvageReplay { state, gone, .. } = replay;
         let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
         let state = opened(&state, &store);
         let set = VersionSet::assemble(files, directory, store, journal, state, true);
-        Ok(Readable { set, lost, gone })
+        Ok(SalvagedSet { set, lost, gone })
     }
 }
 
 /// What edits make of which some are missing.
 #[derive(Default)]
-struct Replay {
+struct SalvageReplay {
     state: State<Arc<ExtentMeta>>,
     gone: GoneTables,
     edits: u64,
@@ -96,7 +96,7 @@ struct Replay {
     known: BTreeSet<String>,
 }
 
-impl Replay {
+impl SalvageReplay {
     /// Goes on with an edit; what does not fit of it, each once.
     fn edit(&mut self, edit: &MetaEdit) -> Vec<Broken> {
         let dropped = edit.ops.iter().filter_map(|op| match op {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::homes::Homes;
+use super::tables::SalvagedTables;
 use super::{SalvageReport, Writer, begin, end};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
@@ -64,17 +64,17 @@ fn region<'a>(
 ) -> Result<()> {
     let records = report.region(loaded, SalvageReport::all_rows)?;
     let (db, gone) = (writer.db, GoneTables::default());
-    let mut homes = Homes::new(db, from);
+    let mut into_tables = SalvagedTables::new(db, from);
     for (table, known) in tables_in(&records) {
         match known {
             Known::Named(name, options) => {
                 let options = options.cold(Tier::Ssd);
-                homes.take_in(table, db.create_table_for_operands(&name, options)?);
+                into_tables.take_in(table, db.create_table_for_operands(&name, options)?);
             }
-            Known::Dropped => homes.leave_out(table),
+            Known::Dropped => into_tables.leave_out(table),
         }
     }
-    records.iter().try_for_each(|record| report.record(record, (&mut homes, &gone), writer))
+    records.iter().try_for_each(|record| report.record(record, (&mut into_tables, &gone), writer))
 }
 
 /// What events among records in the order of commits make of tables.
@@ -140,19 +140,16 @@ fn rows_of(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::SYSTEM_TABLE;
 
     /// What events make of tables.
     fn after(events: &[Event]) -> BTreeMap<TableId, Known> {
         let encoded: Vec<_> = events.iter().map(Event::encode).collect();
-        let record = |(seq, (key, value)): (u64, &'_ (Vec<u8>, Vec<u8>))| Record {
-            seq,
-            table: crate::record::SYSTEM_TABLE,
-            kind: Kind::TableEvent,
-            // They live as long as the test.
-            key: Box::leak(key.clone().into_boxed_slice()),
-            value: Box::leak(value.clone().into_boxed_slice()),
-        };
-        let records: Vec<Record<'_>> = (1..).zip(&encoded).map(record).collect();
+        let mut records = Vec::new();
+        for (seq, (key, value)) in (1..).zip(&encoded) {
+            let (table, kind) = (SYSTEM_TABLE, Kind::TableEvent);
+            records.push(Record { seq, table, kind, key, value });
+        }
         tables_in(&records)
     }
 
@@ -161,8 +158,7 @@ mod tests {
     }
 
     /// Bug: salvage without a journal failed as a whole, each time.
-    /// Cause: events were lost, so that two tables seemed to have one name, and the second could not
-    /// be made.
+    /// Cause: events were lost, and two tables seemed to have one name. None could be made twice.
     /// Fix: the name is that of the table that took it last. The other one has none.
     #[test]
     fn a_name_is_that_of_the_table_that_took_it_last() {

@@ -16,7 +16,7 @@ use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId};
 use crate::table::Table;
 
 /// Where the records of a table go.
-pub(super) struct Home {
+pub(super) struct SalvagedTable {
     into: Table,
     /// What of them the levels have.
     drained: DrainedMap,
@@ -25,39 +25,39 @@ pub(super) struct Home {
 }
 
 /// The tables by the numbers that records name.
-pub(super) struct Homes<'a> {
+pub(super) struct SalvagedTables<'a> {
     db: &'a Database,
     /// The damaged database.
     from: &'a Path,
     /// `None` for a table that was dropped.
-    known: BTreeMap<TableId, Option<Home>>,
+    known: BTreeMap<TableId, Option<SalvagedTable>>,
 }
 
-impl<'a> Homes<'a> {
+impl<'a> SalvagedTables<'a> {
     /// None, for records of the database in `from`.
-    pub(super) fn new(db: &'a Database, from: &'a Path) -> Homes<'a> {
-        Homes { db, from, known: BTreeMap::new() }
+    pub(super) fn new(db: &'a Database, from: &'a Path) -> SalvagedTables<'a> {
+        SalvagedTables { db, from, known: BTreeMap::new() }
     }
 
     /// Those of the tables that a journal names; they are in `db` under the same names.
     pub(super) fn of_journal(
         (db, from): (&'a Database, &'a Path),
         set: &VersionSet,
-    ) -> Result<Homes<'a>> {
-        let mut homes = Homes::new(db, from);
+    ) -> Result<SalvagedTables<'a>> {
+        let mut into_tables = SalvagedTables::new(db, from);
         for table in set.tables() {
             let Some(version) = set.version(table.id) else { continue };
             let (drained, expired) = (version.drained.clone(), expired(set, &version));
-            let home = Home { into: db.table(&table.name)?, drained, expired };
-            homes.known.insert(table.id, Some(home));
+            let salvaged = SalvagedTable { into: db.table(&table.name)?, drained, expired };
+            into_tables.known.insert(table.id, Some(salvaged));
         }
-        Ok(homes)
+        Ok(into_tables)
     }
 
     /// All records of a table go to `into`.
     pub(super) fn take_in(&mut self, table: TableId, into: Table) {
-        let home = Home { into, drained: DrainedMap::default(), expired: 0 };
-        self.known.insert(table, Some(home));
+        let salvaged = SalvagedTable { into, drained: DrainedMap::default(), expired: 0 };
+        self.known.insert(table, Some(salvaged));
     }
 
     /// The records of a table that was dropped go nowhere.
@@ -87,7 +87,7 @@ impl SalvageReport {
     pub(super) fn record<'a>(
         &mut self,
         record: &Record<'a>,
-        (homes, gone): (&mut Homes<'_>, &GoneTables),
+        (into_tables, gone): (&mut SalvagedTables<'_>, &GoneTables),
         writer: &mut Writer<'a>,
     ) -> Result<()> {
         if record.table == SYSTEM_TABLE {
@@ -96,14 +96,14 @@ impl SalvageReport {
             }
             return Ok(());
         }
-        if !homes.known.contains_key(&record.table) {
+        if !into_tables.known.contains_key(&record.table) {
             match gone.has(record.table) {
-                true => homes.leave_out(record.table),
-                false => homes.make_lost(record.table, self)?,
+                true => into_tables.leave_out(record.table),
+                false => into_tables.make_lost(record.table, self)?,
             }
         }
-        let Some(Some(home)) = homes.known.get(&record.table) else { return Ok(()) };
-        let Home { into, drained, expired } = home;
+        let Some(Some(salvaged)) = into_tables.known.get(&record.table) else { return Ok(()) };
+        let SalvagedTable { into, drained, expired } = salvaged;
         if record.seq <= *expired {
             return Ok(());
         }
