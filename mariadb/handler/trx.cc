@@ -256,17 +256,14 @@ int Trx::commit(bool all)
   terrace_status status = TERRACE_OK;
   if (pending)
     status = terrace_pending_wait(pending, failure.out());
-  else if (is_owed)
+  else if (!prepared.empty())
   {
+    // The binary log has an XA COMMIT by now, without a place in the order here.
+    if (!is_owed)
+      commit_is_owed(prepared);
     // Replicas have it too, so an error would be wrong: it waits for space until it is killed.
     status = carry_out(thd, prepared, true, &failure);
     owed_commit_ended(prepared, status == TERRACE_OK);
-  }
-  else if (!prepared.empty())
-  {
-    status = carry_out(thd, prepared, true, &failure);
-    if (status != TERRACE_OK)
-      verdict_is_owed(prepared, true);
   }
   else if (transaction)
     status = terrace_transaction_commit(transaction, failure.out());
@@ -387,18 +384,53 @@ int Trx::release_savepoint(ulonglong number)
            : fail(failure);
 }
 
+/*
+  Keeps XA COMMIT from running, as long as it is in scope. That writes the binary log before it says
+  anything here, under a lock of the server that any commit has. The lock is taken only where XA has
+  prepared transactions, and without a wait: it fails beside any commit then.
+*/
+class No_xa_commits
+{
+public:
+  explicit No_xa_commits(THD *thd_arg) : thd(thd_arg)
+  {
+    if (!mysql_bin_log.is_open() || !xa_has_prepared())
+      return;
+    MDL_REQUEST_INIT(&request, MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT, MDL_EXPLICIT);
+    is_needed = true;
+    has_failed = thd->mdl_context.try_acquire_lock(&request) || !request.ticket;
+  }
+  ~No_xa_commits()
+  {
+    if (is_needed && !has_failed)
+      thd->mdl_context.release_lock(request.ticket);
+  }
+  No_xa_commits(const No_xa_commits &) = delete;
+  No_xa_commits &operator=(const No_xa_commits &) = delete;
+
+  bool is_so() const { return !has_failed; }
+
+private:
+  THD *thd;
+  MDL_request request;
+  bool is_needed = false, has_failed = false;
+};
+
 int Trx::start_consistent_snapshot()
 {
   int error = begin_statement(false);
   statement_began = false;
   if (error || serializable || view_of_statement || has_view)
     return error;
-  // The binary log has them at this position, and a view could not.
-  if (some_commits_are_owed())
+  No_xa_commits none(thd);
+  // The binary log has them at this position, and a view could not. A transaction that XA has
+  // prepared is listed before its commit is owed, so this look is the second one.
+  if (!none.is_so() || some_commits_are_owed())
   {
     my_printf_error(ER_ERROR_DURING_COMMIT,
-                    "Terrace: the binary log has commits that found no space. Free space, and take "
-                    "the snapshot then", MYF(0));
+                    "Terrace: the binary log has commits that are not done here, by XA COMMIT or for "
+                    "want of space. Take the snapshot again, after freeing space if there is none",
+                    MYF(0));
     return HA_ERR_RECORD_FILE_FULL;
   }
   Failure failure;

@@ -158,6 +158,9 @@ bool copies_tables(THD *thd);
 Bytes id_of_xid(const XID &xid);
 bool xid_of_id(const char *id, size_t length, XID *xid);
 
+/* Whether XA, and not the server for a commit, has prepared a transaction that is not resolved. */
+bool xa_has_prepared();
+
 /* Puts the functions of transactions into a handlerton. */
 void set_transaction_functions(handlerton *hton);
 

@@ -7,6 +7,9 @@
 #include "renames.h"
 #include "trx.h"
 
+#include <algorithm>
+#include <vector>
+
 /* What the functions of XA return: the standard's numbers. */
 static const int OF_XA_OK = 0, OF_XA_RMERR = -3, OF_XA_NOTA = -4;
 
@@ -70,27 +73,42 @@ static void commit_ordered(handlerton *, THD *thd, bool all)
     trx->commit_ordered(all);
 }
 
-static int recover(handlerton *, XID *xids, uint most)
+/* The ids of all transactions that are prepared. */
+static std::vector<XID> all_prepared()
 {
-  recovery_begins();
+  std::vector<XID> all;
   Failure failure;
   terrace_prepared_list *list = terrace_database_list_prepared(terrace_db, failure.out());
   if (!list)
-  {
     sql_print_error("Terrace: cannot list prepared transactions: %s", failure.message());
-    return 0;
-  }
-  uint found = 0;
-  for (size_t i = 0; i < terrace_prepared_list_len(list) && found < most; i++)
+  for (size_t i = 0; list && i < terrace_prepared_list_len(list); i++)
   {
     terrace_prepared prepared;
+    XID xid;
     if (terrace_prepared_list_at(list, i, &prepared, failure.out()) == TERRACE_OK &&
-        xid_of_id(prepared.id, prepared.id_len, &xids[found]))
-      found++;
+        xid_of_id(prepared.id, prepared.id_len, &xid))
+      all.push_back(xid);
   }
   terrace_prepared_list_free(list);
+  return all;
+}
+
+bool xa_has_prepared()
+{
+  for (XID &xid : all_prepared())
+    if (!xid.get_my_xid())
+      return true;
+  return false;
+}
+
+static int recover(handlerton *, XID *xids, uint most)
+{
+  recovery_begins();
+  const std::vector<XID> all = all_prepared();
+  const size_t found = std::min<size_t>(all.size(), most);
+  std::copy_n(all.begin(), found, xids);
   if (found)
-    sql_print_information("Terrace: %u transactions are prepared", found);
+    sql_print_information("Terrace: %zu transactions are prepared", found);
   return int(found);
 }
 
@@ -103,7 +121,12 @@ static int resolve(XID *xid, bool to_commit)
   Failure failure;
   Bytes id = id_of_xid(*xid);
   THD *thd = current_thd;
+  // The binary log has its commit by now. After a failure the client says it again.
+  if (to_commit)
+    commit_is_owed(id);
   const terrace_status status = carry_out(thd, id, to_commit, &failure);
+  if (to_commit)
+    owed_commit_ended(id, true);
   if (status == TERRACE_OK)
   {
     if (thd)
