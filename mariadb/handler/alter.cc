@@ -8,6 +8,7 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
+#include "renames.h"
 #include "row_codec.h"
 
 #include <algorithm>
@@ -28,7 +29,6 @@ class Alter_context final : public inplace_alter_handler_ctx
 {
 public:
   Layout before, after;
-  bool had_layout = false;
   /* Numbers of indexes that are new. */
   std::vector<uint> added;
   /* What writers follow; none where nothing writes. */
@@ -53,8 +53,10 @@ static bool is_constant(const Field *field)
   // A copy says that a date of zeros is none.
   const bool has_default = field->real_maybe_null() || !is_date ||
                            !(field->flags & NO_DEFAULT_VALUE_FLAG);
+  // A constraint may refuse the constant, and the rows that have it then: a copy looks at each.
   return field->stored_in_db() && !field->vcol_info && !field->default_value &&
-         !field->has_default_now_unireg_check() && has_default && field->unireg_check != Field::NEXT_NUMBER;
+         !field->check_constraint && !field->has_default_now_unireg_check() && has_default &&
+         field->unireg_check != Field::NEXT_NUMBER;
 }
 
 /* Whether the columns of a table are there, in their order, with constants behind them. */
@@ -210,9 +212,9 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
              : HA_ALTER_INPLACE_INSTANT;
   }
   // Partitions would not change together if the server was killed.
-  // The layout tells the two definitions by their versions.
+  // The layout tells two definitions by their versions, and not a third one.
   const Bytes version = version_of(table->s);
-  if (version.empty() || version == version_of(altered->s))
+  if (version.empty() || version == version_of(altered->s) || (layout && layout->before))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->part_info || table->s->tmp_table != NO_TMP_TABLE || table->versioned() || altered->versioned() ||
       (info->create_info->used_fields & HA_CREATE_USED_AUTO) || !same_primary_key(table, altered))
@@ -231,17 +233,6 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
   if ((info->index_add_count && has_ttl(table->s->option_struct)) || !can_build(altered, info) || (info->ignore && (flags & ALTER_ADD_UNIQUE_INDEX)))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return info->index_add_count ? HA_ALTER_INPLACE_NOCOPY_NO_LOCK : HA_ALTER_INPLACE_INSTANT;
-}
-
-/* Removes all entries of an index. */
-static int remove_entries(THD *thd, terrace_table *table, uint number)
-{
-  const uchar prefix = uchar(PREFIX_INDEXES + number);
-  terrace_range entries = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
-  Failure failure;
-  return terrace_table_delete_range(table, &entries, failure.out()) == TERRACE_OK
-           ? 0
-           : failure.handler_error(thd);
 }
 
 /* A row with what added columns have where a row does not. */
@@ -287,7 +278,7 @@ static int keep_numbers(const TABLE *altered, const Alter_inplace_info *info, La
     if (is_added[i] || i == altered->s->primary_key)
       continue;
     const KEY &key = altered->key_info[i];
-    const uint number = number_of(layout->indexes_before, old_name_of(key, info));
+    const uint number = number_of(layout->before->indexes, old_name_of(key, info));
     if (number == NO_NUMBER)
       return HA_ERR_CRASHED;
     layout->indexes[name_of(key)] = number;
@@ -305,11 +296,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   Alter_context *context = new Alter_context;
   info->handler_ctx = context;
   const Layout_ref now = open_table->layout();
-  context->had_layout = now != nullptr;
   context->before = now ? *now : Layout::of(table);
   context->after = context->before;
+  context->after.version = version_of(altered->s);
   context->after.version_before = version_of(table->s);
-  context->after.indexes_before = context->before.numbers_of(table->s);
+  context->after.before = std::make_shared<const Layout>(context->before);
   int error = keep_numbers(altered, info, &context->after);
   if (adds_column)
   {
@@ -332,6 +323,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     if (number == NO_NUMBER)
       error = HA_ERR_TOO_MANY_FIELDS;
     context->after.indexes[name_of(altered->key_info[info->index_add_buffer[i]])] = number;
+    context->after.removed.erase(number);
     context->added.push_back(number);
     // What was counted is of an index from before with the number.
     open_table->forget_values_of(PREFIX_INDEXES + number);
@@ -480,6 +472,9 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 {
   Alter_context *context = static_cast<Alter_context *>(info->handler_ctx);
   THD *thd = ha_thd();
+  // The server renames the new definition behind this, and does not sync that.
+  if (is_committed)
+    note_definition(thd, open_table->name_of_table());
   if (!context)
   {
     if (!is_committed || same_attributes(table->s->option_struct, altered->s->option_struct))
@@ -523,12 +518,10 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   open_table->is_altered = false;
   if (context->build)
     open_table->set_build(nullptr);
-  int error = context->had_layout ? open_table->set_layout(thd, context->before)
-                                  : open_table->drop_layout(thd);
-  for (uint number : context->added)
-    if (!error)
-      error = remove_entries(thd, open_table->table, number);
-  return error != 0;
+  Layout back = context->before;
+  // An earlier index may have had one of these numbers. Transactions under way may still put entries.
+  back.removed.insert(context->added.begin(), context->added.end());
+  return open_table->set_layout(thd, back) != 0;
 }
 
 /* What the server notes once the change is prepared, and asks check_version() for after a crash. */
@@ -544,8 +537,7 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglon
   if (!change)
     return 0;
   Failure failure;
-  Open_table *table = Open_table::acquire(path[0] == '.' && path[1] == '/' ? path + 2 : path,
-                                          &failure);
+  Open_table *table = Open_table::acquire(name_of(path), &failure);
   if (!table)
     return 1;
   const Layout_ref now = table->layout();
@@ -554,56 +546,57 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglon
   return !is_new;
 }
 
-/* Removes what another definition has left: names of indexes, and their entries. */
+/*
+  The layout of the definition that is opened, without the other one. The same one where it has no
+  other, or where the definition is a third one.
+*/
+static int layout_of_one(const TABLE_SHARE *definition, const Layout &now, Layout *one)
+{
+  *one = now;
+  const Bytes version = version_of(definition);
+  if (!now.before)
+    return 0;
+  if (version == now.version_before)
+    *one = *now.before;
+  else if (!now.version.empty() && version != now.version)
+    return 0;
+  // From here on no power cut brings the definition from before back.
+  else if (my_sync_dir_by_file(definition->normalized_path.str, MYF(MY_WME)))
+    return my_errno;
+  one->version.clear();
+  one->version_before.clear();
+  one->before = nullptr;
+  one->committed = now.committed;
+  one->pending = now.pending;
+  one->removed.insert(now.removed.begin(), now.removed.end());
+  for (const Numbers *of_either : {&now.indexes, &now.before->indexes})
+    for (auto &index : *of_either)
+      if (!has_number(one->indexes, index.second))
+        one->removed.insert(index.second);
+  return 0;
+}
+
+/* Forgets what another definition has left: its layout, and the entries of its indexes. */
 int ha_terrace::sweep_layout(const Layout &now)
 {
-  Layout live = now;
-  const Numbers &of_definition = now.numbers_of(table->s);
-  live.indexes.clear();
-  live.version_before.clear();
-  live.indexes_before.clear();
-  for (uint i = 0; i < table->s->keys; i++)
+  Layout live;
+  if (const int error = layout_of_one(table->s, now, &live))
+    return error;
+  if (live.counts_columns() && live.live_columns() != table->s->fields)
   {
-    if (i == table->s->primary_key)
-      continue;
-    const Bytes name = name_of(table->key_info[i]);
-    const uint number = number_of(of_definition, name);
-    // The opening refuses such a table, and nothing of it may go.
-    if (number == NO_NUMBER)
-      return 0;
-    live.indexes[name] = number;
-  }
-  THD *thd = ha_thd();
-  if (live.indexes == now.indexes && now.version_before.empty() &&
-      (!now.counts_columns() || now.live_columns() == table->s->fields))
-    return 0;
-  if (now.counts_columns() && now.live_columns() < table->s->fields)
-  {
-    sql_print_error("Terrace: table %s has %u columns, and its rows %u", table->s->path.str,
-                    table->s->fields, now.live_columns());
+    sql_print_error("Terrace: table %s has %u columns, and its rows %u. Restore its definition "
+                    "(.frm)", table->s->path.str, table->s->fields, live.live_columns());
     return HA_ERR_CRASHED;
   }
-  if (now.live_columns() > table->s->fields)
+  bool is_changed = now.before && !live.before;
+  for (uint number : std::set<uint>(live.removed))
   {
-    // Columns that were not added after all, which no row has.
-    Bytes record(reinterpret_cast<const char *>(table->s->default_values),
-                 table->s->rec_buff_length);
-    uchar *buffer = reinterpret_cast<uchar *>(&record[0]);
-    if (!unpack_row(table, buffer, &now, reinterpret_cast<const uchar *>(now.defaults.data()),
-                    now.defaults.size()))
-      return HA_ERR_CRASHED;
-    live.columns.resize(live.columns.size() - (now.live_columns() - table->s->fields));
-    pack_row(table, buffer, &live, &live.defaults);
+    const int error = remove_entries(ha_thd(), open_table->table, number);
+    // A transaction may hold some. Nothing reads them, and a later opening tries again.
+    if (error && error != HA_ERR_LOCK_WAIT_TIMEOUT)
+      return error;
+    if (!error)
+      is_changed = live.removed.erase(number) || is_changed;
   }
-  for (const Numbers *of_either : {&now.indexes, &now.indexes_before})
-    for (auto &index : *of_either)
-      if (!has_number(live.indexes, index.second))
-      {
-        const int error = remove_entries(thd, open_table->table, index.second);
-        // A transaction that XA has prepared may hold some. Nothing reads them, and the next index
-        // with the number waits for it, and removes them.
-        if (error && error != HA_ERR_LOCK_WAIT_TIMEOUT)
-          return error;
-      }
-  return open_table->set_layout(thd, live);
+  return is_changed ? open_table->set_layout(ha_thd(), live) : 0;
 }

@@ -6,7 +6,7 @@
 #include "numbers.h"
 #include "open_table.h"
 
-/* The library's table for tables whose rows expire. No database of the server has this name. */
+/* The library's table for tables whose rows expire. The server's tables have no such name (ddl.cc). */
 static const char KEEPER[] = "#terrace/expiring";
 
 const Bytes Open_table::COUNTERS(1, char(PREFIX_COUNTERS));
@@ -16,10 +16,12 @@ const Bytes Open_table::VALUES = Open_table::COUNTERS + '\2';
 /* A failure of the library, or of statistics that do not have the table. */
 static int fail_of(const Failure &failure, THD *thd)
 {
-  return failure.status() == TERRACE_OK ? HA_ERR_CRASHED : failure.handler_error(thd);
+  return failure.status() == TERRACE_OK
+           ? fail_with("the statistics of the library do not have the table; try again")
+           : failure.handler_error(thd);
 }
 
-/* Finds the number of the table, and opens the table that keeps what it has. */
+/* Finds the number of the table, and opens the table that keeps what it has. Has the lock. */
 int Open_table::find_number(Failure *failure)
 {
   terrace_string *now = terrace_table_name(table, failure->out());
@@ -28,7 +30,7 @@ int Open_table::find_number(Failure *failure)
   const Bytes wanted = terrace_string_text(now);
   terrace_string_free(now);
   bool is_wanted = false;
-  number = 0;
+  ulonglong found = 0;
   for (const Number &one : all_numbers())
   {
     const char *of_table = behind(one, "tables/");
@@ -36,12 +38,14 @@ int Open_table::find_number(Failure *failure)
     if (part && Bytes(part) == "/name")
       is_wanted = one.value == wanted;
     else if (part && is_wanted && Bytes(part) == "/id")
-      number = strtoull(one.value.c_str(), nullptr, 10);
+      found = strtoull(one.value.c_str(), nullptr, 10);
   }
-  if (!number)
+  if (!found)
     return 1;
   if (!keeper)
     keeper = terrace_database_table(terrace_db, KEEPER, failure->out());
+  if (keeper)
+    number = found;
   return keeper == nullptr;
 }
 
@@ -57,13 +61,17 @@ terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *p
   return keeper;
 }
 
-terrace_status Open_table::put_own(const Bytes &key, const Bytes &value, uint durability,
-                                   Failure *failure)
+/* Has the lock. Without a number there is no place, and the next call looks for it again. */
+int Open_table::put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability)
 {
+  Failure failure;
+  if (has_ttl_now && !number && find_number(&failure))
+    return fail_of(failure, thd);
   Bytes placed;
   terrace_table *to = place_of(has_ttl_now, key, &placed);
-  return terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(), durability,
-                           failure->out());
+  terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(), durability,
+                    failure.out());
+  return failure.handler_error(thd);
 }
 
 terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *failure)
@@ -112,14 +120,28 @@ int Open_table::move_own(THD *thd, bool to_expiring)
   return 0;
 }
 
+/* Writes what is kept to the table itself, where that has not succeeded yet. Has the lock. */
+int Open_table::write_own(THD *thd)
+{
+  int error = is_unwritten ? store(thd) : 0;
+  if (!error && is_unwritten)
+    error = put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
+  if (!error && is_unwritten && layout_now)
+    error = put_own(thd, LAYOUT, layout_now->record(), TERRACE_DURABLE);
+  is_unwritten = error != 0;
+  return error;
+}
+
 int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attributes)
 {
   Failure failure;
   std::lock_guard<std::mutex> guard(lock);
+  // An opening sets what the definition says after a failure.
+  is_reconciled = false;
   terrace_table_options *now = terrace_table_get_options(table, failure.out());
   terrace_table_options *wanted = terrace_table_get_options(table, failure.out());
   terrace_string *of_table = terrace_table_name(table, failure.out());
-  int error = now && wanted && of_table ? 0 : failure.handler_error(thd);
+  int error = now && wanted && of_table ? write_own(thd) : failure.handler_error(thd);
   if (!error)
     error = ::set_attributes(attributes, wanted);
   bool is_same = true;
@@ -133,12 +155,15 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
       error = failure.handler_error(thd);
-    // What was copied before may have expired before it could not any more.
-    if (!error && has_ttl_now && !will_expire)
-      error = move_own(thd, false);
     if (!error)
+    {
+      // What was copied before may have expired before it could not any more.
+      is_unwritten = has_ttl_now && !will_expire;
       has_ttl_now = will_expire;
+      error = write_own(thd);
+    }
   }
+  is_reconciled = !error;
   terrace_string_free(of_table);
   terrace_table_options_free(now);
   terrace_table_options_free(wanted);
@@ -153,10 +178,7 @@ int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
       return 0;
   }
   // Two openings may do it, and the next one does it again where this one fails.
-  const int error = set_attributes(thd, attributes);
-  std::lock_guard<std::mutex> guard(lock);
-  is_reconciled = is_reconciled || !error;
-  return error;
+  return set_attributes(thd, attributes);
 }
 
 void Open_table::drop_own()
@@ -174,5 +196,7 @@ int Open_table::renumber(THD *thd)
   if (!has_ttl_now)
     return 0;
   drop_own();
+  std::lock_guard<std::mutex> guard(lock);
+  number = 0;
   return find_number(&failure) ? fail_of(failure, thd) : 0;
 }

@@ -153,7 +153,9 @@ private:
   int put_of_sequence(const Bytes &key, const Bytes &value) const;
   int remove(const Bytes &key) const;
   int put_row(const Bytes &key, const uchar *record);
-  int whole_row(const Bytes &key, Bytes *value) const;
+  /* Locks what the statement locks; nothing where another transaction than its own reads. */
+  int whole_row(const Bytes &key, Bytes *value, terrace_transaction *reader = nullptr) const;
+  int get_chunk(const Bytes &key, Bytes *chunk, terrace_transaction *reader) const;
   int remove_row(const Bytes &key);
   int remove_chunks(const Bytes &key, const Bytes &value);
   int check_unique(uint index, const uchar *record, const Bytes &row);
@@ -298,6 +300,8 @@ Bytes name_of(const char *path);
 /* The names of the library's tables, also of its own. */
 std::vector<Bytes> library_tables();
 bool library_has(const Bytes &name);
+/* Whether a table is the engine's own, which the server can name and must not use. */
+bool is_own_table(const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */
 int drop_library_table(const Bytes &name);
 int rename_library_table(const Bytes &from, const Bytes &to);

@@ -1,7 +1,10 @@
 #include "layout.h"
 
-/* A record of the first format has the names of one definition. */
-static const uchar FIRST_FORMAT = 1, FORMAT = 2;
+/*
+  A record of the first format has the names of one definition, and one of the second format has the
+  indexes of the definition before it.
+*/
+static const uchar FIRST_FORMAT = 1, SECOND_FORMAT = 2, FORMAT = 3;
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
 
@@ -68,20 +71,20 @@ Bytes version_of(const TABLE_SHARE *definition)
 
 const Numbers &Layout::numbers_of(const TABLE_SHARE *definition) const
 {
-  const bool is_before = !version_before.empty() && version_of(definition) == version_before;
-  return is_before ? indexes_before : indexes;
+  return before && version_of(definition) == version_before ? before->indexes : indexes;
 }
 
 uint Layout::free_number() const
 {
-  uint behind = 0;
-  for (const Numbers *of_definition : {&indexes, &indexes_before})
+  const Numbers none, &of_before = before ? before->indexes : none;
+  uint behind = removed.empty() ? 0 : *removed.rbegin() + 1;
+  for (const Numbers *of_definition : {&indexes, &of_before})
     for (const auto &index : *of_definition)
       behind = std::max(behind, index.second + 1);
   if (behind < MAX_NUMBERS)
     return behind;
   for (uint number = 0; number < MAX_NUMBERS; number++)
-    if (!has_number(indexes, number) && !has_number(indexes_before, number))
+    if (!has_number(indexes, number) && !has_number(of_before, number))
       return number;
   return NO_NUMBER;
 }
@@ -93,14 +96,19 @@ static void append_short(Bytes *out, size_t value)
   out->append(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
 
+static void append_text(Bytes *out, const Bytes &text)
+{
+  append_short(out, text.size());
+  *out += text;
+}
+
 static void append_numbers(Bytes *out, const Numbers &numbers)
 {
   append_short(out, numbers.size());
   for (auto &index : numbers)
   {
     out->push_back(char(index.second));
-    append_short(out, index.first.size());
-    *out += index.first;
+    append_text(out, index.first);
   }
 }
 
@@ -112,9 +120,16 @@ Bytes Layout::record() const
   int8store(changes + 8, pending);
   out.append(reinterpret_cast<char *>(changes), sizeof(changes));
   append_numbers(&out, indexes);
-  append_short(&out, version_before.size());
-  out += version_before;
-  append_numbers(&out, indexes_before);
+  append_text(&out, version);
+  append_text(&out, version_before);
+  const Bytes of_before = before ? before->record() : Bytes();
+  uchar length[4];
+  int4store(length, of_before.size());
+  out.append(reinterpret_cast<char *>(length), sizeof(length));
+  out += of_before;
+  append_short(&out, removed.size());
+  for (uint number : removed)
+    out.push_back(char(number));
   append_short(&out, first_null_bytes);
   append_short(&out, first_columns.size());
   for (uint16 bit : first_columns)
@@ -149,6 +164,11 @@ public:
     const uchar *bytes = take(2);
     return bytes ? uint2korr(bytes) : 0;
   }
+  size_t take_long()
+  {
+    const uchar *bytes = take(4);
+    return bytes ? uint4korr(bytes) : 0;
+  }
   Bytes take_text(size_t count)
   {
     const uchar *bytes = take(count);
@@ -175,11 +195,40 @@ private:
   bool good = true;
 };
 
+/* What a record says of the definition before. The second format has its indexes alone. */
+static bool parse_before(Reader *reader, uchar format, Layout *layout)
+{
+  if (format == FIRST_FORMAT)
+    return true;
+  Layout before;
+  if (format == SECOND_FORMAT)
+  {
+    layout->version_before = reader->take_text(reader->take_short());
+    before.indexes = reader->take_numbers();
+    if (!layout->version_before.empty())
+      layout->before = std::make_shared<const Layout>(before);
+    return reader->is_good();
+  }
+  layout->version = reader->take_text(reader->take_short());
+  layout->version_before = reader->take_text(reader->take_short());
+  const Bytes record = reader->take_text(reader->take_long());
+  const uchar *bytes = reinterpret_cast<const uchar *>(record.data());
+  if (!record.empty() && !before.parse(bytes, record.size()))
+    return false;
+  if (!record.empty())
+    layout->before = std::make_shared<const Layout>(before);
+  const size_t count = reader->take_short();
+  for (size_t i = 0; i < count && reader->is_good(); i++)
+    if (const uchar *number = reader->take(1))
+      layout->removed.insert(*number);
+  return reader->is_good();
+}
+
 bool Layout::parse(const uchar *data, size_t length)
 {
   Reader reader(data, length);
   const uchar *format = reader.take(1);
-  if (!format || (*format != FORMAT && *format != FIRST_FORMAT))
+  if (!format || *format < FIRST_FORMAT || *format > FORMAT)
     return false;
   if (const uchar *changes = reader.take(16))
   {
@@ -187,11 +236,8 @@ bool Layout::parse(const uchar *data, size_t length)
     pending = uint8korr(changes + 8);
   }
   indexes = reader.take_numbers();
-  if (*format == FORMAT)
-  {
-    version_before = reader.take_text(reader.take_short());
-    indexes_before = reader.take_numbers();
-  }
+  if (!parse_before(&reader, *format, this))
+    return false;
   first_null_bytes = uint16(reader.take_short());
   size_t count = reader.take_short();
   for (size_t i = 0; i < count && reader.is_good(); i++)
@@ -206,5 +252,13 @@ bool Layout::parse(const uchar *data, size_t length)
     columns.push_back({Row_column::Kind(*kind), size});
   }
   defaults = reader.rest();
+  if (*format == SECOND_FORMAT && before)
+  {
+    // Of columns it has those of the newer definition alone.
+    Layout other = *this;
+    other.before = nullptr;
+    other.indexes = before->indexes;
+    before = std::make_shared<const Layout>(other);
+  }
   return reader.is_good();
 }

@@ -7,16 +7,26 @@
   number n is the n-th of the server's definition, and all of its rows have all columns.
 
   An index is its number. A name is one in a definition: ALTER TABLE may give the name of an index to
-  another one, and both definitions are in use while the change is under way. So the record has the
-  numbers of either definition by its own names, and tells the two by the version that the server
-  gives each definition.
+  another one, and both definitions are in use while the change is under way. So the record of a
+  change holds the layout from before it, and tells the two definitions by the version that the
+  server gives each.
 
-  Crash argument. The record and the server's .frm are not written together. So the record holds
-  what both definitions need, the old one and the new one, from before the server switches. Dropped
-  columns are marked as the last thing before the switch. The numbers of the change under way and of
-  the last committed one tell the server, which starts after a crash, whether the new definition
-  holds. Whichever .frm a crash leaves finds the numbers of its indexes. The first handler that opens
-  the table later forgets the other definition, and removes the entries that it alone has.
+  Crash argument. The record and the server's .frm are not written together. The server renames the
+  new .frm behind the commit here, without a sync, and ends its log of DDL. So a power cut may bring
+  the old .frm back. The record therefore holds all that either definition needs. The numbers of the
+  change under way and of the last committed one tell the server's recovery whether to switch.
+
+  The first handler that opens the table later has one definition, and forgets the other:
+
+  - The new one: the handler makes the rename durable first, and fails where that fails. So no row is
+    written by the new definition whose .frm may still go.
+  - The old one: the change was not committed, or its .frm was lost before any handler had it. No row
+    was written by the new definition: columns change under a lock that excludes others until the
+    statement has ended. The layout from before is taken back.
+  - Another one, whose columns agree: both stay.
+
+  Entries of the other definition are removed before it is forgotten. What cannot be removed yet,
+  because a prepared transaction holds it, stays noted by its number.
 
   Thread safety: a Layout does not change once it is shared.
 */
@@ -27,6 +37,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 /* No index has this number. */
@@ -68,7 +79,8 @@ public:
   const Numbers &numbers_of(const TABLE_SHARE *definition) const;
   /*
     A number that no index of either definition has; NO_NUMBER if there is none. It is behind all
-    others while there are such, so that numbers say which index was made first.
+    others while there are such, so that numbers say which index was made first. Behind the last one
+    it may be that of a removed index, whose entries the caller removes.
   */
   uint free_number() const;
   /* Whether rows say how many columns they have. */
@@ -81,9 +93,11 @@ public:
   ulonglong committed = 0, pending = 0;
   /* Of the indexes of the newest definition. */
   Numbers indexes;
-  /* The version of the definition before it, and its indexes; empty once the table was opened. */
-  Bytes version_before;
-  Numbers indexes_before;
+  /* While either definition may hold: their versions, and the layout from before the change. */
+  Bytes version, version_before;
+  std::shared_ptr<const Layout> before;
+  /* Numbers of removed indexes that may still have entries. */
+  std::set<uint> removed;
   /* NULL bits of the columns of rows that do not say how many they have, and their NULL bytes. */
   std::vector<uint16> first_columns;
   uint16 first_null_bytes = 0;

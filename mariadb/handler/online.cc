@@ -107,6 +107,22 @@ int wait_for_writers(THD *thd, terrace_table *table)
   }
 }
 
+int remove_entries(THD *thd, terrace_table *table, uint number)
+{
+  const uchar prefix = uchar(PREFIX_INDEXES + number);
+  const terrace_range entries = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  Piece piece;
+  if (piece.begin(&failure) != TERRACE_OK)
+    return failure.handler_error(thd);
+  terrace_transaction_set_lock_wait(piece.handle, TERRACE_NO_WAIT, failure.out());
+  if (terrace_transaction_delete_range(piece.handle, table, &entries, failure.out()) == TERRACE_OK &&
+      terrace_transaction_commit(piece.handle, failure.out()) == TERRACE_OK)
+    return 0;
+  return failure.status() == TERRACE_TIMEOUT ? HA_ERR_LOCK_WAIT_TIMEOUT
+                                             : failure.handler_error(thd);
+}
+
 /* The key of the last row of the piece that begins at a key; empty where there are no more rows. */
 int ha_terrace::end_of_piece(const Bytes &from, Bytes *last)
 {
@@ -190,7 +206,8 @@ int ha_terrace::build_piece(TABLE *altered, uint index, const Key_codec &of_inde
   {
     const Bytes key(lent.key, lent.key_len);
     value.assign(lent.value, lent.value_len);
-    if ((error = whole_row(key, &value)))
+    // Its chunks change with the row, which is locked until the piece is committed.
+    if ((error = whole_row(key, &value, piece.handle)))
       break;
     const uchar *from = reinterpret_cast<const uchar *>(value.data());
     if (!unpack_row(altered, altered->record[0], now.get(), from, value.size()))

@@ -18,9 +18,9 @@
      there twice and the change fails.
 
   After a kill the table has the old definition, and the next opening removes the entries (layout.h),
-  or the new one: entries are committed before the change is, and commits keep their order. After a
-  rollback a transaction under way may still put entries. Nothing reads them, and the next index with
-  the number removes them before it begins.
+  or the new one: entries are committed before the change is, and commits keep their order. So does
+  an opening after a rollback. A transaction under way may still put entries then. Nothing reads them,
+  and the next index with the number removes them before it begins.
 
   Thread safety: any thread. What a build is of does not change; the rows noted have a lock.
 */
@@ -72,5 +72,11 @@ typedef std::shared_ptr<Build> Build_ref;
   statement waits for a lock. The caller keeps others from beginning.
 */
 int wait_for_writers(THD *thd, terrace_table *table);
+
+/*
+  Removes all entries of an index. It waits for no lock: HA_ERR_LOCK_WAIT_TIMEOUT where a transaction
+  has some of them locked. The next durable commit makes it durable.
+*/
+int remove_entries(THD *thd, terrace_table *table, uint number);
 
 #endif

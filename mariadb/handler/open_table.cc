@@ -153,22 +153,10 @@ Layout_ref Open_table::layout()
 
 int Open_table::set_layout(THD *thd, const Layout &layout)
 {
-  const Bytes record = layout.record();
-  Failure failure;
-  if (put_own(LAYOUT, record, TERRACE_DURABLE, &failure) != TERRACE_OK)
-    return failure.handler_error(thd);
   std::lock_guard<std::mutex> guard(lock);
+  if (int error = put_own(thd, LAYOUT, layout.record(), TERRACE_DURABLE))
+    return error;
   layout_now = std::make_shared<const Layout>(layout);
-  return 0;
-}
-
-int Open_table::drop_layout(THD *thd)
-{
-  Failure failure;
-  if (delete_own(LAYOUT, &failure) != TERRACE_OK)
-    return failure.handler_error(thd);
-  std::lock_guard<std::mutex> guard(lock);
-  layout_now = nullptr;
   return 0;
 }
 
@@ -278,12 +266,9 @@ int Open_table::store(THD *thd)
   uchar value[16];
   int8store(value, row_ids.stored);
   int8store(value + 8, numbers.stored);
-  Failure failure;
   // Commits keep their order: a row that survives a power cut has its counter before it.
-  if (put_own(COUNTERS, Bytes(reinterpret_cast<char *>(value), sizeof(value)), TERRACE_RELAXED,
-              &failure) != TERRACE_OK)
-    return failure.handler_error(thd);
-  return 0;
+  return put_own(thd, COUNTERS, Bytes(reinterpret_cast<char *>(value), sizeof(value)),
+                 TERRACE_RELAXED);
 }
 
 int Open_table::reserve(THD *thd, Counter *counter)
@@ -333,9 +318,9 @@ int Open_table::take_auto_increment(THD *thd, ulonglong offset, ulonglong step, 
 int Open_table::saw_auto_increment(THD *thd, ulonglong value)
 {
   std::lock_guard<std::mutex> guard(lock);
-  if (value < numbers.next)
-    return 0;
-  numbers.next = value < ULONGLONG_MAX ? value + 1 : value;
+  if (value >= numbers.next)
+    numbers.next = value < ULONGLONG_MAX ? value + 1 : value;
+  // Also where it is not the largest: the one before may have failed to be stored.
   return reserve(thd, &numbers);
 }
 
@@ -399,9 +384,8 @@ static const char FORMAT_OF_VALUES = 1;
 /* The bytes of an index: its prefix, the rows that there were, and how many numbers follow. */
 static const size_t HEADER_OF_VALUES = 10;
 
-int Open_table::keep_values(THD *thd)
+Bytes Open_table::record_of_values() const
 {
-  std::lock_guard<std::mutex> guard(lock);
   Bytes out(1, FORMAT_OF_VALUES);
   uchar bytes[HEADER_OF_VALUES];
   for (auto &index : values)
@@ -416,9 +400,13 @@ int Open_table::keep_values(THD *thd)
       out.append(reinterpret_cast<char *>(bytes), 8);
     }
   }
-  Failure failure;
-  return put_own(VALUES, out, TERRACE_RELAXED, &failure) == TERRACE_OK ? 0
-                                                                       : failure.handler_error(thd);
+  return out;
+}
+
+int Open_table::keep_values(THD *thd)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  return put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
 }
 
 void Open_table::forget_values_of(uint index)

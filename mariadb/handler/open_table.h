@@ -9,7 +9,7 @@
   In a table whose rows expire they would expire too, and so would its layout. Then a table of the
   library's own keeps them, under the number of the table, which renaming leaves as it is. Which one
   has them is said by the time to live: they are copied before it is set, and before it is taken
-  away.
+  away. They are written once more then, because the copy may have expired.
 
   Thread safety: any thread. The registry has a lock, and each table has one for its counters.
 */
@@ -63,7 +63,6 @@ public:
   /* What its layout says; none where it was never altered in place. */
   Layout_ref layout();
   int set_layout(THD *thd, const Layout &layout);
-  int drop_layout(THD *thd);
   /* The table was made or emptied: views from before do not see its rows. */
   void note_made();
   /* The moment of that; 0 for before the server started, and for temporary tables. */
@@ -111,10 +110,12 @@ private:
   int load_values(Failure *failure);
   int store(THD *thd);
   terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed);
-  terrace_status put_own(const Bytes &key, const Bytes &value, uint durability, Failure *failure);
+  int put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability);
   terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
   terrace_status delete_own(const Bytes &key, Failure *failure);
   int move_own(THD *thd, bool to_expiring);
+  int write_own(THD *thd);
+  Bytes record_of_values() const;
   int find_number(Failure *failure);
   int reserve(THD *thd, Counter *counter);
 
@@ -125,6 +126,9 @@ private:
   /* Where rows expire: the number of the table, and the table that keeps its counters. */
   std::atomic<bool> has_ttl_now{false};
   bool is_reconciled = false;
+  /* What was kept elsewhere may not lie in the table yet, whose rows do not expire any more. */
+  bool is_unwritten = false;
+  /* 0 while it is not known. */
   ulonglong number = 0;
   terrace_table *keeper = nullptr;
   std::mutex lock;

@@ -3,9 +3,11 @@
 #include "partitions.h"
 #include "recovery.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 /* The library's table of renames. Under a number, which grows, it has the old and the new name. */
@@ -13,6 +15,7 @@ static const char RENAMES[] = "#terrace/renames";
 
 struct Rename
 {
+  /* 0 for one that the library's table does not have: of a definition alone, by the same name. */
   ulonglong number;
   Bytes from, to;
 };
@@ -48,8 +51,12 @@ static terrace_status put(const Rename &rename, Failure *failure)
   Durably: behind the statement its old name may get another definition, and a note that came back
   would take that one for the table's. Whether all are forgotten.
 */
-static bool forget(const std::vector<Rename> &done)
+static bool forget(std::vector<Rename> done)
 {
+  done.erase(std::remove_if(done.begin(), done.end(), [](const Rename &one) { return !one.number; }),
+             done.end());
+  if (done.empty())
+    return true;
   Failure failure;
   bool is_done = true;
   terrace_table *renames = terrace_database_existing_table(terrace_db, RENAMES, failure.out());
@@ -93,6 +100,16 @@ static std::vector<Rename> noted()
   return found;
 }
 
+/* Has the lock. */
+static void begun(THD *thd, std::vector<Rename> *of_statement, const Rename &rename)
+{
+  of_statement->push_back(rename);
+  connections = under_way.size();
+  // So that commit or rollback is called at the end of the statement. A recovery has no such end.
+  if (!is_recovering())
+    trans_register_ha(thd, false, terrace_hton, 0);
+}
+
 terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failure *failure)
 {
   Rename rename = {0, table_of_partition(from), table_of_partition(to)};
@@ -112,19 +129,22 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
   const terrace_status status = put(rename, failure);
   if (status != TERRACE_OK)
     return status;
-  of_statement.push_back(rename);
-  connections = under_way.size();
-  // So that commit or rollback is called at the end of the statement. A recovery has no such end.
-  if (!is_recovering())
-    trans_register_ha(thd, false, terrace_hton, 0);
+  begun(thd, &of_statement, rename);
   return status;
+}
+
+void note_definition(THD *thd, const Bytes &table)
+{
+  const Bytes whole = table_of_partition(table);
+  std::lock_guard<std::mutex> guard(lock);
+  begun(thd, &under_way[thd], {0, whole, whole});
 }
 
 static int sync(const std::vector<Rename> &renames)
 {
   int failed = 0;
   for (const Rename &rename : renames)
-    for (const Bytes &name : {rename.from, rename.to})
+    for (const Bytes &name : std::set<Bytes>{rename.from, rename.to})
       failed |= my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME));
   return failed;
 }

@@ -23,6 +23,12 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
 /* Before a table is dropped: makes earlier renames of the statement durable. */
 int sync_renames(THD *thd);
 
+/*
+  The definition of a table changes in place: the server renames a new one to its name, without a
+  sync, before the statement ends. Either one goes with what the library has.
+*/
+void note_definition(THD *thd, const Bytes &table);
+
 /* At the end of a statement: makes its renames durable, and forgets them. */
 void end_renames(THD *thd);
 

@@ -156,8 +156,21 @@ int ha_terrace::remove_row(const Bytes &key)
   return remove(key);
 }
 
+int ha_terrace::get_chunk(const Bytes &key, Bytes *chunk, terrace_transaction *reader) const
+{
+  if (!reader)
+    return get(key, chunk, row_lock);
+  Failure failure;
+  Found_value found;
+  const terrace_status status = terrace_transaction_get(reader, open_table->table, key.data(),
+                                                        key.size(), found.out(), failure.out());
+  if (status == TERRACE_OK)
+    chunk->assign(found.data(), found.length());
+  return status == TERRACE_NOT_FOUND ? HA_ERR_KEY_NOT_FOUND : failure.handler_error(ha_thd());
+}
+
 /* Puts a row together that goes on in chunks. */
-int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
+int ha_terrace::whole_row(const Bytes &key, Bytes *value, terrace_transaction *reader) const
 {
   if (value->size() < CHUNKED_HEADER || uchar((*value)[0]) != ROW_CHUNKED)
     return 0;
@@ -166,7 +179,7 @@ int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
   for (uint32 i = 0; i < chunks; i++)
   {
     Bytes chunk;
-    if (int error = get(chunk_key(key, i), &chunk, row_lock))
+    if (int error = get_chunk(chunk_key(key, i), &chunk, reader))
       return error == HA_ERR_KEY_NOT_FOUND && !open_table->expires() ? HA_ERR_CRASHED : error;
     whole.append(chunk);
   }
