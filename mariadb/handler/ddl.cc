@@ -12,6 +12,14 @@ Bytes name_of(const char *path)
   return path[0] == '.' && path[1] == '/' ? path + 2 : path;
 }
 
+bool is_own_table(const Bytes &name) { return name.compare(0, 9, "#terrace/") == 0; }
+
+/* SQL can name any folder of the data directory, as `#mysql50#…`, and a folder need not be there. */
+static int refuse_own(const Bytes &name)
+{
+  return is_own_table(name) ? fail_with("tables in #terrace are the engine's own") : 0;
+}
+
 /* The server leaves foreign keys to engines, and an engine that says nothing loses them. */
 static int refuse_foreign_keys(THD *thd)
 {
@@ -32,6 +40,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd = ha_thd();
   if (int error = refuse_foreign_keys(thd))
+    return error;
+  if (int error = refuse_own(name_of(name)))
     return error;
   if (info->data_file_name || info->index_file_name)
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
@@ -106,6 +116,8 @@ int drop_library_table(const Bytes &name)
 int ha_terrace::delete_table(const char *path)
 {
   const Bytes name = name_of(path);
+  if (int error = refuse_own(name))
+    return error;
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;
@@ -130,6 +142,9 @@ int rename_library_table(const Bytes &from, const Bytes &to)
 /* As for a drop. */
 int ha_terrace::rename_table(const char *from, const char *to)
 {
+  for (const char *path : {from, to})
+    if (int error = refuse_own(name_of(path)))
+      return error;
   const int error = rename_library_table(name_of(from), name_of(to));
   return error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to)) : error;
 }

@@ -62,7 +62,9 @@ double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
 int ha_terrace::open(const char *name, int, uint)
 {
   Failure failure;
-  Bytes of_table = name[0] == '.' && name[1] == '/' ? name + 2 : name;
+  const Bytes of_table = name_of(name);
+  if (is_own_table(of_table))
+    return HA_ERR_NO_SUCH_TABLE;
   open_table = Open_table::acquire(of_table, &failure);
   if (!open_table)
   {

@@ -13,7 +13,8 @@ handlerton *terrace_hton;
 terrace_database *terrace_db;
 
 /* Where the database lies unless a variable says so, and where earlier releases put it. */
-static const char DEFAULT_DIR[] = "#terrace", FORMER_DIR[] = "terrace-data";
+static const char DEFAULT_DIR[] = "#terrace.d";
+static const char *const FORMER_DIRS[] = {"#terrace", "terrace-data"};
 
 /* The server exports it, and has it in no header: a folder of that name is no database. */
 void ignore_db_dirs_append(const char *dirname);
@@ -133,32 +134,48 @@ static void drop_temporary_tables()
 }
 
 /*
-  The directory lies among those of the server's databases. A name of the server's would have users
-  list, dump and drop it, so one from before has it renamed.
+  The directory lies among those of the server's databases. Statements can name any folder there, as
+  `#mysql50#…`, unless its name has a dot. They would list, dump, rename and drop it. So one with a
+  name from before is renamed.
 */
-static bool keep_from_databases()
+static bool take_over_former()
 {
-  if (!strcmp(data_dir, DEFAULT_DIR) && access(DEFAULT_DIR, F_OK) && !access(FORMER_DIR, F_OK))
+  for (const char *former : FORMER_DIRS)
   {
-    if (rename(FORMER_DIR, DEFAULT_DIR) || my_sync_dir(".", MYF(MY_WME)))
+    if (strcmp(data_dir, DEFAULT_DIR) || !access(DEFAULT_DIR, F_OK) || access(former, F_OK))
+      continue;
+    if (rename(former, DEFAULT_DIR) || my_sync_dir(".", MYF(MY_WME)))
     {
       sql_print_error("Terrace: cannot rename the directory %s of the database to %s (%s). Rename "
                       "it, or set terrace_data_dir=%s",
-                      FORMER_DIR, DEFAULT_DIR, strerror(errno), FORMER_DIR);
+                      former, DEFAULT_DIR, strerror(errno), former);
       return false;
     }
     sql_print_information("Terrace: the directory of the database is %s now; it was %s", DEFAULT_DIR,
-                          FORMER_DIR);
+                          former);
   }
-  const char *in_server = data_dir;
-  const size_t length = strlen(mysql_real_data_home);
-  if (!strncmp(in_server, mysql_real_data_home, length))
-    in_server += length;
-  if (!strncmp(in_server, "./", 2))
-    in_server += 2;
-  if (*in_server && !strchr(in_server, FN_LIBCHAR))
-    ignore_db_dirs_append(in_server);
   return true;
+}
+
+/* The folder of the server's data that has the directory is no database. */
+static void hide_from_databases()
+{
+  Bytes path = data_dir;
+  const Bytes home = mysql_real_data_home;
+  if (!path.compare(0, home.size(), home))
+    path.erase(0, home.size());
+  else if (path[0] == FN_LIBCHAR)
+    return;
+  Bytes folder;
+  // A path may begin with "./", and have more slashes than it needs.
+  for (size_t at = 0; at < path.size() && (folder.empty() || folder == "."); at++)
+  {
+    const size_t end = std::min(path.find(FN_LIBCHAR, at), path.size());
+    folder = path.substr(at, end - at);
+    at = end;
+  }
+  if (!folder.empty())
+    ignore_db_dirs_append(folder.c_str());
 }
 
 static const char *no_extensions[] = {nullptr};
@@ -176,8 +193,9 @@ static int start(void *place)
   set_backup_functions(terrace_hton);
   set_transaction_functions(terrace_hton);
 
-  if (!keep_from_databases())
+  if (!take_over_former())
     return 1;
+  hide_from_databases();
   Failure failure;
   terrace_options *options = terrace_options_new();
   if (set_options(options, &failure))

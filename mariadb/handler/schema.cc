@@ -5,6 +5,7 @@
 */
 #include "engine.h"
 #include "errors.h"
+#include "ha_terrace.h"
 #include "status.h"
 
 #include "sql_acl.h"
@@ -53,7 +54,7 @@ static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
   {
     const char *name = terrace_strings_at(names, i);
     // What the engine keeps for itself is no table of the server.
-    if (!strncmp(name, "#terrace/", 9))
+    if (is_own_table(name))
       continue;
     terrace_table *table = terrace_database_existing_table(terrace_db, name, failure.out());
     terrace_table_statistics of_table;
