@@ -42,7 +42,7 @@ echo "the backup is at $(cat "$WORK/position")"
 # New data with the definitions, and what the set has.
 install restored
 mv "$WORK/definitions" "$WORK/restored/data/test"
-"$TERRACE" restore "$WORK/set" "$WORK/restored/data/#terrace"
+"$TERRACE" restore "$WORK/set" "$WORK/restored/data/#terrace.d"
 start restored "${OPTIONS[@]}"
 sql restored 'CHECK TABLE ledger' test | grep -q OK || fail 'what is restored fails its check'
 restored=$(sql restored 'SELECT COUNT(*), COUNT(*) - 2 * COUNT(DISTINCT n) FROM ledger' test)

@@ -3,10 +3,11 @@
 
   The variable TERRACE_HOLD names a folder. A call that finds the file of its name there removes it,
   and does not begin until the file with the extension `.go` is there: the test sees that the call has
-  come when the file is gone. An entry of an index goes to a wrong place for the file `misplace`, and
-  the counters of a table are refused for the file `refuse`. A plugin for tests is linked with this.
+  come when the file is gone. An entry of an index goes to a wrong place for the file `misplace`. The
+  counters of a table are refused for the file `refuse`, and the statistics for `statistics`. A plugin
+  for tests is linked with this.
 */
-#include "terrace.h"
+#include "holds.h"
 
 #include <cstdlib>
 #include <string>
@@ -19,7 +20,7 @@ static bool is_asked(const char *name)
   return folder && !unlink((std::string(folder) + "/" + name).c_str());
 }
 
-static void hold(const char *name)
+void hold(const char *name)
 {
   if (!is_asked(name))
     return;
@@ -38,7 +39,13 @@ terrace_cursor *__real_terrace_table_cursor(const terrace_table *, const terrace
                                             terrace_error **);
 terrace_status __real_terrace_transaction_set_savepoint(const terrace_transaction *, const char *,
                                                         terrace_error **);
+terrace_string *__real_terrace_database_get_statistics_json(const terrace_database *,
+                                                            terrace_error **);
+terrace_status __real_terrace_database_set_table_options(const terrace_database *, const char *,
+                                                         const terrace_table_options *,
+                                                         terrace_error **);
 terrace_status __real_terrace_pending_wait(const terrace_pending *, terrace_error **);
+int __real_my_sync_dir_by_file(const char *, unsigned long);
 terrace_status __real_terrace_database_cancel_transaction(const terrace_database *, uint64_t,
                                                           terrace_error **);
 
@@ -84,6 +91,30 @@ terrace_status __wrap_terrace_transaction_set_savepoint(const terrace_transactio
 {
   hold("savepoint");
   return __real_terrace_transaction_set_savepoint(transaction, name, error);
+}
+
+/* The library refuses a database that is NULL. */
+terrace_string *__wrap_terrace_database_get_statistics_json(const terrace_database *database,
+                                                            terrace_error **error)
+{
+  return __real_terrace_database_get_statistics_json(is_asked("statistics") ? nullptr : database,
+                                                     error);
+}
+
+terrace_status __wrap_terrace_database_set_table_options(const terrace_database *database,
+                                                         const char *name,
+                                                         const terrace_table_options *options,
+                                                         terrace_error **error)
+{
+  hold("options");
+  return __real_terrace_database_set_table_options(database, name, options, error);
+}
+
+/* The server's: it makes definitions durable. */
+int __wrap_my_sync_dir_by_file(const char *file, unsigned long flags)
+{
+  hold("definition");
+  return __real_my_sync_dir_by_file(file, flags);
 }
 
 terrace_status __wrap_terrace_pending_wait(const terrace_pending *pending, terrace_error **error)

@@ -17,11 +17,26 @@ const OPTIONS: &[&str] =
     &["--log-bin=binlog", "--server-id=1", "--binlog-format=ROW", "--table-open-cache-instances=1"];
 
 /// Where files have calls held.
-struct Holds(PathBuf);
+pub(super) struct Holds(PathBuf);
 
 impl Holds {
+    /// In an empty folder.
+    pub(super) fn new(root: &Path) -> Result<Holds> {
+        let folder = root.join(FOLDER).join("holds");
+        if folder.exists() {
+            fs::remove_dir_all(&folder).context("forgetting what was held")?;
+        }
+        fs::create_dir_all(&folder).context("making the folder of what is held")?;
+        Ok(Holds(folder))
+    }
+
+    /// How the server finds it.
+    pub(super) fn start<'a>(&self, start: Start<'a>) -> Start<'a> {
+        start.environment("TERRACE_HOLD", self.0.to_string_lossy().into_owned())
+    }
+
     /// The next call of the name will not go on.
-    fn next(&self, call: &str) -> Result<()> {
+    pub(super) fn next(&self, call: &str) -> Result<()> {
         let go = self.0.join(call).with_extension("go");
         if go.exists() {
             fs::remove_file(&go).context("holding calls again")?;
@@ -30,11 +45,11 @@ impl Holds {
     }
 
     /// Waits until a call is held.
-    fn has_come(&self, call: &str) -> Result<()> {
+    pub(super) fn has_come(&self, call: &str) -> Result<()> {
         until(&format!("a call is held: {call}"), || Ok(!self.0.join(call).exists()))
     }
 
-    fn go(&self, call: &str) -> Result<()> {
+    pub(super) fn go(&self, call: &str) -> Result<()> {
         fs::write(self.0.join(call).with_extension("go"), "").context("letting a call go")
     }
 }
@@ -42,25 +57,23 @@ impl Holds {
 /// Runs all cases.
 pub(super) fn run(root: &Path) -> Result<()> {
     let plugin = build::failing_plugin(root)?;
-    let holds = Holds(root.join(FOLDER).join("holds"));
-    if holds.0.exists() {
-        fs::remove_dir_all(&holds.0).context("forgetting what was held")?;
-    }
-    fs::create_dir_all(&holds.0).context("making the folder of what is held")?;
+    let holds = Holds::new(root)?;
     let start = |start: Start<'_>, more: &[&str]| {
-        let variable = holds.0.to_string_lossy().into_owned();
-        let start = start.with(OPTIONS).with(more).environment("TERRACE_HOLD", variable);
-        Server::start(root, &plugin, &start)
+        Server::start(root, &plugin, &holds.start(start.with(OPTIONS).with(more)))
     };
     let mut is_fresh = true;
     for more in [["--sync-binlog=0"], ["--sync-binlog=1"]] {
         let server = start(if is_fresh { Start::fresh(NAME) } else { Start::kept(NAME) }, &more)?;
         snapshot_has_its_position(&server, &holds).with_context(|| more[0].to_owned())?;
+        snapshot_beside_xa(&server, &holds).with_context(|| more[0].to_owned())?;
         server.stop()?;
         is_fresh = false;
     }
-    let server =
-        directory_is_no_database(start(Start::kept(NAME), &[])?, || start(Start::kept(NAME), &[]))?;
+    let server = directory_is_no_database(start(Start::kept(NAME), &[])?, |more| {
+        start(Start::kept(NAME), more)
+    })?;
+    large_rows_are_free(&server, &holds)?;
+    definitions_are_durable(&server, &holds)?;
     kill_keeps_nobody_waiting(&server, &holds)?;
     kill_before_a_wait(&server, &holds)?;
     row_events_find_their_row(&server)?;
@@ -119,26 +132,177 @@ fn snapshot_has_its_position(server: &Server, holds: &Holds) -> Result<()> {
     Ok(())
 }
 
-/// The directory of the database lies among those of the server's databases. It was one for users,
-/// who could list, dump and drop it. One that has the name from before gets the new one.
-fn directory_is_no_database(server: Server, start: impl Fn() -> Result<Server>) -> Result<Server> {
-    let (now, before) = (server.data().join("#terrace"), server.data().join("terrace-data"));
-    let rows = server.sql("SELECT COUNT(*) FROM t", "test")?;
-    server.stop()?;
-    fs::rename(&now, &before).context("giving the directory its name from before")?;
-    let server = start()?;
-    if before.exists() || server.sql("SELECT COUNT(*) FROM t", "test")? != rows {
-        bail!("the directory {} was not taken over", before.display());
+/// XA COMMIT writes the binary log before it commits here, and gets no place in the order. So a
+/// snapshot of the position behind it lacked its rows. It fails meanwhile, and not for transactions
+/// that are prepared and not resolved.
+fn snapshot_beside_xa(server: &Server, holds: &Holds) -> Result<()> {
+    const SNAPSHOT: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
+    for is_own in [true, false] {
+        let mut owner = Session::open(server, "test")?;
+        owner.send(
+            "XA START 'x'; INSERT INTO t VALUES (1000); XA END 'x'; XA PREPARE 'x'; \
+             SELECT CONNECTION_ID()",
+        )?;
+        let id = owner.answer()?;
+        server.sql(SNAPSHOT, "test").context("beside a transaction that XA has prepared")?;
+        if !is_own {
+            drop(owner);
+            let ended = format!(
+                "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {}",
+                id.trim()
+            );
+            until("the owner has ended", || Ok(server.sql(&ended, "test")?.trim() == "0"))?;
+            owner = Session::open(server, "test")?;
+        }
+        holds.next("verdict")?;
+        owner.send("XA COMMIT 'x'")?;
+        holds.has_come("verdict")?;
+        let said = server.sql(SNAPSHOT, "test");
+        holds.go("verdict")?;
+        quiet(&mut owner)?;
+        if !said.is_err_and(|error| format!("{error:#}").contains("XA COMMIT")) {
+            bail!("a snapshot lacks an XA COMMIT that the binary log has");
+        }
+        let rows =
+            server.sql(&format!("{SNAPSHOT}; SELECT COUNT(*) FROM t WHERE id = 1000"), "test")?;
+        if rows.trim() != "1" {
+            bail!("a snapshot behind an XA COMMIT has {rows} of its rows");
+        }
+        server.sql("DELETE FROM t WHERE id = 1000", "test")?;
     }
+    Ok(())
+}
+
+/// The directory of the database lies among those of the server's databases. It was one for users,
+/// who could list, dump and drop it, and name it as `#mysql50##terrace` where it was not listed:
+/// `UPGRADE DATA DIRECTORY NAME` renamed its files away, and `DROP TABLE` dropped tables that the
+/// handler has for itself. Statements refuse a name with a dot. One that has a name from before
+/// gets the new one.
+fn directory_is_no_database(
+    server: Server,
+    start: impl Fn(&[&str]) -> Result<Server>,
+) -> Result<Server> {
+    let now = server.data().join("#terrace.d");
+    let rows = server.sql("SELECT COUNT(*) FROM t", "test")?;
+    let mut server = Some(server);
+    for former in ["terrace-data", "#terrace"] {
+        let before = now.with_file_name(former);
+        server.take().context("it runs")?.stop()?;
+        fs::rename(&now, &before).context("giving the directory a name from before")?;
+        let again = start(&[])?;
+        if before.exists() || again.sql("SELECT COUNT(*) FROM t", "test")? != rows {
+            bail!("the directory {} was not taken over", before.display());
+        }
+        is_hidden(&again, &now)?;
+        server = Some(again);
+    }
+    // The same directory by another path.
+    server.take().context("it runs")?.stop()?;
+    let server = start(&["--terrace-data-dir=.//#terrace.d/"])?;
+    if server.sql("SELECT COUNT(*) FROM t", "test")? != rows {
+        bail!("a directory with a slash behind its name is another one");
+    }
+    is_hidden(&server, &now)?;
+    Ok(server)
+}
+
+/// No statement lists the directory, or reaches what lies in it.
+fn is_hidden(server: &Server, directory: &Path) -> Result<()> {
     let listed = server.sql(
         "SHOW DATABASES LIKE '%terrace%'; SELECT schema_name FROM information_schema.schemata \
-         WHERE schema_name LIKE '%terrace%'; DROP DATABASE IF EXISTS `#terrace`",
+         WHERE schema_name LIKE '%terrace%'; DROP DATABASE IF EXISTS `#terrace.d`",
         "test",
     )?;
-    if !listed.is_empty() || !now.exists() {
+    if !listed.is_empty() || !directory.exists() {
         bail!("the directory is listed as a database: {listed}");
     }
-    Ok(server)
+    let count = || Ok::<_, anyhow::Error>(fs::read_dir(directory)?.count());
+    let files = count()?;
+    server.sql(
+        "CREATE OR REPLACE TABLE kept (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=Terrace \
+         TERRACE_TTL='7d'; INSERT INTO kept VALUES (NULL), (NULL); FLUSH TABLES kept",
+        "test",
+    )?;
+    // The handler keeps the number behind these in a table of its own.
+    for statement in [
+        "ALTER DATABASE `#mysql50##terrace.d` UPGRADE DATA DIRECTORY NAME",
+        "DROP DATABASE `#mysql50##terrace.d`",
+        "DROP TABLE `#mysql50##terrace`.expiring",
+        "RENAME TABLE `#mysql50##terrace`.expiring TO test.taken",
+        "CREATE TABLE `#mysql50##terrace`.made (id INT) ENGINE=Terrace",
+    ] {
+        if server.sql(statement, "test").is_ok() {
+            bail!("{statement}: it is not refused");
+        }
+    }
+    if count()? < files {
+        bail!("files of the database are gone from {}", directory.display());
+    }
+    server.sql("DELETE FROM kept; INSERT INTO kept VALUES (NULL)", "test")?;
+    let number = server.sql("SELECT id FROM kept; DROP TABLE kept", "test")?;
+    if number.trim() != "3" {
+        bail!("the number behind 2 is {number}");
+    }
+    Ok(())
+}
+
+/// The server renames the definition of a table that was altered in place, and does not sync that.
+/// A power cut behind the statement brought the old one back. The statement's end makes it durable.
+fn definitions_are_durable(server: &Server, holds: &Holds) -> Result<()> {
+    let make = "CREATE TABLE altered (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=Terrace";
+    server.sql(make, "test")?;
+    let path = server.data().join("test/altered.frm");
+    let definition = || fs::read(&path).with_context(|| format!("reading {}", path.display()));
+    for change in ["ADD COLUMN w INT", "RENAME KEY v TO w", "RENAME COLUMN w TO x"] {
+        // An opening makes the change before this one durable.
+        server.sql("SELECT * FROM altered", "test")?;
+        let before = definition()?;
+        holds.next("definition")?;
+        let mut changing = Session::open(server, "test")?;
+        changing.send(&format!("ALTER TABLE altered {change}, ALGORITHM=INSTANT"))?;
+        holds.has_come("definition")?;
+        let is_old = definition()? == before;
+        holds.go("definition")?;
+        quiet(&mut changing)?;
+        if is_old {
+            bail!("ALTER TABLE {change} syncs before the server has renamed the definition");
+        }
+    }
+    server.sql("DROP TABLE altered", "test").map(drop)
+}
+
+/// The builder of an index locked the chunks of a large row until the ALTER TABLE ended, in the
+/// connection's own transaction. Writers of that row waited for all of it. They wait for the piece.
+fn large_rows_are_free(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE large (id INT PRIMARY KEY, v INT, b LONGBLOB) ENGINE=Terrace; \
+         INSERT INTO large SELECT seq, seq, IF(seq = 1, REPEAT('x', 3000000), '') \
+         FROM seq_1_to_600",
+        "test",
+    )?;
+    holds.next("build")?;
+    let mut changing = Session::open(server, "test")?;
+    changing.send("ALTER TABLE large ADD KEY (v), ALGORITHM=NOCOPY, LOCK=NONE")?;
+    holds.has_come("build")?;
+    let mut owner = Session::open(server, "test")?;
+    owner.send("BEGIN; UPDATE large SET v = -1 WHERE id = 600")?;
+    quiet(&mut owner)?;
+    holds.go("build")?;
+    // The row lies in the second piece, so the builder has gone through the first one.
+    let waits = "SELECT COUNT(*) FROM information_schema.terrace_transactions \
+                 WHERE waits_for IS NOT NULL";
+    until("the builder waits for a row", || Ok(server.sql(waits, "test")?.trim() != "0"))?;
+    let said = server
+        .sql("SET terrace_lock_wait_timeout=10; UPDATE large SET b = 'y' WHERE id = 1", "test");
+    owner.send("COMMIT")?;
+    quiet(&mut owner)?;
+    quiet(&mut changing)?;
+    said.context("a large row beside the builder of an index")?;
+    let checked = server.sql("CHECK TABLE large", "test")?;
+    if !checked.contains("status\tOK") {
+        bail!("a large row was changed beside the builder of an index: {checked}");
+    }
+    server.sql("DROP TABLE large", "test").map(drop)
 }
 
 /// The position of the binary log that a snapshot has.

@@ -60,6 +60,9 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_transaction_set_savepoint",
     "-Wl,--wrap=terrace_pending_wait",
     "-Wl,--wrap=terrace_database_cancel_transaction",
+    "-Wl,--wrap=terrace_database_get_statistics_json",
+    "-Wl,--wrap=terrace_database_set_table_options",
+    "-Wl,--wrap=my_sync_dir_by_file",
 ];
 
 /// Builds the plugin. Returns its folder.

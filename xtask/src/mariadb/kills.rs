@@ -56,11 +56,19 @@ const CHANGES: &[&str] = &[
 ];
 
 /// What it sends in every other round before that. The server does not write these and the binary
-/// log at once, so they are in no log.
+/// log at once, so they are in no log. No sync of the log makes their definitions durable either.
 const PARTITIONS: &[&str] = &[
     "SET sql_log_bin = 0",
     "CREATE DATABASE IF NOT EXISTS apart",
-    "DROP TABLE IF EXISTS apart.parts, apart.single, apart.moved",
+    "DROP TABLE IF EXISTS apart.parts, apart.single, apart.moved, apart.shape",
+    "CREATE TABLE apart.shape (id INT PRIMARY KEY, a INT, b INT, KEY (a)) ENGINE=Terrace",
+    "INSERT INTO apart.shape SELECT seq, seq, seq FROM seq_1_to_50",
+    "ALTER TABLE apart.shape ADD COLUMN c INT NOT NULL DEFAULT 5, ALGORITHM=INSTANT",
+    "INSERT INTO apart.shape SELECT seq, seq, seq, seq FROM seq_51_to_60",
+    "ALTER TABLE apart.shape RENAME KEY a TO k, ADD KEY (c), ALGORITHM=NOCOPY",
+    "ALTER TABLE apart.shape DROP COLUMN b, ALGORITHM=INSTANT",
+    "UPDATE apart.shape SET a = a + 1, c = c + 1",
+    "ALTER TABLE apart.shape DROP KEY k, DROP KEY c, ALGORITHM=INSTANT",
     "CREATE TABLE apart.parts (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace PARTITION BY \
      RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)",
     "CREATE TABLE apart.single (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=Terrace",

@@ -5,8 +5,10 @@ mod bench;
 mod between;
 mod build;
 mod cut_ddl;
+mod definitions;
 mod examples;
 mod install;
+mod kept;
 mod kills;
 mod online;
 mod owed;
@@ -92,8 +94,14 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             server.stop().map(|()| true)
         }
         ["--owed"] => owed::run(root).map(|()| true),
-        ["--between"] => between::run(root).map(|()| true),
-        ["--cut-ddl"] => cut_ddl::run(root, true).map(|()| true),
+        ["--between"] => {
+            kept::run(root)?;
+            between::run(root).map(|()| true)
+        }
+        ["--cut-ddl"] => {
+            definitions::run(root, &plugin)?;
+            cut_ddl::run(root, true).map(|()| true)
+        }
         ["--kills", count] => {
             kills::run(root, &plugin, count.parse()?, kills::End::Kill).map(|()| true)
         }
@@ -157,6 +165,8 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     server.stop()?;
     owed::run(root)?;
     between::run(root)?;
+    kept::run(root)?;
+    definitions::run(root, plugin)?;
     cut_ddl::run(root, long)?;
     random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
     kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;

@@ -1,0 +1,100 @@
+//! What a table keeps beside its rows, where a call fails on the way: counters of a table whose
+//! rows expire lie in a table of the handler's own, and move when the time to live changes.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use super::between::Holds;
+use super::build;
+use super::server::{Server, Start};
+use super::sessions::Session;
+
+/// The folder of the server.
+const NAME: &str = "kept";
+
+/// Runs all cases. One kill is behind them, since a kill gives no numbers back.
+pub(super) fn run(root: &Path) -> Result<()> {
+    let plugin = build::failing_plugin(root)?;
+    let holds = Holds::new(root)?;
+    let server = Server::start(root, &plugin, &holds.start(Start::fresh(NAME)))?;
+    a_number_is_stored_again(&server, &holds)?;
+    counters_find_their_place(&server, &holds)?;
+    counters_move_again(&server, &holds)?;
+    server.kill()?;
+    let server = Server::start(root, &plugin, &holds.start(Start::kept(NAME)))?;
+    for table in ["seen", "emptied", "lasting"] {
+        server
+            .sql(&format!("INSERT INTO {table} (v) SELECT seq FROM seq_1_to_20"), "test")
+            .with_context(|| format!("{table}: numbers behind a kill"))?;
+        let checked = server.sql(&format!("CHECK TABLE {table}"), "test")?;
+        if !checked.contains("status\tOK") {
+            bail!("{table}: {checked}");
+        }
+    }
+    let least = server.sql("SELECT MIN(id) FROM seen WHERE v > 0", "test")?;
+    if least.trim().parse::<u64>().context("a number")? <= 5000 {
+        bail!("a number behind 5000 is {least}");
+    }
+    println!("what tables keep: stored again where a call has failed");
+    server.stop()
+}
+
+/// A row with a number of its own failed, because the counter could not be stored. The same row
+/// again was taken for one with a small number, so the counter was not stored at all: after a kill
+/// its number was given out twice.
+fn a_number_is_stored_again(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE seen (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace; \
+         INSERT INTO seen (v) VALUES (0)",
+        "test",
+    )?;
+    holds.next("refuse")?;
+    let insert = "INSERT INTO seen VALUES (5000, 0)";
+    if server.sql(insert, "test").is_ok() {
+        bail!("a row succeeds whose counter cannot be stored");
+    }
+    server.sql(insert, "test").map(drop)
+}
+
+/// TRUNCATE gives a table another number, which is where counters lie while rows expire. Where it
+/// could not be looked up, counters went to number 0, and after a kill there were none.
+fn counters_find_their_place(server: &Server, holds: &Holds) -> Result<()> {
+    let mut session = Session::open(server, "test")?;
+    // The table stays open, since an opening looks its number up too.
+    session.send(
+        "CREATE TABLE emptied (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace \
+         TERRACE_TTL='7d'; LOCK TABLES emptied WRITE; INSERT INTO emptied (v) VALUES (1)",
+    )?;
+    session.answer()?;
+    holds.next("statistics")?;
+    session.send("TRUNCATE TABLE emptied; SHOW WARNINGS; UNLOCK TABLES")?;
+    let said = session.answer()?;
+    if !said.contains("the table is empty") {
+        bail!("a TRUNCATE that does not find the number of its table: {said}");
+    }
+    server.sql("INSERT INTO emptied (v) SELECT seq FROM seq_1_to_10", "test").map(drop)
+}
+
+/// Where rows stop to expire, counters are copied to the table and written there once more. The
+/// last write failed: the table had no time to live, and its counters went to the other place,
+/// which nothing reads after a kill.
+fn counters_move_again(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE lasting (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace \
+         TERRACE_TTL='7d'; ALTER TABLE lasting RENAME KEY v TO w, ALGORITHM=INSTANT; \
+         INSERT INTO lasting (v) SELECT seq FROM seq_1_to_10",
+        "test",
+    )?;
+    holds.next("options")?;
+    let mut changing = Session::open(server, "test")?;
+    changing.send("ALTER TABLE lasting TERRACE_TTL='none', ALGORITHM=INSTANT")?;
+    holds.has_come("options")?;
+    holds.next("refuse")?;
+    holds.go("options")?;
+    let said = changing.answer()?;
+    if !said.contains("ERROR") {
+        bail!("counters could not be written, and ALTER TABLE says: {said}");
+    }
+    server.sql("INSERT INTO lasting (v) SELECT seq FROM seq_1_to_3000", "test").map(drop)
+}
