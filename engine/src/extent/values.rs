@@ -188,11 +188,18 @@ impl ValueExtent {
         Ok(Bytes::from(self.store.read(&self.meta.location, at.offset, len)?))
     }
 
-    /// The bytes that a reference leads to, their seal checked, still compressed.
-    fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
+    /// The bytes that a reference leads to. They are the ones that it is to, by their checksum,
+    /// which is not checked yet.
+    fn bytes(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
         self.check_inside(at)?;
         let bytes = self.bytes_of(at, at.len, pieces)?;
         self.check_is(at, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// The same, their seal checked, still compressed.
+    fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
+        let bytes = self.bytes(at, pieces)?;
         frame::check_seal(self.meta.id, at.offset, &bytes)
             .map_err(|malformed| self.corrupt(at.offset, malformed))?;
         Ok(bytes)
@@ -266,8 +273,9 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
-        let _inside = self.store.gate().enter_step()?;
+        let inside = self.store.gate().enter_step()?;
         let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
+        drop(inside);
         let (bytes, mut damages) = (Bytes::from(read), Vec::new());
         self.verify_bytes(&bytes, &mut damages);
         match damages.into_iter().next() {

@@ -14,7 +14,7 @@ use crate::extent::footer::ContentSum;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
-use crate::record::{EntryRef, FORMAT, Kind, ReadValue, Reference};
+use crate::record::{EntryRef, FORMAT, Kind, Reference};
 use crate::tier::{ExtentStore, Location};
 
 /// How and where a job writes what it writes.
@@ -144,9 +144,9 @@ impl ValueWriter {
     /// # Errors
     ///
     /// `Corrupt` if it does not check out; or on an I/O error.
-    pub(crate) fn read(&self, at: &Reference) -> Result<Bytes> {
+    pub(crate) fn read(&mut self, at: &Reference) -> Result<Bytes> {
         let source = self.sources.get(&at.extent).ok_or_else(|| unlisted(at.extent))?;
-        source.read_value(at)
+        source.open(at, source.bytes(at, &mut self.pieces)?)
     }
 
     /// The value extent under way, with room for `len` bytes more.

@@ -2,6 +2,7 @@
 
 use super::{COLD, extents, fill, key, objects, options, read_all, run_until_idle, stats};
 use crate::common::alone;
+use terrace::operators::APPEND;
 use terrace::{ObjectServer, TableStats, Tier};
 
 /// Values from here on lie apart.
@@ -104,6 +105,32 @@ fn a_check_reads_many_values_of_objects_with_one_request() {
     db.backup(dir.path().join("backups")).unwrap();
     let asked = objects(&db).gets - before;
     assert!(asked <= all, "{asked} requests for {all} objects");
+    db.close().unwrap();
+}
+
+/// Bug: a compaction that merges operands took a request for each value that they go into. Cause:
+/// it read each value when it came to its record. Fix: it reads pieces of many values.
+#[test]
+fn operands_are_merged_into_many_values_of_objects_with_one_request() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = options(&server).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD.large_values(LARGE).merge_operator(APPEND)).unwrap();
+    let mut rows = fill(&table, 0..400, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let (all, values) = (extents(&server).len() as u64, stats(&db).value_bytes / 1000);
+    assert!(values > 20 * all, "{values} values at least in {all} objects");
+    for (key, value) in &mut rows {
+        table.merge(key, " more").unwrap();
+        value.extend(b" more");
+    }
+    let before = objects(&db).gets;
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let asked = objects(&db).gets - before;
+    assert!(asked <= 8 * all, "{asked} requests for {all} objects");
+    assert_eq!(read_all(&table), rows);
     db.close().unwrap();
 }
 
