@@ -5,9 +5,11 @@ use super::*;
 use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
 use crate::db::Database;
 use crate::db::jobs::{Look, freeze};
+use crate::error::ErrorKind;
 use crate::levels::{LEVEL_2, SUBLEVELS};
 use crate::mvcc::KeyInterval;
-use crate::options::{BackgroundTuning, Durability, Options, Tier};
+use crate::options::{BackgroundTuning, Durability, Options, TableOptions, Tier};
+use crate::os::sim::Machine;
 use crate::record::{Cursor, LSN_MAX};
 use crate::table::{Table, TableCore};
 use crate::tier::object_testing::ObjectServer;
@@ -282,4 +284,37 @@ fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
     let version = Arc::clone(&table.view().version);
     assert!(version.level(LEVEL_2).is_some_and(|level| !level.is_empty()));
     assert!(!version.has_objects(), "objects were sent");
+}
+
+/// Bug: on a full disk what brought objects back to this machine took the space that is kept for
+/// jobs that free some. Cause: each compaction was taken for one. Fix: one that leaves more in
+/// files than it takes out of them is none.
+#[test]
+fn what_brings_objects_back_leaves_what_is_kept_for_jobs_that_make_space() {
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let options = Options::new().pm_size(4 << 20).machine(&machine).stepped();
+    let db = options.object_store(server.url()).create("/db").unwrap();
+    let rows = db.create_table("t", TableOptions::new().cold(Tier::Object)).unwrap();
+    (0..200).map(|n| row(n, 0)).for_each(|(key, value)| rows.put(&key, &value).unwrap());
+    db.compact_range(&rows, ..).unwrap();
+    run_until_idle(&db);
+    db.set_cold_tier("t", Tier::Ssd).unwrap();
+    let (ctx, job, store) =
+        (&*db.inner.ctx, &db.inner.scheduler.jobs.compact, db.inner.set.store());
+    let table = table_called(ctx, "t");
+    assert!(table.view().version.has_objects());
+    store.refill_reserve().unwrap();
+    machine.set_capacity(Some(0));
+    let taken: Vec<_> = std::iter::from_fn(|| store.reserve_space(1, false).ok()).collect();
+    drop(store.reserve_space(200 << 10, true).unwrap());
+    let run = || {
+        let look = job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Objects));
+        let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
+        job.run(&plan, ctx, &|_| Ok(()))
+    };
+    assert_eq!(run().err().map(|e| e.kind()), Some(ErrorKind::Full));
+    drop(taken);
+    machine.set_capacity(None);
+    assert!(run().unwrap().did);
+    assert!(!table.view().version.has_objects());
 }
