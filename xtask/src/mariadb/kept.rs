@@ -68,17 +68,19 @@ fn counters_find_their_place(server: &Server, holds: &Holds) -> Result<()> {
     )?;
     session.answer()?;
     holds.next("statistics")?;
-    session.send("TRUNCATE TABLE emptied; SHOW WARNINGS; UNLOCK TABLES")?;
+    session.send(
+        "TRUNCATE TABLE emptied; SHOW WARNINGS; INSERT INTO emptied (v) VALUES (1), (2), (3)",
+    )?;
     let said = session.answer()?;
-    if !said.contains("the table is empty") {
+    if !said.contains("the table is empty") || said.contains("ERROR") {
         bail!("a TRUNCATE that does not find the number of its table: {said}");
     }
-    server.sql("INSERT INTO emptied (v) SELECT seq FROM seq_1_to_10", "test").map(drop)
+    Ok(())
 }
 
-/// Where rows stop to expire, counters are copied to the table and written there once more. The
-/// last write failed: the table had no time to live, and its counters went to the other place,
-/// which nothing reads after a kill.
+/// Where rows stop to expire, counters are copied to the table and written there once more. Where
+/// the last write fails, so does ALTER TABLE, and an opening gives the table its time to live back.
+/// No number is given out twice.
 fn counters_move_again(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE lasting (id INT AUTO_INCREMENT PRIMARY KEY, v INT, KEY v (v)) ENGINE=Terrace \
