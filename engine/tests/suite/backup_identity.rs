@@ -21,6 +21,16 @@ fn options() -> Options {
     Options::new().pm_size(8 << 20)
 }
 
+/// A database, and its table with values beyond so many bytes apart; either is made if it is not
+/// there.
+fn open(path: &Path, large_values: Option<u32>) -> (Database, Table) {
+    let db = options().open(path).unwrap();
+    let shape = TableOptions::new();
+    let shape = large_values.map_or(shape, |from| shape.large_values(from));
+    let table = db.table_with("t", shape).unwrap();
+    (db, table)
+}
+
 /// Puts rows of the same keys and lengths, whatever the seed.
 fn fill(table: &Table, seed: u64) -> Rows {
     let mut chance = Chance::new(seed);
@@ -76,12 +86,7 @@ fn what_a_backup_wrote_is_not_taken_for_an_extent_of_the_next_opening() {
         let path = dir.path().join(format!("db{n}"));
         let mut expected = Vec::new();
         for opening in 0..3 {
-            let db = options().open(&path).unwrap();
-            let shape = TableOptions::new().large_values(LARGE);
-            let table = match opening {
-                0 => db.create_table("t", shape).unwrap(),
-                _ => db.existing_table("t").unwrap(),
-            };
+            let (db, table) = open(&path, Some(LARGE));
             let rows = fill(&table, 10 * opening + n as u64);
             if opening > 0 {
                 db.compact_range(&table, ..).unwrap();
@@ -107,16 +112,11 @@ fn a_directory_that_was_put_back_is_backed_up_as_it_is() {
         let (dir, bucket) = (tempfile::tempdir().unwrap(), ObjectServer::new());
         for (n, set) in sets(dir.path(), &bucket).iter().enumerate() {
             let (path, earlier) = (dir.path().join("db"), dir.path().join("earlier"));
-            let db = options().open(&path).unwrap();
-            let shape = TableOptions::new();
-            let shape = large_values.map_or(shape, |from| shape.large_values(from));
-            db.create_table("t", shape).unwrap();
-            db.close().unwrap();
+            open(&path, large_values).0.close().unwrap();
             copy_directory(&path, &earlier);
             let mut expected = Vec::new();
             for history in 0..2 {
-                let db = options().open(&path).unwrap();
-                let table = db.existing_table("t").unwrap();
+                let (db, table) = open(&path, large_values);
                 let rows = fill(&table, 100 * history + n as u64);
                 db.compact_range(&table, ..).unwrap();
                 let info = db.backup(set).unwrap();
@@ -148,8 +148,7 @@ fn a_directory_that_was_put_back_is_backed_up_as_it_is() {
 fn a_backup_beside_bulk_loads_of_large_values_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let set = dir.path().join("set");
-    let db = options().open(dir.path().join("db")).unwrap();
-    let table = db.create_table("t", TableOptions::new().large_values(LARGE)).unwrap();
+    let (db, table) = open(&dir.path().join("db"), Some(LARGE));
     let is_done = AtomicBool::new(false);
     let mut numbers = Vec::new();
     std::thread::scope(|scope| {
@@ -185,8 +184,7 @@ fn a_backup_beside_bulk_loads_of_large_values_is_whole() {
 fn a_database_that_is_only_read_is_backed_up_wherever_the_set_is() {
     let (dir, bucket) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let path = dir.path().join("db");
-    let db = options().open(&path).unwrap();
-    let table = db.create_table("t", TableOptions::new().large_values(LARGE)).unwrap();
+    let (db, table) = open(&path, Some(LARGE));
     fill(&table, 1);
     db.compact_range(&table, ..).unwrap();
     let mut expected = fill(&table, 2);
@@ -235,8 +233,7 @@ fn what_others_put_beside_a_set_is_left_alone() {
     let set = dir.path().join("set");
     fs::create_dir_all(set.join("lost+found")).unwrap();
     assert_eq!(options().backup_set(&set).unwrap_err().kind(), ErrorKind::Invalid);
-    let db = options().open(dir.path().join("db")).unwrap();
-    let table = db.table("t").unwrap();
+    let (db, table) = open(&dir.path().join("db"), None);
     let rows = fill(&table, 1);
     let first = db.backup(&set).unwrap();
     fs::write(set.join(".DS_Store"), "index").unwrap();
@@ -265,16 +262,14 @@ fn a_backup_after_one_that_was_broken_off_has_its_own_content() {
     for at in 1..10 {
         let bucket = ObjectServer::new();
         let path = dir.path().join(format!("db{at}"));
-        let db = options().open(&path).unwrap();
-        let table = db.create_table("t", TableOptions::new().large_values(LARGE)).unwrap();
+        let (db, table) = open(&path, Some(LARGE));
         fill(&table, at);
         bucket.plan(bucket.requests() + at, StoreFault::Refuse);
         drop(db.backup(bucket.url()));
         bucket.forget_plans();
         drop(table);
         db.close().unwrap();
-        let db = options().open(&path).unwrap();
-        let table = db.existing_table("t").unwrap();
+        let (db, table) = open(&path, Some(LARGE));
         let rows = fill(&table, 1000 + at);
         db.compact_range(&table, ..).unwrap();
         let info = db.backup(bucket.url()).unwrap();
@@ -290,8 +285,7 @@ fn a_backup_after_one_that_was_broken_off_has_its_own_content() {
 fn no_cleaning_up_fails_a_call_whose_work_is_done() {
     use terrace::StoreFault;
     let dir = tempfile::tempdir().unwrap();
-    let db = options().open(dir.path().join("db")).unwrap();
-    let table = db.create_table("t", TableOptions::new()).unwrap();
+    let (db, table) = open(&dir.path().join("db"), None);
     // One backup, and what a second one left that was broken off.
     let set = |seed| {
         let bucket = ObjectServer::new();
@@ -344,13 +338,10 @@ fn beside_all_kinds_of_work_a_backup_is_of_one_moment() {
     let path = dir.path().join("db");
     let mut taken = Vec::new();
     let mut next = 0u64;
-    for opening in 0..3 {
+    for _ in 0..3 {
         let db = options().open(&path).unwrap();
         let shape = TableOptions::new().large_values(LARGE);
-        let table = match opening {
-            0 => db.create_table("t", shape).unwrap(),
-            _ => db.existing_table("t").unwrap(),
-        };
+        let table = db.table_with("t", shape).unwrap();
         let (is_done, before) = (AtomicBool::new(false), next);
         next = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
