@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::ZonePool;
 use crate::error::{Damage, Error, Result};
+use crate::mvcc::DeferQueue;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{Geometry, PAGE, Region};
 
@@ -35,6 +36,8 @@ pub(crate) struct PageRange {
 pub(crate) struct PagePool {
     region: Arc<Region>,
     zones: Arc<ZonePool>,
+    /// Of the database: what waits for readers.
+    queue: Arc<DeferQueue>,
     free: Mutex<FreePages>,
 }
 
@@ -93,8 +96,21 @@ impl FreePages {
 
 impl PagePool {
     /// One without any page.
-    pub(crate) fn new(region: Arc<Region>, zones: Arc<ZonePool>) -> PagePool {
-        PagePool { region, zones, free: Mutex::default() }
+    pub(crate) fn new(
+        region: Arc<Region>,
+        zones: Arc<ZonePool>,
+        queue: &Arc<DeferQueue>,
+    ) -> PagePool {
+        PagePool { region, zones, queue: Arc::clone(queue), free: Mutex::default() }
+    }
+
+    /// Gives pages back that no search looks into any more, once those from before have ended.
+    pub(crate) fn give_later(
+        self: &Arc<Self>,
+        gone: impl FnOnce() -> Vec<PageRange> + Send + 'static,
+    ) {
+        let pool = Arc::clone(self);
+        self.queue.defer(move || pool.give(gone()));
     }
 
     /// The region that it is of.
@@ -246,7 +262,7 @@ mod tests {
         let region = Region::of_machine(&Machine::with_memory(), GEOMETRY.region_len()).unwrap();
         region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
         let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
-        let pool = PagePool::new(region, Arc::clone(&zones));
+        let pool = PagePool::new(region, Arc::clone(&zones), &Arc::default());
         (zones, pool)
     }
 

@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, LEVEL_2, Op, Run, SUBLEVELS, Version, VersionSet};
-use crate::merge::{ClippedCursor, MergingCursor};
+use crate::merge::{BufferedCursor, ClippedCursor, MergingCursor};
 use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::{Cursor, Lsn};
 use crate::view::View;
@@ -308,8 +308,8 @@ pub(crate) enum DrainRoom {
 }
 
 /// Writes a column into new extents of level 1; the edit that installs them,
-/// which the caller applies once it has synced them. The caller holds an epoch guard. What is
-/// `busy` stays, also under range tombstones that hide it.
+/// which the caller applies once it has synced them. The caller holds the right to change the table,
+/// and no epoch. What is `busy` stays, also under range tombstones that hide it.
 ///
 /// # Errors
 ///
@@ -382,12 +382,16 @@ pub(crate) fn drain(
     Ok(Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over })
 }
 
-/// The records of level 0 and of runs that move.
-fn upper<'a>(view: &'a View, column: &Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
+/// The records of level 0 and of runs that move. No epoch is pinned between its steps: a drain that
+/// holds the right to change the table is the only one that takes records out of level 0.
+fn upper<'a>(view: &'a View, column: &'a Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
     let (version, drained) = (&view.version, &view.version.drained);
-    let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
+    let clip = |cursor| -> Box<dyn Cursor + 'a> {
+        Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto))
+    };
     let ahead = ReadAhead::for_job(version.runs.len());
-    let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![clip(view.level0.cursor(drained))];
+    let level0 = BufferedCursor::new(move || clip(view.level0.cursor(drained)));
+    let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![Box::new(level0)];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
         cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, &ahead))));
     }

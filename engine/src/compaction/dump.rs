@@ -14,8 +14,7 @@ use super::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::levels::{Level, Op, ReadRun, Version, VersionSet};
-use crate::merge::ClippedCursor;
-use crate::mvcc::{Horizon, KeyInterval};
+use crate::mvcc::Horizon;
 use crate::tier::{ExtentStore, ObjectSink};
 use crate::view::View;
 
@@ -29,8 +28,9 @@ pub(crate) struct Dumped {
 }
 
 /// Writes what `view` shows above its levels to the one reader of `horizon` into `store`, under ids
-/// of `set`; with `objects`, as objects there. The caller holds an epoch guard from before it
-/// loaded the view, and the levels have nothing that the reader does not see.
+/// of `set`; with `objects`, as objects there. The caller has a [`Hold`](crate::mvcc::Hold) from
+/// before it loaded the view and no epoch pinned, and the levels have nothing that the reader does
+/// not see.
 ///
 /// # Errors
 ///
@@ -80,8 +80,7 @@ pub(crate) fn dump(
         reservation,
         before_write: &|_| Ok(()),
     };
-    let above = view.cursor_above_levels(cache, &ReadAhead::for_job(runs.len()));
-    let cursor = ClippedCursor::new(above, KeyInterval::all(), at);
+    let cursor = view.cursor_above_levels(at, cache, &ReadAhead::for_job(runs.len()));
     let nothing = Side::extents(&[], cache, false);
     let outputs = merge_to_level(Side::records(Box::new(cursor))?, nothing, &context)?;
     let hidden = ranges.remove_hidden().filter_map(|op| match op {

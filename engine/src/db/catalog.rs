@@ -48,7 +48,8 @@ impl Catalog {
         version: Arc<Version>,
     ) -> TableCore {
         let view = self.empty_view(version);
-        TableCore::new(id, name, (created, created), view, self.ctx.tables.changed())
+        let of = (self.ctx.tables.changed(), &self.ctx.shared.queue);
+        TableCore::new(id, name, (created, created), view, of)
     }
 
     /// A view of what `version` has, and nothing above it.

@@ -14,7 +14,7 @@ use super::share::Shipper;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Result};
 use crate::levels::VersionSet;
-use crate::mvcc::{Runner, defer, drive, is_pinned};
+use crate::mvcc::{Runner, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
 use crate::os::cores;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -93,9 +93,9 @@ impl Engine {
         }
         let have_left = Arc::new(AtomicBool::new(false));
         let left = Arc::clone(&have_left);
-        defer(move || left.store(true, Ordering::Release));
+        self.shared.queue.defer(move || left.store(true, Ordering::Release));
         while !have_left.load(Ordering::Acquire) {
-            drive();
+            self.shared.queue.drive();
             crate::os::thread::yield_now();
         }
     }

@@ -405,7 +405,7 @@ impl Database {
         let _inside = self.inner.shared().gate.enter_call()?;
         let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
-        crate::mvcc::drive_all();
+        self.inner.shared().queue.drive_all();
         let broken = || maintenance::broken_cache(&self.inner);
         debug_assert!(!matches!(stepped, Ok(true)) || broken().is_none(), "{:?}", broken());
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use super::engine::Engine;
 use crate::level0::Level0;
-use crate::mvcc::{defer, drive};
 use crate::options::{ContainerKind, Level0Container};
 use crate::os::give_back_freed;
 use crate::table::TableCore;
@@ -36,8 +35,9 @@ impl Engine {
         // Work on records of dropped tables was deferred before, and reads the image. It runs
         // before the outer closure, or on a thread that holds an epoch which the inner one waits
         // for.
-        defer(move || defer(move || region.discard()));
-        (0..ROUNDS).for_each(|_| drive());
+        let (queue, behind) = (&self.shared.queue, Arc::clone(&self.shared.queue));
+        queue.defer(move || behind.defer(move || region.discard()));
+        (0..ROUNDS).for_each(|_| queue.drive());
         // What comes later is run by who defers it, or by another database.
         drop(self.runner.lock().take());
         self.shared.cache.trim();

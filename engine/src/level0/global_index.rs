@@ -15,6 +15,8 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, LiveCount, Released, Size, VersionPruning, ZoneResidents};
 use super::superseded::{NewerRecord, Superseded};
@@ -22,7 +24,7 @@ use super::versions::{Position as _, Versions};
 use super::walk::{Undrained, Walk};
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
-use crate::mvcc::{DrainedMap, KeptFor, KeyInterval};
+use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::pm::Region;
@@ -30,6 +32,11 @@ use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 
 /// Records that one call of a walk in parts looks at.
 const PART: u64 = 16 * 1024;
+
+/// Records that a change of the index reads before it changes anything: a change of a persistent
+/// one waits for a sync, and no epoch is pinned for longer than one of them. What is read stays,
+/// since it counts in its zone until the change is done.
+const SOME: usize = 256;
 
 /// The default container of level 0.
 #[derive(Debug)]
@@ -56,6 +63,7 @@ impl<I: Versions> GlobalIndex<I> {
     }
 
     fn add(&self, record: &Record<'_>, at: u64) -> Result<()> {
+        let _guard = pin();
         self.index.insert(record.key, record.seq, at)?;
         self.count_in(record);
         Ok(())
@@ -72,6 +80,63 @@ impl<I: Versions> GlobalIndex<I> {
         let len = record.stored_len() as u64;
         let bytes = self.bytes.fetch_sub(len, Ordering::Relaxed);
         debug_assert!(bytes >= len, "a record takes out as many bytes as it brought in");
+    }
+
+    /// Takes a version out and counts it out; where its record lies. The offset comes from the
+    /// removal: the cleaner may have moved the record since a cursor showed it, and has counted it
+    /// out of its old zone then.
+    fn remove(&self, key: &[u8], seq: Lsn) -> Result<Option<u64>> {
+        let _guard = pin();
+        let at = self.index.remove(key, seq)?;
+        if let Some(at) = at {
+            let record = record_at(&self.region, at);
+            debug_assert_eq!(record.seq, seq, "an index leads to its record");
+            self.count_out(&record);
+        }
+        Ok(at)
+    }
+
+    /// The first versions in an interval up to an LSN, from (`key`, `seq`) on.
+    fn some_versions(
+        &self,
+        (key, seq): (&[u8], Lsn),
+        (interval, upto): (&KeyInterval, Lsn),
+    ) -> Result<Vec<(Vec<u8>, Lsn)>> {
+        let _guard = pin();
+        let mut some = Vec::new();
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(key, seq)?;
+        while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
+            if record.seq <= upto {
+                some.push((record.key.to_vec(), record.seq));
+            }
+            if some.len() == SOME {
+                break;
+            }
+            cursor.step()?;
+        }
+        Ok(some)
+    }
+
+    /// The first records of a memtable behind all of a key, with all versions of the last of them.
+    fn some_records<'a>(
+        &'a self,
+        memtable: &'a Memtable,
+        behind: Option<&[u8]>,
+    ) -> Vec<(u64, Record<'a>)> {
+        let mut some: Vec<(u64, Record<'a>)> = Vec::with_capacity(SOME);
+        let mut cursor = RecordCursor::new(&self.region, memtable.index());
+        cursor.place(behind.unwrap_or_default(), if behind.is_some() { 0 } else { LSN_MAX });
+        while let Some((at, record)) = cursor.record() {
+            if some.len() >= SOME && some.last().is_some_and(|(_, last)| last.key != record.key) {
+                break;
+            }
+            if behind != Some(record.key) {
+                some.push((at, record));
+            }
+            cursor.step();
+        }
+        some
     }
 
     fn undrained<'a>(&'a self, drained: &'a DrainedMap) -> Undrained<'a, I::Cursor<'a>> {
@@ -96,6 +161,42 @@ impl<I: Versions> GlobalIndex<I> {
         }
         let readers = keep(seq, newer.seq);
         readers.inspect(|readers| self.kept_for.lock().add(*readers)).is_some()
+    }
+
+    /// Takes in the versions of a key that a memtable has, the newest first.
+    fn ingest_key(
+        &self,
+        versions: &[(u64, Record<'_>)],
+        keep: Keep<'_>,
+        superseded: &mut Superseded,
+    ) -> Result<()> {
+        let mut last: Option<Record<'_>> = None;
+        let mut taken: SmallVec<[(u64, Record<'_>); 4]> = SmallVec::new();
+        for (at, record) in versions {
+            let newer = NewerRecord::than(record, last.replace(*record));
+            debug_assert!(
+                newer.is_none_or(|newer| record.seq < newer.seq),
+                "a memtable has the newest version of a key first"
+            );
+            debug_assert_ne!(
+                record.kind,
+                Kind::RangeDelete,
+                "range tombstones are not among the records of a container"
+            );
+            if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
+                superseded.leave_out(record, *at);
+            } else {
+                taken.push((*at, *record));
+            }
+        }
+        // The oldest first (invariant 4).
+        for (at, record) in taken.into_iter().rev() {
+            self.add(&record, at)?;
+        }
+        // The last version decides on what the container has already.
+        let Some(last) = last else { return Ok(()) };
+        let _guard = pin();
+        self.supersede(last.key, NewerRecord::of(&last), keep, superseded)
     }
 
     /// Collects the versions of a key that one with `newer` supersedes.
@@ -127,38 +228,15 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
 
     fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let mut superseded = Superseded::default();
-        let mut cursor = RecordCursor::new(&self.region, memtable.index());
-        cursor.seek_first();
-        let mut last: Option<Record<'_>> = None;
-        // Versions of the key under way that go into the index, the newest first.
-        let mut taken: Vec<(u64, Record<'_>)> = Vec::new();
-        while let Some((at, record)) = cursor.record() {
-            cursor.step();
-            let newer = NewerRecord::than(&record, last.replace(record));
-            debug_assert!(
-                newer.is_none_or(|newer| record.seq < newer.seq),
-                "a memtable has the newest version of a key first"
-            );
-            debug_assert_ne!(
-                record.kind,
-                Kind::RangeDelete,
-                "range tombstones are not among the records of a container"
-            );
-            if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
-                superseded.leave_out(&record, at);
-            } else {
-                taken.push((at, record));
-            }
-            // The last version of a key decides on what the container has already.
-            if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
-                // The oldest first (invariant 4).
-                for (at, record) in taken.drain(..).rev() {
-                    self.add(&record, at)?;
-                }
-                self.supersede(record.key, NewerRecord::of(&record), keep, &mut superseded)?;
+        let mut behind = None;
+        loop {
+            let some = self.some_records(memtable, behind);
+            let Some((_, last)) = some.last() else { return Ok(superseded) };
+            behind = Some(last.key);
+            for versions in some.chunk_by(|(_, a), (_, b)| a.key == b.key) {
+                self.ingest_key(versions, keep, &mut superseded)?;
             }
         }
-        Ok(superseded)
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
@@ -184,32 +262,23 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
 
     fn retire(&self, interval: &KeyInterval, upto: Lsn, _drained: &DrainedMap) -> Result<Released> {
         let mut released = Released::default();
-        // The cursor shows records that are counted out below.
-        let _guard = crate::mvcc::pin();
-        let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.place(&interval.start, LSN_MAX)?;
-        while let Some((_, record)) = cursor.record() {
-            if !interval.contains(record.key) {
-                break;
+        let mut from = (interval.start.clone(), LSN_MAX);
+        loop {
+            let some = self.some_versions((&from.0, from.1), (interval, upto))?;
+            for (key, seq) in &some {
+                released.records.extend(self.remove(key, *seq)?);
             }
-            cursor.step()?;
-            if record.seq > upto {
-                continue;
-            }
-            // The offset comes from the removal, not from the cursor. The cleaner may have moved
-            // the record in between, and has counted it out of its old zone then.
-            if let Some(at) = self.index.remove(record.key, record.seq)? {
-                self.count_out(&record);
-                released.records.push(at);
+            match some.into_iter().next_back() {
+                Some(last) => from = last,
+                None => return Ok(released),
             }
         }
-        Ok(released)
     }
 
     fn clear(&self) -> Result<Released> {
         let mut released = Released::default();
         {
-            let _guard = crate::mvcc::pin();
+            let _guard = pin();
             let mut cursor = self.index.cursor();
             cursor.seek(&[], LSN_MAX)?;
             while let Some((_, at)) = cursor.version() {
@@ -254,27 +323,35 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
         drained: &DrainedMap,
         counts: &mut dyn FnMut(u64),
     ) -> Result<LiveCount> {
-        let _guard = crate::mvcc::pin();
+        let guard = pin();
         let mut cursor = Walk::new(&self.region, &self.index);
         cursor.place(from, LSN_MAX)?;
-        let (mut oldest, mut seen, mut last): (_, _, Option<Record<'_>>) = (LSN_MAX, 0, None);
+        let mut counted = LiveCount { oldest: LSN_MAX, next: None };
+        let (mut gone, mut seen, mut last): (Vec<_>, _, Option<Record<'_>>) = (Vec::new(), 0, None);
         while let Some((at, record)) = cursor.record() {
             let newer = NewerRecord::than(&record, last);
             let is_superseded = newer.is_some_and(|newer| !newer.goes_on);
             if seen >= PART && newer.is_none() {
-                return Ok(LiveCount { oldest, next: Some(record.key.to_vec()) });
+                counted.next = Some(record.key.to_vec());
+                break;
             }
             cursor.step()?;
             (seen, last) = (seen + 1, Some(record));
             if is_superseded || record.seq <= drained.get(record.key) {
-                self.index.remove(record.key, record.seq)?;
+                gone.push((record.key.to_vec(), record.seq));
             } else {
                 self.count_in(&record);
                 counts(at);
-                oldest = oldest.min(record.seq);
+                counted.oldest = counted.oldest.min(record.seq);
             }
         }
-        Ok(LiveCount { oldest, next: None })
+        drop(cursor);
+        drop(guard);
+        for (key, seq) in gone {
+            let _guard = pin();
+            self.index.remove(&key, seq)?;
+        }
+        Ok(counted)
     }
 
     fn wrong_offset(
@@ -282,7 +359,7 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
         table: TableId,
         end_of: &dyn Fn(u64) -> Option<u64>,
     ) -> Result<Option<u64>> {
-        let _guard = crate::mvcc::pin();
+        let _guard = pin();
         self.index.wrong_offset(&|at, prefix| {
             let record = end_of(at).and_then(|end| Record::decode(self.region.bytes(at, end - at)));
             record.is_some_and(|r| {
@@ -322,18 +399,8 @@ impl<I: Versions> VersionPruning for GlobalIndex<I> {
 
     fn prune(&self, superseded: &Superseded) -> Result<Released> {
         let mut released = Released { records: Vec::with_capacity(superseded.versions_len()) };
-        // Readers may look at the records until they are counted out of their zones.
-        let _guard = crate::mvcc::pin();
         for (key, seq) in superseded.versions() {
-            if let Some(at) = self.index.remove(key, seq)? {
-                debug_assert_eq!(
-                    record_at(&self.region, at).seq,
-                    seq,
-                    "an index leads to its record"
-                );
-                self.count_out(&record_at(&self.region, at));
-                released.records.push(at);
-            }
+            released.records.extend(self.remove(key, seq)?);
         }
         Ok(released)
     }

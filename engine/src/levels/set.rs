@@ -28,7 +28,7 @@ use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Findings, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
-use crate::mvcc::{Horizon, Timeline};
+use crate::mvcc::{Horizon, Timeline, about_to_wait};
 use crate::operator::{Operators, TableOperator};
 use crate::options::TableOptions;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -350,6 +350,7 @@ impl VersionSet {
         lsn: Lsn,
         find_room: impl FnOnce(&mut Writer, &Edit) -> Result<()>,
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        about_to_wait();
         let Changing { mut writer, _inside } = self.lock_for_change()?;
         edit.ops.push(Op::Counters {
             next_table: self.next_table.load(Ordering::Relaxed),

@@ -1,12 +1,14 @@
-//! Walks several sorted inputs as one, clips them to a part, and decides which versions still
-//! count.
+//! Walks several sorted inputs as one, clips them to a part, copies what lies in memory, and
+//! decides which versions still count.
 
+mod buffered;
 mod clip;
 mod fragments;
 mod key_prefixes;
 mod merging;
 mod retain;
 
+pub(crate) use buffered::BufferedCursor;
 pub(crate) use clip::ClippedCursor;
 pub(crate) use fragments::{Fragments, Walk};
 pub(crate) use merging::MergingCursor;

@@ -1,19 +1,23 @@
 //! Epochs: a call that reads bytes it does not own pins the current epoch; whatever is taken out
 //! of sight is given back only when every pin from before is gone.
 //!
-//! No epoch is held between API calls, so an idle iterator or snapshot pins nothing.
+//! All databases of a process share the epochs: a pin holds back space in each of them. So none is
+//! held between API calls, and none across I/O that may take long: a job or a backup reads what is
+//! in memory a part at a time, and keeps what it still needs by a [`Hold`], which is of its own
+//! database.
 //!
-//! Thread safety: all functions may be called from any thread, at any time, nested. The mutex is
+//! Thread safety: all functions may be called from any thread, at any time, nested. A mutex is
 //! held for a push or a pop. A thread of the parent may hold it at a fork, so a forked child has a
 //! queue of its own, and never runs what its parent deferred.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::thread::LocalKey;
 
 use crate::os::ForkGuard;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
-use crate::os::sync::locks::Mutex;
+use crate::os::sync::locks::{Mutex, MutexGuard};
 
 /// A pinned epoch, which what was found under it borrows from.
 pub(crate) type EpochGuard = crossbeam_epoch::Guard;
@@ -29,21 +33,38 @@ pub(crate) fn is_pinned() -> bool {
     crossbeam_epoch::is_pinned()
 }
 
-/// Work whose guards are gone.
+/// What waits for readers.
 type Work = Box<dyn FnOnce() + Send>;
 
-/// What is due in a process.
+/// Says that this thread is about to wait for a medium. Tests fail if it has an epoch pinned: that
+/// would hold back space in every database of the process.
+#[inline(always)]
+pub(crate) fn about_to_wait() {
+    #[cfg(any(test, feature = "testing"))]
+    assert!(!is_pinned(), "no epoch is pinned while a thread waits for a medium");
+}
+
+/// Work of a database, or of the process.
 struct DueWork {
-    /// The oldest first.
-    works: Mutex<VecDeque<Work>>,
-    /// How many databases run what is due, each between its jobs.
+    state: Mutex<DueState>,
+    /// How many threads run what is due, each between its jobs. It changes under the mutex.
     runners: AtomicUsize,
+}
+
+struct DueState {
+    /// No reader and no hold needs it to wait. The oldest first.
+    due: VecDeque<Work>,
+    /// A hold keeps it back: each with the number of the last hold before it.
+    kept_back: VecDeque<(u64, Work)>,
+    /// The numbers of the holds there are.
+    holds: BTreeSet<u64>,
+    last_hold: u64,
 }
 
 /// With more forks in a row than this, a child has the queue of an ancestor again.
 const GENERATIONS: usize = 16;
 
-/// By the generation of the process.
+/// Work of no database, and of databases that are closed, by the generation of the process.
 static DUE: [DueWork; GENERATIONS] = [const { DueWork::new() }; GENERATIONS];
 
 thread_local! {
@@ -53,22 +74,119 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it lives, its owner calls [`drive`] time and again.
+/// The deferred work of one database. Its own background runs it, so no database waits for the
+/// work of another one. Once none runs it any more, any other database does.
+pub(crate) struct DeferQueue {
+    process: ForkGuard,
+    work: DueWork,
+}
+
+impl Default for DeferQueue {
+    fn default() -> DeferQueue {
+        DeferQueue { process: ForkGuard::new(), work: DueWork::new() }
+    }
+}
+
+impl DeferQueue {
+    /// Has `f` run once every guard and every hold that exists now is gone, by the background.
+    pub(crate) fn defer(self: &Arc<Self>, f: impl FnOnce() + Send + 'static) {
+        if self.process.is_forked() {
+            // What the parent has is not this process's to free, and a thread of the parent may
+            // have held the mutex at the fork.
+            return std::mem::forget(f);
+        }
+        let after = self.work.state.lock().last_hold;
+        let of = Some((Arc::clone(self), after));
+        Deferred { work: Box::new(f), process: self.process, of }.begin();
+    }
+
+    /// Keeps all work of this database that is deferred from now on from running. So what a view of
+    /// later has stays where it is: zones, pages, entries of level 0. Unlike a guard it may be held
+    /// across I/O: it holds nothing of other databases.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        let mut state = self.work.state.lock();
+        state.last_hold += 1;
+        let number = state.last_hold;
+        state.holds.insert(number);
+        Hold { queue: Arc::clone(self), number }
+    }
+
+    /// Pushes deferred work forward, and runs what is due of this database and of none. With no
+    /// guards held anywhere, a few calls run everything deferred before.
+    pub(crate) fn drive(&self) {
+        for _ in 0..4 {
+            crossbeam_epoch::pin().flush();
+            self.work.run_all();
+            DueWork::of(self.process).run_all();
+        }
+    }
+
+    /// Runs all that was deferred before, if no guard is held anywhere: so that where one thread
+    /// does everything, in steps, the same steps do the same things.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    pub(crate) fn drive_all(self: &Arc<Self>) {
+        all_have_left(|| self.drive());
+        self.drive();
+    }
+}
+
+impl std::fmt::Debug for DeferQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeferQueue").finish_non_exhaustive()
+    }
+}
+
+/// See [`DeferQueue::hold`].
 #[derive(Debug)]
-pub(crate) struct Runner(ForkGuard);
+pub(crate) struct Hold {
+    queue: Arc<DeferQueue>,
+    number: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let DeferQueue { process, work } = &*self.queue;
+        if process.is_forked() {
+            return;
+        }
+        let mut state = work.state.lock();
+        state.holds.remove(&self.number);
+        let oldest = state.holds.first().copied().unwrap_or(u64::MAX);
+        let all = std::mem::take(&mut state.kept_back);
+        let (free, kept) = all.into_iter().partition(|(after, _)| *after < oldest);
+        state.kept_back = kept;
+        state.due.extend(VecDeque::into_iter(free).map(|(_, work)| work));
+        work.leave_if_alone(state, *process);
+    }
+}
+
+/// As long as it lives, its owner calls [`DeferQueue::drive`] time and again.
+#[derive(Debug)]
+pub(crate) struct Runner(Arc<DeferQueue>);
 
 impl Runner {
-    pub(crate) fn new() -> Runner {
-        let process = ForkGuard::new();
-        DueWork::of(process).runners.fetch_add(1, Ordering::SeqCst);
-        Runner(process)
+    pub(crate) fn new(queue: &Arc<DeferQueue>) -> Runner {
+        for work in [&queue.work, DueWork::of(queue.process)] {
+            let _state = work.state.lock();
+            work.runners.fetch_add(1, Ordering::SeqCst);
+        }
+        Runner(Arc::clone(queue))
     }
 }
 
 impl Drop for Runner {
     fn drop(&mut self) {
-        let runners = DueWork::of(self.0).runners.fetch_sub(1, Ordering::SeqCst);
-        debug_assert!(runners > 0, "a runner is counted in before it is counted out");
+        let DeferQueue { process, work } = &*self.0;
+        if process.is_forked() {
+            return;
+        }
+        for work in [work, DueWork::of(*process)] {
+            let state = work.state.lock();
+            let runners = work.runners.fetch_sub(1, Ordering::SeqCst);
+            debug_assert!(runners > 0, "a runner is counted in before it is counted out");
+            drop(state);
+        }
+        work.leave_if_alone(work.state.lock(), *process);
     }
 }
 
@@ -89,17 +207,44 @@ impl Drop for Flagged {
 
 impl DueWork {
     const fn new() -> DueWork {
-        DueWork { works: Mutex::new(VecDeque::new()), runners: AtomicUsize::new(0) }
+        let state = DueState {
+            due: VecDeque::new(),
+            kept_back: VecDeque::new(),
+            holds: BTreeSet::new(),
+            last_hold: 0,
+        };
+        DueWork { state: Mutex::new(state), runners: AtomicUsize::new(0) }
     }
 
+    /// That of no database.
     fn of(process: ForkGuard) -> &'static DueWork {
         &DUE[process.generation() as usize % GENERATIONS]
+    }
+
+    /// Takes in work whose guards are gone.
+    fn take_in(&self, (after, work): (u64, Work), process: ForkGuard) {
+        let mut state = self.state.lock();
+        if state.holds.first().is_some_and(|oldest| *oldest <= after) {
+            return state.kept_back.push_back((after, work));
+        }
+        state.due.push_back(work);
+        self.leave_if_alone(state, process);
+    }
+
+    /// Leaves what is due to other databases, if none runs this one's.
+    fn leave_if_alone(&self, mut state: MutexGuard<'_, DueState>, process: ForkGuard) {
+        let all = DueWork::of(process);
+        if self.runners.load(Ordering::Relaxed) == 0 && !std::ptr::eq(self, all) {
+            let due = std::mem::take(&mut state.due);
+            drop(state);
+            all.state.lock().due.extend(due);
+        }
     }
 
     /// The next work. Who takes it has pinned before: as long as the queue has it, or a guard from
     /// then lives, what is deferred after it does not run.
     fn pop(&self, _pinned: &EpochGuard) -> Option<Work> {
-        self.works.lock().pop_front()
+        self.state.lock().due.pop_front()
     }
 
     /// Runs work until none is left, unless this thread does so already: what work defers is not
@@ -123,30 +268,56 @@ impl DueWork {
     }
 }
 
-/// Hands work over that was deferred by `process`.
+/// Work that waits for guards, of a process. Of a database: with its queue, and the number of the
+/// last hold before.
+struct Deferred {
+    work: Work,
+    process: ForkGuard,
+    of: Option<(Arc<DeferQueue>, u64)>,
+}
+
+impl Deferred {
+    /// Has it handed over when every guard that exists now is gone. The thread that notices may be
+    /// a reader, so it does no more than that. What the work defers in turn is deferred by the
+    /// thread that runs it, so nothing stays with a thread that rests.
+    fn begin(self) {
+        if IS_INSIDE.get() {
+            return hand_over(Box::new(move || self.begin()), ForkGuard::new());
+        }
+        let guard = crossbeam_epoch::pin();
+        guard.defer(move || self.hand_over());
+        flush(guard);
+    }
+
+    fn hand_over(self) {
+        let Deferred { work, process, of } = self;
+        match of {
+            Some((queue, after)) if !process.is_forked() => {
+                queue.work.take_in((after, work), process);
+            }
+            of => {
+                std::mem::forget(of);
+                hand_over(work, process);
+            }
+        }
+    }
+}
+
+/// Hands work of no database over that was deferred by `process`.
 fn hand_over(work: Work, process: ForkGuard) {
     if process.is_forked() {
         // What the parent has is not this process's to free.
         std::mem::forget(work);
     } else {
-        DueWork::of(process).works.lock().push_back(work);
+        DueWork::of(process).take_in((0, work), process);
     }
 }
 
-/// Has `f` run once every guard that exists now is gone, by a thread that calls [`drive`]: by the
-/// background of a database, as a rule. The thread that notices that the guards are gone may be a
-/// reader, so it only hands the work over. What `f` defers in turn is deferred by the thread that
-/// runs it, so nothing stays with a thread that rests. A panic of `f` goes to that thread, which
-/// may be another database's: what belongs to a database is deferred by `Shared::defer`.
+/// Has `f`, which is of no database, run once every guard that exists now is gone, by the
+/// background of some database. A panic of `f` goes there: what belongs to a database goes into its
+/// [`DeferQueue`].
 pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
-    let work: Work = Box::new(f);
-    let process = ForkGuard::new();
-    if IS_INSIDE.get() {
-        return hand_over(Box::new(move || defer(work)), process);
-    }
-    let guard = crossbeam_epoch::pin();
-    guard.defer(move || hand_over(work, process));
-    flush(guard);
+    Deferred { work: Box::new(f), process: ForkGuard::new(), of: None }.begin();
 }
 
 /// Drops `value` once every guard that exists now is gone, on whichever thread notices: for memory
@@ -183,12 +354,10 @@ fn run_due() {
     DueWork::of(ForkGuard::new()).run_all();
 }
 
-/// Runs all that was deferred before, if no guard is held anywhere: so that where one thread does
-/// everything, in steps, the same steps do the same things.
+/// Calls `drive` until work that is deferred now has run.
 #[cfg(any(test, feature = "testing", feature = "bench"))]
-pub(crate) fn drive_all() {
+fn all_have_left(drive: impl Fn()) {
     use crate::os::sync::atomic::AtomicBool;
-    use std::sync::Arc;
 
     let ran = Arc::new(AtomicBool::new(false));
     let marker = Arc::clone(&ran);
@@ -198,9 +367,14 @@ pub(crate) fn drive_all() {
         if ran.load(Ordering::Relaxed) {
             return;
         }
-        crossbeam_epoch::pin().flush();
-        run_due();
+        drive();
     }
+}
+
+/// As [`DeferQueue::drive_all`], of what is of no database.
+#[cfg(test)]
+pub(crate) fn drive_all() {
+    all_have_left(drive);
 }
 
 /// Pushes deferred work forward until something is true that this work brings about; whether it
@@ -218,9 +392,8 @@ pub(crate) fn drive_until(is_true: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Pushes deferred work forward, and runs what is due. Called by the background between jobs, and
-/// by who needs the memory; with no guards held anywhere, a few calls run everything deferred
-/// before.
+/// Pushes deferred work forward, and runs what is due of no database. Called by who needs the
+/// memory.
 pub(crate) fn drive() {
     for _ in 0..4 {
         crossbeam_epoch::pin().flush();
@@ -230,8 +403,8 @@ pub(crate) fn drive() {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicU64;
-    use std::sync::{Arc, Barrier};
 
     use super::*;
 
@@ -261,7 +434,7 @@ mod tests {
     #[test]
     fn what_deferred_work_defers_does_not_stay_with_readers_that_rest() {
         let done = Arc::new(AtomicU64::new(0));
-        let _runner = Runner::new();
+        let _runner = Runner::new(&Arc::default());
         let (rest, end) = (Barrier::new(9), Barrier::new(9));
         std::thread::scope(|scope| {
             for n in 0..8 {
@@ -286,6 +459,59 @@ mod tests {
         });
     }
 
+    /// Has `queue` run what it can.
+    fn drive_some(queue: &DeferQueue) {
+        (0..1000).for_each(|_| queue.drive());
+    }
+
+    /// Bug: a backup held back space in every database of the process until it had written all that
+    /// lay in memory. Cause: it had an epoch pinned meanwhile. Fix: it has a hold of its own
+    /// database.
+    #[test]
+    fn a_hold_keeps_later_work_of_its_own_database() {
+        let queues = [Arc::new(DeferQueue::default()), Arc::new(DeferQueue::default())];
+        let _runners = queues.each_ref().map(Runner::new);
+        let [own, other] = &queues;
+        let ran: [Arc<AtomicU64>; 4] = Default::default();
+        let count_of = |n: usize| ran[n].load(Ordering::SeqCst);
+        own.defer(count(&ran[0]));
+        let first = own.hold();
+        own.defer(count(&ran[1]));
+        let second = own.hold();
+        own.defer(count(&ran[2]));
+        other.defer(count(&ran[3]));
+        assert!(drive_until(|| {
+            own.drive();
+            other.drive();
+            count_of(0) + count_of(3) == 2
+        }));
+        drive_some(own);
+        assert_eq!((count_of(1), count_of(2)), (0, 0), "the first hold is from before them");
+        drop(first);
+        drive_some(own);
+        assert_eq!((count_of(1), count_of(2)), (1, 0), "the second one is from before the last");
+        drop(second);
+        drive_some(own);
+        assert_eq!(count_of(2), 1);
+    }
+
+    /// Bug: the background of one database ran the deferred work of another one, and waited for the
+    /// disk of that. Cause: the process had one queue. Fix: each database has its own.
+    #[test]
+    fn the_work_of_a_database_is_left_to_it_as_long_as_it_runs_any() {
+        let queues = [Arc::new(DeferQueue::default()), Arc::new(DeferQueue::default())];
+        let [mut own, _other] = queues.each_ref().map(|queue| Some(Runner::new(queue)));
+        let done = Arc::new(AtomicU64::new(0));
+        queues[0].defer(count(&done));
+        drive_some(&queues[1]);
+        assert_eq!(done.load(Ordering::SeqCst), 0, "it is left to its own background");
+        drop(own.take());
+        assert!(drive_until(|| {
+            queues[1].drive();
+            done.load(Ordering::SeqCst) == 1
+        }));
+    }
+
     /// Bug: a panic in deferred work lost the rest of it, and left a flag of the thread set. Cause:
     /// the collector ran it in the middle of a list.
     #[test]
@@ -293,7 +519,7 @@ mod tests {
         let done = Arc::new(AtomicU64::new(0));
         let (first, last): (Work, Work) = (Box::new(count(&done)), Box::new(count(&done)));
         let due = DueWork::new();
-        *due.works.lock() = VecDeque::from([first, Box::new(|| panic!("planned")), last]);
+        due.state.lock().due = VecDeque::from([first, Box::new(|| panic!("planned")), last]);
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| due.run_all()));
         assert_eq!(*ran.unwrap_err().downcast_ref::<&str>().unwrap(), "planned");
         assert_eq!(done.load(Ordering::SeqCst), 2);
@@ -310,7 +536,7 @@ mod tests {
     fn what_work_defers_is_not_run_inside_it() {
         fn chain(due: &Arc<DueWork>, left: u32, inside: &Arc<AtomicU64>) {
             let (next, counter) = (Arc::clone(due), Arc::clone(inside));
-            due.works.lock().push_back(Box::new(move || {
+            due.state.lock().due.push_back(Box::new(move || {
                 assert_eq!(counter.fetch_add(1, Ordering::SeqCst), 0, "one runs at a time");
                 if left > 0 {
                     chain(&next, left - 1, &counter);
@@ -321,7 +547,7 @@ mod tests {
         }
         let (due, inside) = (Arc::new(DueWork::new()), Arc::default());
         chain(&due, 1000, &inside);
-        assert!(due.works.lock().is_empty());
+        assert!(due.state.lock().due.is_empty());
     }
 
     /// Bug: a forked child hung, or freed what is its parent's. Cause: what the parent had deferred
@@ -334,9 +560,9 @@ mod tests {
             !std::ptr::eq(DueWork::of(here), DueWork::of(parent)),
             "each has a queue of its own"
         );
-        let held = (DueWork::of(here).works.lock(), DueWork::of(parent).works.lock());
+        let held = (DueWork::of(here).state.lock(), DueWork::of(parent).state.lock());
         hand_over(Box::new(count(&done)), parent);
-        assert!(held.1.is_empty());
+        assert!(held.1.due.is_empty());
         drop(held);
         drive();
         assert_eq!((done.load(Ordering::SeqCst), Arc::strong_count(&done)), (0, 2));

@@ -11,27 +11,34 @@
 
 use std::sync::Arc;
 
-use super::{EpochGuard, defer};
+use super::{DeferQueue, EpochGuard};
 use crate::os::sync::atomic::{AtomicPtr, Ordering};
 
 /// A value that readers see while their epoch is pinned.
-pub(crate) struct EpochArc<T: Send + Sync + 'static>(AtomicPtr<T>);
+pub(crate) struct EpochArc<T: Send + Sync + 'static> {
+    address: AtomicPtr<T>,
+    queue: Arc<DeferQueue>,
+}
 
 /// What was replaced. Its reference is given up after this is dropped, when the epochs that readers
-/// have pinned by then are gone.
-pub(crate) struct Replaced<T: Send + Sync + 'static>(Option<Arc<T>>);
+/// have pinned by then are gone: by the background of its database.
+pub(crate) struct Replaced<T: Send + Sync + 'static> {
+    value: Option<Arc<T>>,
+    queue: Arc<DeferQueue>,
+}
 
 impl<T: Send + Sync + 'static> EpochArc<T> {
-    /// Begins with a value.
-    pub(crate) fn new(value: Arc<T>) -> EpochArc<T> {
-        EpochArc(AtomicPtr::new(Arc::into_raw(value).cast_mut()))
+    /// Begins with a value of the database that `queue` is of.
+    pub(crate) fn new(value: Arc<T>, queue: &Arc<DeferQueue>) -> EpochArc<T> {
+        let address = AtomicPtr::new(Arc::into_raw(value).cast_mut());
+        EpochArc { address, queue: Arc::clone(queue) }
     }
 
     /// The value of this moment, for as long as the epoch is pinned.
     #[inline]
     pub(crate) fn get<'g>(&self, _pinned: &'g EpochGuard) -> &'g T {
         // Pairs with the release in `replace`: what the value is made of is seen with its address.
-        let address = self.0.load(Ordering::Acquire);
+        let address = self.address.load(Ordering::Acquire);
         // SAFETY: the address owns a reference of the value (invariant 1). The guard was pinned
         // before the load, so the reference outlives it (invariant 2). Values are only ever shared.
         unsafe { &*address }
@@ -39,24 +46,26 @@ impl<T: Send + Sync + 'static> EpochArc<T> {
 
     /// Puts another value into its place. Allocates nothing before the old one is dropped.
     pub(crate) fn replace(&self, value: Arc<T>) -> Replaced<T> {
-        let before = self.0.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
+        let before = self.address.swap(Arc::into_raw(value).cast_mut(), Ordering::AcqRel);
         // SAFETY: the address owned a reference (invariant 1), and the exchange took it out. So
         // this is the only call that takes it. `Replaced` gives it up as invariant 2 asks.
-        Replaced(Some(unsafe { Arc::from_raw(before) }))
+        let value = Some(unsafe { Arc::from_raw(before) });
+        Replaced { value, queue: Arc::clone(&self.queue) }
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for EpochArc<T> {
     fn drop(&mut self) {
         // SAFETY: as in `replace`; this is the last call.
-        drop(Replaced(Some(unsafe { Arc::from_raw(*self.0.get_mut()) })));
+        let value = Some(unsafe { Arc::from_raw(*self.address.get_mut()) });
+        drop(Replaced { value, queue: Arc::clone(&self.queue) });
     }
 }
 
 impl<T: Send + Sync + 'static> Drop for Replaced<T> {
     fn drop(&mut self) {
-        if let Some(value) = self.0.take() {
-            defer(move || drop(value));
+        if let Some(value) = self.value.take() {
+            self.queue.defer(move || drop(value));
         }
     }
 }
@@ -75,7 +84,7 @@ mod tests {
     #[test]
     fn a_reader_keeps_what_it_sees() {
         let values = [1u64, 2].map(Arc::new);
-        let current = EpochArc::new(Arc::clone(&values[0]));
+        let current = EpochArc::new(Arc::clone(&values[0]), &Arc::default());
         let guard = pin();
         let seen = current.get(&guard);
         drop(current.replace(Arc::clone(&values[1])));
@@ -90,7 +99,7 @@ mod tests {
     fn readers_see_whole_values_while_others_replace_them() {
         let alive = Arc::new(());
         let value = |n: u64| Arc::new((n, n * 7, Arc::clone(&alive)));
-        let current = EpochArc::new(value(0));
+        let current = EpochArc::new(value(0), &Arc::default());
         std::thread::scope(|scope| {
             scope.spawn(|| (1..5000).for_each(|n| drop(current.replace(value(n)))));
             for _ in 0..2 {

@@ -23,7 +23,7 @@ use super::changed::ChangedTables;
 use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
-use crate::mvcc::{EpochArc, EpochGuard, Replaced};
+use crate::mvcc::{DeferQueue, EpochArc, EpochGuard, Replaced};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::shared::ArcSwap;
@@ -67,23 +67,25 @@ pub(crate) struct TableCore {
     /// Whether it stands in `changed_tables`.
     changed: AtomicBool,
     changed_tables: Arc<ChangedTables>,
+    queue: Arc<DeferQueue>,
 }
 
 impl TableCore {
-    /// A table with a first view, which notes its changes in `changed_tables`.
+    /// A table with a first view, which notes its changes in `changed_tables`, of the database that
+    /// `queue` is of.
     pub(crate) fn new(
         id: TableId,
         name: &str,
         (created, merged): (Lsn, Lsn),
         view: View,
-        changed_tables: &Arc<ChangedTables>,
+        (changed_tables, queue): (&Arc<ChangedTables>, &Arc<DeferQueue>),
     ) -> TableCore {
         let view = Arc::new(view);
         TableCore {
             id,
             name: ArcSwap::from_pointee(name.to_string()),
             created,
-            lent: EpochArc::new(Arc::clone(&view)),
+            lent: EpochArc::new(Arc::clone(&view), queue),
             view: ArcSwap::new(view),
             changing: Mutex::new(DrainRound::default()),
             merged: AtomicU64::new(merged),
@@ -94,6 +96,7 @@ impl TableCore {
             drained_below: AtomicU64::new(0),
             changed: AtomicBool::new(false),
             changed_tables: Arc::clone(changed_tables),
+            queue: Arc::clone(queue),
         }
     }
 
@@ -328,7 +331,7 @@ impl TableSlot {
         let core = Arc::new(core);
         TableSlot {
             lock_space: SLOTS.fetch_add(1, Ordering::Relaxed),
-            lent: EpochArc::new(Arc::clone(&core)),
+            lent: EpochArc::new(Arc::clone(&core), &core.queue),
             core: ArcSwap::new(core),
             emptied: AtomicU64::new(0),
         }

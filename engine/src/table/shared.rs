@@ -17,7 +17,7 @@ use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
-use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time, defer, pin};
+use crate::mvcc::{Clock, DeferQueue, Registered, SnapshotRegistry, Time, pin};
 use crate::options::{Compression, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -68,7 +68,9 @@ pub(crate) struct Shared {
     pub(crate) follows: AtomicBool,
     /// Commits that tasks await.
     pub(crate) awaited: Awaited,
-    /// Work of this database that waits for readers.
+    /// What waits for readers of this database.
+    pub(crate) queue: Arc<DeferQueue>,
+    /// How much of that the background is to look after.
     pub(crate) deferred: AtomicUsize,
 }
 
@@ -92,12 +94,12 @@ impl Shared {
         Ok(inside)
     }
 
-    /// Has `work` run once every guard that exists now is gone. The thread that runs it may be
-    /// another database's, so a panic stops this one here.
+    /// Has `work` run once every guard and hold that exists now is gone. After the closing the
+    /// thread that runs it may be another database's, so a panic stops this one here.
     pub(crate) fn defer(self: &Arc<Self>, work: impl FnOnce(&Shared) + Send + 'static) {
         self.deferred.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::clone(self);
-        defer(move || {
+        self.queue.defer(move || {
             if catch_unwind(AssertUnwindSafe(|| work(&shared))).is_err() {
                 shared.stop_because("work that had waited for readers panicked");
             }

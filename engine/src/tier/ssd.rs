@@ -39,6 +39,7 @@ use std::sync::Arc;
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, RwLock};
 use crate::os::sync::shared::OnceLock;
@@ -314,6 +315,7 @@ impl ExtentStore {
     /// `Unavailable`: what was written may never become durable, so the caller poisons the
     /// database.
     pub(crate) fn sync(&self) -> Result<()> {
+        about_to_wait();
         let _inside = self.gate.enter_step()?;
         let _serialised = self.syncing.lock();
         let files: Vec<_> = self.handles.read().iter().map(|(n, f)| (*n, Arc::clone(f))).collect();

@@ -11,7 +11,8 @@ use crate::extent::{BlockCache, Blocks, Found, ReadAhead};
 use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
-use crate::merge::MergingCursor;
+use crate::merge::{BufferedCursor, ClippedCursor, MergingCursor};
+use crate::mvcc::KeyInterval;
 use crate::operator::TableOperator;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, OperandList};
 
@@ -95,7 +96,10 @@ impl View {
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> MergingCursor<'a> {
-        let mut inputs = self.above_levels(cache, ahead);
+        let mut inputs = self.in_memory();
+        for run in self.runs() {
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
+        }
         for level in self.version.cursors(cache, ahead) {
             inputs.push(Box::new(level));
         }
@@ -103,29 +107,31 @@ impl View {
         MergingCursor::new(inputs)
     }
 
-    /// One over memtables, level 0 and runs. As [`View::cursor`].
+    /// One over memtables, level 0 and runs, up to `at`. No epoch is pinned between its steps: the
+    /// caller has a hold from before it loaded the view.
     pub(crate) fn cursor_above_levels<'a>(
         &'a self,
+        at: Lsn,
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> MergingCursor<'a> {
-        MergingCursor::new(self.above_levels(cache, ahead))
+        let clip = move |cursor| ClippedCursor::new(cursor, KeyInterval::all(), at);
+        let memory =
+            BufferedCursor::new(move || Box::new(clip(MergingCursor::new(self.in_memory()))));
+        let mut inputs: Vec<Box<dyn Cursor + 'a>> = vec![Box::new(memory)];
+        for run in self.runs().filter(|run| run.lsn <= at) {
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
+        }
+        MergingCursor::new(inputs)
     }
 
-    fn above_levels<'a>(
-        &'a self,
-        cache: &Arc<BlockCache>,
-        ahead: &Arc<ReadAhead>,
-    ) -> Vec<Box<dyn Cursor + 'a>> {
+    fn in_memory<'a>(&'a self) -> Vec<Box<dyn Cursor + 'a>> {
         let mut inputs: Vec<Box<dyn Cursor + 'a>> = Vec::with_capacity(4 + self.frozen.len());
         inputs.push(Box::new(self.active.cursor()));
         for frozen in &self.frozen {
             inputs.push(Box::new(frozen.memtable.cursor()));
         }
         inputs.push(self.level0.cursor(&self.version.drained));
-        for run in self.runs() {
-            inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
-        }
         inputs
     }
 

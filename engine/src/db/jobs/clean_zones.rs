@@ -61,7 +61,8 @@ impl CleanZones {
     ///
     /// Those of the commit, but for a full region: drains make room without any.
     pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
-        let _guard = pin();
+        // What is read of the zones stays, also while this waits for the copies to be durable.
+        let _hold = ctx.shared.queue.hold();
         let budget = ctx.shared.zones.geometry().usual_zone() / 4;
         let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
         for zone in plan.zones {
@@ -102,6 +103,7 @@ impl CleanZones {
 
 /// The records of a zone that a read can find.
 fn living_in(ctx: &JobContext, zone: u32) -> Result<Vec<Living<'_>>> {
+    let _guard = pin();
     let (region, zones) = (&ctx.shared.region, &ctx.shared.zones);
     let at = zones.geometry().zone(zone);
     let records = payloads_of(region, zones.geometry(), zone)
@@ -149,6 +151,7 @@ fn relocate(ctx: &JobContext, living: &[Living<'_>], (zone, mut at): (u32, u64))
             Some(table) => {
                 // A table is not dropped meanwhile: its records would be counted out twice.
                 let _change = table.change();
+                let _guard = pin();
                 table.view().relocate(record, *from, at)?
             }
             None => ctx.shared.committer.blobs().relocate(record.seq, *from, at),

@@ -121,12 +121,14 @@ pub(super) fn drain_out_of_turn(
     let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
     let horizon = ctx.shared.snapshots.horizon();
     let (plan, done) = {
-        let _guard = pin();
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
         let upto = in_round(&view, &change.round, upto);
         let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
-        let plan = compaction::plan_keys(&view, (interval, upto), &shape, &busy)?;
+        let plan = {
+            let _guard = pin();
+            compaction::plan_keys(&view, (interval, upto), &shape, &busy)?
+        };
         let Some(plan) = plan else { return Ok(None) };
         let done = merge(ctx, &view, &plan, (&horizon, &busy))?;
         (plan, done)

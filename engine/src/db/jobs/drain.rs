@@ -194,13 +194,15 @@ fn next_column<'a>(
     if table.check().is_err() {
         return Ok(Next::Nothing);
     }
-    let _guard = pin();
     let view = table.view();
     let upto = table.merged().min(floor).min(view.drains_below() - 1);
     let upto = columns::in_round(&view, &change.round, upto);
     let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
     let from = (change.round.cursor.as_slice(), upto);
-    let next = compaction::plan_drain(&view, from, ColumnBudget { bytes }, &shape, &busy)?;
+    let next = {
+        let _guard = pin();
+        compaction::plan_drain(&view, from, ColumnBudget { bytes }, &shape, &busy)?
+    };
     let plan = match next {
         NextDrain::Column(plan) => plan,
         // The end of the compaction that works on its keys wakes the background.

@@ -7,7 +7,6 @@ use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
 use super::row_tables;
 use crate::error::{ErrorKind, Result};
-use crate::mvcc::pin;
 use crate::table::TableCore;
 use crate::view::Frozen;
 
@@ -94,11 +93,8 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         let oldest = memtable.oldest().map_or(0, |oldest| oldest - 1);
         change.round.low = change.round.low.max(oldest);
     }
-    let superseded = {
-        let _guard = pin();
-        let ingested = level0.ingest(&memtable, &keep);
-        ingested.inspect_err(|error| ctx.stop_because(&error.to_string()))?
-    };
+    let ingested = level0.ingest(&memtable, &keep);
+    let superseded = ingested.inspect_err(|error| ctx.stop_because(&error.to_string()))?;
     change.apply(|view| {
         let merged = view.frozen.pop();
         debug_assert!(merged.is_some(), "what was merged is the oldest frozen memtable");

@@ -67,7 +67,6 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     if table.check().is_err() {
         return Ok(false);
     }
-    let _guard = pin();
     let view = table.view();
     let (version, level0) = (&view.version, &view.level0);
     let upto = table.merged().min(floor).min(view.drains_below() - 1);
@@ -78,7 +77,11 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
             && !level0.has_tombstones_in(keys, upto, &version.drained)
             || ctx.options.has(Failpoint::PlaceOverOlder))
     };
-    let Some(placing) = compaction::place(version, upto, &busy, &has_none)? else {
+    let placing = {
+        let _guard = pin();
+        compaction::place(version, upto, &busy, &has_none)?
+    };
+    let Some(placing) = placing else {
         // Keys that a compaction works on may be free later; the rest is the drain's.
         if busy.is_empty() {
             let seen = version.runs.iter().map(|run| run.lsn).filter(|lsn| *lsn <= upto).max();

@@ -8,7 +8,6 @@ use super::context::{Batch, JobContext, Outcome};
 use super::invariants::zones_are_dead;
 use super::ops::are_worth_it;
 use crate::error::Result;
-use crate::mvcc::defer;
 use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -73,7 +72,7 @@ impl ReleaseZones {
                 debug_assert!(pending.is_none(), "one release is pending at a time");
                 *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
                 drop(pending);
-                defer(move || readers_left.store(true, Ordering::Release));
+                ctx.shared.queue.defer(move || readers_left.store(true, Ordering::Release));
                 return Ok(Outcome::DONE);
             }
             Plan::Finish(zones) => zones,

@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, Result};
 use crate::level0::{Keep, Level0, Released};
 use crate::levels::{Edit, Op};
 use crate::memtable::Memtable;
-use crate::mvcc::{Horizon, pin};
+use crate::mvcc::Horizon;
 use crate::options::Failpoint;
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, TableCore};
@@ -38,7 +38,6 @@ pub(super) fn copy(
     if table.check().is_err() {
         return Ok(false);
     }
-    let _guard = pin();
     let number = (table.id(), ctx.set.next_extent_id());
     let stop = |error: &crate::error::Error| ctx.stop_because(&error.to_string());
     let stored = rows.store(memtable, keep, number, (table.merged(), boundary));

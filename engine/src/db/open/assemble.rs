@@ -48,7 +48,8 @@ impl Opening<'_> {
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let secondary_cache = secondary_cache::of(&region, &zones, self.read_only);
         let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
-        let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones)));
+        let queue = Arc::default();
+        let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones), &queue));
         let shared = Shared {
             set: Arc::clone(&set),
             gate: Arc::clone(set.store().gate()),
@@ -72,6 +73,7 @@ impl Opening<'_> {
             ddl: Mutex::new(()),
             follows: AtomicBool::new(false),
             awaited: Awaited::default(),
+            queue: Arc::clone(&queue),
             deferred: AtomicUsize::new(0),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
@@ -92,7 +94,7 @@ impl Opening<'_> {
             recovered: 0,
             shipper: OnceLock::new(),
             secondary_cache,
-            runner: Mutex::new((!self.read_only).then(Runner::new)),
+            runner: Mutex::new((!self.read_only).then(|| Runner::new(&queue))),
         }
     }
 }

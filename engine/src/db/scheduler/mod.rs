@@ -19,7 +19,6 @@ use super::manual::{ManualCompaction, Stage};
 use super::table_index::Rest;
 use crate::compaction::Work;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mvcc::drive;
 use crate::options::{BackgroundTuning, CommitTuning};
 use crate::os::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -374,9 +373,9 @@ impl Scheduler {
     fn drive(&self) {
         #[cfg(any(test, feature = "testing", feature = "bench"))]
         if self.ctx.options.stepped {
-            return crate::mvcc::drive_all();
+            return self.ctx.shared.queue.drive_all();
         }
-        drive();
+        self.ctx.shared.queue.drive();
     }
 
     /// Goes on with the persistent index that an opening found. `last` is the last LSN.

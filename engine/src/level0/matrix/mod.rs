@@ -62,7 +62,7 @@ use super::superseded::Superseded;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, defer, pin};
+use crate::mvcc::{DrainedMap, KeyInterval, pin};
 use crate::options::Level0Container;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -160,15 +160,6 @@ impl Matrix {
         let has_rows = !rows.is_empty();
         self.rows.store(Arc::new(rows));
         self.has_rows.store(has_rows, Ordering::Release);
-    }
-
-    /// Gives pages back that no search looks into any more, once those from before have ended.
-    fn give_later(&self, gone: Vec<PageRange>) {
-        if gone.is_empty() {
-            return;
-        }
-        let pages = Arc::clone(&self.pages);
-        defer(move || pages.give(gone));
     }
 
     fn has_rows(&self) -> bool {
@@ -316,7 +307,9 @@ impl Container for Matrix {
             self.pages.give(row.retire(self.region(), interval, upto));
             gone.extend(row.take_out_pages(self.region(), drained));
         }
-        self.give_later(gone);
+        if !gone.is_empty() {
+            self.pages.give_later(move || gone);
+        }
         self.in_zones.retire(interval, upto, drained)
     }
 
@@ -368,7 +361,10 @@ impl RowTables for Matrix {
         }
         let rows = self.rows.load();
         let below = rows.first();
-        let mut draft = RowDraft::of(memtable, self.region(), keep, below.map(|row| &**row));
+        let mut draft = {
+            let _guard = pin();
+            RowDraft::of(memtable, self.region(), keep, below.map(|row| &**row))
+        };
         let (copied, left_out) = (std::mem::take(&mut draft.copied), draft.left_out);
         if draft.len() == 0 {
             return Ok(None);
@@ -404,14 +400,13 @@ impl RowTables for Matrix {
         let (going, staying): (Vec<_>, Vec<_>) =
             rows.iter().cloned().partition(|row| ids.contains(&row.meta.id));
         self.show(staying);
-        let pages = Arc::clone(&self.pages);
-        defer(move || {
-            for row in going {
-                debug_assert_eq!(row.live(), 0, "a row table goes when all of it is drained");
-                if !row.is_going.swap(true, Ordering::AcqRel) {
-                    pages.give(row.meta_pages());
-                }
-            }
+        self.pages.give_later(move || {
+            debug_assert!(
+                going.iter().all(|row| row.live() == 0),
+                "a row table goes when all of it is drained"
+            );
+            let goes = |row: &&Arc<OpenRow>| !row.is_going.swap(true, Ordering::AcqRel);
+            going.iter().filter(goes).flat_map(|row| row.meta_pages()).collect()
         });
     }
 

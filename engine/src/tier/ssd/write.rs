@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ExtentStore;
 use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::Ordering;
 use crate::tier::location::Location;
 
@@ -27,6 +28,7 @@ impl ExtentStore {
     /// Writes an extent's bytes to their place in a file. Durable after the next
     /// [`sync`](Self::sync).
     pub(crate) fn write(&self, at: &Location, bytes: &[u8]) -> Result<()> {
+        about_to_wait();
         debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
         debug_assert!(!at.is_object(), "a job sends its objects itself");
         let path = self.path(at.file);

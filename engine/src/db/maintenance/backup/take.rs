@@ -2,9 +2,9 @@
 //!
 //! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
 //! is taken, and then a snapshot. So the views have all that the snapshot sees, and their levels
-//! nothing that it does not. (2) While an epoch is pinned, what is above the levels is written into
-//! the set. (3) Levels are held by their versions alone: what the set has not is copied, at
-//! leisure. (4) The manifest is written.
+//! nothing that it does not. (2) While what this database defers is held, what is above the levels
+//! is written into the set. No epoch is pinned: other databases are not held. (3) Levels are held by
+//! their versions alone: what the set has not is copied, at leisure. (4) The manifest is written.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
     timeline.marks().iter().copied().map(Op::TimeMark).collect()
 }
 
-/// Steps 1 and 2. Zones are not given back meanwhile.
+/// Steps 1 and 2. The hold keeps what the views have; it is of this database alone.
 fn dump(
     engine: &Engine,
     destination: &mut dyn Destination,
@@ -169,7 +169,7 @@ fn dump(
     let _inside = engine.shared.gate.enter_call()?;
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
-    let _guard = pin();
+    let _hold = engine.shared.queue.hold();
     let Moment { tables, snapshot, blob } = moment(engine);
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
@@ -188,10 +188,12 @@ fn dump(
     Ok((halves, lsn, blob))
 }
 
-/// Step 1. The caller is pinned.
+/// Step 1. The caller has a hold.
 fn moment(engine: &Engine) -> Moment {
     // None is created, dropped or renamed meanwhile.
     let _ddl = engine.shared.ddl.lock();
+    // For the blob, of which the zone is let go of by a commit.
+    let _guard = pin();
     let tables = engine.tables();
     // Room for them is made here, so that the turnstile allocates nothing.
     let mut views = Vec::with_capacity(tables.len());
