@@ -35,6 +35,7 @@ use super::floor::{Floor, Gidx, JournalMark};
 use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
 use super::ring::{RING, Ring, Written};
+use super::steps::{Step, reached};
 use super::wait_queue::WaitQueue;
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
@@ -411,6 +412,7 @@ impl Publisher {
                 self.visible.raise(target);
                 debug_assert!(self.are_watermarks_ordered(), "invariant 1");
                 debug_assert!(self.is_floor_near(), "invariant 5");
+                reached(Step::SaidDurable);
                 self.floor_writer.lock().note_durable(target, &tails);
                 drop(syncer);
                 Some(run)

@@ -17,6 +17,8 @@ pub(crate) enum Step {
     Finishing,
     /// As the publisher, it stored the floor, which its run takes along.
     FloorInRun,
+    /// As the publisher, it said that its run is durable, and has not told the floor writer yet.
+    SaidDurable,
     /// It changed a table that the list of changed tables does not have yet.
     TableChanged,
     /// It did half of what makes a table known: by number, and by name.

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::alloc::PagePool;
 use crate::error::Result;
 use crate::memtable::{Memtable, Rebuilt, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
+use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones, pin};
 use crate::options::ContainerKind;
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
@@ -243,6 +243,7 @@ impl Level0 {
     /// Takes over the range tombstones of a memtable whose records it has, and notes where it
     /// deleted much.
     fn take_ranges(&self, memtable: &Memtable) -> Result<()> {
+        let _guard = pin();
         if memtable.deletes() > 0 {
             let mut cursor = memtable.cursor();
             cursor.seek_first();

@@ -153,6 +153,34 @@ fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
     assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 1);
 }
 
+/// Bug: a drain, or a backup, got a floor below what was visible and durable. Cause: a publisher
+/// raises both before it tells the floor writer, and a caller that found all durable in between
+/// wrote the floor of before. Fix: the caller takes the syncer, which the publisher has until it
+/// has told the floor writer.
+#[test]
+fn a_floor_that_is_asked_for_covers_what_another_thread_has_just_made_durable() {
+    let fixture = &Fixture::new(false);
+    (1..=BEFORE).for_each(|lsn| assert_eq!(fixture.commit(&[("a", "1")]), lsn));
+    let (stopped, at_step) = mpsc::channel();
+    let (go, told_to_go) = mpsc::channel();
+    let (answer, floor) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let go = go;
+        scope.spawn(move || {
+            stop_here(Step::SaidDurable, stopped, told_to_go);
+            assert_eq!(fixture.commit(&[("b", "1")]), BEFORE + 1);
+        });
+        at_step.recv_timeout(LONG).expect("the publisher has synced its run");
+        assert_eq!(fixture.committer.visible(), BEFORE + 1);
+        scope.spawn(move || answer.send(fixture.committer.sync_floor().unwrap()).unwrap());
+        // It answers at once, or waits for the publisher.
+        let at_once = floor.recv_timeout(Duration::from_millis(500)).ok();
+        go.send(()).unwrap();
+        let floor = at_once.unwrap_or_else(|| floor.recv_timeout(LONG).expect("it goes on"));
+        assert_eq!(floor, BEFORE + 1);
+    });
+}
+
 /// A floor is carried by a thread that is stopped before its fence; two commits that took their
 /// tickets before it go on, and then a caller needs the floor on the media. That caller must bring
 /// home the one that is on its way before it stores the next. What happened, with a mark for each
