@@ -330,7 +330,8 @@ pub(crate) fn drain(
         (1..sublevel).all(|n| version.overlapping(n, &column.interval).is_empty()),
         "what is above the sublevel of a drain has none of its keys"
     );
-    let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
+    let upto = (column.upto, horizon.oldest());
+    let above = view.level0.tombstones_in(&column.interval, upto, &version.drained);
     let mut ranges =
         Ranges::new(version, sublevel, above, horizon, |n, keys| is_claimed(busy, n, keys));
     let inputs = ranges.without_hidden(&plan.inputs);

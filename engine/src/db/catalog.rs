@@ -106,7 +106,10 @@ impl Catalog {
     /// Creates a table for a user, with a merge operator that the opening knows.
     pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         self.check_operator(name, options)?;
-        self.create_for_operands(name, options)
+        let _inside = self.ctx.shared.enter()?;
+        self.check_name(name)?;
+        self.check_tier(options)?;
+        self.create_followed(name, options)
     }
 
     /// Fails if options name a merge operator that the opening does not know.
@@ -121,16 +124,14 @@ impl Catalog {
         }
     }
 
-    /// Creates a table. The opening need not know its merge operator: operands stay as they are.
-    pub(super) fn create_for_operands(
+    /// Creates a table as another database has it: that one has checked its name and its options.
+    /// The opening need not know its merge operator: operands stay as they are.
+    pub(super) fn create_followed(
         &self,
         name: &str,
         options: TableOptions,
     ) -> Result<Arc<TableSlot>> {
         let _inside = self.ctx.shared.enter()?;
-        self.check_name(name)?;
-        options.check()?;
-        self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
         if self.find(name).is_some() {
             return Err(Error::invalid(format!("there is a table {name:?} already")));

@@ -98,13 +98,9 @@ impl Database {
         Ok(self.handle(slot))
     }
 
-    /// As [`Database::create_table`], with a merge operator that need not be registered.
-    pub(crate) fn create_table_for_operands(
-        &self,
-        name: &str,
-        options: TableOptions,
-    ) -> Result<Table> {
-        let slot = self.inner.catalog.create_for_operands(name, options)?;
+    /// Creates a table as another database has it, with a merge operator that need not be registered.
+    pub(crate) fn create_followed_table(&self, name: &str, options: TableOptions) -> Result<Table> {
+        let slot = self.inner.catalog.create_followed(name, options)?;
         Ok(self.handle(slot))
     }
 

@@ -183,14 +183,14 @@ impl Level0 {
     }
 
     /// What its range tombstones with a sequence number of at most `upto` say of keys in `interval`
-    /// that are not drained.
+    /// that are not drained, to readers at `oldest` or later.
     pub(crate) fn tombstones_in(
         &self,
         interval: &KeyInterval,
-        upto: Lsn,
+        (upto, oldest): (Lsn, Lsn),
         drained: &DrainedMap,
     ) -> Vec<Arc<Tombstone>> {
-        self.tombstones.undrained_in(interval, upto, drained)
+        self.tombstones.undrained_in(interval, (upto, oldest), drained)
     }
 
     /// Whether [`Level0::tombstones_in`] gives any.

@@ -26,7 +26,7 @@ pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{IntervalSet, KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};
-pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};
+pub(crate) use tombstones::{Reach, Tombstone, TombstoneList, Tombstones};
 pub(crate) use watermark::Watermark;
 
 #[cfg(any(test, feature = "testing"))]

@@ -23,6 +23,7 @@ use crate::memory::Gauge;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::shared::ArcSwap;
 use crate::record::Lsn;
+pub(crate) use tree::Reach;
 use tree::{IntervalTree, Span};
 
 /// Tombstones of a leaf.
@@ -86,17 +87,24 @@ impl Run {
         first.items()[first.first_from(key)..].iter().chain(rest.iter().flat_map(|l| l.items()))
     }
 
-    /// The run in which `replace` says what each tombstone over keys of `interval` becomes. Leaves
-    /// without such a tombstone are those of this run. `None` if none is left.
+    /// The run in which `replace` says what each tombstone over keys of `interval` becomes of those
+    /// that `wants` accepts. Leaves of which none becomes another are those of this run. `None` if
+    /// none is left.
     fn with(
         &self,
         interval: &KeyInterval,
-        replace: &mut impl FnMut(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
+        wants: &impl Fn(&Reach) -> bool,
+        replace: &impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
     ) -> Option<Run> {
+        let stays = |one: &Arc<Tombstone>| replace(one).is_some_and(|new| Arc::ptr_eq(&new, one));
         let mut leaves = Vec::with_capacity(self.leaves.items().len());
         let mut is_same = true;
         for leaf in self.leaves.items() {
-            if leaf.overlapping(interval, &mut |_| ControlFlow::Break(())).is_continue() {
+            let mut look = |one: &Arc<Tombstone>| match stays(one) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            };
+            if leaf.overlapping(interval, wants, &mut look).is_continue() {
                 leaves.push(Arc::clone(leaf));
                 continue;
             }
@@ -105,11 +113,6 @@ impl Run {
                 false => Some(Arc::clone(one)),
             };
             let items: Vec<_> = leaf.items().iter().filter_map(each).collect();
-            let pairs = || items.iter().zip(leaf.items());
-            if items.len() == leaf.items().len() && pairs().all(|(a, b)| Arc::ptr_eq(a, b)) {
-                leaves.push(Arc::clone(leaf));
-                continue;
-            }
             is_same = false;
             leaves.extend(IntervalTree::new(items).map(Arc::new));
         }
@@ -141,14 +144,16 @@ impl Tombstones {
         Tombstones { runs }
     }
 
-    /// The set in which `replace` says what each tombstone over keys of `interval` becomes.
+    /// The set in which `replace` says what each tombstone over keys of `interval` becomes of those
+    /// that `wants` accepts.
     fn with(
         &self,
         interval: &KeyInterval,
-        mut replace: impl FnMut(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
+        wants: impl Fn(&Reach) -> bool,
+        replace: impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
     ) -> Tombstones {
         let mut runs: Vec<Run> =
-            self.runs.iter().filter_map(|run| run.with(interval, &mut replace)).collect();
+            self.runs.iter().filter_map(|run| run.with(interval, &wants, &replace)).collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.len));
         let mut set = Tombstones { runs: Vec::with_capacity(runs.len()) };
         for run in runs {
@@ -180,12 +185,25 @@ impl Tombstones {
     /// Those that have keys of `interval`, in no order. Its cost grows with their number, and with
     /// the logarithm of the others.
     pub(crate) fn overlapping(&self, interval: &KeyInterval) -> Vec<&Arc<Tombstone>> {
+        self.wanted(interval, |_| true)
+    }
+
+    /// Those of them that `wants` accepts, and perhaps some others: a search passes over parts of
+    /// the set in which it accepts none.
+    pub(crate) fn wanted(
+        &self,
+        interval: &KeyInterval,
+        wants: impl Fn(&Reach) -> bool,
+    ) -> Vec<&Arc<Tombstone>> {
         let mut found = Vec::new();
-        let all = self.find_overlapping(interval, |tombstone| {
+        let mut visit = |tombstone| {
             found.push(tombstone);
-            None::<()>
-        });
-        debug_assert!(all.is_none(), "no visit ends the search");
+            ControlFlow::<()>::Continue(())
+        };
+        for run in &self.runs {
+            let all = run.leaves.overlapping(interval, &wants, &mut visit);
+            debug_assert!(all.is_continue(), "no visit ends the search");
+        }
         found
     }
 
@@ -199,7 +217,9 @@ impl Tombstones {
             Some(found) => ControlFlow::Break(found),
             None => ControlFlow::Continue(()),
         };
-        self.runs.iter().find_map(|run| run.leaves.overlapping(interval, &mut visit).break_value())
+        self.runs
+            .iter()
+            .find_map(|run| run.leaves.overlapping(interval, &|_| true, &mut visit).break_value())
     }
 
     /// Those that start at `key` or behind it, in the order of their starts.
@@ -226,6 +246,12 @@ impl Tombstones {
     pub(crate) fn hide(&self, interval: &KeyInterval, older: Lsn, at: Lsn) -> bool {
         let hides = |t: &Tombstone| t.seq > older && t.seq <= at && t.interval.covers(interval);
         self.stab(&interval.start, hides) > 0
+    }
+
+    /// The sequence number of the newest one that covers all of `interval` and is not newer than
+    /// `at`; 0 if there is none.
+    pub(crate) fn newest_covering(&self, interval: &KeyInterval, at: Lsn) -> Lsn {
+        self.stab(&interval.start, |t| t.seq <= at && t.interval.covers(interval))
     }
 
     fn stab(&self, key: &[u8], which: impl Fn(&Tombstone) -> bool) -> Lsn {
@@ -299,21 +325,23 @@ impl TombstoneList {
         self.set.rcu(move |set| set.and(items.clone()));
     }
 
-    /// Removes those with keys of `interval` that `which` takes, and returns them.
+    /// Removes those with keys of `interval` that `which` takes, and returns them. `wants` accepts
+    /// what has any of them.
     pub(crate) fn remove(
         &self,
         interval: &KeyInterval,
+        wants: impl Fn(&Reach) -> bool,
         which: impl Fn(&Tombstone) -> bool,
     ) -> Vec<Arc<Tombstone>> {
         let taken = |set: &Tombstones| -> Vec<Arc<Tombstone>> {
-            let inside = set.overlapping(interval).into_iter();
+            let inside = set.wanted(interval, &wants).into_iter();
             inside.filter(|tombstone| which(tombstone)).cloned().collect()
         };
         if taken(&self.set.load()).is_empty() {
             return Vec::new();
         }
         let rest = |one: &Arc<Tombstone>| (!which(one)).then(|| Arc::clone(one));
-        let gone = taken(&self.set.rcu(|set| set.with(interval, rest)));
+        let gone = taken(&self.set.rcu(|set| set.with(interval, &wants, rest)));
         self.count.fetch_sub(gone.len(), Ordering::AcqRel);
         let bytes = memory_of(&gone);
         self.gauge.sub(bytes);
@@ -337,7 +365,7 @@ impl TombstoneList {
             false => Some(Arc::clone(t)),
         };
         let first = KeyInterval::closed(start, start);
-        self.set.rcu(|set| set.with(&first, moved)).finds(start, seq, from)
+        self.set.rcu(|set| set.with(&first, |_| true, moved)).finds(start, seq, from)
     }
 
     /// Bytes of memory.
@@ -393,6 +421,21 @@ pub(crate) mod tests {
             let sets = [list.iter().cloned().collect(), Tombstones::clone(&one_by_one.set.load())];
             for set in sets {
                 prop_assert_eq!(set.overlapping(&interval).len(), over);
+                let ends_by = |t: &Tombstone| t.interval.end.as_ref().is_some_and(|e| *e <= last);
+                let wanted = set.wanted(&interval, |reach| reach.has_end_by(&last));
+                let wanted = wanted.into_iter().filter(|t| ends_by(t)).count();
+                let ends = |t: &&Arc<Tombstone>| t.interval.overlaps(&interval) && ends_by(t);
+                prop_assert_eq!(wanted, list.iter().filter(ends).count());
+                let newer = set.wanted(&interval, |reach| reach.newest > older);
+                let newer = newer.into_iter().filter(|t| t.seq > older).count();
+                let is_newer = |t: &&Arc<Tombstone>| t.interval.overlaps(&interval) && t.seq > older;
+                prop_assert_eq!(newer, list.iter().filter(is_newer).count());
+                let covers = |t: &&Arc<Tombstone>| {
+                    let hides = t.seq <= at && t.interval.contains(&key);
+                    hides && t.interval.covers(&interval)
+                };
+                let covering = list.iter().filter(covers).map(|t| t.seq).max().unwrap_or(0);
+                prop_assert_eq!(set.newest_covering(&interval, at), covering);
                 let behind: Vec<_> = set.iter_from(&key).map(|t| &t.interval.start).collect();
                 prop_assert!(behind.is_sorted());
                 let from = list.iter().filter(|t| t.interval.start >= key).count();
@@ -405,7 +448,7 @@ pub(crate) mod tests {
                 prop_assert!(sizes.windows(2).all(|w| w[0] >= 2 * w[1]), "{:?}", sizes);
             }
             prop_assert_eq!(one_by_one.load().is_some(), !list.is_empty());
-            let gone = one_by_one.remove(&interval, |t| t.seq <= at);
+            let gone = one_by_one.remove(&interval, |reach| reach.oldest <= at, |t| t.seq <= at);
             let goes = |t: &Arc<Tombstone>| t.seq <= at && t.interval.overlaps(&interval);
             prop_assert!(gone.iter().all(goes));
             prop_assert_eq!(gone.len(), list.iter().filter(|t| goes(t)).count());
@@ -429,7 +472,7 @@ pub(crate) mod tests {
         list.add((0..100_000).map(|n| Arc::new(Tombstone::new(one(n), n + 1))).collect());
         let before = list.set.load_full();
         let column = KeyInterval { start: key(500_000), end: Some(key(510_000)) };
-        assert_eq!(list.remove(&column, |_| true).len(), 1000);
+        assert_eq!(list.remove(&column, |_| true, |_| true).len(), 1000);
         let after = list.set.load_full();
         let leaves = |set: &Tombstones| -> std::collections::HashSet<usize> {
             let all = set.runs.iter().flat_map(|run| run.leaves.items());

@@ -47,7 +47,7 @@ impl FileLock {
         Ok(is_taken.then(|| FileLock { file, fork: ForkGuard::new() }))
     }
 
-    /// Locks the file that `path` leads to. For exclusive access a missing one is made.
+    /// Locks the file that `path` leads to. A missing one is made.
     ///
     /// # Errors
     ///
@@ -60,7 +60,10 @@ impl FileLock {
         loop {
             let file = match access {
                 Access::Exclusive => open_or_make(files, path)?,
-                Access::Shared => files.open_system(path, OpenHow::Read)?,
+                Access::Shared => match files.open_system(path, OpenHow::Read) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => open_or_make(files, path)?,
+                    opened => opened?,
+                },
             };
             let Some(lock) = FileLock::take(file, access)? else { return Ok(None) };
             // The path may have got another file in between, which others lock.
@@ -124,7 +127,13 @@ impl DirectoryLock {
     ) -> Result<DirectoryLock> {
         let path = directory.join("LOCK");
         let io = |e| Error::io("lock", &path, e);
-        let taken = FileLock::at(files, &path, access).map_err(io)?;
+        let taken = match FileLock::at(files, &path, access) {
+            // A copy on a medium that nothing is written to: no other opening writes there either.
+            Err(e) if access == Access::Shared && e.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                return Ok(DirectoryLock::none());
+            }
+            taken => taken.map_err(io)?,
+        };
         let Some(mut lock) = taken else { return Err(held_by(files, directory, &path)) };
         if access == Access::Exclusive {
             files.locked_by(&path, &lock.file).map_err(io)?;

@@ -50,7 +50,7 @@ impl View {
         for set in memtables {
             all.extend(set.iter().filter(|tombstone| tombstone.seq <= at).cloned());
         }
-        all.extend(self.level0.tombstones_in(&KeyInterval::all(), at, &self.version.drained));
+        all.extend(self.level0.tombstones_in(&KeyInterval::all(), (at, at), &self.version.drained));
         all
     }
 }

@@ -121,3 +121,39 @@ fn handles_may_be_used_again_after_a_panic() {
     txn.commit().unwrap();
     assert_eq!(table.range(..).count(), 2);
 }
+
+/// Bug: a new database was refused at the top of a volume that was just made. Cause: `lost+found`
+/// counted as a file of something else. Fix: names that file systems make do not count.
+#[test]
+fn the_top_of_a_new_volume_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("lost+found")).unwrap();
+    let db = small().open(dir.path()).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    let db = small().open(dir.path()).unwrap();
+    assert!(db.existing_table("t").unwrap().get("k").unwrap().is_some());
+    assert!(dir.path().join("lost+found").is_dir());
+    let other = tempfile::tempdir().unwrap();
+    std::fs::create_dir(other.path().join("lost")).unwrap();
+    assert_eq!(small().open(other.path()).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// Bug: a copy of a directory without its `LOCK` could not be salvaged, nor opened to read, until an
+/// empty one was made by hand. Cause: only an opening for writing made a lock file.
+#[test]
+fn a_copy_without_a_lock_file_is_read_and_salvaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = small().open(&path).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    std::fs::remove_file(path.join("LOCK")).unwrap();
+    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    assert_eq!((report.tables, report.records), (1, 1));
+    std::fs::remove_file(path.join("LOCK")).unwrap();
+    let read = small().open_read_only(&path).unwrap();
+    assert!(read.existing_table("t").unwrap().get("k").unwrap().is_some());
+    // It keeps a writer out, as with a lock file that was there.
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Unavailable);
+}

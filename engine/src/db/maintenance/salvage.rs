@@ -87,7 +87,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
         let options = options.cold(Tier::Ssd);
-        let into = target.create_table_for_operands(&table.name, options)?;
+        let into = target.create_followed_table(&table.name, options)?;
         let before = report.lost.len();
         report.levels(&set, (table.id, journal_is_whole), &into, &mut writer)?;
         report.name_table(before, &table.name);

@@ -22,7 +22,7 @@ use crate::tier::is_extent_file_name;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::db) enum Presence {
     Missing,
-    /// Nothing, or the lock file alone.
+    /// Nothing, or the lock file alone, beside what a volume has.
     Empty,
     /// What a creation, or another call that makes a database, left when it was cut off: the same
     /// call may replace it.
@@ -80,6 +80,21 @@ impl Parts {
     }
 }
 
+/// Whether a file system, or an operating system, makes something of that name at the top of a
+/// volume: a mount point that was just made has it, and is as good as empty.
+pub(super) fn is_of_volume(name: &str) -> bool {
+    const NAMES: [&str; 7] = [
+        "lost+found",
+        ".snapshot",
+        ".fseventsd",
+        ".Spotlight-V100",
+        ".Trashes",
+        "System Volume Information",
+        "$RECYCLE.BIN",
+    ];
+    NAMES.contains(&name)
+}
+
 /// Says what the directory `path` holds. Changes nothing.
 ///
 /// # Errors
@@ -95,7 +110,7 @@ pub(in crate::db) fn look(
         Err(e) if e.kind() == NotFound => return Ok(Presence::Missing),
         Err(e) => return Err(Error::io("list", path, e)),
     };
-    names.retain(|name| name != "LOCK");
+    names.retain(|name| name != "LOCK" && !is_of_volume(name));
     if names.iter().any(|name| name == MARKER) {
         names.retain(|name| name != MARKER);
         let marker = Marker::read(&**files, path)?;

@@ -399,7 +399,7 @@ impl Applier {
         match event {
             Event::Create { table, name, options } => {
                 if !is_there(name) {
-                    self.db.create_table_for_operands(name, self.fitting(*options))?;
+                    self.db.create_followed_table(name, self.fitting(*options))?;
                 }
                 self.position.tables.insert(*table, name.clone());
             }

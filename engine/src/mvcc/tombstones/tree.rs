@@ -1,5 +1,6 @@
 //! An interval tree that never changes: spans in the order of their starts, the root of `lo..hi` in
-//! its middle. Each subtree knows the span that ends last, and its newest tombstone.
+//! its middle. Each subtree knows the spans that end first and last, and the sequence numbers of its
+//! oldest and its newest tombstone, so a search passes over what it does not want.
 //!
 //! Source: the interval tree of Cormen and others, augmented by sequence numbers.
 
@@ -10,23 +11,39 @@ use super::Tombstone;
 use crate::mvcc::{KeyInterval, is_from};
 use crate::record::Lsn;
 
-/// Of some tombstones: the one that ends last, and the greatest sequence number.
+/// Of some tombstones: those that end first and last, and the sequence numbers between which theirs
+/// are.
 #[derive(Clone, Debug)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
+    ends_first: Arc<Tombstone>,
     ends_last: Arc<Tombstone>,
-    newest: Lsn,
+    pub(crate) oldest: Lsn,
+    pub(crate) newest: Lsn,
 }
 
 impl Reach {
     /// That of both.
     fn and(&mut self, other: &Reach) {
-        let (own, others) = (&self.ends_last.interval.end, &other.ends_last.interval.end);
-        // No end is the last end of all.
-        if own.as_ref().is_some_and(|own| others.as_ref().is_none_or(|end| end > own)) {
+        if ends_before(&self.ends_last, &other.ends_last) {
             self.ends_last = Arc::clone(&other.ends_last);
         }
+        if ends_before(&other.ends_first, &self.ends_first) {
+            self.ends_first = Arc::clone(&other.ends_first);
+        }
+        self.oldest = self.oldest.min(other.oldest);
         self.newest = self.newest.max(other.newest);
     }
+
+    /// Whether one of them ends at `end` or before.
+    pub(crate) fn has_end_by(&self, end: &[u8]) -> bool {
+        self.ends_first.interval.end.as_deref().is_some_and(|own| own <= end)
+    }
+}
+
+/// No end is the last end of all.
+fn ends_before(one: &Tombstone, other: &Tombstone) -> bool {
+    let end = one.interval.end.as_ref();
+    end.is_some_and(|end| other.interval.end.as_ref().is_none_or(|other| other > end))
 }
 
 /// What a tree is made of: a tombstone, or a tree of tombstones.
@@ -35,10 +52,12 @@ pub(super) trait Span {
     fn reach(&self) -> Reach;
     /// Raises `best` to the greatest sequence number over `key`, of those that `which` accepts.
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn);
-    /// Gives `visit` each tombstone that has keys of `interval`, until it breaks.
+    /// Gives `visit` each tombstone that has keys of `interval` and, as far as subtrees tell, is of
+    /// those that `wants` accepts, until it breaks.
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
+        wants: &impl Fn(&Reach) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B>;
 }
@@ -49,7 +68,8 @@ impl Span for Arc<Tombstone> {
     }
 
     fn reach(&self) -> Reach {
-        Reach { ends_last: Arc::clone(self), newest: self.seq }
+        let (ends_first, ends_last) = (Arc::clone(self), Arc::clone(self));
+        Reach { ends_first, ends_last, oldest: self.seq, newest: self.seq }
     }
 
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn) {
@@ -61,6 +81,7 @@ impl Span for Arc<Tombstone> {
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
+        _wants: &impl Fn(&Reach) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if self.interval.overlaps(interval) { visit(self) } else { ControlFlow::Continue(()) }
@@ -120,7 +141,7 @@ impl<T: Span> IntervalTree<T> {
             return;
         }
         let mid = lo.midpoint(hi);
-        let Reach { ends_last, newest } = &self.reach[mid];
+        let Reach { ends_last, newest, .. } = &self.reach[mid];
         if *newest <= *best || !ends_last.interval.ends_after(key) {
             return;
         }
@@ -135,21 +156,23 @@ impl<T: Span> IntervalTree<T> {
         &'a self,
         (lo, hi): (usize, usize),
         interval: &KeyInterval,
+        wants: &impl Fn(&Reach) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if lo == hi {
             return ControlFlow::Continue(());
         }
         let mid = lo.midpoint(hi);
-        if !self.reach[mid].ends_last.interval.ends_after(&interval.start) {
+        let reach = &self.reach[mid];
+        if !reach.ends_last.interval.ends_after(&interval.start) || !wants(reach) {
             return ControlFlow::Continue(());
         }
-        self.overlapping_in((lo, mid), interval, visit)?;
+        self.overlapping_in((lo, mid), interval, wants, visit)?;
         if !interval.ends_after(self.items[mid].start()) {
             return ControlFlow::Continue(());
         }
-        self.items[mid].overlapping(interval, visit)?;
-        self.overlapping_in((mid + 1, hi), interval, visit)
+        self.items[mid].overlapping(interval, wants, visit)?;
+        self.overlapping_in((mid + 1, hi), interval, wants, visit)
     }
 }
 
@@ -169,8 +192,9 @@ impl<T: Span> Span for Arc<IntervalTree<T>> {
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
+        wants: &impl Fn(&Reach) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        self.overlapping_in((0, self.items.len()), interval, visit)
+        self.overlapping_in((0, self.items.len()), interval, wants, visit)
     }
 }

@@ -69,7 +69,7 @@ fn region<'a>(
         match known {
             Known::Named(name, options) => {
                 let options = options.cold(Tier::Ssd);
-                into_tables.take_in(table, db.create_table_for_operands(&name, options)?);
+                into_tables.take_in(table, db.create_followed_table(&name, options)?);
             }
             Known::Dropped => into_tables.leave_out(table),
         }
