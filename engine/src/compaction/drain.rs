@@ -308,8 +308,8 @@ pub(crate) enum DrainRoom {
 }
 
 /// Writes a column into new extents of level 1; the edit that installs them,
-/// which the caller applies once it has synced them. The caller holds the right to change the table,
-/// and no epoch. What is `busy` stays, also under range tombstones that hide it.
+/// which the caller applies once it has synced them. The caller holds the right to change the
+/// table, and no epoch. What is `busy` stays, also under range tombstones that hide it.
 ///
 /// # Errors
 ///

@@ -98,7 +98,8 @@ impl Database {
         Ok(self.handle(slot))
     }
 
-    /// Creates a table as another database has it, with a merge operator that need not be registered.
+    /// Creates a table as another database has it, with a merge operator that need not be
+    /// registered.
     pub(crate) fn create_followed_table(&self, name: &str, options: TableOptions) -> Result<Table> {
         let slot = self.inner.catalog.create_followed(name, options)?;
         Ok(self.handle(slot))

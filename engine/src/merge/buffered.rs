@@ -1,4 +1,4 @@
-//! A cursor over records in memory for whoever does I/O between its steps. It copies some records
+//! A cursor over records in memory for a job that does I/O between its steps. It copies some records
 //! at a time while an epoch is pinned, and pins none in between: an epoch holds back space in each
 //! database of the process.
 
@@ -18,7 +18,7 @@ pub(crate) struct BufferedCursor<'a> {
     open: Box<dyn Fn() -> Box<dyn Cursor + 'a> + 'a>,
     /// Keys and values.
     bytes: Vec<u8>,
-    records: Vec<Copied>,
+    records: Vec<BufferedRecord>,
     /// Which of them is here.
     at: usize,
     /// Whether none comes behind them.
@@ -27,7 +27,7 @@ pub(crate) struct BufferedCursor<'a> {
 
 /// A record in the bytes of the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Copied {
+struct BufferedRecord {
     key_at: usize,
     value_at: usize,
     end: usize,
@@ -61,7 +61,7 @@ impl<'a> BufferedCursor<'a> {
             let value_at = self.bytes.len();
             self.bytes.extend_from_slice(entry.value);
             let (end, EntryRef { seq, kind, .. }) = (self.bytes.len(), entry);
-            self.records.push(Copied { key_at, value_at, end, seq, kind });
+            self.records.push(BufferedRecord { key_at, value_at, end, seq, kind });
             if self.records.len() >= most || self.bytes.len() >= MOST_BYTES {
                 break;
             }
@@ -117,7 +117,7 @@ impl Cursor for BufferedCursor<'_> {
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {
-        let Copied { key_at, value_at, end, seq, kind } = *self.records.get(self.at)?;
+        let BufferedRecord { key_at, value_at, end, seq, kind } = *self.records.get(self.at)?;
         let (key, value) = (&self.bytes[key_at..value_at], &self.bytes[value_at..end]);
         Some(EntryRef { key, seq, kind, value })
     }

@@ -428,7 +428,8 @@ pub(crate) mod tests {
                 prop_assert_eq!(wanted, list.iter().filter(ends).count());
                 let newer = set.wanted(&interval, |reach| reach.newest > older);
                 let newer = newer.into_iter().filter(|t| t.seq > older).count();
-                let is_newer = |t: &&Arc<Tombstone>| t.interval.overlaps(&interval) && t.seq > older;
+                let over = |t: &&Arc<Tombstone>| t.interval.overlaps(&interval);
+                let is_newer = |t: &&Arc<Tombstone>| over(t) && t.seq > older;
                 prop_assert_eq!(newer, list.iter().filter(is_newer).count());
                 let covers = |t: &&Arc<Tombstone>| {
                     let hides = t.seq <= at && t.interval.contains(&key);

@@ -139,8 +139,8 @@ fn the_top_of_a_new_volume_is_empty() {
     assert_eq!(small().open(other.path()).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
-/// Bug: a copy of a directory without its `LOCK` could not be salvaged, nor opened to read, until an
-/// empty one was made by hand. Cause: only an opening for writing made a lock file.
+/// Bug: a copy of a directory without its `LOCK` could not be salvaged, nor opened to read, until
+/// an empty one was made by hand. Cause: only an opening for writing made a lock file.
 #[test]
 fn a_copy_without_a_lock_file_is_read_and_salvaged() {
     let dir = tempfile::tempdir().unwrap();

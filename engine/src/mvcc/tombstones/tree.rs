@@ -1,6 +1,6 @@
 //! An interval tree that never changes: spans in the order of their starts, the root of `lo..hi` in
-//! its middle. Each subtree knows the spans that end first and last, and the sequence numbers of its
-//! oldest and its newest tombstone, so a search passes over what it does not want.
+//! its middle. Each subtree knows the spans that end first and last, and the sequence numbers of
+//! its oldest and its newest tombstone. So a search passes over what it does not want.
 //!
 //! Source: the interval tree of Cormen and others, augmented by sequence numbers.
 

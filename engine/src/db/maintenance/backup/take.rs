@@ -3,8 +3,9 @@
 //! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
 //! is taken, and then a snapshot. So the views have all that the snapshot sees, and their levels
 //! nothing that it does not. (2) While what this database defers is held, what is above the levels
-//! is written into the set. No epoch is pinned: other databases are not held. (3) Levels are held by
-//! their versions alone: what the set has not is copied, at leisure. (4) The manifest is written.
+//! is written into the set. No epoch is pinned: other databases are not held. (3) Levels are held
+//! by their versions alone: what the set has not is copied, at leisure. (4) The manifest is
+//! written.
 
 use std::path::Path;
 use std::sync::Arc;
