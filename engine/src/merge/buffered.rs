@@ -1,6 +1,6 @@
-//! A cursor over records in memory for a job that does I/O between its steps. It copies some records
-//! at a time while an epoch is pinned, and pins none in between: an epoch holds back space in each
-//! database of the process.
+//! A cursor over records in memory for a job that does I/O between its steps. It copies some
+//! records at a time while an epoch is pinned, and pins none in between: an epoch holds back space
+//! in each database of the process.
 
 use crate::error::Result;
 use crate::mvcc::pin;
