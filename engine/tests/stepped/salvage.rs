@@ -35,7 +35,7 @@ fn salvaged(from: &Path, to: &Path) -> (SalvageReport, Database) {
     (report, Database::open(to).unwrap())
 }
 
-/// Writes to `hot`, of which one record in each zone stays, until `done`.
+/// Writes to `hot` until `done`. In each zone one operand of `stays` stays.
 fn clean_until(db: &Database, stays: &Table, mut done: impl FnMut(&Database) -> bool) {
     let hot = db.table("hot").unwrap();
     for n in 0..20_000u64 {
@@ -43,7 +43,7 @@ fn clean_until(db: &Database, stays: &Table, mut done: impl FnMut(&Database) -> 
             return;
         }
         if n % 18 == 0 {
-            stays.put_with(format!("stays {n}"), "there", Durability::Relaxed).unwrap();
+            stays.merge(format!("{n}"), "once").unwrap();
         }
         hot.put_with(format!("{}", n % 4), vec![7; 6000], Durability::Relaxed).unwrap();
         db.step().unwrap();
@@ -60,18 +60,21 @@ fn what_the_cleaner_has_moved_counts_once() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     let db = Options::new().pm_size(4 << 20).stepped().create(at("db")).unwrap();
-    let cold = db.create_table("cold", TableOptions::new().merge_operator(APPEND)).unwrap();
-    for n in 0..20 {
-        cold.merge(format!("{n:02}"), "once").unwrap();
-    }
-    let stays = db.table("stays").unwrap();
-    clean_until(&db, &stays, |db| db.stats().background.records_moved >= 20);
-    let found = copied(&at("db"), &at("killed"));
-    let want = rows(&cold);
-    assert_eq!((want.len(), &want[&b"07"[..]][..]), (20, &b"once"[..]));
-    let (report, new) = salvaged(&found, &at("new"));
-    assert_eq!(report.lost, []);
-    assert!(rows(&new.existing_table("cold").unwrap()) == want);
+    let stays = db.create_table("stays", TableOptions::new().merge_operator(APPEND)).unwrap();
+    // Each time that something has moved, and is in both places.
+    let (mut moved, mut times) = (0, 0);
+    clean_until(&db, &stays, |db| {
+        let now = db.stats().background.records_moved;
+        if std::mem::replace(&mut moved, now) < now {
+            times += 1;
+            let found = copied(&at("db"), &at(&format!("killed {times}")));
+            let (report, new) = salvaged(&found, &at(&format!("new {times}")));
+            assert_eq!(report.lost, []);
+            let found = rows(&new.existing_table("stays").unwrap());
+            assert_eq!(found, rows(&stays), "move {times}");
+        }
+        times == 6
+    });
 }
 
 /// Bug: salvage lost a row that a batch had put behind a range delete that begins with its key.
@@ -90,7 +93,8 @@ fn a_row_table_keeps_the_row_behind_a_range_delete() {
         let mut batch = WriteBatch::new();
         batch.delete_range(&table, "k".."l").put(&table, "k", "behind");
         db.write(batch).unwrap();
-        let stays = db.table("stays").unwrap();
+        let appends = TableOptions::new().merge_operator(APPEND);
+        let stays = db.create_table("stays", appends).unwrap();
         let mut n = 0;
         clean_until(&db, &stays, |db| {
             n += 1;
@@ -195,13 +199,16 @@ fn the_edits_behind_lost_ones_count() {
             (0..200).for_each(|n| put(1, n));
             db.compact_range(&table, ..).unwrap();
         } else {
+            (0..200).for_each(|n| put(1, n));
             for n in 0..20_000 {
-                put(1, n);
+                table.put_with(format!("filler {n}"), [7; 900], Durability::Relaxed).unwrap();
                 db.step().unwrap();
                 if db.stats().background.drains > 0 {
                     break;
                 }
             }
+            let levels = &db.table_stats(&table).unwrap().levels;
+            assert!(levels[0].records > 0 && levels.len() == 1, "{levels:?}");
         }
         let first = journal(&at("db")).len();
         (0..200).for_each(|n| put(2, n));
@@ -218,7 +225,7 @@ fn the_edits_behind_lost_ones_count() {
         assert!(report.lost.iter().any(|lost| lost.tier == "journal"), "{:?}", report.lost);
         let found = rows(&new.existing_table("t").unwrap());
         let newest = found.values().filter(|value| value[..8] == 3u64.to_be_bytes());
-        assert_eq!((newest.count(), found.len()), (200, 200), "compacts: {compacts}");
+        assert_eq!(newest.count(), 200, "compacts: {compacts}, of {} rows", found.len());
     }
 }
 
