@@ -103,7 +103,7 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
-pub use os::{before_device_read, with_deadline};
+pub use os::{before_device_read, with_arrival, with_deadline};
 pub use per_core::{
     FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
     TableReads,

@@ -986,7 +986,7 @@ enum terrace_status terrace_database_set_ttl(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
- * Gives a table these options, whatever it has: of two calls at once one counts.
+ * Gives a table all of these options in place of its own: of two calls at once one counts.
  * terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
  * until a compaction rewrites it.
  *
@@ -2345,7 +2345,7 @@ struct terrace_string *terrace_database_get_statistics_json(const struct terrace
                                                             struct terrace_error **error);
 
 /**
- * The numbers of a table, whatever its name is by now.
+ * The numbers of a table. A table that was renamed is the same one.
  *
  * Errors: TERRACE_INVALID for NULL, and when the table was dropped.
  */

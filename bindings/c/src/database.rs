@@ -155,8 +155,7 @@ pub extern "C" fn terrace_database_table_with_options(
     options: Option<&TableOptions>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Table>> {
-    let options = options.map_or_else(terrace::TableOptions::new, |options| options.0);
-    table(database, name, error, |database, name| database.table_with(name, options))
+    table(database, name, error, |database, name| database.table_with(name, or_default(options)))
 }
 
 /// The table called name, which must be there. NULL after an error. Free it with
@@ -184,8 +183,11 @@ pub extern "C" fn terrace_database_create_table(
     options: Option<&TableOptions>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Table>> {
-    let options = options.map_or_else(terrace::TableOptions::new, |options| options.0);
-    table(database, name, error, |database, name| database.create_table(name, options))
+    table(database, name, error, |database, name| database.create_table(name, or_default(options)))
+}
+
+fn or_default(options: Option<&TableOptions>) -> terrace::TableOptions {
+    options.map_or_else(terrace::TableOptions::new, |options| options.0)
 }
 
 fn table(
@@ -260,7 +262,7 @@ pub extern "C" fn terrace_database_set_ttl(
     })
 }
 
-/// Gives a table these options, whatever it has: of two calls at once one counts.
+/// Gives a table all of these options in place of its own: of two calls at once one counts.
 /// terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
 /// until a compaction rewrites it.
 ///

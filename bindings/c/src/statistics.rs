@@ -185,7 +185,7 @@ pub extern "C" fn terrace_database_get_statistics_json(
     })
 }
 
-/// The numbers of a table, whatever its name is by now.
+/// The numbers of a table. A table that was renamed is the same one.
 ///
 /// Errors: TERRACE_INVALID for NULL, and when the table was dropped.
 #[unsafe(no_mangle)]

@@ -54,12 +54,14 @@ pub(crate) enum Scan {
 #[derive(Debug)]
 pub(crate) struct Running {
     id: u64,
+    database: terrace::Database,
     transaction: RwLock<Option<terrace::Transaction>>,
 }
 
 impl Running {
     /// Runs `f` on the transaction, beside others that do.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&terrace::Transaction) -> Result<T>) -> Result<T> {
+        self.check_not_forked()?;
         match &*self.transaction.read() {
             Some(transaction) => f(transaction),
             None => Err(self.ended()),
@@ -68,7 +70,16 @@ impl Running {
 
     /// Takes the transaction to its end.
     fn end(&self) -> Result<terrace::Transaction> {
+        self.check_not_forked()?;
         self.transaction.write().take().ok_or_else(|| self.ended())
+    }
+
+    /// Fails in a forked child: a thread of the parent may have held the lock at the fork.
+    fn check_not_forked(&self) -> Result<()> {
+        if self.database.is_forked() {
+            self.database.snapshot()?;
+        }
+        Ok(())
     }
 
     fn ended(&self) -> Failure {
@@ -85,7 +96,6 @@ impl Running {
 /// it has ended its calls fail with TERRACE_CLOSED.
 #[derive(Debug)]
 pub struct Transaction {
-    database: terrace::Database,
     pub(crate) running: Arc<Running>,
 }
 
@@ -105,8 +115,8 @@ pub extern "C" fn terrace_database_begin(
         let options = options.map_or_else(terrace::TxnOptions::new, |options| options.0.clone());
         let transaction = database.begin_with(options)?;
         let id = transaction.id();
-        let running = Running { id, transaction: RwLock::new(Some(transaction)) };
-        Ok(Transaction { database, running: Arc::new(running) })
+        let running = Running { id, database, transaction: RwLock::new(Some(transaction)) };
+        Ok(Transaction { running: Arc::new(running) })
     })
 }
 
@@ -115,8 +125,12 @@ pub extern "C" fn terrace_database_begin(
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_free(transaction: Option<Box<Transaction>>) {
     guard::plain((), || {
-        if let Some(transaction) = transaction {
-            drop(transaction.running.transaction.write().take());
+        if let Some(Transaction { running }) = transaction.map(|transaction| *transaction) {
+            match running.database.is_forked() {
+                // It is the parent's, and a thread of the parent may have held its lock.
+                true => std::mem::forget(running),
+                false => drop(running.transaction.write().take()),
+            }
         }
     });
 }
@@ -523,7 +537,7 @@ pub extern "C" fn terrace_transaction_cancel(
 ) -> Status {
     guard::status(error, || {
         let transaction = need(transaction, "transaction")?;
-        let found = transaction.database.kill_transaction(transaction.running.id);
+        let found = transaction.running.database.kill_transaction(transaction.running.id);
         Ok(if found { Status::TERRACE_OK } else { Status::TERRACE_NOT_FOUND })
     })
 }

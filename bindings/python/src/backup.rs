@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::calls::watched;
-use crate::{json, options};
+use crate::{exit, json, options};
 
 /// Adds a backup to a set. `progress` is called with the bytes that the set has gained.
 pub(crate) fn take(
@@ -24,7 +24,9 @@ pub(crate) fn take(
 }
 
 fn tell(progress: Option<&Bound<'_, PyAny>>, bytes: impl FnOnce() -> u64) -> PyResult<()> {
-    progress.map_or(Ok(()), |progress| progress.call1((bytes(),)).map(drop))
+    let Some(progress) = progress else { return Ok(()) };
+    let _pass = exit::pass_with_lock(progress.py());
+    progress.call1((bytes(),)).map(drop)
 }
 
 /// The bytes of all files in a directory. What cannot be looked at counts as empty: this is for

@@ -53,7 +53,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 
 /// Runs `f`, which waits until the moment it is given and then fails with `Timeout`, again and
 /// again until `patience` is over. `None` is for ever. Nothing that `f` was to do is done after a
-/// `Timeout`.
+/// `Timeout`. All slices have one place in the queues for row locks.
 pub(crate) fn in_slices<T: Send>(
     py: Python<'_>,
     patience: Option<Duration>,
@@ -64,7 +64,8 @@ pub(crate) fn in_slices<T: Send>(
     loop {
         let slice = Instant::now() + SLICE;
         let until = end.map_or(slice, |end| end.min(slice));
-        match detached(py, || catch_unwind(AssertUnwindSafe(|| f(until)))) {
+        let f = || terrace::with_arrival(begin, || f(until));
+        match detached(py, || catch_unwind(AssertUnwindSafe(f))) {
             Ok(Err(error)) if error.kind() == ErrorKind::Timeout && end != Some(until) => {
                 py.check_signals()?;
             }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use pyo3::prelude::*;
 
 use crate::calls::released;
-use crate::json;
 use crate::key_range::Bounds;
 use crate::table::Table;
+use crate::{exit, json};
 
 /// Compacts a range. `progress` is called as it goes on; if it raises, or Ctrl-C is pressed, the
 /// compaction stops.
@@ -21,6 +21,8 @@ pub(crate) fn compact(
     let mut raised = None;
     let done = released(py, || {
         table.db.compact_range_with(&table.table, range, |at| {
+            // Where the interpreter ends the compaction stops, and then the thread.
+            let Some(_pass) = exit::pass_unless_ended() else { return ControlFlow::Break(()) };
             let told = Python::attach(|py| {
                 py.check_signals()?;
                 match &progress {

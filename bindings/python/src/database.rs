@@ -118,7 +118,7 @@ impl Database {
 
     /// Drops a table and all that is in it. Calls on its handles raise `InvalidError` from then on.
     ///
-    /// `name` may be a `Table`: then that table goes, whatever its name is by now.
+    /// `name` may be a `Table`: then that table goes, also where it was renamed.
     fn drop_table(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {
         self.in_turn(py, |db| db.drop_table(name.get()))
     }

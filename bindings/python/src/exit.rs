@@ -1,58 +1,78 @@
 //! Threads and the end of the interpreter.
 //!
 //! Before CPython 3.14 a thread that asks for the interpreter's lock once the interpreter ends is
-//! unwound by the system, through whatever lies on its stack. Rust ends the process then. So such a
-//! thread stops here, for good, as CPython 3.14 has it.
+//! unwound by the system, through all frames of its stack. Rust ends the process at a frame of its
+//! own. So such a thread stops here, for good, as CPython 3.14 has it.
 //!
 //! Thread safety: a thread that is about to take the lock counts itself first and looks at the flag
 //! then. The thread that ends the interpreter sets the flag first and looks at the count then. All
-//! agree on one order of these steps, so one of the two sees the other.
+//! agree on one order of these steps, so one of the two sees the other. A forked child has one
+//! thread, and counts those of its parent no longer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 /// Threads that are about to take the interpreter's lock, or that have Python run below them.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
+    /// How often this thread is counted.
+    static INSIDE_HERE: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread ends the interpreter. It may call until the end.
     static ENDS_HERE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The right to take the interpreter's lock, for as long as this lives.
+/// The right to take the interpreter's lock, for as long as this lives. It stays on its thread.
 pub(crate) struct Pass(());
 
 /// Waits for ever once the interpreter ends. The caller does not hold its lock.
 pub(crate) fn pass() -> Pass {
-    INSIDE.fetch_add(1, Ordering::SeqCst);
-    let pass = Pass(());
-    if ENDS.load(Ordering::SeqCst) && !ENDS_HERE.get() {
-        drop(pass);
-        loop {
-            std::thread::park();
+    loop {
+        match pass_unless_ended() {
+            Some(pass) => return pass,
+            None => std::thread::park(),
         }
     }
-    pass
+}
+
+/// The same where the caller has something to end first: `None` once the interpreter ends.
+pub(crate) fn pass_unless_ended() -> Option<Pass> {
+    let pass = Pass::count();
+    let is_over = ENDS.load(Ordering::SeqCst) && !ENDS_HERE.get();
+    (!is_over).then_some(pass)
 }
 
 /// The same for a thread that holds the lock and is about to have Python run for a moment.
 pub(crate) fn pass_with_lock(py: Python<'_>) -> Pass {
     match ENDS.load(Ordering::SeqCst) && !ENDS_HERE.get() {
         true => py.detach(pass),
-        false => {
-            INSIDE.fetch_add(1, Ordering::SeqCst);
-            Pass(())
-        }
+        false => Pass::count(),
+    }
+}
+
+impl Pass {
+    fn count() -> Pass {
+        INSIDE.fetch_add(1, Ordering::SeqCst);
+        INSIDE_HERE.set(INSIDE_HERE.get() + 1);
+        Pass(())
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        INSIDE_HERE.set(INSIDE_HERE.get() - 1);
         INSIDE.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Forgets the threads of the parent. The interpreter calls it in a forked child.
+#[pyfunction]
+fn forget_other_threads() {
+    INSIDE.store(INSIDE_HERE.get(), Ordering::SeqCst);
 }
 
 /// Stops other threads before they take the interpreter's lock again. The interpreter calls it as
@@ -68,8 +88,13 @@ fn stop_threads(py: Python<'_>) {
     });
 }
 
-/// Has the interpreter call [`stop_threads`] at its end.
+/// Has the interpreter call [`stop_threads`] at its end, and [`forget_other_threads`] after a fork.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let function = wrap_pyfunction!(stop_threads, module)?;
-    module.py().import("atexit")?.call_method1("register", (function,)).map(drop)
+    let (py, stop) = (module.py(), wrap_pyfunction!(stop_threads, module)?);
+    if cfg!(unix) {
+        let after = PyDict::new(py);
+        after.set_item("after_in_child", wrap_pyfunction!(forget_other_threads, module)?)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&after))?;
+    }
+    py.import("atexit")?.call_method1("register", (stop,)).map(drop)
 }

@@ -59,7 +59,7 @@ fn texts(named: Option<&Bound<'_, PyDict>>, names: impl Names) -> PyResult<Vec<(
     let all: Vec<(&str, &str)> = names.collect();
     let text_of = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let name: String = name.extract()?;
-        // The engine refuses a name that it does not know, whatever the value.
+        // The engine refuses a name that it does not know with any value.
         let text = match all.iter().find(|(known, _)| *known == name) {
             Some((_, takes)) => text((&name, takes), &value)?,
             None => String::new(),

@@ -253,6 +253,31 @@ def test_a_forked_child_ends_like_any_process(path: Path) -> None:
     assert (done.stdout, done.returncode) == ("[b'a', b'b']\n", 0), done.stderr
 
 
+def test_a_forked_child_ends_while_threads_of_its_parent_are_in_calls(path: Path) -> None:
+    """Bug: a forked child spun for ever at its end. Cause: at the end the interpreter waits for
+    threads that are about to take its lock, and the child counted those of its parent. Fix: the
+    child forgets them."""
+    program = (
+        "import os, signal, sys, threading, terrace\n"
+        "db = terrace.open(sys.argv[1], pm_size='4MiB')\n"
+        "t, started = db['t'], threading.Semaphore(0)\n"
+        "def work():\n"
+        "    started.release()\n"
+        "    while True: t.put(b'a', b'1', durability='relaxed')\n"
+        "for _ in range(4): threading.Thread(target=work, daemon=True).start()\n"
+        "for _ in range(4): started.acquire()\n"
+        "for _ in range(20):\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        signal.alarm(60)\n"
+        "        sys.exit(7)\n"
+        "    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_process_that_closes_nothing_ends_and_loses_nothing(path: Path) -> None:
     program = (
         "import sys, terrace\n"

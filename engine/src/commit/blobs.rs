@@ -115,9 +115,9 @@ mod tests {
     use super::*;
 
     /// A later commit with a blob becomes durable and visible between a reader's look at the
-    /// watermark and at the list, and lets go of the one that the reader would have found.
+    /// watermark and at the list, and removes the one that the reader would have found.
     #[test]
-    fn a_blob_that_was_let_go_in_between_is_not_taken_for_none() {
+    fn a_blob_that_was_removed_in_between_is_not_taken_for_none() {
         let fixture = Fixture::new(true);
         let (blobs, at) = (fixture.committer.blobs(), fixture.zones.geometry().zone(0) + 64);
         fixture.zones.add_live(0, 4);

@@ -10,7 +10,7 @@ use crate::record::Lsn;
 const MOST: usize = 256;
 
 /// Extents, with their levels, whose newest record is at or below `expired`: for every reader they
-/// hold nothing. What they hide below is older still. None of those that other jobs are at work on.
+/// hold nothing. What they hide below is older still. None of those that other jobs have claimed.
 pub(crate) fn expired<E: Described>(
     version: &Version<E>,
     expired: Lsn,

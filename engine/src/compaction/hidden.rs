@@ -20,7 +20,7 @@ const MOST: usize = 256;
 
 /// Extents, with their levels, that range tombstones hide as a whole from readers at `oldest` and
 /// later: `hides` tells it of the keys and the newest record of one. None of those that other jobs
-/// are at work on.
+/// have claimed.
 ///
 /// # Errors
 ///

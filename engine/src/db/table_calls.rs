@@ -10,7 +10,7 @@ use crate::table::{Keep, Table, TableSlot};
 
 /// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.
 ///
-/// A handle means its own table, whatever its name is by now: a call with the handle of a dropped
+/// A handle means its own table, also where that was renamed: a call with the handle of a dropped
 /// table fails, also where another table has its name.
 #[derive(Clone, Copy, Debug)]
 pub enum TableRef<'a> {
@@ -211,8 +211,9 @@ impl Database {
         self.change_table_options(table, |options| Ok(options.cold(tier)))
     }
 
-    /// Gives a table these options, whatever it has. [`Database::change_table_options`] changes
-    /// some and keeps the others, also those that another caller changes at the same time.
+    /// Gives a table all of these options in place of its own.
+    /// [`Database::change_table_options`] changes some and keeps the others, also those that
+    /// another caller changes at the same time.
     ///
     /// # Errors
     ///

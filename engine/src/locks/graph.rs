@@ -111,7 +111,7 @@ impl Graph {
         self.path(from, to).is_some()
     }
 
-    /// Lets `past` go before a waiting owner, which waits for it anyway, through others.
+    /// Lets `past` go before a waiting owner, which waits for it from now on.
     pub(super) fn let_past(&mut self, waiting: OwnerId, past: OwnerId) {
         if let Some(wait) = self.waiting.get_mut(&waiting) {
             add(&mut wait.blockers, past);

@@ -333,7 +333,6 @@ impl Locker {
 
     /// Waits for a lock; by how many bytes that has made the boundaries of ranges grow.
     fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<isize> {
-        let since = time::now();
         let deadline = match patience {
             Patience::Until(deadline) => Some(deadline),
             Patience::Endless | Patience::None => None,
@@ -348,7 +347,7 @@ impl Locker {
             Outcome::Killed => Err(killed(self.id)),
             Outcome::Closed => Err(Error::closed()),
             Outcome::Late(by) => {
-                let (waited, what) = (time::since(since).as_millis(), &waiter.request);
+                let (waited, what) = (time::since(waiter.since).as_millis(), &waiter.request);
                 let message = format!(
                     "waited {waited} ms for {what} of table {:?}, locked by {}; try later or \
                      wait longer",

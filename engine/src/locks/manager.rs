@@ -8,7 +8,9 @@
 //!
 //! No owner waits behind an owner that waits for it. An owner that asks for more is let past those
 //! in the queue that wait for its locks, directly or through others. Otherwise every lock that is
-//! made stronger while others wait would be a deadlock.
+//! made stronger while others wait would be a deadlock. A call that waited, left and is made again
+//! is let past those that came after its first try. Each edge that this adds leads to its owner, so
+//! the search from there finds a cycle through it.
 //!
 //! Thread safety: every method takes `&self`. Lock order: shards by index, then the graph, then the
 //! ranges or a waiter's outcome.
@@ -38,7 +40,7 @@ use super::shard::{Blockers, Shard};
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
-use crate::os::{ForkGuard, RandomKeys};
+use crate::os::{ForkGuard, RandomKeys, arrival};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,10 +254,12 @@ impl LockManager {
             return Attempt::Granted(granted(request, grown));
         }
         let suspends = running::on_this_thread(self, request.owner);
+        let since = arrival();
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
             let mut own = std::iter::once(&request.owner).chain(&suspends);
-            let passes = own.any(|&own| graph.reaches(*waiting, own));
+            let passes = own.any(|&own| graph.reaches(*waiting, own))
+                || graph.waiter(*waiting).is_some_and(|waiter| since < waiter.since);
             if !passes && !blockers.contains(waiting) {
                 blockers.push(*waiting);
             }
@@ -277,7 +281,7 @@ impl LockManager {
         }
         let owner = request.owner;
         let (outcome, woken) = (Mutex::default(), Condvar::default());
-        let waiter = Arc::new(Waiter { request, cost, table: table(), outcome, woken });
+        let waiter = Arc::new(Waiter { request, cost, since, table: table(), outcome, woken });
         graph.insert(&waiter, blockers, &suspends);
         shards.iter_mut().for_each(|shard| shard.enqueue(&waiter));
         while let Some((victim, cycle)) = graph.break_cycle(owner) {

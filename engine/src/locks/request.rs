@@ -1,6 +1,7 @@
 //! What is asked for: a key or a range of keys of one table, shared or exclusively.
 
 use std::fmt;
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
@@ -174,6 +175,8 @@ pub(super) struct Waiter {
     pub(super) request: Request,
     /// How much is lost when it is chosen to end a deadlock: the owner's work.
     pub(super) cost: u64,
+    /// When its call came: tries of one call have one place.
+    pub(super) since: Instant,
     /// The table's name, for people.
     pub(super) table: String,
     pub(super) outcome: Mutex<Option<Outcome>>,

@@ -3,11 +3,14 @@
 //! Thread safety: what one thread has asked for concerns its own calls alone.
 
 use std::cell::Cell;
+use std::thread::LocalKey;
 use std::time::Instant;
 
 thread_local! {
     /// The moment that this thread has asked for.
     static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// When the call that this thread makes came, if it was tried before.
+    static ARRIVAL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Runs `f`, whose calls on this thread wait for their turn until `deadline` and no longer: for a
@@ -38,17 +41,58 @@ thread_local! {
 /// # }
 /// ```
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
-    /// Gives the deadline back that was there, whatever `f` does.
-    struct OuterDeadline(Option<Instant>);
+    with(&DEADLINE, earlier(Some(deadline)), f)
+}
 
-    impl Drop for OuterDeadline {
+/// Runs `f`, whose calls on this thread stand in the queues for row locks as if they had come at
+/// `arrival`: before calls that came later. So a call that waits for a short time, looks at
+/// something else and is made again keeps its place. Such a caller makes it again at once: a place
+/// is taken only while a call waits.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// use std::time::{Duration, Instant};
+///
+/// let (jobs, arrival) = (db.table("jobs")?, Instant::now());
+/// let put = || {
+///     let soon = Instant::now() + Duration::from_millis(100);
+///     terrace::with_arrival(arrival, || jobs.try_put("1", "first", soon))
+/// };
+/// while put().is_err_and(|e| e.kind() == terrace::ErrorKind::Timeout) {
+///     // What the thread does beside.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn with_arrival<T>(arrival: Instant, f: impl FnOnce() -> T) -> T {
+    with(&ARRIVAL, ARRIVAL.get().or(Some(arrival)), f)
+}
+
+/// Runs `f` with a moment of this thread, which has its old value afterwards however `f` ends.
+fn with<T>(
+    of_thread: &'static LocalKey<Cell<Option<Instant>>>,
+    moment: Option<Instant>,
+    f: impl FnOnce() -> T,
+) -> T {
+    struct OuterMoment(&'static LocalKey<Cell<Option<Instant>>>, Option<Instant>);
+
+    impl Drop for OuterMoment {
         fn drop(&mut self) {
-            DEADLINE.set(self.0);
+            self.0.set(self.1);
         }
     }
 
-    let _outer = OuterDeadline(DEADLINE.replace(earlier(Some(deadline))));
+    let _outer = OuterMoment(of_thread, of_thread.replace(moment));
     f()
+}
+
+/// When the call that this thread makes came.
+pub(crate) fn arrival() -> Instant {
+    ARRIVAL.get().unwrap_or_else(super::time::now)
 }
 
 /// The earlier one of a moment and of the deadline of this thread.

@@ -34,8 +34,8 @@ pub(crate) use calls::{
 };
 pub(crate) use chance::{RandomKeys, draw_random};
 pub(crate) use cores::{at_once, cores};
-pub(crate) use deadline::earlier;
-pub use deadline::with_deadline;
+pub(crate) use deadline::{arrival, earlier};
+pub use deadline::{with_arrival, with_deadline};
 pub use device_read::before_device_read;
 pub(crate) use device_read::reads_device;
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};

@@ -164,7 +164,9 @@ impl Transaction {
     }
 
     /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
-    /// value, before and after.
+    /// value, before and after. `f` may use the transaction. It is called again if another thread
+    /// has changed the row through this transaction meanwhile, and must not write to the row by
+    /// itself.
     ///
     /// # Errors
     ///
@@ -173,14 +175,23 @@ impl Transaction {
         &self,
         table: &Table,
         key: impl AsRef<[u8]>,
-        f: impl FnOnce(Option<&[u8]>) -> Option<V>,
+        mut f: impl FnMut(Option<&[u8]>) -> Option<V>,
     ) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let old = self.get_for_update(table, key)?;
-        let new = f(old.as_deref());
-        let new = new.as_ref().map(AsRef::as_ref);
-        self.set(table, key, new)?;
-        Ok(new.map(Bytes::copy_from_slice))
+        let mut old = self.get_for_update(table, key)?;
+        loop {
+            let new = f(old.as_deref()).map(|value| Bytes::copy_from_slice(value.as_ref()));
+            let mut changed = None;
+            let is_done = self.change(table, key, |now| {
+                let is_same = now == old.as_deref();
+                changed = now.filter(|_| !is_same).map(Bytes::copy_from_slice);
+                Ok(is_same.then(|| new.clone()))
+            })?;
+            if is_done {
+                return Ok(new);
+            }
+            old = changed;
+        }
     }
 
     /// Merges `operand` into the value of `key`, for this transaction until it commits, with the
@@ -239,13 +250,6 @@ impl Transaction {
                 None => Ok(false),
             }
         })
-    }
-
-    fn set(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        match value {
-            Some(value) => self.put(table, key, value),
-            None => self.delete(table, key),
-        }
     }
 
     /// Removes the row with the least key and returns it. The keys up to it are locked. A

@@ -314,3 +314,43 @@ fn what_a_conflict_has_ended_holds_nothing() {
     assert_eq!(left, (0, 0, 0, 0, 0));
     assert_eq!(db.locks_held(), (0, 0));
 }
+
+/// Bug: of two updates of a row in two threads of one transaction one was lost. Cause: the value
+/// was read, and later written, in two calls, and locks keep other transactions out alone. Fix: the
+/// call that writes finds the value that was read, or the closure gets the new one. Here another
+/// thread changes the row, in each way, while the closure runs.
+#[test]
+fn updates_in_threads_of_one_transaction_are_all_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let add = |n: u8| move |old: Option<&[u8]>| Some([old.map_or(0, |old| old[0]) + n]);
+    type Other = fn(&Transaction, &Table);
+    let others: [(Other, Option<u8>); 4] = [
+        (
+            |txn, table| drop(txn.update(table, "k", |old| Some([old.unwrap()[0] + 10])).unwrap()),
+            Some(12),
+        ),
+        (|txn, table| txn.put(table, "k", [50]).unwrap(), Some(51)),
+        (|txn, table| txn.delete(table, "k").unwrap(), Some(1)),
+        (|txn, _| txn.roll_back_to("s").unwrap(), Some(1)),
+    ];
+    for options in levels() {
+        for (other, expected) in others {
+            let txn = db.begin_with(options.clone()).unwrap();
+            txn.set_savepoint("s").unwrap();
+            txn.put(&table, "k", [1]).unwrap();
+            let mut calls = 0;
+            let new = txn.update(&table, "k", |old| {
+                calls += 1;
+                if calls == 1 {
+                    thread::scope(|scope| scope.spawn(|| other(&txn, &table)).join().unwrap());
+                }
+                add(1)(old)
+            });
+            let value = |found: Option<bytes::Bytes>| found.map(|found| found[0]);
+            assert_eq!((value(new.unwrap()), calls), (expected, 2));
+            assert_eq!(value(txn.get(&table, "k").unwrap()), expected);
+        }
+    }
+}

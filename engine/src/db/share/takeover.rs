@@ -1,6 +1,6 @@
 //! Takeover: a reader of the log applies all of it, claims it, and is the writer.
 //!
-//! Until the claim the writer before goes on, whatever fails here.
+//! Until the claim the writer before goes on, also where a step here fails.
 
 use std::path::Path;
 use std::sync::Arc;

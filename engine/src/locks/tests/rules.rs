@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::ranges::VISITED;
 use crate::locks::{LockManager, Locker, Mode, Patience};
+use crate::os::with_arrival;
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
 
@@ -483,4 +484,72 @@ fn where_others_take_the_memory_keys_become_ranges_sooner() {
     assert!(beside.memory() < MOST / 10 && beside.has_escalated());
     key(&mut small, "y", Exclusive, Patience::None).unwrap();
     assert!(beside.has_key(1, b"x00000", Exclusive) && !beside.has_key(1, b"y", Shared));
+}
+
+/// Bug: a call that waited in slices, as those of the Python package do, got its lock last, or
+/// never, where others waited without a pause. Cause: each slice stood at the end of the queue.
+/// Fix: the tries of one call have one place, that of its arrival.
+#[test]
+fn a_call_that_is_tried_again_keeps_its_place() {
+    for mode in [Shared, Exclusive] {
+        let manager = LockManager::new(usize::MAX);
+        let mut holder = Locker::new(&manager);
+        key(&mut holder, "k", Exclusive, Patience::None).unwrap();
+        let arrival = Instant::now();
+        let mut again = Locker::new(&manager);
+        for _ in 0..3 {
+            let soon = Patience::Until(Instant::now() + Duration::from_millis(1));
+            let late = with_arrival(arrival, || key(&mut again, "k", mode, soon)).unwrap_err();
+            assert_eq!(late.kind(), ErrorKind::Timeout);
+        }
+        let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let wait = |mut locker: Locker, mode, arrival: Option<Instant>, name| {
+            let (id, order) = (locker.id(), Arc::clone(&order));
+            let thread = thread::spawn(move || {
+                let arrival = arrival.unwrap_or_else(Instant::now);
+                let lock = || key(&mut locker, "k", mode, Patience::Endless);
+                with_arrival(arrival, lock).unwrap();
+                order.lock().push(name);
+            });
+            until_waiting(&manager, id);
+            thread
+        };
+        let mut threads = vec![
+            wait(Locker::new(&manager), Exclusive, None, "later"),
+            wait(Locker::new(&manager), Exclusive, None, "last"),
+        ];
+        threads.push(wait(again, mode, Some(arrival), "again"));
+        drop(holder);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*order.lock(), ["again", "later", "last"]);
+        assert_eq!(manager.held(), (0, 0));
+    }
+}
+
+/// An owner that is let past others by its arrival closes no circle that stays: here the first of
+/// the queue holds what the holder waits for.
+#[test]
+fn a_place_that_is_kept_hides_no_deadlock() {
+    let manager = LockManager::new(usize::MAX);
+    let (mut holder, mut queued) = (Locker::new(&manager), Locker::new(&manager));
+    let arrival = Instant::now();
+    key(&mut holder, "k", Shared, Patience::None).unwrap();
+    key(&mut queued, "other", Exclusive, Patience::None).unwrap();
+    let mut again = Locker::new(&manager);
+    key(&mut again, "mine", Exclusive, Patience::None).unwrap();
+    let ids = [queued.id(), again.id()];
+    let first = thread::spawn(move || key(&mut queued, "k", Exclusive, Patience::Endless));
+    until_waiting(&manager, ids[0]);
+    // It goes before the first one, which waits for it now, and waits for the holder.
+    let second = thread::spawn(move || {
+        with_arrival(arrival, || key(&mut again, "k", Exclusive, Patience::Endless))
+    });
+    until_waiting(&manager, ids[1]);
+    let third = key(&mut holder, "other", Exclusive, Patience::Endless);
+    let third_ended = third.is_err();
+    drop(holder);
+    let ended = [first.join().unwrap(), second.join().unwrap()].map(|done| done.is_err());
+    let victims = ended.into_iter().chain([third_ended]).filter(|is_victim| *is_victim).count();
+    assert_eq!(victims, 1, "one ends the deadlock, and the others get their locks");
+    assert_eq!(manager.held(), (0, 0));
 }

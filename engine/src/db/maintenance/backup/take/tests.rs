@@ -13,7 +13,7 @@ use crate::table::WriteBatch;
 use crate::tier::object_testing::ObjectServer;
 
 /// Bug: nearly every backup beside commits with blobs had none, or that of another commit. Cause:
-/// a later blob let go of the one that the backup's moment had seen, and the backup looked for it
+/// a later blob removed the one that the backup's moment had seen, and the backup looked for it
 /// afterwards. Fix: it takes the blob at its moment.
 #[test]
 fn a_backup_has_the_blob_of_its_moment() {
