@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::jobs::mark_close;
 use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
+use super::share::Shipper;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::is_pinned;
 use crate::options::BackgroundTuning;
@@ -29,8 +30,8 @@ pub(super) struct Instance {
     zone_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Work on objects, where there is an object store.
     object_workers: Mutex<Vec<JoinHandle<()>>>,
-    /// Ships commits, where the database is shared.
-    shipper_thread: Mutex<Option<JoinHandle<()>>>,
+    /// The shipper's and its collector's, where the database is shared.
+    shipper_threads: Mutex<Vec<JoinHandle<()>>>,
     /// What came of the closing. Who closes holds it, and so a second caller waits for the first.
     closed: Mutex<Option<Result<()>>>,
 }
@@ -53,7 +54,7 @@ impl Instance {
             threads,
             zone_keeper: Mutex::default(),
             object_workers: Mutex::default(),
-            shipper_thread: Mutex::default(),
+            shipper_threads: Mutex::default(),
             closed: Mutex::default(),
         });
         inner.start_workers()?;
@@ -77,13 +78,18 @@ impl Instance {
     pub(super) fn start_shipper(&self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
         if !engine.options.stepped {
-            let name = "terrace-shipper".to_string();
-            let spawned = spawn(&self.engine.scheduler, name, move |_| {
-                if let Some(shipper) = engine.shipper.get() {
-                    shipper.run(&engine);
-                }
-            });
-            *self.shipper_thread.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+            type Body = fn(&Shipper, &Engine);
+            let bodies: [(&str, Body); 2] =
+                [("shipper", Shipper::run), ("collector", Shipper::run_collector)];
+            for (name, body) in bodies {
+                let engine = Arc::clone(&engine);
+                let spawned = spawn(&self.engine.scheduler, format!("terrace-{name}"), move |_| {
+                    if let Some(shipper) = engine.shipper.get() {
+                        body(shipper, &engine);
+                    }
+                });
+                self.shipper_threads.lock().push(spawned.map_err(|e| no_thread(&e))?);
+            }
         } else if let Some(feed) = self.engine.shared.committer.feed() {
             let engine = Arc::downgrade(&engine);
             feed.drive_by(move || {
@@ -222,9 +228,9 @@ impl Instance {
             feed.wake();
         }
         let object_workers = std::mem::take(&mut *self.object_workers.lock());
-        let single = [&self.zone_keeper, &self.shipper_thread];
-        let single = single.map(|thread| thread.lock().take());
-        let all = threads.into_iter().chain(object_workers).chain(single.into_iter().flatten());
+        let shippers = std::mem::take(&mut *self.shipper_threads.lock());
+        let all = threads.into_iter().chain(object_workers).chain(shippers);
+        let all = all.chain(self.zone_keeper.lock().take());
         for thread in all {
             if thread.join().is_err() {
                 engine.shared.stop_because("a background thread panicked");
@@ -239,7 +245,7 @@ impl Instance {
             threads: std::mem::take(&mut self.threads),
             zone_keeper: std::mem::take(&mut self.zone_keeper),
             object_workers: std::mem::take(&mut self.object_workers),
-            shipper_thread: std::mem::take(&mut self.shipper_thread),
+            shipper_threads: std::mem::take(&mut self.shipper_threads),
             closed: std::mem::take(&mut self.closed),
         }
     }

@@ -5,8 +5,9 @@
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
 //!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
-//! - an eighth of the room where there is an object store: what jobs read ahead of **objects**
-//!   beyond that. A request takes so long that several have to be under way;
+//! - an eighth of the room where there is an object store. Two thirds of it are what jobs read ahead
+//!   of **objects** beyond that: a request takes so long that several have to be under way. The rest
+//!   is what jobs have on their way to the store;
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;
@@ -33,7 +34,7 @@ use crate::os::sync::atomic::AtomicU64;
 use crate::os::sync::atomic::Ordering::Relaxed;
 use crate::pm::Geometry;
 use crate::table::Shared;
-use crate::tier::EXTENT_BYTES;
+use crate::tier::{EXTENT_BYTES, MOST_SENT};
 
 /// One part of so many of the limit is for what is held for a moment.
 const SLACK: u64 = 16;
@@ -60,8 +61,11 @@ const MOST_AHEAD: u64 = 4 << 20;
 
 /// One part of so many of the room is for what jobs read ahead of objects beside that, on so many
 /// sides of merges.
-const OBJECTS: u64 = 8;
+const OBJECTS: u64 = 12;
 const SIDES: u64 = 4;
+
+/// One part of so many of the room is for what one job has on its way to an object store.
+const SENDS: u64 = 48;
 
 /// The least that extents are cut at, and the most.
 const LEAST_EXTENT: u64 = 64 << 10;
@@ -120,7 +124,7 @@ pub struct MemoryStats {
     /// What drains, compactions and spilling transactions have read ahead and are about to write.
     /// They take up to 17 MiB each, within a quarter of what the region leaves of the limit. Where
     /// that is little, extents are smaller, reads shorter and jobs fewer at a time. Beside that
-    /// what a backup or a verification reads.
+    /// what is on its way to an object store, and what a backup or a verification reads.
     pub jobs: u64,
     /// Blocks in the cache, and memory that it keeps for the next ones.
     pub cache: u64,
@@ -191,6 +195,8 @@ struct Shares {
     jobs: u64,
     /// What jobs read ahead of objects beside their share.
     objects: u64,
+    /// What each job with objects has on its way to their store, beside that.
+    sends: u64,
     indexes: u64,
 }
 
@@ -200,14 +206,21 @@ impl Shares {
         let room = limit.saturating_sub(region);
         let jobs = (room / JOBS).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
         let objects = if has_objects { (room / OBJECTS).min(SIDES * MOST_AHEAD) } else { 0 };
-        let shares = Shares { limit, slack: limit / SLACK, jobs, objects, indexes: room / INDEXES };
+        let sends = if has_objects { (room / SENDS).min(MOST_SENT) } else { 0 };
+        let (slack, indexes) = (limit / SLACK, room / INDEXES);
+        let shares = Shares { limit, slack, jobs, objects, sends, indexes };
         debug_assert!(shares.fit_beside(region), "shares and the region fit: {shares:?}");
         shares
     }
 
     /// Whether what is shared out and the region are no more than the limit, where the region is.
     fn fit_beside(&self, region: u64) -> bool {
-        self.jobs + self.objects + self.indexes + region <= self.limit.max(region)
+        self.of_jobs() + self.indexes + region <= self.limit.max(region)
+    }
+
+    /// All that jobs may hold.
+    fn of_jobs(&self) -> u64 {
+        self.jobs + self.objects + OBJECT_THREADS as u64 * self.sends
     }
 
     /// What a job reads ahead of objects, on one side of a merge.
@@ -220,7 +233,7 @@ impl Shares {
     fn left_by(&self, memory: &MemoryStats) -> u64 {
         let soon = (self.slack / 2).saturating_sub(memory.writes);
         let apart = memory.apart_from_shares() - memory.read_ahead;
-        let others = apart + soon + memory.jobs.max(self.jobs + self.objects);
+        let others = apart + soon + memory.jobs.max(self.of_jobs());
         self.limit.saturating_sub(self.slack + others)
     }
 }
@@ -338,7 +351,7 @@ impl MemoryLimit {
         let Some(shares) = self.shares() else { return };
         let held = self.shared.set.store().memory();
         let job = Job::within(shares.jobs);
-        held.set_job(job.extent, (job.ahead, shares.object_ahead()));
+        held.set_job(job.extent, (job.ahead, shares.object_ahead()), shares.sends);
         held.set_most_iterators(shares.limit / ITERATORS);
         let left = shares.left_by(&self.held());
         // So that they do not outgrow the limit before the next look. Where some had to go already
@@ -440,7 +453,7 @@ mod tests {
         for limit in [2 * MIB, 8 * MIB, 64 * MIB, 1 << 30, 1 << 40] {
             for region in [0, limit / 2, limit / 4 * 3] {
                 let shares = Shares::new(limit, region, (4, true));
-                let all = shares.slack + shares.jobs + shares.objects + shares.indexes;
+                let all = shares.slack + shares.of_jobs() + shares.indexes;
                 let all = all + limit / LOCKS * u64::from(region < limit / 2) + region;
                 assert!(all <= limit, "{shares:?}");
                 let memory = MemoryStats { region, ..MemoryStats::default() };

@@ -127,15 +127,21 @@ impl ExtentMeta {
     /// Whether it has the same records, wherever they and the values lie. Of one without a checksum
     /// of them that cannot be said: ids are given again, to other records.
     pub(crate) fn is_copy_of(&self, other: &ExtentMeta) -> bool {
+        self.has_content_sum
+            && self.is_like(other)
+            && self.values.iter().all(|one| one.of.has_content_sum)
+    }
+
+    /// Whether it is described the same, wherever it and the values lie.
+    pub(crate) fn is_like(&self, other: &ExtentMeta) -> bool {
         let pairs = || self.values.iter().zip(&*other.values);
-        let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_copy_of(&b.of);
+        let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_like(&b.of);
         let same = ExtentMeta {
             location: self.location,
             values: Arc::clone(&self.values),
             ..other.clone()
         };
-        self.has_content_sum
-            && *self == same
+        *self == same
             && self.location.len == other.location.len
             && self.values.len() == other.values.len()
             && pairs().all(alike)

@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use super::log::SharedLog;
 use super::register::Register;
 use crate::error::{Error, Result};
-use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
-use crate::tier::{FailureKind, ObjectSpan, PutWhen, RequestFailure};
+use crate::record::{Reader, Sealed, put_u64};
+use crate::tier::{FailureKind, ObjectSpan, RequestFailure};
 
 const PREFIX: &str = "shared/followers/";
-const MAGIC: &[u8; 8] = b"TERRFOLL";
 
 /// The longest name.
 const MOST_NAME: usize = 64;
@@ -31,28 +30,20 @@ pub(crate) struct FollowerPlace {
     pub(crate) beat: u64,
 }
 
-fn encode(FollowerPlace { entry, base, beat }: FollowerPlace) -> Vec<u8> {
-    let mut out = MAGIC.to_vec();
-    put_u32(&mut out, FORMAT);
-    put_u32(&mut out, 0);
-    put_u64(&mut out, entry);
-    put_u64(&mut out, base);
-    put_u64(&mut out, beat);
-    let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
-    out[12..16].copy_from_slice(&sum.to_le_bytes());
-    out
-}
+impl Sealed for FollowerPlace {
+    const MAGIC: &'static [u8; 8] = b"TERRFOLL";
+    const WHAT: &'static str = "place of a follower";
 
-/// How far a follower is; `None` for other bytes.
-pub(super) fn decode(bytes: &[u8]) -> Option<FollowerPlace> {
-    let mut reader = Reader::new(bytes.strip_prefix(MAGIC)?);
-    let (version, sum) = (reader.u32()?, reader.u32()?);
-    let is_sound = sum == checksum(&[u64::from(version)], &bytes[16..]);
-    let entry = reader.u64()?;
-    // Earlier versions had the entry alone, or no beat.
-    let mut later = || if reader.is_empty() { Some(0) } else { reader.u64() };
-    let place = FollowerPlace { entry, base: later()?, beat: later()? };
-    (is_sound && reads_format(version) && reader.is_empty()).then_some(place)
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        [self.entry, self.base, self.beat].into_iter().for_each(|number| put_u64(out, number));
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<FollowerPlace> {
+        let entry = reader.u64()?;
+        // Earlier versions had the entry alone, or no beat.
+        let mut later = || if reader.is_empty() { Some(0) } else { reader.u64() };
+        Some(FollowerPlace { entry, base: later()?, beat: later()? })
+    }
 }
 
 fn object_of(name: &str) -> Result<String> {
@@ -75,19 +66,17 @@ impl SharedLog {
     /// `Invalid` for a name that is none; `Unavailable` if the store does not answer, or another
     /// node has the same name.
     pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<bool> {
-        let (object, bytes) = (object_of(name)?, encode(place));
+        let (object, bytes) = (object_of(name)?, place.encode());
         for _ in 0..TRIES {
-            let when = match self.client.get(&object, ObjectSpan::Whole) {
+            // Whatever is there is replaced.
+            let before = match self.client.get(&object, ObjectSpan::Whole) {
                 Ok(got) if got.bytes == bytes => return Ok(false),
-                Ok(got) => PutWhen::Tagged(got.tag),
-                Err(failure) if failure.kind == FailureKind::Missing => PutWhen::Absent,
-                Err(failure) => return Err(self.client.error("read", &object, failure)),
+                Err(failure) if failure.kind == FailureKind::Missing => None,
+                got => Some(self.client.told("read", &object, got)?.tag),
             };
-            let is_new = when == PutWhen::Absent;
-            match self.client.put(&object, &bytes, &when) {
-                Ok(_) => return Ok(is_new),
-                Err(failure) if failure.kind == FailureKind::Changed => {}
-                Err(failure) => return Err(self.client.error("write", &object, failure)),
+            let is_new = before.is_none();
+            if self.client.replace_register(&object, &place, before)?.is_some() {
+                return Ok(is_new);
             }
         }
         let failure = RequestFailure::new(FailureKind::Changed, "another node has the same name");
@@ -112,7 +101,7 @@ impl SharedLog {
                 got => self.client.told("read", &object, got)?,
             };
             // Bytes of something else hold nothing back.
-            found.extend(decode(&got.bytes).map(|place| (name, place)));
+            found.extend(FollowerPlace::decode(&got.bytes).map(|place| (name, place)));
         }
         Ok(found)
     }

@@ -1,9 +1,7 @@
-//! The head: where a search in the log begins, and which entries are still kept. One small object
-//! that is replaced by compare-and-swap and only moves up.
+//! The head: where a search in the log begins, and which entries are still kept. A register that
+//! only moves up.
 
-use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
-
-const MAGIC: &[u8; 8] = b"TERRHEAD";
+use crate::record::{Reader, Sealed, put_u64};
 
 /// What it says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -14,26 +12,17 @@ pub(crate) struct LogHead {
     pub(crate) checkpoint: u64,
 }
 
-impl LogHead {
-    /// The bytes of the object.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
-        put_u64(&mut out, self.oldest);
-        put_u64(&mut out, self.checkpoint);
-        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
-        out
+impl Sealed for LogHead {
+    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
+    const WHAT: &'static str = "head of the log";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.oldest);
+        put_u64(out, self.checkpoint);
     }
 
-    /// What the object says; `None` if it is no head that this version reads.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<LogHead> {
-        let mut reader = Reader::new(bytes.strip_prefix(MAGIC)?);
-        let (version, sum) = (reader.u32()?, reader.u32()?);
-        let is_sound = sum == checksum(&[u64::from(version)], &bytes[16..]);
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
         let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
-        let is_possible = (1..=head.checkpoint).contains(&head.oldest) && reader.is_empty();
-        (is_sound && reads_format(version) && is_possible).then_some(head)
+        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
     }
 }

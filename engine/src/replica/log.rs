@@ -122,17 +122,11 @@ impl SharedLog {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if it is none; `Unavailable` if the store does not answer.
+    /// As [`ObjectClient::read_register`].
     pub(crate) fn head(&self) -> Result<(LogHead, Option<ObjectTag>)> {
-        let got = match self.client.get(HEAD, ObjectSpan::Whole) {
-            Err(failure) if failure.kind == FailureKind::Missing => {
-                return Ok((LogHead { oldest: 1, checkpoint: 0 }, None));
-            }
-            got => self.client.told("read the head of the log", HEAD, got)?,
-        };
-        let head = LogHead::decode(&got.bytes)
-            .ok_or_else(|| self.damage(HEAD, "a head of the log".to_string()))?;
-        Ok((head, Some(got.tag)))
+        let found = self.client.read_register(HEAD)?;
+        let empty = (LogHead { oldest: 1, checkpoint: 0 }, None);
+        Ok(found.map_or(empty, |found| (found.value, Some(found.tag))))
     }
 
     /// Moves the head up; whether it is there or further now.
@@ -150,12 +144,9 @@ impl SharedLog {
             if head == to {
                 return Ok(true);
             }
-            let when = tag.map_or(PutWhen::Absent, PutWhen::Tagged);
-            match self.client.put(HEAD, &to.encode(), &when) {
-                Ok(_) => return Ok(true),
-                // By another writer, or by an attempt of this one.
-                Err(failure) if failure.kind == FailureKind::Changed => {}
-                Err(failure) => return Err(self.client.error("write", HEAD, failure)),
+            // If it has changed, then by another writer, or by an attempt of this one.
+            if self.client.replace_register(HEAD, &to, tag)?.is_some() {
+                return Ok(true);
             }
         }
         Ok(false)

@@ -1,11 +1,11 @@
 //! What `decoders` tries: the bytes as they are, and with their checksums made right.
 
 use super::entry::{Entry, HEADER_LEN};
-use super::followers;
+use super::followers::FollowerPlace;
 use super::head::LogHead;
 use super::identity::Nonces;
 use super::register::Register;
-use crate::record::mended;
+use crate::record::{Sealed, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.
 pub(crate) fn entry(bytes: &[u8]) -> bool {
@@ -26,16 +26,16 @@ pub(crate) fn entry(bytes: &[u8]) -> bool {
         }
     }
     for bytes in [bytes, &head] {
-        if let Some(head) = LogHead::decode(bytes) {
+        if let Ok(head) = LogHead::decode(bytes) {
             accepted = true;
-            assert_eq!(LogHead::decode(&head.encode()), Some(head));
+            assert_eq!(LogHead::decode(&head.encode()), Ok(head));
         }
     }
-    accepted |= [bytes, &head].into_iter().any(|bytes| followers::decode(bytes).is_some());
+    accepted |= [bytes, &head].into_iter().any(|bytes| FollowerPlace::decode(bytes).is_ok());
     for bytes in [bytes, &head] {
-        if let Some(register) = Register::decode(bytes) {
+        if let Ok(register) = Register::decode(bytes) {
             accepted = true;
-            assert_eq!(Register::decode(&register.encode()), Some(register));
+            assert_eq!(Register::decode(&register.encode()), Ok(register));
         }
     }
     for bytes in [bytes, &nonces] {

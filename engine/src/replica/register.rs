@@ -1,18 +1,14 @@
-//! The register: the names of followers, and from which checkpoint on data is kept. One small
-//! object that is read by its name and replaced by compare-and-swap.
-//!
-//! A list of objects may be old, so it does not show a follower that has just got its name. A read
-//! of one object is never old.
+//! The register: the names of followers, and from which checkpoint on data is kept. A list of
+//! objects may be old, so it does not show a follower that has just got its name.
 
 use std::collections::BTreeSet;
 
 use super::log::SharedLog;
 use crate::error::{ErrorKind, Result};
-use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
-use crate::tier::{FailureKind, ObjectSpan, ObjectTag, PutWhen, RequestFailure};
+use crate::record::{Reader, Sealed, put_bytes, put_u64};
+use crate::tier::{FailureKind, ObjectTag, RequestFailure};
 
 const REGISTER: &str = "shared/register";
-const MAGIC: &[u8; 8] = b"TERRREGS";
 
 /// How often a change is tried that another one overtakes.
 const TRIES: u32 = 8;
@@ -26,30 +22,16 @@ pub(crate) struct Register {
     pub(crate) names: BTreeSet<String>,
 }
 
-impl Register {
-    /// The bytes of the object.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
-        put_u64(&mut out, self.kept);
-        for name in &self.names {
-            put_u32(&mut out, u32::try_from(name.len()).unwrap_or(u32::MAX));
-            out.extend_from_slice(name.as_bytes());
-        }
-        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
-        out
+impl Sealed for Register {
+    const MAGIC: &'static [u8; 8] = b"TERRREGS";
+    const WHAT: &'static str = "register of followers";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.kept);
+        self.names.iter().for_each(|name| put_bytes(out, name.as_bytes()));
     }
 
-    /// What the object says; `None` if it is no register that this version reads.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Register> {
-        let mut reader = Reader::new(bytes.strip_prefix(MAGIC)?);
-        let (version, sum) = (reader.u32()?, reader.u32()?);
-        let is_sound = sum == checksum(&[u64::from(version)], &bytes[16..]);
-        if !is_sound || !reads_format(version) {
-            return None;
-        }
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<Register> {
         let mut register = Register { kept: reader.u64()?, names: BTreeSet::new() };
         while !reader.is_empty() {
             let name = std::str::from_utf8(reader.bytes()?).ok()?.to_string();
@@ -67,17 +49,10 @@ impl SharedLog {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if it is none; `Unavailable` if the store does not answer.
+    /// As [`ObjectClient::read_register`](crate::tier::ObjectClient::read_register).
     pub(crate) fn read_register(&self) -> Result<(Register, Option<ObjectTag>)> {
-        let got = match self.client.get(REGISTER, ObjectSpan::Whole) {
-            Err(failure) if failure.kind == FailureKind::Missing => {
-                return Ok((Register::default(), None));
-            }
-            got => self.client.told("read the register of followers", REGISTER, got)?,
-        };
-        let register = Register::decode(&got.bytes)
-            .ok_or_else(|| self.damage(REGISTER, "a register of followers".to_string()))?;
-        Ok((register, Some(got.tag)))
+        let found = self.client.read_register(REGISTER)?;
+        Ok(found.map_or_else(Default::default, |found| (found.value, Some(found.tag))))
     }
 
     /// Replaces the register that was read with `tag`; whether no other change came between.
@@ -86,12 +61,7 @@ impl SharedLog {
     ///
     /// `Unavailable` if the store does not answer: it may have been done.
     pub(crate) fn replace_register(&self, to: &Register, tag: Option<ObjectTag>) -> Result<bool> {
-        let when = tag.map_or(PutWhen::Absent, PutWhen::Tagged);
-        match self.client.put(REGISTER, &to.encode(), &when) {
-            Ok(_) => Ok(true),
-            Err(failure) if failure.kind == FailureKind::Changed => Ok(false),
-            Err(failure) => Err(self.client.error("write", REGISTER, failure)),
-        }
+        Ok(self.client.replace_register(REGISTER, to, tag)?.is_some())
     }
 
     /// Has the register have a name; from which checkpoint on data was kept then.

@@ -482,7 +482,7 @@ fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
 }
 
 fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Result<()>, Vec<u32>) {
-    let mut sends = log.sends(&Arc::default());
+    let mut sends = log.sends((&Arc::default(), u64::MAX));
     let mut all = (0..).zip(pieces);
     let sent = all
         .try_for_each(|(n, (name, bytes))| sends.send((n, name.clone()), bytes.clone(), |_, _| ()));

@@ -14,9 +14,9 @@ use crate::tier::{FailureKind, ObjectRead, ObjectSpan, Sends, Transfers};
 const ENTRY_BYTES: u64 = 4 << 20;
 
 impl SharedLog {
-    /// What a job sends pieces of data with; `gauge` counts their bytes until they have arrived.
-    pub(crate) fn sends<K>(&self, gauge: &Arc<Gauge>) -> Sends<K> {
-        Sends::new(&self.client, gauge)
+    /// What a job sends pieces of data with, within what it may have under way.
+    pub(crate) fn sends<K>(&self, within: (&Arc<Gauge>, u64)) -> Sends<K> {
+        Sends::new(&self.client, within)
     }
 
     /// Reads pieces of data, of which the names and lengths are `wanted`, and hands each to `take`

@@ -14,6 +14,7 @@ mod starts;
 mod transfer;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::common::cuts::{PATH, options as of_machine};
 use crate::common::{Chance, alone};
@@ -61,6 +62,14 @@ fn content(db: &Database) -> Result<Content> {
     let prepared = db.list_prepared().into_iter();
     let prepared = prepared.map(|one| (one.id, one.writes.to_le_bytes().to_vec()));
     content.insert("(prepared)".to_string(), prepared.collect());
+    let names = db.table_names().into_iter().filter(|name| name != "terrace-replica");
+    let options = |name: String| {
+        let options = format!("{:?}", db.existing_table(&name)?.options());
+        Ok((name.into_bytes(), options.into_bytes()))
+    };
+    content.insert("(options)".to_string(), names.map(options).collect::<Result<_>>()?);
+    let blob = db.last_blob().map(|blob| (b"last".to_vec(), blob.to_vec()));
+    content.insert("(blob)".to_string(), blob.into_iter().collect());
     Ok(content)
 }
 
@@ -90,7 +99,7 @@ fn make_tables(db: &Database, told: &dyn Fn()) {
 }
 
 /// Commits of every kind, and what changes tables.
-const WORK: [Work; 12] = [
+const WORK: [Work; 14] = [
     |db, round, _| {
         let (table, other) = (db.existing_table("t")?, db.existing_table("both")?);
         let mut batch = WriteBatch::new();
@@ -170,6 +179,22 @@ const WORK: [Work; 12] = [
             told();
         }
         Ok(())
+    },
+    |db, round, _| {
+        let options = db.existing_table("both")?.options();
+        // Nothing expires in a test.
+        db.set_table_options("both", options.ttl(Duration::from_hours(10_000 + round)))
+    },
+    |db, round, told| {
+        let name = format!("large {}", round % 3);
+        if !db.table_names().contains(&name) {
+            db.create_table(&name, TableOptions::new().large_values(600))?;
+            told();
+        }
+        let table = db.existing_table(&name)?;
+        table.put(key(round), Chance::new(round).bytes(2000))?;
+        told();
+        table.delete(key(round.saturating_sub(7)))
     },
 ];
 

@@ -64,6 +64,9 @@ fn every_version_of_the_format_is_read() {
 }
 
 /// Backups of a database with extents of an earlier version, twice to a set of each kind.
+///
+/// Bug: each backup copied all extents of formats before 5 again. Cause: one without a checksum of
+/// its content was the same as no other. Fix: the bytes of the copy that is there are compared.
 #[test]
 fn a_database_of_every_version_is_backed_up() {
     for fixture in fixtures() {
@@ -74,9 +77,13 @@ fn a_database_of_every_version_is_backed_up() {
         let in_directory = PathBuf::from(format!("file://{}", at("objects").display()));
         for (n, set) in [at("set"), in_directory, bucket.url().into()].iter().enumerate() {
             let db = content::options().open(at("db")).unwrap();
-            for number in 1..=2 {
-                assert_eq!(db.backup(set).unwrap().number, number);
-            }
+            let [first, second] = [1, 2].map(|number| {
+                let made = db.backup(set).unwrap();
+                assert_eq!(made.number, number);
+                made.added_bytes
+            });
+            // What is above the levels alone is written again.
+            assert!(second < first, "{fixture:?}: {first} bytes, and {second} again");
             db.close().unwrap();
             let backups = content::options().backup_set(set).unwrap();
             assert_eq!(backups.verify().unwrap().damages, [], "{fixture:?}");

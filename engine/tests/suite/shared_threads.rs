@@ -2,10 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::common::wait_until;
 use terrace::{Durability, ObjectServer, Options, StoreFault, WriteBatch};
+
+/// Whether the first list was answered.
+static LISTED: AtomicBool = AtomicBool::new(false);
 
 /// The pause after a failure was skipped while a whole segment waited: millions of requests went to
 /// a store that refused them. Each failure has its pause, which doubles, however much waits.
@@ -34,4 +40,40 @@ fn a_store_that_refuses_is_asked_less_and_less_often() {
         table.put_with("b", "2", Durability::Remote).unwrap();
         assert_eq!(note(), None);
     }
+}
+
+/// Bug: a list that got no answer held all commits up. Cause: the collector ran on the shipper's
+/// thread. Fix: it has a thread of its own.
+#[test]
+fn a_list_without_an_answer_holds_no_commit_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ObjectServer::new();
+    let (lists, (answers, no_answer)) = (server.clone(), channel::<()>());
+    let no_answer = Mutex::new(no_answer);
+    server.watch(Some(Box::new(move |_, after| {
+        if after && ["shared/log/", "shared/followers/"].iter().any(|of| lists.asked(of).lists > 0)
+        {
+            let own = std::thread::current();
+            if own.name().is_some_and(|name| name.contains("collector") || name.contains("shipper"))
+                && !LISTED.swap(true, Ordering::AcqRel)
+            {
+                no_answer.lock().unwrap().recv().unwrap_err();
+            }
+        }
+    })));
+    let options = Options::new().pm_size(64 << 20).object_store(server.url()).share(true);
+    let db = options.open(dir.path().join("db")).unwrap();
+    wait_until("the collector lists", || LISTED.load(Ordering::Acquire));
+    let table = db.table("t").unwrap();
+    let before = db.stats().share.unwrap().segments;
+    for n in 0..3 {
+        let mut batch = WriteBatch::new();
+        batch.put(&table, format!("k{n}"), "value");
+        let pending = db.enqueue(batch, Durability::Remote).unwrap();
+        wait_until("it is shipped", || db.stats().share.unwrap().lag_commits == 0);
+        pending.wait().unwrap();
+    }
+    assert!(db.stats().share.unwrap().segments > before);
+    drop(answers);
+    server.watch(None);
 }

@@ -161,7 +161,7 @@ pub(super) fn send(
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
-    let sends = log.sends(&engine.set.store().memory().jobs);
+    let sends = log.sends(engine.set.store().memory().job_sends());
     let (bytes, open) = (0, Vec::new());
     let mut uploading = Uploading { engine, pieces, sent, sends, bytes, kept, open };
     let sent = uploading.send_all(number);
@@ -274,10 +274,15 @@ impl Destination for Uploading<'_> {
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let mut known = std::mem::take(&mut self.sent.known);
-        let own = known.copy(extent, &mut |lacking| match shared_place(&lacking.location) {
-            Some(there) => Ok(there),
-            None => self.send(lacking.read()?),
-        });
+        // One without a checksum is sent again by the first checkpoint of an opening alone.
+        let own = known.copy(
+            extent,
+            &mut |lacking| match shared_place(&lacking.location) {
+                Some(there) => Ok(there),
+                None => self.send(lacking.read()?),
+            },
+            &|_| None,
+        );
         self.sent.known = known;
         own
     }

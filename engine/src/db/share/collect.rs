@@ -47,6 +47,15 @@ struct Beat {
     made: u64,
 }
 
+/// A checkpoint that the log has: its entry, the data that it names, and the first piece that may
+/// be on its way into a later one.
+#[derive(Debug)]
+pub(super) struct MadeCheckpoint {
+    pub(super) number: u64,
+    pub(super) data: BTreeSet<String>,
+    pub(super) pending: u32,
+}
+
 /// The checkpoints that are kept.
 #[derive(Debug)]
 pub(super) struct Kept {
@@ -96,8 +105,9 @@ impl Kept {
         }
     }
 
-    /// There is one more checkpoint. Pieces from `pending` on are not in it.
-    pub(super) fn add(&mut self, number: u64, data: BTreeSet<String>, pending: u32) {
+    /// There is one more checkpoint.
+    pub(super) fn add(&mut self, made: MadeCheckpoint) {
+        let MadeCheckpoint { number, data, pending } = made;
         self.pending = pending;
         self.made += 1;
         self.marks.push_back(AgeMark { number, at: time::now() });

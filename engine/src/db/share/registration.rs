@@ -174,12 +174,14 @@ impl Registration {
                 }
             };
             let named = crate::os::thread::Builder::new().name("terrace-beat".into());
-            named.spawn_scoped(scope, beats).map_err(|error| {
+            let beats = named.spawn_scoped(scope, beats).map_err(|error| {
                 Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
             })?;
             let done = work();
             drop(working);
-            done
+            let panicked =
+                |_| Error::new(ErrorKind::Unavailable, "the thread terrace-beat panicked");
+            beats.join().map_err(panicked).and(done)
         })
     }
 

@@ -2,7 +2,8 @@
 //! shared store in their order.
 //!
 //! Thread safety: one step at a time, by its thread, a stepper, or the closing; the state is behind
-//! one mutex, which is held while the store is asked. No commit takes it.
+//! one mutex, which is held while the store is asked. No commit takes it. The collector has a thread
+//! and a mutex of its own, so that a list or a deletion that takes long holds no entry up.
 //!
 //! Invariants:
 //!
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
-use super::collect::Kept;
+use super::collect::{Kept, MadeCheckpoint};
 use super::large::{LargeCommit, PartsSent};
 use super::segment;
 use crate::commit::{FedGroups, Feed};
@@ -50,6 +51,9 @@ const STEPPED_PART_BYTES: usize = 2 << 10;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
+/// The collector looks so often whether there is a newer checkpoint.
+const COLLECTIONS: Duration = Duration::from_secs(1);
+
 /// Ships the commits of one database.
 #[derive(Debug)]
 pub(in crate::db) struct Shipper {
@@ -57,6 +61,9 @@ pub(in crate::db) struct Shipper {
     /// Of this machine.
     store: Arc<ExtentStore>,
     state: Mutex<State>,
+    kept: Mutex<Kept>,
+    /// Checkpoints that the collector has not taken note of yet.
+    made: Mutex<Vec<MadeCheckpoint>>,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
     has_thread: bool,
@@ -118,10 +125,6 @@ pub(super) struct State {
     checkpoint_bytes: u64,
     pieces: DataPieces,
     sent: SentData,
-    kept: Kept,
-    /// After a failure of the collector: when it is tried again, and how long it waits after one
-    /// more.
-    rest: (Option<Instant>, Duration),
 }
 
 /// How a shipper begins.
@@ -161,13 +164,13 @@ impl Shipper {
             },
             pieces,
             sent: own.as_ref().map_or_else(SentData::default, SentData::of),
-            kept,
-            rest: (None, LONGEST_PAUSE),
         };
         Shipper {
             log: Arc::clone(log),
             store: Arc::clone(engine.set.store()),
             state: Mutex::new(state),
+            kept: Mutex::new(kept),
+            made: Mutex::default(),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
             counts: ShipCounts::default(),
@@ -195,6 +198,38 @@ impl Shipper {
         }
     }
 
+    /// The body of the collector's thread. After a failure it rests, longer and longer.
+    pub(in crate::db) fn run_collector(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        let mut rest = LONGEST_PAUSE;
+        while !engine.ctx.is_stopping() && !feed.has_failed() {
+            let is_done = self.collect();
+            let pause = if is_done { COLLECTIONS } else { rest };
+            rest = if is_done { LONGEST_PAUSE } else { (rest * 2).min(LONGEST_REST) };
+            feed.pause(pause, &|| engine.ctx.is_stopping());
+        }
+    }
+
+    /// Deletes what no reader needs any more, if there may be some; whether that succeeded. A
+    /// failure is the collector's alone: shipping goes on.
+    fn collect(&self) -> bool {
+        let mut kept = self.kept.lock();
+        std::mem::take(&mut *self.made.lock()).into_iter().for_each(|made| kept.add(made));
+        let tier = self.store.objects();
+        let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
+        let collected = kept.collect(&self.log, &live);
+        let is_done = collected.is_ok();
+        *self.counts.collect_failure.lock() = collected.err().map(|error| error.to_string());
+        is_done
+    }
+
+    /// As [`Shipper::collect`], where steps come in their turn.
+    fn collect_in_turn(&self) {
+        if !self.has_thread {
+            self.collect();
+        }
+    }
+
     /// Appends an entry, if there is something to append; whether there was. Does nothing while
     /// another thread takes a step.
     ///
@@ -219,7 +254,7 @@ impl Shipper {
         }
         let did = state.advance(engine, feed, self);
         if matches!(did, Ok(false)) {
-            state.collect(self);
+            self.collect_in_turn();
         }
         self.note(state, &did);
         if let Err(error) = &did
@@ -501,33 +536,15 @@ impl State {
                 // It names all tables itself.
                 self.first_tables = None;
                 self.sent.keep_only(&sent);
-                self.kept.add(sent.manifest.number, sent.objects(), self.pieces.next);
+                let (number, data) = (sent.manifest.number, sent.objects());
+                let made = MadeCheckpoint { number, data, pending: self.pieces.next };
+                shipper.made.lock().push(made);
             }
         }
         // Invariant 3.
         feed.acknowledge(self.next - 1);
         self.forget_shipped(feed);
-        self.collect(shipper);
-    }
-
-    /// Deletes what no reader needs any more, if there may be some. A failure is the collector's
-    /// alone: it rests for a while, and shipping goes on.
-    fn collect(&mut self, shipper: &Shipper) {
-        let (until, rest) = self.rest;
-        if until.is_some_and(|until| time::now() < until) {
-            return;
-        }
-        let tier = shipper.store.objects();
-        let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
-        let collected = self.kept.collect(&shipper.log, &live);
-        self.rest = match &collected {
-            // Where steps come in their turn, they are the measure of time.
-            Err(_) if shipper.has_thread => {
-                (Some(time::now() + rest), (rest * 2).min(LONGEST_REST))
-            }
-            _ => (None, LONGEST_PAUSE),
-        };
-        *shipper.counts.collect_failure.lock() = collected.err().map(|error| error.to_string());
+        shipper.collect_in_turn();
     }
 }
 

@@ -26,8 +26,12 @@ impl ValueMeta {
     /// Whether it has the same values, wherever it lies. Of one without a checksum of them that
     /// cannot be said: ids are given again, to other values.
     pub(crate) fn is_copy_of(&self, other: &ValueMeta) -> bool {
-        self.has_content_sum
-            && *self == ValueMeta { location: self.location, ..*other }
+        self.has_content_sum && self.is_like(other)
+    }
+
+    /// Whether it is described the same, wherever it lies.
+    pub(crate) fn is_like(&self, other: &ValueMeta) -> bool {
+        *self == ValueMeta { location: self.location, ..*other }
             && self.location.len == other.location.len
     }
 }

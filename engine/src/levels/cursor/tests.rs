@@ -141,7 +141,7 @@ fn a_job_reads_its_first_piece_itself_and_no_other() {
         let reads = Reads::default();
         let files = Arc::new(Watched(SimFiles::new(), Arc::clone(&reads)));
         let (store, extents, all) = three(files);
-        store.memory().set_job(1 << 20, (AHEAD, AHEAD));
+        store.memory().set_job(1 << 20, (AHEAD, AHEAD), AHEAD);
         store.go_behind();
         let cache = Arc::new(BlockCache::new(0));
         let own = std::thread::current().name().map(str::to_string);

@@ -13,13 +13,11 @@ use std::fmt;
 
 use super::client::Client;
 use super::name::{LAST_EPOCH, ObjectNames};
-use super::store::{Answered, Failure, FailureKind, PutWhen, Span, Tag};
-use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::record::{Reader, checksum, put_bytes, put_u32, put_u64};
+use super::register::Placed;
+use super::store::{Failure, FailureKind};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::{Reader, Sealed, put_bytes, put_u32, put_u64};
 
-const MAGIC: &[u8; 8] = b"TERRFENC";
-/// Magic and checksum.
-const HEAD: usize = 12;
 /// How often an opening tries again when other writers are faster.
 const TRIES: usize = 16;
 
@@ -34,32 +32,22 @@ pub(crate) struct Fence {
     pub(crate) owner: String,
 }
 
-impl Fence {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut body = Vec::new();
-        put_u32(&mut body, self.epoch);
-        put_u64(&mut body, self.incarnation);
-        body.extend_from_slice(&self.nonce);
-        put_bytes(&mut body, self.owner.as_bytes());
-        let mut out = MAGIC.to_vec();
-        put_u32(&mut out, checksum(&[], &body));
-        out.extend_from_slice(&body);
-        out
+impl Sealed for Fence {
+    const MAGIC: &'static [u8; 8] = b"TERRFENC";
+    const WHAT: &'static str = "fence";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.epoch);
+        put_u64(out, self.incarnation);
+        out.extend_from_slice(&self.nonce);
+        put_bytes(out, self.owner.as_bytes());
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Fence> {
-        let body = bytes.get(HEAD..)?;
-        let mut reader = Reader::new(bytes.strip_prefix(MAGIC)?);
-        if reader.u32()? != checksum(&[], body) {
-            return None;
-        }
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<Fence> {
         let (epoch, incarnation) = (reader.u32()?, reader.u64()?);
-        let (high, low) = (reader.u64()?, reader.u64()?);
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&high.to_le_bytes());
-        nonce[8..].copy_from_slice(&low.to_le_bytes());
+        let nonce = reader.take(16)?.try_into().ok()?;
         let owner = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
-        let is_sound = reader.is_empty() && (1..=LAST_EPOCH).contains(&epoch);
+        let is_sound = (1..=LAST_EPOCH).contains(&epoch);
         is_sound.then_some(Fence { epoch, incarnation, nonce, owner })
     }
 }
@@ -70,12 +58,8 @@ impl fmt::Display for Fence {
     }
 }
 
-/// A fence as it was found or written, with the tag of that writing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PlacedFence {
-    pub(crate) fence: Fence,
-    pub(crate) tag: Tag,
-}
+/// A fence as it was found or written.
+pub(crate) type PlacedFence = Placed<Fence>;
 
 /// The writer that asks for the fence.
 #[derive(Clone, Debug)]
@@ -114,15 +98,14 @@ pub(crate) fn take(
         if before.is_none() && known.is_there {
             before = Some(look(client, names)?.ok_or_else(|| no_fence(client, &name))?);
         }
-        let when = before.as_ref().map_or(PutWhen::Absent, |b| PutWhen::Tagged(b.tag.clone()));
-        let fence = next(claim, before.as_ref().map(|placed| &placed.fence))?;
-        match client.put(&name, &fence.encode(), &when) {
-            Ok(tag) => return Ok(PlacedFence { fence, tag }),
-            Err(failure) if failure.kind == FailureKind::Changed => {}
-            Err(failure) => return Err(client.error("take the fence", &name, failure)),
+        let fence = next(claim, before.as_ref().map(|placed| &placed.value))?;
+        if let Some(tag) =
+            client.replace_register(&name, &fence, before.map(|placed| placed.tag))?
+        {
+            return Ok(Placed { value: fence, tag });
         }
         before = look(client, names)?;
-        if let Some(own) = before.take_if(|found| found.fence.nonce == claim.nonce) {
+        if let Some(own) = before.take_if(|found| found.value.nonce == claim.nonce) {
             return Ok(own);
         }
     }
@@ -171,24 +154,7 @@ fn next(claim: &WriterClaim, before: Option<&Fence>) -> Result<Fence> {
 ///
 /// As [`take`].
 pub(crate) fn look(client: &Client, names: &ObjectNames) -> Result<Option<PlacedFence>> {
-    let name = names.fence();
-    let got: Answered<_> = client.get(&name, Span::Whole);
-    let got = match got {
-        Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
-        got => client.told("read the fence", &name, got)?,
-    };
-    match Fence::decode(&got.bytes) {
-        Some(fence) => Ok(Some(PlacedFence { fence, tag: got.tag })),
-        None => Err(Error::corrupt(Damage {
-            tier: "object",
-            file: format!("{}/{name}", client.address()).into(),
-            offset: 0,
-            what: "fence".to_string(),
-            expected: "a fence with its checksum".to_string(),
-            got: format!("{} other bytes", got.bytes.len()),
-        })
-        .of_store()),
-    }
+    client.read_register(&names.fence())
 }
 
 /// Whether the fence is still the writer's own.
@@ -198,10 +164,10 @@ pub(crate) fn look(client: &Client, names: &ObjectNames) -> Result<Option<Placed
 /// `Fenced`, naming the other writer, if it is not; or as [`take`].
 pub(crate) fn confirm(client: &Client, names: &ObjectNames, own: &Fence) -> Result<()> {
     match look(client, names)? {
-        Some(found) if found.fence.nonce == own.nonce => Ok(()),
+        Some(found) if found.value.nonce == own.nonce => Ok(()),
         found => {
             let by =
-                found.map_or("no opening: its fence is gone".to_string(), |f| f.fence.to_string());
+                found.map_or("no opening: its fence is gone".to_string(), |f| f.value.to_string());
             let message = format!(
                 "another opening took the object store {} over from this one (epoch {}); it \
                  belongs to {by}; close this database, and open one copy of it alone",
@@ -235,12 +201,12 @@ mod tests {
     fn a_fence_round_trips_and_no_byte_of_it_is_ignored() {
         let fence = next(&claim(7, 3), None).unwrap();
         let bytes = fence.encode();
-        assert_eq!(Fence::decode(&bytes), Some(fence));
+        assert_eq!(Fence::decode(&bytes), Ok(fence));
         for at in 0..bytes.len() {
-            assert_eq!(Fence::decode(&bytes[..at]), None);
+            assert!(Fence::decode(&bytes[..at]).is_err());
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert_eq!(Fence::decode(&bad), None, "byte {at}");
+            assert!(Fence::decode(&bad).is_err(), "byte {at}");
         }
     }
 
@@ -249,11 +215,11 @@ mod tests {
         let server = MemoryServer::new();
         let names = ObjectNames::of([1; 16]);
         let first = take(&client(&server), &names, &claim(5, 1), Before::default()).unwrap();
-        assert_eq!(first.fence.epoch, 5, "the incarnation");
+        assert_eq!(first.value.epoch, 5, "the incarnation");
         let copy = take(&client(&server), &names, &claim(5, 2), Before::default()).unwrap();
-        assert_eq!(copy.fence.epoch, 6);
+        assert_eq!(copy.value.epoch, 6);
         let later = take(&client(&server), &names, &claim(9, 3), Before::default()).unwrap();
-        assert_eq!(later.fence.epoch, 9);
+        assert_eq!(later.value.epoch, 9);
         let refused =
             take(&client(&server), &names, &claim(u64::from(LAST_EPOCH) + 1, 4), Before::default());
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Full);
@@ -265,12 +231,12 @@ mod tests {
         let names = ObjectNames::of([1; 16]);
         let (one, two) = (client(&server), client(&server));
         let own = take(&one, &names, &claim(5, 1), Before::default()).unwrap();
-        confirm(&one, &names, &own.fence).unwrap();
+        confirm(&one, &names, &own.value).unwrap();
         take(&two, &names, &claim(5, 2), Before::default()).unwrap();
-        let message = confirm(&one, &names, &own.fence).unwrap_err().to_string();
+        let message = confirm(&one, &names, &own.value).unwrap_err().to_string();
         assert!(message.contains("writer 2 (epoch 6, incarnation 5)"), "{message}");
         server.lose(&names.fence());
-        confirm(&two, &names, &own.fence).unwrap_err();
+        confirm(&two, &names, &own.value).unwrap_err();
     }
 
     #[test]
@@ -286,7 +252,7 @@ mod tests {
             Before { last: Some(first.clone()), is_there: false },
         )
         .unwrap();
-        assert_eq!((server.requests() - before, next.fence.epoch), (1, 6));
+        assert_eq!((server.requests() - before, next.value.epoch), (1, 6));
         // What it knows is old: it finds out.
         let last = take(
             &client(&server),
@@ -295,7 +261,7 @@ mod tests {
             Before { last: Some(first), is_there: false },
         )
         .unwrap();
-        assert_eq!(last.fence.epoch, 7);
+        assert_eq!(last.value.epoch, 7);
     }
 
     #[test]
@@ -320,7 +286,7 @@ mod tests {
                 let own = client(&server);
                 let placed = take(&own, &names, &claim(6, 2), Before::default()).unwrap();
                 server.deliver();
-                confirm(&own, &names, &placed.fence).unwrap();
+                confirm(&own, &names, &placed.value).unwrap();
                 let stands = look(&own, &names).unwrap();
                 assert_eq!(stands, Some(placed), "{effect:?} at {at}");
             }

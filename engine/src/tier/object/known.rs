@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::fence::{Fence, PlacedFence};
+use super::register::Placed;
 use super::store::Tag;
 use crate::os::{Files, Gate, OpenHow};
-use crate::record::{Reader, checksum, put_bytes, put_u32};
+use crate::record::{Reader, Sealed, checksum, put_bytes, put_u32};
 
 /// The file's name.
 pub(super) const NAME: &str = "object-fence";
@@ -67,7 +68,7 @@ impl KnownFence {
 
 pub(super) fn encode(placed: &PlacedFence) -> Vec<u8> {
     let mut body = Vec::new();
-    put_bytes(&mut body, &placed.fence.encode());
+    put_bytes(&mut body, &placed.value.encode());
     for part in [&placed.tag.entity, &placed.tag.version] {
         body.push(u8::from(part.is_some()));
         put_bytes(&mut body, part.as_deref().unwrap_or_default().as_bytes());
@@ -77,14 +78,14 @@ pub(super) fn encode(placed: &PlacedFence) -> Vec<u8> {
 
 pub(super) fn decode(body: &[u8]) -> Option<PlacedFence> {
     let mut reader = Reader::new(body);
-    let fence = Fence::decode(reader.bytes()?)?;
+    let fence = Fence::decode(reader.bytes()?).ok()?;
     let mut part = || {
         let is_there = reader.u8()? == 1;
         let text = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
         Some(is_there.then_some(text))
     };
     let tag = Tag { entity: part()?, version: part()? };
-    Some(PlacedFence { fence, tag })
+    Some(Placed { value: fence, tag })
 }
 
 #[cfg(test)]
@@ -101,7 +102,7 @@ mod tests {
             let owner = "x".repeat(20 - epoch as usize);
             let fence = Fence { epoch, incarnation: 7, nonce: [3; 16], owner };
             let tag = Tag { entity: Some("e".to_string()), version };
-            let placed = PlacedFence { fence, tag };
+            let placed = Placed { value: fence, tag };
             known.keep(&placed);
             assert_eq!(known.load(), Some(placed));
         }

@@ -15,6 +15,7 @@ mod name;
 mod open;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
+mod register;
 #[cfg(feature = "object")]
 mod remote;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
@@ -30,11 +31,12 @@ mod uploads;
 pub(crate) use client::{Client, ObjectRead, RequestCounts};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
+pub(crate) use register::Placed;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
-pub(crate) use transfers::{Sends, Transfers};
+pub(crate) use transfers::{MOST_BYTES as MOST_SENT, Sends, Transfers};
 pub(crate) use uploads::{ObjectSink, Uploads};
 
 #[cfg(test)]

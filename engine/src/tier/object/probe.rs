@@ -3,19 +3,20 @@
 use super::fence::Fence;
 use super::known;
 use super::tails::TailHeader;
-use crate::record::mended;
+use crate::record::{Sealed, mended};
 
 /// The object that says who writes, and what an opening remembers of it.
 pub(crate) fn fence(bytes: &[u8]) -> bool {
     if let Some(placed) = known::decode(bytes) {
         assert_eq!(known::decode(&known::encode(&placed)), Some(placed));
     }
-    let right = mended(bytes, 8, (12, bytes.len()), &[]);
-    let decoded = Fence::decode(&right);
-    if let Some(fence) = &decoded {
-        assert_eq!(fence.encode(), right);
+    let version = bytes.get(8..).and_then(|rest| rest.first_chunk().copied());
+    let version = u64::from(version.map_or(0, u32::from_le_bytes));
+    let decoded = Fence::decode(&mended(bytes, 12, (16, bytes.len()), &[version]));
+    if let Ok(fence) = &decoded {
+        assert_eq!(Fence::decode(&fence.encode()).as_ref(), Ok(fence));
     }
-    Fence::decode(bytes).is_some() || decoded.is_some()
+    Fence::decode(bytes).is_ok() || decoded.is_ok()
 }
 
 /// The header of an entry of the ring file.

@@ -250,7 +250,7 @@ impl ObjectTier {
             known.keep(&placed);
         }
         if self.planted.same_epoch {
-            placed.fence.epoch = 1;
+            placed.value.epoch = 1;
         }
         *held = Some(placed.clone());
         Ok(placed)
@@ -265,7 +265,7 @@ impl ObjectTier {
         if self.planted.unchecked_fence {
             return Ok(());
         }
-        let own: Fence = self.fence()?.fence;
+        let own: Fence = self.fence()?.value;
         fence::confirm(&self.client, &self.names, &own)
     }
 
@@ -275,7 +275,7 @@ impl ObjectTier {
     ///
     /// As [`fence`](Self::fence).
     pub(crate) fn reserve(&self, extent: u64) -> Result<ObjectId> {
-        let id = ObjectId { epoch: self.fence()?.fence.epoch, extent };
+        let id = ObjectId { epoch: self.fence()?.value.epoch, extent };
         let mut objects = self.objects.lock();
         objects.unacknowledged.insert(id);
         let is_new = objects.live.insert(id);
@@ -382,7 +382,7 @@ impl ObjectTier {
         if lost.kind() != ErrorKind::Corrupt {
             return lost;
         }
-        let held = self.fence.lock().as_ref().map(|placed| placed.fence.clone());
+        let held = self.fence.lock().as_ref().map(|placed| placed.value.clone());
         let fault = match held {
             Some(own) => fence::confirm(&self.client, &self.names, &own).err(),
             None if self.has_fence => fence::check_is_there(&self.client, &self.names).err(),
@@ -495,7 +495,7 @@ impl ObjectTier {
     ///
     /// The fence is another writer's, or the store does not answer.
     pub(crate) fn collect(&self, dry_run: bool) -> Result<Collected> {
-        let own = if self.read_only { LAST_EPOCH } else { self.fence()?.fence.epoch };
+        let own = if self.read_only { LAST_EPOCH } else { self.fence()?.value.epoch };
         // An object is live before its first request leaves. So one that is listed and not live
         // was released before, or belongs to an earlier opening.
         let mut collected = Collected::default();

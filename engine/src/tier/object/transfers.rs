@@ -9,8 +9,8 @@
 //!
 //! Invariants:
 //!
-//! 1. At most `MOST` requests are under way, with at most `MOST_BYTES` in all; one alone may have
-//!    more.
+//! 1. At most `MOST` requests are under way, with at most `MOST_BYTES` in all, or what a memory
+//!    limit leaves a job; one alone may have more.
 //! 2. An object counts as sent only once [`Sends::finish`] has its answer.
 
 use std::collections::VecDeque;
@@ -24,25 +24,26 @@ use crate::memory::{Gauge, Holding};
 const MOST: usize = 8;
 
 /// So many bytes of them.
-const MOST_BYTES: u64 = 32 << 20;
+pub(crate) const MOST_BYTES: u64 = 32 << 20;
 
 /// Requests that were begun, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Transfers<T> {
     begun: VecDeque<(u64, T)>,
     bytes: u64,
+    most: u64,
 }
 
 impl<T> Default for Transfers<T> {
     fn default() -> Transfers<T> {
-        Transfers { begun: VecDeque::new(), bytes: 0 }
+        Transfers { begun: VecDeque::new(), bytes: 0, most: MOST_BYTES }
     }
 }
 
 impl<T> Transfers<T> {
     /// Whether one of `len` bytes may begin now.
     pub(crate) fn has_room_for(&self, len: u64) -> bool {
-        let fits = self.begun.len() < MOST && self.bytes + len <= MOST_BYTES;
+        let fits = self.begun.len() < MOST && self.bytes + len <= self.most;
         fits || self.begun.is_empty()
     }
 
@@ -82,10 +83,12 @@ pub(crate) struct Sends<K> {
 }
 
 impl<K> Sends<K> {
-    /// Nothing is under way yet. `gauge` counts the bytes of an object until its answer is there.
-    pub(crate) fn new(client: &Arc<Client>, gauge: &Arc<Gauge>) -> Sends<K> {
+    /// Nothing is under way yet. The gauge counts the bytes of an object until its answer is there;
+    /// with it comes the most that is under way.
+    pub(crate) fn new(client: &Arc<Client>, (gauge, most): (&Arc<Gauge>, u64)) -> Sends<K> {
         let (client, gauge) = (Arc::clone(client), Arc::clone(gauge));
-        Sends { client, gauge, under_way: Transfers::default(), failed: Vec::new() }
+        let under_way = Transfers { most: most.min(MOST_BYTES), ..Transfers::default() };
+        Sends { client, gauge, under_way, failed: Vec::new() }
     }
 
     /// Begins to send an object, under a name that is used once. It may wait for earlier ones;
@@ -141,5 +144,37 @@ impl<K> Sends<K> {
     pub(crate) fn into_unsent(self) -> impl Iterator<Item = K> {
         let begun = self.under_way.begun.into_iter().map(|(_, sending)| sending.key);
         self.failed.into_iter().chain(begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tier::object::client::Patience;
+    use crate::tier::object::clock::StepTimer;
+    use crate::tier::object::memory::MemoryServer;
+
+    /// Bug: under a memory limit a job that wrote objects held up to 32 MiB beside its share. Cause:
+    /// what is on its way had a bound of its own. Fix: that bound is a part of the limit.
+    #[test]
+    fn what_is_on_its_way_has_the_bound_of_the_limit() {
+        for (most, object, expected) in [
+            (3 << 20, 1 << 20, 3 << 20),
+            (1 << 20, 3 << 20, 3 << 20),
+            (u64::MAX, 5 << 20, 30 << 20),
+        ] {
+            let (server, timer) = (MemoryServer::new(), Arc::new(StepTimer::default()));
+            let client = Client::new(Arc::new(server.client()), timer, Patience::default());
+            let (client, gauge) = (Arc::new(client), Arc::new(Gauge::default()));
+            let mut sends = Sends::new(&client, (&gauge, most));
+            let mut held = 0;
+            for n in 0..10 {
+                sends.send(((), format!("a/{n}")), vec![n; object], |(), _| ()).unwrap();
+                held = held.max(gauge.bytes());
+            }
+            assert_eq!(held, expected);
+            sends.finish(|(), _| ()).unwrap();
+            assert_eq!((gauge.bytes(), server.content().len()), (0, 10));
+        }
     }
 }

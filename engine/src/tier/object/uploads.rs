@@ -63,9 +63,9 @@ impl ObjectSink for Uploads {
 }
 
 impl ObjectTier {
-    /// What a job sends its objects with; `gauge` counts their bytes until they have arrived.
-    pub(crate) fn uploads(self: &Arc<Self>, gauge: &Arc<Gauge>) -> Uploads {
-        let sends = Sends::new(self.client(), gauge);
+    /// What a job sends its objects with, within what it may have under way.
+    pub(crate) fn uploads(self: &Arc<Self>, within: (&Arc<Gauge>, u64)) -> Uploads {
+        let sends = Sends::new(self.client(), within);
         Uploads { tier: Arc::clone(self), sends, has_sent: false }
     }
 }

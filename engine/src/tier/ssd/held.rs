@@ -46,6 +46,8 @@ pub(crate) struct Held {
     job_ahead: AtomicU64,
     /// The same of objects.
     job_ahead_of_objects: AtomicU64,
+    /// The most that a job has on its way to an object store.
+    job_sends: AtomicU64,
     /// Where jobs cut extents, as far as they may cut them where they like.
     extent_bytes: AtomicUsize,
 }
@@ -64,6 +66,7 @@ impl Default for Held {
             jobs: Arc::default(),
             job_ahead: AtomicU64::new(u64::MAX),
             job_ahead_of_objects: AtomicU64::new(u64::MAX),
+            job_sends: AtomicU64::new(u64::MAX),
             extent_bytes: AtomicUsize::new(EXTENT_BYTES),
         }
     }
@@ -119,6 +122,11 @@ impl Held {
         self.job_ahead_of_objects.load(Ordering::Relaxed)
     }
 
+    /// What counts the bytes that a job has on its way to an object store, and the most of them.
+    pub(crate) fn job_sends(&self) -> (&Arc<Gauge>, u64) {
+        (&self.jobs, self.job_sends.load(Ordering::Relaxed))
+    }
+
     /// Where jobs cut extents.
     pub(crate) fn extent_bytes(&self) -> usize {
         self.extent_bytes.load(Ordering::Relaxed)
@@ -126,12 +134,13 @@ impl Held {
 
     /// Has jobs read ahead at most `ahead` bytes on one side of a merge, or a block a level where
     /// that is more, and so many of objects. Has them cut extents at `extent_bytes`, or what they
-    /// are usually cut at.
-    pub(crate) fn set_job(&self, extent_bytes: u64, (ahead, of_objects): (u64, u64)) {
+    /// are usually cut at, and have at most `sends` on their way to an object store.
+    pub(crate) fn set_job(&self, extent_bytes: u64, (ahead, of_objects): (u64, u64), sends: u64) {
         let extent_bytes = usize::try_from(extent_bytes).unwrap_or(usize::MAX);
         self.extent_bytes.store(extent_bytes.min(EXTENT_BYTES), Ordering::Relaxed);
         self.job_ahead.store(ahead, Ordering::Relaxed);
         self.job_ahead_of_objects.store(of_objects, Ordering::Relaxed);
+        self.job_sends.store(sends, Ordering::Relaxed);
     }
 }
 

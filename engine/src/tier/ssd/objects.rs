@@ -80,7 +80,7 @@ impl ExtentStore {
             )
             .of_store()
         })?;
-        Ok(tier.uploads(&self.memory().jobs))
+        Ok(tier.uploads(self.memory().job_sends()))
     }
 
     pub(super) fn release_object(&self, id: ObjectId) {

@@ -4,7 +4,8 @@
 //! next opening, and by a directory that was put back to an earlier copy. So a destination's own
 //! copy counts for an extent if the checksums of their contents agree ([`ExtentMeta::is_copy_of`]).
 //! Extents of formats before 5 have no such checksum. Within one opening an id and a place are one
-//! extent, so a copy also counts that was made of the same one in the same opening.
+//! extent, so a copy also counts that was made of the same one in the same opening. Else the bytes
+//! of a copy are compared, where the destination can give them.
 //!
 //! Invariant: within one opening two extents that list the same value extent have copies that list
 //! the same copy of it. A manifest that places a value extent twice cannot be read.
@@ -49,6 +50,25 @@ impl ToCopy<'_> {
     pub(in crate::db) fn read(&self) -> Result<Vec<u8>> {
         (self.read)()
     }
+
+    /// Which copy has its bytes, if one does.
+    fn is_one_of(
+        &self,
+        copies: impl Iterator<Item = Location>,
+        bytes: &dyn Fn(&Location) -> Option<Vec<u8>>,
+    ) -> Result<Option<Location>> {
+        let mut own = None;
+        for at in copies {
+            let Some(copy) = bytes(&at) else { continue };
+            if own.is_none() {
+                own = Some(self.read()?);
+            }
+            if own.as_ref() == Some(&copy) {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
 }
 
 impl KnownExtents {
@@ -77,7 +97,7 @@ impl KnownExtents {
     }
 
     /// The destination's own copy of an extent. What it lacks of extent and values `put` brings
-    /// there, and says where it is.
+    /// there, and says where it is. `bytes` gives those of a copy, if it can be read.
     ///
     /// # Errors
     ///
@@ -86,6 +106,7 @@ impl KnownExtents {
         &mut self,
         extent: &Extent,
         put: &mut dyn FnMut(ToCopy<'_>) -> Result<Location>,
+        bytes: &dyn Fn(&Location) -> Option<Vec<u8>>,
     ) -> Result<Arc<ExtentMeta>> {
         let meta = extent.meta();
         if let Some(own) = self.own_of(meta) {
@@ -96,21 +117,36 @@ impl KnownExtents {
             let of = match self.own_values_of(&one.of) {
                 Some(own) => own,
                 None => {
-                    let ValueMeta { id, location, .. } = one.of;
-                    let location = put(ToCopy { id, location, read: &|| source.read_whole() })?;
-                    let own = ValueMeta { location, ..one.of };
+                    let ValueMeta { id, location, has_content_sum, .. } = one.of;
                     let known = self.values.entry(id).or_default();
+                    let alike = known.iter().filter(|it| it.own.is_like(&one.of));
+                    let alike = alike.filter(|_| !has_content_sum).map(|it| it.own.location);
+                    let lacking = ToCopy { id, location, read: &|| source.read_whole() };
+                    let location = match lacking.is_one_of(alike, bytes)? {
+                        Some(there) => there,
+                        None => put(lacking)?,
+                    };
+                    let own = ValueMeta { location, ..one.of };
                     known.push(KnownCopy { own, source: Some(one.of) });
                     own
                 }
             };
             values.push(ValueUse { of, ..*one });
         }
-        let ExtentMeta { id, location, .. } = *meta;
-        let location = put(ToCopy { id, location, read: &|| extent.read_whole() })?;
+        let ExtentMeta { id, location, has_content_sum, .. } = *meta;
+        let known = self.extents.entry(id).or_default();
+        let is_like = |it: &&KnownCopy<Arc<ExtentMeta>>| {
+            !has_content_sum && it.own.is_like(meta) && *it.own.values == *values
+        };
+        let alike = known.iter().filter(is_like).map(|it| it.own.location);
+        let lacking = ToCopy { id, location, read: &|| extent.read_whole() };
+        let location = match lacking.is_one_of(alike, bytes)? {
+            Some(there) => there,
+            None => put(lacking)?,
+        };
         let own = Arc::new(ExtentMeta { location, values: values.into(), ..meta.clone() });
         let source = Some(Arc::new(meta.clone()));
-        self.extents.entry(id).or_default().push(KnownCopy { own: Arc::clone(&own), source });
+        known.push(KnownCopy { own: Arc::clone(&own), source });
         Ok(own)
     }
 

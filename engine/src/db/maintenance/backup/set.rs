@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::known::KnownExtents;
+use super::known::{KnownExtents, ToCopy};
 use crate::db::OpenHow;
 use crate::db::maintenance::VerifyReport;
 use crate::db::open::{files_of, lock};
@@ -205,10 +205,13 @@ impl Writing {
     /// `Corrupt` if the extent is damaged; `Full`; or an I/O error.
     pub(super) fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let store = &self.store;
-        self.known.copy(extent, &mut |lacking| {
+        let mut put = |lacking: ToCopy<'_>| {
             let _held = store.memory().jobs.hold(u64::from(lacking.location.len));
             store.write_new(&lacking.read()?)
-        })
+        };
+        // One that cannot be read has another copy made.
+        let bytes = |at: &Location| store.read(at, 0, at.len).ok();
+        self.known.copy(extent, &mut put, &bytes)
     }
 
     /// Makes what was written durable, and then the backup that names it.

@@ -28,6 +28,10 @@ fn kept(before: u64) -> Kept {
     Kept::new(OWN, before, (false, Duration::ZERO))
 }
 
+fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
+    MadeCheckpoint { number, data, pending }
+}
+
 fn names(claim: u64, pieces: &[u32]) -> BTreeSet<String> {
     pieces.iter().map(|piece| data_name(claim, *piece)).collect()
 }
@@ -50,14 +54,14 @@ const ALL: [u32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
 fn the_last_two_checkpoints_are_kept() {
     let (server, log) = begun();
     let mut kept = kept(0);
-    kept.add(10, names(OWN, &[0, 1]), 2);
+    kept.add(made(10, names(OWN, &[0, 1]), 2));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!(left(&server, OWN), ALL);
     assert!(left(&server, 3).is_empty());
-    kept.add(11, names(OWN, &[1, 2]), 3);
+    kept.add(made(11, names(OWN, &[1, 2]), 3));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!(left(&server, OWN), ALL);
-    kept.add(12, names(OWN, &[2, 3]), 5);
+    kept.add(made(12, names(OWN, &[2, 3]), 5));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!(left(&server, OWN), [1, 2, 3, 5, 6, 7, 8]);
     assert_eq!(left(&server, 12), ALL);
@@ -67,7 +71,7 @@ fn the_last_two_checkpoints_are_kept() {
 fn what_this_machine_reads_is_kept() {
     let (server, log) = begun();
     let mut kept = kept(0);
-    (10..13).for_each(|number| kept.add(number, names(3, &[1]), 9));
+    (10..13).for_each(|number| kept.add(made(number, names(3, &[1]), 9)));
     kept.collect(&log, &|| BTreeSet::from([(3, 4), (OWN, 7)])).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (vec![1, 4], vec![7]));
 }
@@ -77,10 +81,10 @@ fn what_this_machine_reads_is_kept() {
 fn all_is_kept_while_a_checkpoint_of_an_earlier_opening_is() {
     let (server, log) = begun();
     let mut kept = kept(6);
-    kept.add(10, names(OWN, &[0]), 9);
+    kept.add(made(10, names(OWN, &[0]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
-    kept.add(11, names(OWN, &[1]), 9);
+    kept.add(made(11, names(OWN, &[1]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![0, 1]));
 }
@@ -92,22 +96,22 @@ fn what_followers_read_is_kept() {
     let (server, log) = begun();
     let mut kept = kept(0);
     for (number, piece) in (10..13).zip(0..) {
-        kept.add(number, names(OWN, &[piece]), piece + 1);
+        kept.add(made(number, names(OWN, &[piece]), piece + 1));
     }
     log.register("all", FollowerPlace { entry: 10, base: 0, beat: 0 }).unwrap();
     log.register("one", FollowerPlace { entry: 40, base: 11, beat: 0 }).unwrap();
     log.register("two", FollowerPlace { entry: 40, base: 12, beat: 0 }).unwrap();
     for (number, piece) in (13..27).zip(3..) {
-        kept.add(number, names(OWN, &[piece]), piece + 1);
+        kept.add(made(number, names(OWN, &[piece]), piece + 1));
         kept.collect(&log, &no_piece).unwrap();
         assert_eq!(left(&server, OWN), ALL[1..], "{number}");
     }
-    kept.add(27, names(OWN, &[7]), 9);
+    kept.add(made(27, names(OWN, &[7]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!(left(&server, OWN), ALL[2..], "sixteen are kept");
     log.unregister("one").unwrap();
     log.unregister("two").unwrap();
-    kept.add(28, names(OWN, &[8]), 9);
+    kept.add(made(28, names(OWN, &[8]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!(left(&server, OWN), [7, 8]);
 }
@@ -120,11 +124,11 @@ fn what_followers_read_of_an_earlier_opening_is_kept() {
     let mut kept = kept(6);
     log.register("one", FollowerPlace { entry: 40, base: 4, beat: 0 }).unwrap();
     for number in 10..25 {
-        kept.add(number, names(OWN, &[1]), 9);
+        kept.add(made(number, names(OWN, &[1]), 9));
         kept.collect(&log, &no_piece).unwrap();
         assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
     }
-    kept.add(25, names(OWN, &[1]), 9);
+    kept.add(made(25, names(OWN, &[1]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![1]));
 }
@@ -138,7 +142,7 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
         let (server, log) = begun();
         let mut kept = kept(0);
         for (number, piece) in (10..13).zip(0..) {
-            kept.add(number, names(OWN, &[piece]), piece + 1);
+            kept.add(made(number, names(OWN, &[piece]), piece + 1));
         }
         let files = SimFiles::new() as Arc<dyn Files>;
         let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
@@ -162,7 +166,7 @@ fn a_follower_that_comes_back_is_told_what_is_kept() {
                 continue;
             }
         }
-        kept.add(13, names(OWN, &[3]), 4);
+        kept.add(made(13, names(OWN, &[3]), 4));
         kept.collect(&log, &no_piece).unwrap();
         assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
     }
@@ -177,12 +181,12 @@ fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
     let (server, log) = begun();
     let mut kept = kept(0);
     let starts = |beat| FollowerPlace { entry: 10, base: 10, beat };
-    kept.add(10, names(OWN, &[0]), 1);
+    kept.add(made(10, names(OWN, &[0]), 1));
     log.register("starting-a", starts(1)).unwrap();
     log.enlist("starting-a").unwrap();
     let mut make = |number: u64, live: LivePieces<'_>| {
         server.place(&crate::replica::entry_name(number));
-        kept.add(number, names(OWN, &[(number % 7) as u32 + 1]), 9);
+        kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
         kept.collect(&log, live).unwrap();
         assert_eq!(left(&server, OWN).contains(&0), log.read_register().unwrap().0.kept <= 10);
         left(&server, OWN).contains(&0)
@@ -211,7 +215,7 @@ fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
     log.enlist("takeover-a").unwrap();
     let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
     let mut make = |number, live: LivePieces<'_>| {
-        kept.add(number, names(OWN, &[1]), 9);
+        kept.add(made(number, names(OWN, &[1]), 9));
         kept.collect(&log, live).unwrap();
     };
     (10..40).for_each(|number| make(number, &|| BTreeSet::from([(3, 4)])));

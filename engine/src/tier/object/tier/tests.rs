@@ -33,7 +33,7 @@ fn content(id: u64, len: usize) -> Vec<u8> {
 }
 
 fn uploads(tier: &Arc<ObjectTier>) -> Uploads {
-    tier.uploads(&Arc::default())
+    tier.uploads((&Arc::default(), u64::MAX))
 }
 
 fn put(uploads: &mut Uploads, extent: u64, len: usize) -> Result<ObjectId> {

@@ -5,15 +5,10 @@
 //! meanwhile.
 //! Nothing else decides what the set has. There is no lease and no clock.
 
-use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::record::{FORMAT, Reader, checksum, put_bytes, put_u32, put_u64, reads_format};
-use crate::tier::{
-    FailureKind, LAST_EPOCH, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestFailure,
-};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::{Reader, Sealed, put_bytes, put_u32, put_u64};
+use crate::tier::{FailureKind, LAST_EPOCH, ObjectClient, ObjectTag, Placed, RequestFailure};
 
-const MAGIC: &[u8; 8] = b"TERRBSET";
-/// Magic, version and checksum.
-const HEADER_LEN: usize = 16;
 /// How often a caller tries again when others are faster.
 const TRIES: u32 = 16;
 
@@ -35,50 +30,20 @@ pub(super) struct SetHead {
     pub(super) owner: String,
 }
 
-/// A head with the tag of its writing.
-#[derive(Debug)]
-pub(super) struct PlacedHead {
-    pub(super) head: SetHead,
-    tag: ObjectTag,
-}
+impl Sealed for SetHead {
+    const MAGIC: &'static [u8; 8] = b"TERRBSET";
+    const WHAT: &'static str = "head of a backup set";
 
-/// What a head cannot be used for.
-#[derive(Debug, PartialEq, Eq)]
-enum HeadRefused {
-    Later(u32),
-    Damaged,
-}
-
-impl SetHead {
-    /// The bytes of `docs/format.md`.
-    fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
+    fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.database_id);
-        put_u32(&mut out, self.epoch);
+        put_u32(out, self.epoch);
         out.extend_from_slice(&self.nonce);
-        put_u32(&mut out, self.numbers.len() as u32);
-        self.numbers.iter().for_each(|number| put_u64(&mut out, *number));
-        put_bytes(&mut out, self.owner.as_bytes());
-        let sum = checksum(&[u64::from(FORMAT)], &out[HEADER_LEN..]);
-        out[12..HEADER_LEN].copy_from_slice(&sum.to_le_bytes());
-        out
+        put_u32(out, self.numbers.len() as u32);
+        self.numbers.iter().for_each(|number| put_u64(out, *number));
+        put_bytes(out, self.owner.as_bytes());
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<SetHead, HeadRefused> {
-        let mut reader = Reader::new(bytes.strip_prefix(MAGIC).ok_or(HeadRefused::Damaged)?);
-        let (version, sum) = reader.u32().zip(reader.u32()).ok_or(HeadRefused::Damaged)?;
-        if sum != checksum(&[u64::from(version)], &bytes[HEADER_LEN..]) {
-            return Err(HeadRefused::Damaged);
-        }
-        if !reads_format(version) {
-            return Err(HeadRefused::Later(version));
-        }
-        SetHead::decode_fields(&mut reader).ok_or(HeadRefused::Damaged)
-    }
-
-    fn decode_fields(reader: &mut Reader<'_>) -> Option<SetHead> {
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<SetHead> {
         let database_id = reader.take(16)?.try_into().ok()?;
         let (epoch, nonce) = (reader.u32()?, reader.take(16)?.try_into().ok()?);
         let mut numbers = Vec::new();
@@ -88,7 +53,7 @@ impl SetHead {
         let owner = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
         let are_sound = numbers.is_sorted_by(|a, b| a < b)
             && numbers.iter().all(|number| (1..=u64::from(epoch)).contains(number));
-        let is_sound = reader.is_empty() && (1..=LAST_EPOCH).contains(&epoch) && are_sound;
+        let is_sound = (1..=LAST_EPOCH).contains(&epoch) && are_sound;
         is_sound.then_some(SetHead { database_id, epoch, nonce, numbers, owner })
     }
 }
@@ -97,28 +62,9 @@ impl SetHead {
 ///
 /// # Errors
 ///
-/// `Invalid` if it is of a later version; `Corrupt`; `Unavailable` if the store does not answer.
-pub(super) fn look(client: &ObjectClient) -> Result<Option<PlacedHead>> {
-    let got = match client.get(NAME, ObjectSpan::Whole) {
-        Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
-        got => client.told("read the head of the backups", NAME, got)?,
-    };
-    match SetHead::decode(&got.bytes) {
-        Ok(head) => Ok(Some(PlacedHead { head, tag: got.tag })),
-        Err(HeadRefused::Later(version)) => Err(Error::invalid(format!(
-            "the backups in {} have format {version}, and this version of Terrace knows formats up \
-             to {FORMAT}; use a newer one",
-            client.address()
-        ))),
-        Err(HeadRefused::Damaged) => Err(Error::corrupt(Damage {
-            tier: "backup",
-            file: format!("{}/{NAME}", client.address()).into(),
-            offset: 0,
-            what: "head of a backup set".to_string(),
-            expected: "a head with its checksum".to_string(),
-            got: format!("{} other bytes", got.bytes.len()),
-        })),
-    }
+/// As [`ObjectClient::read_register`].
+pub(super) fn look(client: &ObjectClient) -> Result<Option<Placed<SetHead>>> {
+    client.read_register(NAME)
 }
 
 /// Gets the next epoch of the set, which is made where there is none.
@@ -131,23 +77,23 @@ pub(super) fn take(
     client: &ObjectClient,
     database_id: Option<[u8; 16]>,
     (nonce, owner): ([u8; 16], &str),
-) -> Result<PlacedHead> {
+) -> Result<Placed<SetHead>> {
     let address = client.address();
     for _ in 0..TRIES {
         let before = look(client)?;
-        let known = before.as_ref().map(|before| before.head.database_id);
+        let known = before.as_ref().map(|before| before.value.database_id);
         let database_id = match (known, database_id) {
             (Some(known), None) => known,
             (None, None) => return Err(no_backups(&address)),
             (Some(known), Some(own)) if known != own => return Err(of_another(&address)),
             (_, Some(own)) => own,
         };
-        let epoch = before.as_ref().map_or(1, |before| before.head.epoch + 1);
+        let epoch = before.as_ref().map_or(1, |before| before.value.epoch + 1);
         if epoch > LAST_EPOCH {
             let message = format!("the backup set {address} was changed {LAST_EPOCH} times");
             return Err(Error::new(ErrorKind::Full, message));
         }
-        let numbers = before.as_ref().map_or(Vec::new(), |before| before.head.numbers.clone());
+        let numbers = before.as_ref().map_or(Vec::new(), |before| before.value.numbers.clone());
         let head = SetHead { database_id, epoch, nonce, numbers, owner: owner.to_string() };
         if let Some(placed) = put(client, head, before.map(|before| before.tag))? {
             return Ok(placed);
@@ -166,11 +112,11 @@ pub(super) fn take(
 /// store does not answer: it may have changed.
 pub(super) fn replace(
     client: &ObjectClient,
-    held: PlacedHead,
+    held: Placed<SetHead>,
     numbers: Vec<u64>,
-) -> Result<PlacedHead> {
+) -> Result<Placed<SetHead>> {
     debug_assert!(numbers.is_sorted_by(|a, b| a < b), "backups have ascending numbers");
-    let PlacedHead { head, tag } = held;
+    let Placed { value: head, tag } = held;
     let placed = put(client, SetHead { numbers, ..head }, Some(tag))?;
     placed.map_or_else(|| Err(changed(client)), Ok)
 }
@@ -180,17 +126,12 @@ fn put(
     client: &ObjectClient,
     head: SetHead,
     before: Option<ObjectTag>,
-) -> Result<Option<PlacedHead>> {
-    let when = before.map_or(PutWhen::Absent, PutWhen::Tagged);
-    match client.put(NAME, &head.encode(), &when) {
-        Ok(tag) => return Ok(Some(PlacedHead { head, tag })),
-        Err(failure) if failure.kind == FailureKind::Changed => {}
-        Err(failure) => {
-            return Err(client.error("write the head of the backups", NAME, failure));
-        }
+) -> Result<Option<Placed<SetHead>>> {
+    if let Some(tag) = client.replace_register(NAME, &head, before)? {
+        return Ok(Some(Placed { value: head, tag }));
     }
     // It may be what an attempt of this call has written.
-    Ok(look(client)?.filter(|found| found.head == head))
+    Ok(look(client)?.filter(|found| found.value == head))
 }
 
 /// There is no set.
@@ -204,7 +145,7 @@ fn of_another(address: &str) -> Error {
 
 fn changed(client: &ObjectClient) -> Error {
     let found = look(client).ok().flatten();
-    let by = found.map_or_else(|| "another caller".to_string(), |found| found.head.owner);
+    let by = found.map_or_else(|| "another caller".to_string(), |found| found.value.owner);
     let message = format!(
         "the backups in {} were changed meanwhile by {by}; have one caller at a time change them, \
          and make the call again",
@@ -219,7 +160,7 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
     drop(SetHead::decode(bytes));
     let version = bytes.get(8..).and_then(|rest| rest.first_chunk().copied());
     let version = u64::from(version.map_or(0, u32::from_le_bytes));
-    let right = crate::record::mended(bytes, 12, (HEADER_LEN, bytes.len()), &[version]);
+    let right = crate::record::mended(bytes, 12, (16, bytes.len()), &[version]);
     let decoded = SetHead::decode(&right);
     if let Ok(head) = &decoded {
         assert_eq!(SetHead::decode(&head.encode()).as_ref(), Ok(head));
@@ -230,6 +171,7 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::SealRefused;
 
     fn sample() -> SetHead {
         SetHead {
@@ -263,7 +205,7 @@ mod tests {
         let later = SetHead { numbers: vec![10], ..sample() };
         let none = SetHead { epoch: 0, numbers: Vec::new(), ..sample() };
         for head in [twice, later, none] {
-            assert_eq!(SetHead::decode(&head.encode()), Err(HeadRefused::Damaged));
+            assert_eq!(SetHead::decode(&head.encode()), Err(SealRefused::Damaged));
         }
     }
 }

@@ -31,13 +31,13 @@ use crate::os::Files;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
 use crate::tier::{
-    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan,
+    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan, Placed,
     open_client, open_reader, owner,
 };
 
+use head::SetHead;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use head::probe;
-use head::{PlacedHead, SetHead};
 use sending::Sending;
 
 /// What names of manifests begin with.
@@ -102,10 +102,10 @@ impl BucketSet {
 
     fn head(&self) -> Result<SetHead> {
         let found = head::look(&self.client)?;
-        found.map(|placed| placed.head).ok_or_else(|| head::no_backups(&self.client.address()))
+        found.map(|placed| placed.value).ok_or_else(|| head::no_backups(&self.client.address()))
     }
 
-    fn take(&self, database_id: Option<[u8; 16]>) -> Result<PlacedHead> {
+    fn take(&self, database_id: Option<[u8; 16]>) -> Result<Placed<SetHead>> {
         head::take(&self.client, database_id, (self.nonce, &self.owner))
     }
 
@@ -176,12 +176,12 @@ impl BucketSet {
     pub(super) fn delete(&self, number: u64) -> Result<()> {
         check_has(&self.head()?, number, &self.client.address())?;
         let held = self.take(None)?;
-        check_has(&held.head, number, &self.client.address())?;
-        let mut numbers = held.head.numbers.clone();
+        check_has(&held.value, number, &self.client.address())?;
+        let mut numbers = held.value.numbers.clone();
         numbers.retain(|other| *other != number);
         let held = head::replace(&self.client, held, numbers)?;
         // The backup is gone whether its objects are or not. The next call deletes them.
-        self.collect(&held.head).unwrap_or(());
+        self.collect(&held.value).unwrap_or(());
         Ok(())
     }
 
@@ -255,7 +255,7 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     let bucket = BucketSet::open(url, &engine.options)?;
     let database_id = engine.set.database_id();
     let held = bucket.take(Some(database_id))?;
-    let (epoch, numbers) = (held.head.epoch, held.head.numbers.clone());
+    let (epoch, numbers) = (held.value.epoch, held.value.numbers.clone());
     let mut known = KnownExtents::default();
     for number in &numbers {
         bucket.manifest(*number)?.extents().for_each(|extent| known.add(extent));
@@ -281,7 +281,7 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     if !follows {
         // A call since the backup before has failed, or was a deletion. The backup is there whether
         // what these left is deleted or not: the next deletion deletes it.
-        bucket.collect(&held.head).unwrap_or(());
+        bucket.collect(&held.value).unwrap_or(());
     }
     Ok(BackupInfo::of(&manifest))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::BucketSet;
 use crate::db::engine::Engine;
-use crate::db::maintenance::backup::known::{KnownExtents, ToCopy};
+use crate::db::maintenance::backup::known::KnownExtents;
 use crate::db::maintenance::backup::take::Destination;
 use crate::error::Result;
 use crate::extent::{Extent, ExtentMeta};
@@ -54,7 +54,7 @@ impl<'a> Sending<'a> {
         (epoch, known): (u32, KnownExtents),
     ) -> Sending<'a> {
         let own = engine.set.store();
-        let sends = Sends::new(&bucket.client, &own.memory().jobs);
+        let sends = Sends::new(&bucket.client, own.memory().job_sends());
         let writes_to_set = engine.shared.read_only;
         let store = if writes_to_set { bucket.store() } else { Arc::clone(own) };
         let sent = SentObjects { bucket, epoch, sends, bytes: 0 };
@@ -84,7 +84,9 @@ impl Destination for Sending<'_> {
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let Sending { sent, known, .. } = self;
-        known.copy(extent, &mut |lacking: ToCopy<'_>| sent.send(lacking.id, lacking.read()?))
+        let bucket = sent.bucket;
+        let bytes = |at: &Location| bucket.store().read(at, 0, at.len).ok();
+        known.copy(extent, &mut |lacking| sent.send(lacking.id, lacking.read()?), &bytes)
     }
 
     fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {

@@ -72,7 +72,7 @@ impl Target {
                 self.ids.borrow_mut().push(lacking.id);
                 Ok(place(self.next))
             };
-            copies.push(known.copy(&extent, &mut put).unwrap());
+            copies.push(known.copy(&extent, &mut put, &|_| None).unwrap());
         }
         let create = Op::CreateTable { table: 3, created_lsn: 1, name: "t".into() };
         let add = |extent: &Arc<ExtentMeta>| Op::AddExtent {
