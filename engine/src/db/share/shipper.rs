@@ -2,8 +2,8 @@
 //! shared store in their order.
 //!
 //! Thread safety: one step at a time, by its thread, a stepper, or the closing; the state is behind
-//! one mutex, which is held while the store is asked. No commit takes it. The collector has a thread
-//! and a mutex of its own, so that a list or a deletion that takes long holds no entry up.
+//! one mutex, which is held while the store is asked. No commit takes it. The collector has a
+//! thread and a mutex of its own, so that a list or a deletion that takes long holds no entry up.
 //!
 //! Invariants:
 //!
