@@ -22,7 +22,7 @@ pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_
 pub(crate) use key::{common, slice};
 pub(crate) use reference::{ComingValues, ReadValue, Reference, SeparatedValue};
 pub(crate) use row_table::RowTable;
-pub(crate) use sealed::{SealRefused, Sealed};
+pub(crate) use sealed::{SealRefused, Sealable};
 pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.

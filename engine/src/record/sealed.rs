@@ -14,7 +14,7 @@ pub(crate) enum SealRefused {
 }
 
 /// What is written as sealed bytes.
-pub(crate) trait Sealed: Sized {
+pub(crate) trait Sealable: Sized {
     const MAGIC: &'static [u8; 8];
     /// What it is, for messages.
     const WHAT: &'static str;

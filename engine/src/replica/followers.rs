@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::log::SharedLog;
 use super::register::Register;
 use crate::error::{Error, Result};
-use crate::record::{Reader, Sealed, put_u64};
+use crate::record::{Reader, Sealable, put_u64};
 use crate::tier::{FailureKind, ObjectSpan, RequestFailure};
 
 const PREFIX: &str = "shared/followers/";
@@ -30,7 +30,7 @@ pub(crate) struct FollowerPlace {
     pub(crate) beat: u64,
 }
 
-impl Sealed for FollowerPlace {
+impl Sealable for FollowerPlace {
     const MAGIC: &'static [u8; 8] = b"TERRFOLL";
     const WHAT: &'static str = "place of a follower";
 

@@ -1,7 +1,7 @@
 //! The head: where a search in the log begins, and which entries are still kept. A register that
 //! only moves up.
 
-use crate::record::{Reader, Sealed, put_u64};
+use crate::record::{Reader, Sealable, put_u64};
 
 /// What it says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,7 +12,7 @@ pub(crate) struct LogHead {
     pub(crate) checkpoint: u64,
 }
 
-impl Sealed for LogHead {
+impl Sealable for LogHead {
     const MAGIC: &'static [u8; 8] = b"TERRHEAD";
     const WHAT: &'static str = "head of the log";
 

@@ -5,7 +5,7 @@ use super::followers::FollowerPlace;
 use super::head::LogHead;
 use super::identity::Nonces;
 use super::register::Register;
-use crate::record::{Sealed, mended};
+use crate::record::{Sealable, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.
 pub(crate) fn entry(bytes: &[u8]) -> bool {

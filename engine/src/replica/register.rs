@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::log::SharedLog;
 use crate::error::{ErrorKind, Result};
-use crate::record::{Reader, Sealed, put_bytes, put_u64};
+use crate::record::{Reader, Sealable, put_bytes, put_u64};
 use crate::tier::{FailureKind, ObjectTag, RequestFailure};
 
 const REGISTER: &str = "shared/register";
@@ -22,7 +22,7 @@ pub(crate) struct Register {
     pub(crate) names: BTreeSet<String>,
 }
 
-impl Sealed for Register {
+impl Sealable for Register {
     const MAGIC: &'static [u8; 8] = b"TERRREGS";
     const WHAT: &'static str = "register of followers";
 

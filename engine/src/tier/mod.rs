@@ -15,10 +15,10 @@ pub(crate) use object::probe as object_probe;
 pub(crate) use object::testing as object_testing;
 pub(crate) use object::{
     Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, LAST_EPOCH,
-    MOST_SENT, OBJECT_FILES, ObjectId, ObjectNames, ObjectRead, ObjectSink, ObjectTier, Placed,
-    Planted, PutWhen, RequestCounts, SHARED_DATA, SHARED_PIECES, Sends, Settings as ObjectSettings,
-    Span as ObjectSpan, Tag as ObjectTag, Transfers, Uploads, open_client, open_reader, owner,
-    shared_name,
+    MOST_SENT, OBJECT_FILES, ObjectId, ObjectNames, ObjectRead, ObjectSink, ObjectTier, Planted,
+    PutWhen, RequestCounts, SHARED_DATA, SHARED_PIECES, Sends, Settings as ObjectSettings,
+    Span as ObjectSpan, Tag as ObjectTag, TaggedValue, Transfers, Uploads, open_client,
+    open_reader, owner, shared_name,
 };
 pub(crate) use space::FreeMap;
 pub(crate) use ssd::{EXTENT_BYTES, ExtentStore, Reading, SpaceReservation, is_extent_file_name};

@@ -13,10 +13,10 @@ use std::fmt;
 
 use super::client::Client;
 use super::name::{LAST_EPOCH, ObjectNames};
-use super::register::Placed;
+use super::register::TaggedValue;
 use super::store::{Failure, FailureKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{Reader, Sealed, put_bytes, put_u32, put_u64};
+use crate::record::{Reader, Sealable, put_bytes, put_u32, put_u64};
 
 /// How often an opening tries again when other writers are faster.
 const TRIES: usize = 16;
@@ -32,7 +32,7 @@ pub(crate) struct Fence {
     pub(crate) owner: String,
 }
 
-impl Sealed for Fence {
+impl Sealable for Fence {
     const MAGIC: &'static [u8; 8] = b"TERRFENC";
     const WHAT: &'static str = "fence";
 
@@ -59,7 +59,7 @@ impl fmt::Display for Fence {
 }
 
 /// A fence as it was found or written.
-pub(crate) type PlacedFence = Placed<Fence>;
+pub(crate) type PlacedFence = TaggedValue<Fence>;
 
 /// The writer that asks for the fence.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ pub(crate) fn take(
         if let Some(tag) =
             client.replace_register(&name, &fence, before.map(|placed| placed.tag))?
         {
-            return Ok(Placed { value: fence, tag });
+            return Ok(TaggedValue { value: fence, tag });
         }
         before = look(client, names)?;
         if let Some(own) = before.take_if(|found| found.value.nonce == claim.nonce) {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::fence::{Fence, PlacedFence};
-use super::register::Placed;
+use super::register::TaggedValue;
 use super::store::Tag;
 use crate::os::{Files, Gate, OpenHow};
-use crate::record::{Reader, Sealed, checksum, put_bytes, put_u32};
+use crate::record::{Reader, Sealable, checksum, put_bytes, put_u32};
 
 /// The file's name.
 pub(super) const NAME: &str = "object-fence";
@@ -85,7 +85,7 @@ pub(super) fn decode(body: &[u8]) -> Option<PlacedFence> {
         Some(is_there.then_some(text))
     };
     let tag = Tag { entity: part()?, version: part()? };
-    Some(Placed { value: fence, tag })
+    Some(TaggedValue { value: fence, tag })
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
             let owner = "x".repeat(20 - epoch as usize);
             let fence = Fence { epoch, incarnation: 7, nonce: [3; 16], owner };
             let tag = Tag { entity: Some("e".to_string()), version };
-            let placed = Placed { value: fence, tag };
+            let placed = TaggedValue { value: fence, tag };
             known.keep(&placed);
             assert_eq!(known.load(), Some(placed));
         }

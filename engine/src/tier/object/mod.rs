@@ -31,7 +31,7 @@ mod uploads;
 pub(crate) use client::{Client, ObjectRead, RequestCounts};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
-pub(crate) use register::Placed;
+pub(crate) use register::TaggedValue;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};

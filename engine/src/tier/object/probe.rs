@@ -3,7 +3,7 @@
 use super::fence::Fence;
 use super::known;
 use super::tails::TailHeader;
-use crate::record::{Sealed, mended};
+use crate::record::{Sealable, mended};
 
 /// The object that says who writes, and what an opening remembers of it.
 pub(crate) fn fence(bytes: &[u8]) -> bool {

@@ -6,11 +6,11 @@
 use super::client::Client;
 use super::store::{FailureKind, PutWhen, Span, Tag};
 use crate::error::{Damage, Error, Result};
-use crate::record::{FORMAT, SealRefused, Sealed};
+use crate::record::{FORMAT, SealRefused, Sealable};
 
 /// What a register says, with the tag of that writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placed<T> {
+pub(crate) struct TaggedValue<T> {
     pub(crate) value: T,
     pub(crate) tag: Tag,
 }
@@ -20,14 +20,15 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Invalid` if it is of a later version; `Corrupt`; `Unavailable` if the store does not answer.
-    pub(crate) fn read_register<T: Sealed>(&self, name: &str) -> Result<Option<Placed<T>>> {
+    /// `Invalid` if it is of a later version; `Corrupt`; `Unavailable` if the store does not
+    /// answer.
+    pub(crate) fn read_register<T: Sealable>(&self, name: &str) -> Result<Option<TaggedValue<T>>> {
         let got = match self.get(name, Span::Whole) {
             Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
             got => self.told(&format!("read the {} in", T::WHAT), name, got)?,
         };
         match T::decode(&got.bytes) {
-            Ok(value) => Ok(Some(Placed { value, tag: got.tag })),
+            Ok(value) => Ok(Some(TaggedValue { value, tag: got.tag })),
             Err(SealRefused::Later(version)) => Err(Error::invalid(format!(
                 "the {} {}/{name} has format {version}, and this version of Terrace knows formats \
                  up to {FORMAT}; use a newer one",
@@ -54,7 +55,7 @@ impl Client {
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer: it may have been done.
-    pub(crate) fn replace_register<T: Sealed>(
+    pub(crate) fn replace_register<T: Sealable>(
         &self,
         name: &str,
         to: &T,

@@ -154,8 +154,8 @@ mod tests {
     use crate::tier::object::clock::StepTimer;
     use crate::tier::object::memory::MemoryServer;
 
-    /// Bug: under a memory limit a job that wrote objects held up to 32 MiB beside its share. Cause:
-    /// what is on its way had a bound of its own. Fix: that bound is a part of the limit.
+    /// Bug: under a memory limit a job that wrote objects held up to 32 MiB beside its share.
+    /// Cause: what is on its way had a bound of its own. Fix: that bound is a part of the limit.
     #[test]
     fn what_is_on_its_way_has_the_bound_of_the_limit() {
         for (most, object, expected) in [

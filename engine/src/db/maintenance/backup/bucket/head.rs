@@ -6,8 +6,8 @@
 //! Nothing else decides what the set has. There is no lease and no clock.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::record::{Reader, Sealed, put_bytes, put_u32, put_u64};
-use crate::tier::{FailureKind, LAST_EPOCH, ObjectClient, ObjectTag, Placed, RequestFailure};
+use crate::record::{Reader, Sealable, put_bytes, put_u32, put_u64};
+use crate::tier::{FailureKind, LAST_EPOCH, ObjectClient, ObjectTag, RequestFailure, TaggedValue};
 
 /// How often a caller tries again when others are faster.
 const TRIES: u32 = 16;
@@ -30,7 +30,7 @@ pub(super) struct SetHead {
     pub(super) owner: String,
 }
 
-impl Sealed for SetHead {
+impl Sealable for SetHead {
     const MAGIC: &'static [u8; 8] = b"TERRBSET";
     const WHAT: &'static str = "head of a backup set";
 
@@ -63,7 +63,7 @@ impl Sealed for SetHead {
 /// # Errors
 ///
 /// As [`ObjectClient::read_register`].
-pub(super) fn look(client: &ObjectClient) -> Result<Option<Placed<SetHead>>> {
+pub(super) fn look(client: &ObjectClient) -> Result<Option<TaggedValue<SetHead>>> {
     client.read_register(NAME)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn take(
     client: &ObjectClient,
     database_id: Option<[u8; 16]>,
     (nonce, owner): ([u8; 16], &str),
-) -> Result<Placed<SetHead>> {
+) -> Result<TaggedValue<SetHead>> {
     let address = client.address();
     for _ in 0..TRIES {
         let before = look(client)?;
@@ -112,11 +112,11 @@ pub(super) fn take(
 /// store does not answer: it may have changed.
 pub(super) fn replace(
     client: &ObjectClient,
-    held: Placed<SetHead>,
+    held: TaggedValue<SetHead>,
     numbers: Vec<u64>,
-) -> Result<Placed<SetHead>> {
+) -> Result<TaggedValue<SetHead>> {
     debug_assert!(numbers.is_sorted_by(|a, b| a < b), "backups have ascending numbers");
-    let Placed { value: head, tag } = held;
+    let TaggedValue { value: head, tag } = held;
     let placed = put(client, SetHead { numbers, ..head }, Some(tag))?;
     placed.map_or_else(|| Err(changed(client)), Ok)
 }
@@ -126,9 +126,9 @@ fn put(
     client: &ObjectClient,
     head: SetHead,
     before: Option<ObjectTag>,
-) -> Result<Option<Placed<SetHead>>> {
+) -> Result<Option<TaggedValue<SetHead>>> {
     if let Some(tag) = client.replace_register(NAME, &head, before)? {
-        return Ok(Some(Placed { value: head, tag }));
+        return Ok(Some(TaggedValue { value: head, tag }));
     }
     // It may be what an attempt of this call has written.
     Ok(look(client)?.filter(|found| found.value == head))

@@ -31,8 +31,8 @@ use crate::os::Files;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
 use crate::tier::{
-    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan, Placed,
-    open_client, open_reader, owner,
+    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan,
+    TaggedValue, open_client, open_reader, owner,
 };
 
 use head::SetHead;
@@ -105,7 +105,7 @@ impl BucketSet {
         found.map(|placed| placed.value).ok_or_else(|| head::no_backups(&self.client.address()))
     }
 
-    fn take(&self, database_id: Option<[u8; 16]>) -> Result<Placed<SetHead>> {
+    fn take(&self, database_id: Option<[u8; 16]>) -> Result<TaggedValue<SetHead>> {
         head::take(&self.client, database_id, (self.nonce, &self.owner))
     }
 
