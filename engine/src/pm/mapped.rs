@@ -7,12 +7,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use super::LINE;
 use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
-#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use crate::os::time;
 use crate::os::{Files, OpenHow, device_at, pages, read_exact_at, reserve_mapped};
 

@@ -33,12 +33,12 @@ impl Patience {
         self.turns += 1;
         #[cfg(all(test, feature = "shuttle"))]
         shuttle::thread::yield_now();
-        #[cfg(any(test, feature = "testing"))]
-        if schedule::is_task() {
-            return crate::os::thread::yield_now();
-        }
+        #[cfg(all(any(test, feature = "testing"), not(all(test, feature = "shuttle"))))]
+        let may_spin = self.turns < 32 && !schedule::is_task();
+        #[cfg(not(any(test, feature = "testing")))]
+        let may_spin = self.turns < 32;
         #[cfg(not(all(test, feature = "shuttle")))]
-        if self.turns < 32 {
+        if may_spin {
             std::hint::spin_loop();
         } else {
             crate::os::thread::yield_now();
