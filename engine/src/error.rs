@@ -325,7 +325,9 @@ impl Error {
 
     /// The same for another caller.
     pub(crate) fn again(&self) -> Error {
-        Error::new(self.kind(), self.to_string())
+        let mut error = Error::new(self.kind(), self.to_string());
+        error.0.signal = self.0.signal;
+        error
     }
 
     /// The same after another one, which led to it: both messages.

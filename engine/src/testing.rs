@@ -17,9 +17,13 @@ pub use crate::os::sim::{
 pub mod schedule {
     pub use crate::os::schedule::{
         Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler, draw, is_task,
-        without_switch,
     };
     pub use crate::os::thread::{JoinHandle, spawn};
+
+    /// Runs what earlier runs have deferred, so that it is no part of the next one.
+    pub fn settle() {
+        crate::mvcc::drive_all();
+    }
 }
 
 /// Earlier openings that a list of incarnations has when an opening joins them.

@@ -24,6 +24,7 @@ pub mod machines;
 pub mod objects;
 pub mod run;
 pub mod scenario;
+pub mod schedules;
 pub mod stop;
 mod transact;
 pub mod violation;

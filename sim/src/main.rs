@@ -12,11 +12,15 @@ use serde_json::json;
 use terrace_sim::coverage::{CALL_SITES, Coverage, OPERATIONS};
 use terrace_sim::cuts::Kind;
 use terrace_sim::run::{Limits, Prepared, Run};
+use terrace_sim::schedules::{Schedule, Total};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
 
 /// So many seeds with faults have every call fail.
 const ALL_CALLS: u64 = 400;
+
+/// A failure of a schedule shows so many of the last points.
+const LAST_POINTS: usize = 40;
 
 /// Cut the power of simulated machines at every persist point and look what is found.
 ///
@@ -60,6 +64,10 @@ struct Arguments {
     /// Give every machine an object store in reach, where the cold levels of all tables lie
     #[arg(long)]
     objects: bool,
+    /// Run whole databases with all their threads under a deterministic scheduler: callers at once,
+    /// a cut of power in some, closings, openings. One process runs one seed after the other
+    #[arg(long, conflicts_with_all = ["faults", "objects", "images", "replay", "jobs"])]
+    schedules: bool,
     /// Only this image of the seed, as a violation names it
     #[arg(long)]
     replay: Option<String>,
@@ -99,6 +107,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let begin = Instant::now();
     stop::on_signals();
+    if arguments.schedules {
+        return schedules(arguments, begin);
+    }
     if arguments.part {
         std::thread::spawn(stop_with_parent);
         println!("{}", serde_json::to_string(&alone(arguments, begin))?);
@@ -109,6 +120,47 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         jobs => shared(arguments, jobs)?,
     };
     report(arguments, &coverage, begin.elapsed())
+}
+
+/// Runs schedules, and says what they have found.
+fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
+    let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    let (mut total, mut failed) = (Total::default(), Vec::new());
+    for seed in arguments.seed.. {
+        let enough = seed - arguments.seed >= arguments.seeds;
+        if until.map_or(enough, |until| begin.elapsed() >= until) || stop::is_asked_for() {
+            break;
+        }
+        match (Schedule { trace: LAST_POINTS, ..Schedule::of(seed) }).run() {
+            Ok(report) => total.add(report),
+            Err(failure) => {
+                eprintln!("VIOLATION: seed {seed}\n{failure}");
+                failed.push(seed);
+            }
+        }
+    }
+    let seconds = begin.elapsed().as_secs_f64();
+    let done: serde_json::Map<_, _> =
+        total.done.iter().map(|(operation, n)| (format!("{operation:?}"), json!(n))).collect();
+    let object = json!({
+        "seed": arguments.seed,
+        "schedules": total.schedules + failed.len() as u64,
+        "failed": failed,
+        "cuts": total.cuts,
+        "points": total.points,
+        "switches": total.switches,
+        "places": total.covered.len(),
+        "places_switched_at": total.covered.values().filter(|(_, switched)| *switched > 0).count(),
+        "operations": done,
+        "hash": format!("{:016x}", total.hash),
+        "seconds": seconds,
+    });
+    if arguments.json {
+        println!("{object}");
+    } else {
+        println!("{object:#}");
+    }
+    Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
 /// Stops when the process that this one works for closes its input, or ends.

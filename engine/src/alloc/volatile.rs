@@ -19,10 +19,11 @@
 //! 2. A copy that the map names lies in a piece that is there, below its tail.
 //! 3. Once the pool is closed, nothing is written to the region, and no copy is read from it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::zones::{Borrower, ZonePool};
+use crate::os::HashMap;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::RwLock;
 use crate::pm::Region;
@@ -148,7 +149,7 @@ impl VolatilePool {
     pub(crate) fn close(&self) {
         let mut held = self.held.write();
         held.is_closed = true;
-        held.copies = HashMap::new();
+        held.copies = HashMap::default();
     }
 
     /// Copies that were found.

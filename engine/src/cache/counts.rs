@@ -6,27 +6,15 @@
 
 use std::cell::Cell;
 
-use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::thread;
 
 const LINES: usize = 32;
-
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-thread_local! {
-    static LINE: Cell<usize> = const { Cell::new(usize::MAX) };
-}
 
 /// The line of this thread.
 #[inline]
 fn line() -> usize {
-    match LINE.get() {
-        usize::MAX => {
-            let line = THREADS.fetch_add(1, Ordering::Relaxed) % LINES;
-            LINE.set(line);
-            line
-        }
-        line => line,
-    }
+    thread::number() % LINES
 }
 
 /// What is counted on a line that threads share is counted by lots, once it is much: a thread adds

@@ -1,7 +1,7 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,6 +11,7 @@ use crate::limits;
 use crate::memtable::{Memtable, record_len};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
 use crate::operator::operand_list;
+use crate::os::HashMap;
 use crate::record::{
     ChainBase, Kind, LSN_MAX, TableId, decode_end, encode_chain, encode_end, set_depth, slice,
 };

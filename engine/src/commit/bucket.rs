@@ -15,14 +15,13 @@
 //!    alone. A leader that dies tells its followers too.
 //! 3. Members of a group keep the order in which they came.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::group::Group;
 use super::wait_queue::WaitQueue;
-use crate::os::cores;
 use crate::os::sync::{AtomicU32, AtomicU64, MODELLED, Mutex, Ordering};
+use crate::os::{cores, thread};
 use crate::record::Lsn;
 
 /// What became of a member's group.
@@ -262,21 +261,6 @@ impl Buckets {
             return None;
         }
         let each = self.buckets.len() / 2;
-        Some(&self.buckets[this_thread() % each + if relaxed { each } else { 0 }])
+        Some(&self.buckets[thread::number() % each + if relaxed { each } else { 0 }])
     }
-}
-
-/// A number of this thread; neighbours in time get neighbours.
-fn this_thread() -> usize {
-    static NEXT: crate::os::sync::atomic::AtomicUsize =
-        crate::os::sync::atomic::AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == usize::MAX {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
 }

@@ -7,7 +7,6 @@
 //!
 //! Thread safety: any thread may use [`FeedBuffers`]; [`FedGroups`] is the shipper's.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::time::Instant;
 
@@ -15,9 +14,8 @@ use crossbeam_utils::CachePadded;
 
 use super::group::Group;
 use super::subentry::Content;
-use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
-use crate::os::time;
+use crate::os::{thread, time};
 use crate::record::{Lsn, put_bytes};
 
 /// So many buffers are filled at a time.
@@ -28,24 +26,6 @@ const GROUP_BYTES: u64 = 64;
 
 /// An emptied buffer with more room is not kept.
 const MOST_KEPT: usize = 4 << 20;
-
-thread_local! {
-    /// Which buffer is this thread's.
-    static BUFFER: Cell<usize> = const { Cell::new(usize::MAX) };
-}
-
-static THREADS: AtomicUsize = AtomicUsize::new(0);
-
-fn buffer_of_thread() -> usize {
-    match BUFFER.get() {
-        usize::MAX => {
-            let buffer = THREADS.fetch_add(1, Ordering::Relaxed) % BUFFERS;
-            BUFFER.set(buffer);
-            buffer
-        }
-        buffer => buffer,
-    }
-}
 
 /// A commit group that was handed over.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +73,7 @@ impl FeedBuffers {
 
     /// Adds a group.
     pub(super) fn add(&self, fed: FedGroup, group: &Group) {
-        let mut filling = self.0[buffer_of_thread()].lock();
+        let mut filling = self.0[thread::number() % BUFFERS].lock();
         filling.since.get_or_insert_with(time::now);
         let before = filling.bytes.len();
         for part in &group.parts[..usize::from(fed.parts)] {
@@ -221,6 +201,8 @@ impl FedGroups {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     fn add(buffers: &FeedBuffers, lsn: Lsn) {

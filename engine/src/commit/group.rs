@@ -1,6 +1,5 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -10,6 +9,7 @@ use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
+use crate::os::{HashMap, HashSet};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 
@@ -324,7 +324,10 @@ impl Group {
             return;
         }
         let mut superseded: Vec<(u32, usize, usize)> = Vec::new();
-        let mut newest = HashMap::with_capacity(self.records() as usize);
+        let mut newest = HashMap::with_capacity_and_hasher(
+            self.records() as usize,
+            crate::os::RandomKeys::new(),
+        );
         for (p, part) in self.parts.iter().enumerate() {
             for (r, record) in part.records.iter().enumerate() {
                 let this = (record.batch, p, r);

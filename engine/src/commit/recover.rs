@@ -10,7 +10,7 @@
 //! 4. A sub-entry says up to which LSN all was durable when it was written. If that is above L*,
 //!    what ends at L* was damaged later: that is corruption.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use super::floor::{Floor, Gidx};
@@ -20,6 +20,7 @@ use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Failpoint;
+use crate::os::HashMap;
 use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
@@ -356,7 +357,7 @@ fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
 
 /// Rule 3.
 fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
-    let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::new();
+    let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::default();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
         if entry.header.lsn > floor && entry.is_sound() {
             let (_, found) = parts.entry(entry.header.lsn).or_insert((entry.header.count, 0));

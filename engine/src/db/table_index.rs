@@ -17,13 +17,14 @@
 mod checks;
 mod invariants;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use crate::compaction::Shape;
 use crate::level0::Size;
 use crate::levels::{Level, SUBLEVELS, Version};
+use crate::os::HashMap;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::{RangeDeletes, View};

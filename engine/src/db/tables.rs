@@ -8,11 +8,12 @@
 //! Invariant: a table is in `by_id` before any writer finds it, and until it is dropped. So `by_id`
 //! has each table with records that count, and the scheduler finds each table that was noted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::table_index::TableIndex;
 use crate::commit::{Step, reached};
+use crate::os::HashMap;
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::record::{Lsn, TableId};
 use crate::table::{ChangedTables, TableCore, TableSlot};

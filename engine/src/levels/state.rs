@@ -7,7 +7,7 @@ mod invariants;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::version::{Level, Version};
 use crate::extent::{Described, Extent, ValueMeta};
 use crate::mvcc::{TimeMark, Timeline};
 use crate::options::TableOptions;
+use crate::os::HashSet;
 use crate::record::{Lsn, RowTable, TableId};
 
 pub(super) use invariants::Broken;

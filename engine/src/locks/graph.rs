@@ -18,12 +18,12 @@
 //! 4. A suspended owner stands in `suspended` for as long as its waiter is in the graph.
 //! 5. A closed graph has no waiter.
 
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use super::request::{OwnerId, Request, Waiter};
 use super::shard::{Blockers, add};
+use crate::os::HashMap;
 
 #[derive(Debug)]
 struct Wait {
@@ -120,7 +120,7 @@ impl Graph {
 
     /// The owners on a way from `from` to `to`, both included, along at least one edge.
     fn path(&self, from: OwnerId, to: OwnerId) -> Option<Vec<OwnerId>> {
-        let mut came_from: HashMap<OwnerId, OwnerId> = HashMap::new();
+        let mut came_from: HashMap<OwnerId, OwnerId> = HashMap::default();
         let mut open = vec![from];
         while let Some(at) = open.pop() {
             let blockers = self.waiting.get(&at).map_or(&[][..], |wait| &wait.blockers);

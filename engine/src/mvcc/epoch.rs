@@ -372,7 +372,7 @@ fn all_have_left(drive: impl Fn()) {
 }
 
 /// As [`DeferQueue::drive_all`], of what is of no database.
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn drive_all() {
     all_have_left(drive);
 }

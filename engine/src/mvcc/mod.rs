@@ -17,11 +17,13 @@ mod watermark;
 
 pub(crate) use clock::{Clock, Time, micros};
 pub(crate) use drained::DrainedMap;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use epoch::drive_all;
+#[cfg(test)]
+pub(crate) use epoch::drive_until;
 pub(crate) use epoch::{
     DeferQueue, EpochGuard, Runner, about_to_wait, defer, drive, is_pinned, pin, retire,
 };
-#[cfg(test)]
-pub(crate) use epoch::{drive_all, drive_until};
 pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{IntervalSet, KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};

@@ -475,7 +475,7 @@ pub(crate) mod tests {
         let column = KeyInterval { start: key(500_000), end: Some(key(510_000)) };
         assert_eq!(list.remove(&column, |_| true, |_| true).len(), 1000);
         let after = list.set.load_full();
-        let leaves = |set: &Tombstones| -> std::collections::HashSet<usize> {
+        let leaves = |set: &Tombstones| -> crate::os::HashSet<usize> {
             let all = set.runs.iter().flat_map(|run| run.leaves.items());
             all.map(|leaf| Arc::as_ptr(leaf).addr()).collect()
         };

@@ -20,6 +20,12 @@ pub(crate) fn draw_random(bytes: &mut [u8; 16]) -> io::Result<()> {
     super::calls::draw_random(bytes)
 }
 
+/// A map without order.
+pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, RandomKeys>;
+
+/// A set without order.
+pub(crate) type HashSet<K> = std::collections::HashSet<K, RandomKeys>;
+
 /// How keys are hashed: by chance, so that no caller can choose keys that collide.
 #[derive(Clone, Debug)]
 pub(crate) struct RandomKeys {

@@ -32,7 +32,7 @@ pub(crate) use calls::{
     allowed_cores, bytes_of_path, device_at, free_space, host_name, is_on_tmpfs, path_of_bytes,
     pin_thread, read_exact_at,
 };
-pub(crate) use chance::{RandomKeys, draw_random};
+pub(crate) use chance::{HashMap, HashSet, RandomKeys, draw_random};
 pub(crate) use cores::{at_once, cores};
 pub(crate) use deadline::{arrival, earlier};
 pub use deadline::{with_arrival, with_deadline};

@@ -1,5 +1,8 @@
 //! Threads. A thread that a task of the scheduler spawns is a task too.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 #[cfg(not(any(test, feature = "testing")))]
 pub(crate) use std::thread::{Builder, JoinHandle, scope, yield_now};
 
@@ -7,6 +10,23 @@ pub(crate) use std::thread::{Builder, JoinHandle, scope, yield_now};
 pub use scheduled::{JoinHandle, spawn};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use scheduled::{ThreadBuilder as Builder, scope, yield_now};
+
+/// A number of this thread; neighbours in time have neighbours. In a run it is that of the task.
+#[inline]
+pub(crate) fn number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    #[cfg(any(test, feature = "testing"))]
+    if super::schedule::is_task() {
+        return super::schedule::number();
+    }
+    if NUMBER.get() == usize::MAX {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    NUMBER.get()
+}
 
 #[cfg(any(test, feature = "testing"))]
 mod scheduled {

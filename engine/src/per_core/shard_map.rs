@@ -7,12 +7,12 @@
 //!
 //! Invariant: a map never changes, so a key has one shard for as long as the map lives.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::extent::{Described, OwnedHeads};
 use crate::levels::Version;
 use crate::mvcc::EpochGuard;
+use crate::os::HashMap;
 use crate::table::TableSlot;
 use crate::view::View;
 

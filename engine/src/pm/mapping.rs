@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 
+#[cfg(any(test, feature = "testing"))]
+use crate::os::schedule;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[cfg(any(test, feature = "testing"))]
 use crate::os::sync::locks::Mutex;
@@ -52,19 +54,24 @@ impl Mapping {
 
     /// Maps `len` bytes of zeros with room to grow. They take memory only once touched.
     pub(super) fn anonymous(len: usize, room: usize) -> io::Result<Mapping> {
+        let new = || {
+            let mapping = Mapping::reserve(room.max(len))?;
+            mapping.extend(len)?;
+            Ok(mapping)
+        };
         #[cfg(any(test, feature = "testing"))]
-        if let Some(spare) = Mapping::spare(len, room.max(len)) {
-            return Ok(spare);
-        }
-        let mapping = Mapping::reserve(room.max(len))?;
-        mapping.extend(len)?;
-        Ok(mapping)
+        return schedule::without_switch(|| {
+            Mapping::spare(len, room.max(len)).map_or_else(new, Ok)
+        });
+        #[cfg(not(any(test, feature = "testing")))]
+        new()
     }
 
     #[cfg(any(test, feature = "testing"))]
     fn spare(len: usize, room: usize) -> Option<Mapping> {
         let mut spare = SPARE.lock();
-        let at = spare.iter().position(|spare| spare.len() == len && spare.room == room)?;
+        let at =
+            spare.iter_mut().position(|spare| *spare.len.get_mut() == len && spare.room == room)?;
         Some(spare.swap_remove(at))
     }
 

@@ -7,8 +7,6 @@
 //! is released only when its copies survive; until then recovery finds a record twice, and counts
 //! it once (`docs/commit.md`).
 
-use std::collections::HashMap;
-
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::are_worth_it;
 use crate::commit::{Group, OneGroup, payloads_of};
@@ -16,6 +14,7 @@ use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
 use crate::options::{Durability, Failpoint};
+use crate::os::HashMap;
 use crate::os::sync::locks::Mutex;
 use crate::record::Kind;
 

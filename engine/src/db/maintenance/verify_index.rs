@@ -1,6 +1,6 @@
 //! A persistent index held against the records that it is over: nodes have no checksums.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::verify::VerifyReport;
@@ -10,6 +10,7 @@ use crate::db::open::records;
 use crate::error::{Damage, Result};
 use crate::memtable::Record;
 use crate::mvcc::pin;
+use crate::os::HashMap;
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 use crate::record::{Kind, LSN_MAX, TableId};

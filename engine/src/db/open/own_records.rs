@@ -1,7 +1,7 @@
 //! The engine's own records among those that an opening finds: table events, prepares and their
 //! verdicts, spilled runs, the last blob.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::records;
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::levels::VersionSet;
 use crate::locks::Locker;
 use crate::memtable::Record;
+use crate::os::HashMap;
 use crate::pm::Region;
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Pinned, TableSlot};

@@ -1,6 +1,5 @@
 //! Step 6 of an opening: the records that count are indexed, on all cores.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{records, row_tables};
@@ -11,6 +10,7 @@ use crate::level0::{Level0, Matrix};
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
+use crate::os::HashMap;
 use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -38,7 +38,7 @@ pub(super) fn index(
 ) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
     let rows = Mutex::new(row_tables::open(engine, &tables)?);
-    let mut by_table: HashMap<_, Vec<Found>> = HashMap::new();
+    let mut by_table: HashMap<_, Vec<Found>> = HashMap::default();
     for found in scan(engine, &tables, recovered, threads, progress)? {
         found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
     }
@@ -72,7 +72,7 @@ fn scan(
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let all = Mutex::new(Vec::with_capacity(threads));
     at_once(threads.min(zones.len()), || {
-        let mut found = ByTable::new();
+        let mut found = ByTable::default();
         let claim = || zones.get(next.fetch_add(1, Ordering::Relaxed));
         while let Some((_, accepted)) = claim() {
             if let Err(error) = scan_zone(engine, tables, accepted, &mut found) {

@@ -1,7 +1,6 @@
 //! Row tables at an opening: each that the journal names is checked, and its pages are taken out of
 //! the free space of the region.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::db::engine::Engine;
@@ -9,6 +8,7 @@ use crate::db::jobs::install as install_version;
 use crate::error::{Error, Result};
 use crate::level0::{Level0, Matrix, RowTables as _};
 use crate::levels::{Edit, Op};
+use crate::os::HashMap;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 
@@ -21,7 +21,7 @@ type Tables = HashMap<TableId, Arc<TableCore>>;
 /// `Corrupt` if one does not check out, or two have a page in common; `Invalid` beside a persistent
 /// index, which knows nothing of them; or an I/O error.
 pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, Matrix>> {
-    let (mut opened, mut pages) = (HashMap::new(), Vec::new());
+    let (mut opened, mut pages) = (HashMap::default(), Vec::new());
     for table in tables.values() {
         let view = table.view();
         let version = &view.version;

@@ -6,7 +6,7 @@
 //! Transactions that are prepared and open at its LSN go with it: their records in the entry, the
 //! rows that they have spilled as objects.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::db::engine::Engine;
@@ -16,6 +16,7 @@ use crate::extent::{Extent, ExtentMeta, ReadAhead};
 use crate::levels::{Level, LevelCursor, Manifest};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
+use crate::os::HashMap;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::replica::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
 use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};

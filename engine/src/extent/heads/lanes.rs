@@ -1,7 +1,8 @@
 //! The comparisons of a node, one for each kind of processor.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use super::{Heads, NODE};
-use crate::os::sync::atomic::{AtomicU8, Ordering};
 
 /// How a node is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! What holds of the metadata before and after every edit, each under its name.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::State;
@@ -8,6 +7,7 @@ use crate::extent::{Described, ExtentMeta, ValueMeta};
 use crate::levels::version::{Level, MAX_LEVELS};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark, Timeline};
 use crate::options::TableOptions;
+use crate::os::HashSet;
 use crate::record::{Lsn, RowTable, SYSTEM_TABLE, TableId};
 
 /// An edit breaks the invariant `name`.

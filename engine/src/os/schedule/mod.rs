@@ -23,6 +23,7 @@ mod tests;
 
 pub use scheduler::{Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler};
 pub(crate) use task::{
-    TaskHandle, adopt, block, now, point, register, register_failed, spawn_task, wait_ended, wake,
+    TaskHandle, adopt, block, now, number, point, register, register_failed, spawn_task,
+    wait_ended, wake, without_switch,
 };
-pub use task::{draw, is_task, without_switch};
+pub use task::{draw, is_task};

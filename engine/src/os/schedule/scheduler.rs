@@ -334,9 +334,13 @@ impl State {
 
     /// Time leaps to the earliest deadline.
     fn leap(&mut self, is_polled: bool) {
-        let Some(moment) = self.next_moment else { return };
-        self.now = self.now.max(moment);
-        let woken = self.wake_late();
+        let mut woken = Vec::new();
+        // A task that was woken in time leaves its moment behind.
+        while woken.is_empty() {
+            let Some(moment) = self.next_moment else { return };
+            self.now = self.now.max(moment);
+            woken = self.wake_late();
+        }
         if !is_polled {
             for task in woken {
                 let blocked = self.blocked(task);

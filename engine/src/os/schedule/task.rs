@@ -29,6 +29,7 @@ thread_local! {
     static IS_TASK: Cell<bool> = const { Cell::new(false) };
     /// How many callers ask for no switch.
     static UNSWITCHED: Cell<u32> = const { Cell::new(0) };
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
     static TASK: RefCell<Option<Task>> = const { RefCell::new(None) };
 }
 
@@ -56,6 +57,11 @@ pub fn is_task() -> bool {
     IS_TASK.get()
 }
 
+/// The number of this task in its run.
+pub(crate) fn number() -> usize {
+    NUMBER.get()
+}
+
 /// A new task of `scheduler`, which runs when its thread has adopted it.
 pub(crate) fn register(scheduler: &Arc<TaskScheduler>, name: String) -> TaskHandle {
     let baton = Arc::new(Baton::default());
@@ -72,6 +78,7 @@ pub(crate) fn register_failed(number: usize) {
 pub(crate) fn adopt(task: TaskHandle) {
     task.scheduler.state().set_thread(task.number, std::thread::current());
     task.baton.wait();
+    NUMBER.set(task.number);
     TASK.set(Some(Task(task)));
     IS_TASK.set(true);
 }
@@ -92,12 +99,12 @@ pub(crate) fn point(kind: PointKind) {
 
 #[cold]
 fn pass(kind: PointKind, place: &'static Location<'static>) {
+    if UNSWITCHED.get() > 0 {
+        return;
+    }
     with_task(|task| {
         let mut state = task.scheduler.state();
         let point = state.pass(task.number, kind, place);
-        if UNSWITCHED.get() > 0 {
-            return;
-        }
         match state.next(task.number, &point) {
             Some(next) if next == task.number => return,
             next => task.scheduler.leave(state, next),
@@ -148,8 +155,9 @@ pub fn draw(n: u64) -> Option<u64> {
     with_task(|task| task.scheduler.state().draw(n))
 }
 
-/// Runs `f`, in which no point switches; a wait still does.
-pub fn without_switch<T>(f: impl FnOnce() -> T) -> T {
+/// Runs `f`, in which no access is a point; a wait still is. For what a run does only if no earlier
+/// run of the process has done it, and under locks of the simulated machine.
+pub(crate) fn without_switch<T>(f: impl FnOnce() -> T) -> T {
     struct Unswitched(u32);
     impl Drop for Unswitched {
         fn drop(&mut self) {

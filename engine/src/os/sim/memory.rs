@@ -34,6 +34,7 @@ use super::power::Power;
 use super::seen::ReadLog;
 use super::trace::{Event, FilesThen, Recorder, Trace};
 use super::{Fate, Survive};
+use crate::os::schedule;
 
 /// A simulated persistent-memory device.
 #[derive(Debug)]
@@ -136,7 +137,10 @@ impl SimPm {
     /// Gives a range to an image of it, in parts, without pages that no store reached: they hold
     /// zeros, as every new image does. That alone is no look at it.
     pub(crate) fn copy_to(&self, at: u64, len: u64, image: impl FnMut(usize, &[u8])) {
-        self.state.lock().lines.cache().for_each_written(at as usize, len as usize, image);
+        let state = self.state.lock();
+        let copy = || state.lines.cache().for_each_written(at as usize, len as usize, image);
+        // Another task would wait for the lock outside of the scheduler.
+        schedule::without_switch(copy);
     }
 
     /// Stores into the cache.

@@ -4,8 +4,11 @@ use std::time::Instant;
 
 pub(crate) use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
+#[cfg(not(any(test, feature = "testing")))]
 pub(crate) use super::futex::Futex;
 pub(crate) use super::locks::{Condvar, Mutex, MutexGuard};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use super::scheduled::futex::TaskFutex as Futex;
 
 /// Waits for a few microseconds at most; whether it came true.
 pub(crate) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {

@@ -26,13 +26,14 @@
 //!
 //! Invariant: entries of the map, and places that are being written, do not overlap in the file.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::name::ObjectId;
+use crate::os::HashMap;
 use crate::os::sync::locks::Mutex;
 use crate::os::{File, Files, Gate, OpenHow};
 use crate::record::{Reader, checksum, put_u32, put_u64};

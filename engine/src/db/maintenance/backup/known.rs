@@ -10,11 +10,11 @@
 //! Invariant: within one opening two extents that list the same value extent have copies that list
 //! the same copy of it. A manifest that places a value extent twice cannot be read.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::os::HashMap;
 use crate::tier::Location;
 
 /// Extents and value extents of a destination, by their ids: for the calls of one opening.

@@ -6,6 +6,8 @@
 
 pub(crate) mod atomic;
 pub(crate) mod channel;
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
+pub(crate) mod futex;
 pub(crate) mod locks;
 pub(crate) mod shared;
 

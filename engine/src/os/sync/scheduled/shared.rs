@@ -2,21 +2,21 @@
 
 use std::sync::{self, Arc};
 
-use super::locks::Mutex;
-use crate::os::schedule::{PointKind, is_task, point};
+use super::key;
+use crate::os::schedule::{PointKind, block, is_task, point, wake};
 
 /// A value that is set once.
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
     inner: sync::OnceLock<T>,
     /// Held by the task that makes the value.
-    making: Mutex<()>,
+    making: parking_lot::Mutex<()>,
 }
 
 #[allow(dead_code, reason = "the interface of the standard library's")]
 impl<T> OnceLock<T> {
     pub(crate) const fn new() -> OnceLock<T> {
-        OnceLock { inner: sync::OnceLock::new(), making: Mutex::new(()) }
+        OnceLock { inner: sync::OnceLock::new(), making: parking_lot::Mutex::new(()) }
     }
 
     #[track_caller]
@@ -28,7 +28,7 @@ impl<T> OnceLock<T> {
     #[track_caller]
     pub(crate) fn set(&self, value: T) -> Result<(), T> {
         point(PointKind::Update);
-        let _making = is_task().then(|| self.making.lock());
+        let _making = is_task().then(|| self.making());
         self.inner.set(value)
     }
 
@@ -38,8 +38,20 @@ impl<T> OnceLock<T> {
         if let Some(value) = self.inner.get() {
             return value;
         }
-        let _making = is_task().then(|| self.making.lock());
+        let _making = is_task().then(|| self.making());
         self.inner.get_or_init(make)
+    }
+
+    /// Waits for the task that makes the value. Without a point, so that a value that an earlier
+    /// run has made changes no run.
+    #[track_caller]
+    fn making(&self) -> MakingValue<'_> {
+        loop {
+            if let Some(inner) = self.making.try_lock() {
+                return MakingValue { inner: Some(inner), key: key(self) };
+            }
+            block(key(self), None);
+        }
     }
 
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
@@ -55,6 +67,19 @@ impl<T> OnceLock<T> {
     }
 }
 
+/// A value is being made.
+struct MakingValue<'a> {
+    inner: Option<parking_lot::MutexGuard<'a, ()>>,
+    key: usize,
+}
+
+impl Drop for MakingValue<'_> {
+    fn drop(&mut self) {
+        self.inner = None;
+        wake(self.key, usize::MAX);
+    }
+}
+
 impl<T> Default for OnceLock<T> {
     fn default() -> OnceLock<T> {
         OnceLock::new()
@@ -63,7 +88,7 @@ impl<T> Default for OnceLock<T> {
 
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> OnceLock<T> {
-        OnceLock { inner: value.into(), making: Mutex::new(()) }
+        OnceLock { inner: value.into(), making: parking_lot::Mutex::new(()) }
     }
 }
 
