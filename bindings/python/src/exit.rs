@@ -41,17 +41,24 @@ pub(crate) fn pass() -> Pass {
 
 /// The same where the caller has something to end first: `None` once the interpreter ends.
 pub(crate) fn pass_unless_ended() -> Option<Pass> {
+    let may_go_on = is_counted();
     let pass = Pass::count();
-    let is_over = ENDS.load(Ordering::SeqCst) && !ENDS_HERE.get();
+    let is_over = ENDS.load(Ordering::SeqCst) && !may_go_on;
     (!is_over).then_some(pass)
 }
 
 /// The same for a thread that holds the lock and is about to have Python run for a moment.
 pub(crate) fn pass_with_lock(py: Python<'_>) -> Pass {
-    match ENDS.load(Ordering::SeqCst) && !ENDS_HERE.get() {
+    match ENDS.load(Ordering::SeqCst) && !is_counted() {
         true => py.detach(pass),
         false => Pass::count(),
     }
+}
+
+/// Whether the end waits for this thread, or is this thread's: such a one goes on. Else it would
+/// stop for good as one that the end waits for.
+fn is_counted() -> bool {
+    ENDS_HERE.get() || INSIDE_HERE.get() > 0
 }
 
 impl Pass {

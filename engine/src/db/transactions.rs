@@ -267,7 +267,8 @@ impl Database {
     /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`
     /// from then on. A commit under way is waited for, and not undone.
     pub fn kill_transaction(&self, id: u64) -> bool {
-        self.inner.transactions().kill(id)
+        // A thread of the parent may hold what a kill takes.
+        !self.is_forked() && self.inner.transactions().kill(id)
     }
 
     /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one

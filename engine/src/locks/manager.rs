@@ -268,16 +268,17 @@ impl LockManager {
         if patience == Patience::None && !blockers.is_empty() {
             return Attempt::Busy(request, blockers);
         }
+        if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
+            return Attempt::Own(request, own);
+        }
+        if !blockers.is_empty() && graph.is_closed() {
+            return Attempt::Closed;
+        }
+        // From here on the owner has a lock or waits for one: it leaves the graph when it lets go.
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
         if blockers.is_empty() {
             let grown = self.grant(&mut shards, &request);
             return Attempt::Granted(granted(request, grown));
-        }
-        if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
-            return Attempt::Own(request, own);
-        }
-        if graph.is_closed() {
-            return Attempt::Closed;
         }
         let owner = request.owner;
         let (outcome, woken) = (Mutex::default(), Condvar::default());
