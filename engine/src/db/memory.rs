@@ -45,8 +45,9 @@ const LOCKS: u64 = 8;
 /// So many for the chunks of ranges, before they become shorter.
 const ITERATORS: u64 = 32;
 
-/// One part of so many of the room is for jobs,
+/// One part of so many of the room is for jobs, without an object store and with one,
 const JOBS: u64 = 4;
+const JOBS_WITH_OBJECTS: u64 = 5;
 
 /// One part of so many is for the indexes of memtables and level 0.
 const INDEXES: u64 = 4;
@@ -61,11 +62,12 @@ const MOST_AHEAD: u64 = 4 << 20;
 
 /// One part of so many of the room is for what jobs read ahead of objects beside that, on so many
 /// sides of merges.
-const OBJECTS: u64 = 12;
+const OBJECTS: u64 = 16;
 const SIDES: u64 = 4;
 
-/// One part of so many of the room is for what one job has on its way to an object store.
-const SENDS: u64 = 48;
+/// One part of so many of the room is for what one job has on its way to an object store: two
+/// extents with what lies beside them. Else a merge waits for each object that it sends.
+const SENDS: u64 = 18;
 
 /// The least that extents are cut at, and the most.
 const LEAST_EXTENT: u64 = 64 << 10;
@@ -204,7 +206,8 @@ impl Shares {
     /// Of a limit of which the region takes some, with as many jobs at a time as `threads`.
     fn new(limit: u64, region: u64, (threads, has_objects): (u64, bool)) -> Shares {
         let room = limit.saturating_sub(region);
-        let jobs = (room / JOBS).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
+        let of_room = if has_objects { JOBS_WITH_OBJECTS } else { JOBS };
+        let jobs = (room / of_room).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
         let objects = if has_objects { (room / OBJECTS).min(SIDES * MOST_AHEAD) } else { 0 };
         let sends = if has_objects { (room / SENDS).min(MOST_SENT) } else { 0 };
         let (slack, indexes) = (limit / SLACK, room / INDEXES);

@@ -20,7 +20,13 @@
 //! the turnstile, which is a door of the same kind: the closing shuts it, and waits for the last
 //! ticket, after a failure too (`commit/shut.rs`).
 //!
-//! A read does not enter: it holds an epoch. The persistent index and a mapped region are what the
+//! A read does not enter: it holds an epoch. A read of an extent asks [`Gate::is_closed`] once its
+//! bytes are there, and fails with `Closed` then. The next opening gives space out again, so bytes
+//! from there on may be of another extent, with a sound checksum. The answer is exact: the lock is
+//! given back after the gate is closed, so a read with bytes of the next opening finds it closed.
+//! Before that reads go on, since jobs read while a closing waits for them.
+//!
+//! The persistent index and a mapped region are what the
 //! next opening writes. There the closing waits for the epochs of reads that found the gate open.
 //! So a closing on a thread with an epoch is refused too.
 //!
@@ -117,6 +123,11 @@ impl Gate {
     /// Whether a closing has begun.
     pub(crate) fn is_shut(&self) -> bool {
         self.phase.load(Ordering::Acquire) != OPEN
+    }
+
+    /// Whether the next opening may be under way: nothing is inside, or soon will be. One load.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == CLOSED
     }
 
     /// Enters for a call.

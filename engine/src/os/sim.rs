@@ -485,6 +485,7 @@ impl SimFile {
 impl RawFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         schedule::point(schedule::PointKind::File);
+        self.power.holds.pass(Call::Read, &self.path);
         Failure::end(self.begin_call(Call::Read))?;
         let mut state = self.state.lock();
         let end = offset + buffer.len() as u64;

@@ -359,7 +359,8 @@ impl ExtentStore {
     ///
     /// # Errors
     ///
-    /// `Corrupt` when the file or the extent ends before them.
+    /// `Corrupt` when the file or the extent ends before them; `Closed` once the database is
+    /// closed.
     pub(crate) fn read(&self, at: &Location, offset: u32, len: u32) -> Result<Vec<u8>> {
         if u64::from(offset) + u64::from(len) > u64::from(at.len) {
             let expected = format!("{len} bytes");
@@ -373,13 +374,18 @@ impl ExtentStore {
         }
         reads_device();
         if let Some(id) = at.object() {
-            return self.tier(id)?.read(id, at.len, (offset, len));
+            return self.of_this_opening(self.tier(id)?.read(id, at.len, (offset, len)));
         }
         let file = self.file(at.file, &self.path(at.file))?;
         let cached = file.blocks.get().filter(|_| len <= BLOCK_READ);
         let handle = cached.unwrap_or(&file.handle);
         let found = handle.read_vec(at.offset + u64::from(offset), len as usize);
-        self.was_read(at, (offset, len), found)
+        self.of_this_opening(self.was_read(at, (offset, len), found))
+    }
+
+    /// What a read found, unless the next opening may have written it (`os/gate.rs`).
+    fn of_this_opening(&self, found: Result<Vec<u8>>) -> Result<Vec<u8>> {
+        if self.gate.is_closed() { Err(Error::closed()) } else { found }
     }
 
     /// Counts what was read, or says what kept it from being.

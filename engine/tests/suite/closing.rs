@@ -291,6 +291,31 @@ fn a_close_waits_for_the_extent_that_a_transaction_spills_and_no_longer() {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
 }
 
+/// Bug: a read of an extent that a closing overtook had bytes of the next opening: `Corrupt`, or
+/// another value. Cause: a transaction that reads what it has spilled looks at the gate before it
+/// reads, and the closing gives the space back meanwhile. Fix: a read asks once it has the bytes.
+#[test]
+fn a_read_of_an_extent_that_a_close_overtakes_is_told() {
+    let machine = Machine::with_files();
+    let options = || tiny().machine(&machine);
+    let db = options().create("/db").unwrap();
+    let table = db.table("t").unwrap();
+    let txn = db.begin().unwrap();
+    for n in 0..1500u32 {
+        txn.put(&table, n.to_be_bytes(), long_value(n)).unwrap();
+    }
+    let held = machine.hold_reads("extents-00000001");
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| txn.get(&table, 0u32.to_be_bytes()));
+        assert!(held.wait(), "it reads");
+        db.clone().close().unwrap();
+        drop(held);
+        let error = reader.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+    });
+    options().open("/db").unwrap().close().unwrap();
+}
+
 /// Bug: `close` did not wait for `grow_pm`, which wrote its superblock over that of the next
 /// opening: the database could not be opened again. Cause: growth was in none of the flags of the
 /// closing. Fix: growth is inside of the gate, and ends after the piece of zeros under way.

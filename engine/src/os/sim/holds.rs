@@ -1,4 +1,4 @@
-//! Syncs, or writes, that a test holds up, so that it sees what goes on meanwhile.
+//! Reads, writes or syncs that a test holds up, so that it sees what goes on meanwhile.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Holds {
     }
 }
 
-/// Syncs, or writes, of some files wait until this is dropped.
+/// Reads, writes or syncs of some files wait until this is dropped.
 #[derive(Debug)]
 pub struct HeldCalls {
     holds: Arc<Holds>,

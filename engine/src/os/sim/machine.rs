@@ -214,6 +214,12 @@ impl Machine {
         self.power().steps()
     }
 
+    /// Holds up reads of files whose names end so.
+    #[must_use]
+    pub fn hold_reads(&self, ending: &str) -> HeldCalls {
+        self.power().holds.hold(Call::Read, ending)
+    }
+
     /// Holds up syncs of files whose names end so.
     #[must_use]
     pub fn hold_syncs(&self, ending: &str) -> HeldCalls {

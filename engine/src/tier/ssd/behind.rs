@@ -201,7 +201,7 @@ impl ExtentStore {
     /// As [`read`](ExtentStore::read).
     pub(crate) fn end_read(&self, reading: Reading) -> Result<Vec<u8>> {
         let Reading { at, offset, len, source } = reading;
-        match (source, at.object()) {
+        let found = match (source, at.object()) {
             (Source::Object(fetch), Some(id)) => self.tier(id)?.finish_read(*fetch),
             (Source::Object(_), None) => Err(self.damage(
                 &at,
@@ -214,7 +214,8 @@ impl ExtentStore {
                 let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
                 self.was_read(&at, (offset, len), found)
             }
-        }
+        };
+        self.of_this_opening(found)
     }
 }
 

@@ -33,9 +33,10 @@ impl ExtentStore {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if the store lost it or a part of it; `Unavailable` if it does not answer.
+    /// `Corrupt` if the store lost it or a part of it; `Unavailable` if it does not answer;
+    /// `Closed` once the database is closed.
     pub(crate) fn finish_fetch(&self, at: &Location, fetch: Fetch) -> Result<Vec<u8>> {
-        self.tier(object_at(at)?)?.finish_read(fetch)
+        self.of_this_opening(self.tier(object_at(at)?)?.finish_read(fetch))
     }
 
     /// Says where extents are that are objects. Once, before any of them is read.
