@@ -56,7 +56,6 @@ fn planted_bugs_are_found() {
         (Failpoint::SkipConflictCheck, Kind::Memory),
         (Failpoint::SkipRunSync, Kind::Files),
         (Failpoint::SkipFence, Kind::Memory),
-        (Failpoint::EarlyFloor, Kind::Files),
     ] {
         assert!(finds(bug, kind), "{bug:?} is not found");
     }

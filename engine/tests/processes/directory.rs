@@ -147,7 +147,14 @@ fn promote_elsewhere(base: &Path, elsewhere: &Path) {
     let bucket = format!("file://{}", base.join("bucket").display());
     let shared = options().object_store(&bucket).share(true).open("db").unwrap();
     work(&shared, 0).unwrap();
-    let standby = options().standby(&bucket, "node").unwrap();
+    // The store has its first checkpoint some time after the opening.
+    let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    let standby = loop {
+        match options().standby(&bucket, "node") {
+            Ok(standby) => break standby,
+            Err(error) => assert!(std::time::Instant::now() < until, "{error}"),
+        }
+    };
     std::env::set_current_dir(elsewhere).unwrap();
     work(&shared, 1).unwrap();
     shared.close().unwrap();
