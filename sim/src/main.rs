@@ -12,7 +12,7 @@ use serde_json::json;
 use terrace_sim::coverage::{CALL_SITES, Coverage, OPERATIONS};
 use terrace_sim::cuts::Kind;
 use terrace_sim::run::{Limits, Prepared, Run};
-use terrace_sim::schedules::{Schedule, Total};
+use terrace_sim::schedules::{Report, Schedule};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
 
@@ -125,12 +125,13 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 /// Runs schedules, and says what they have found.
 fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
     let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
-    let (mut total, mut failed) = (Total::default(), Vec::new());
+    let (mut total, mut failed, mut schedules) = (Report::default(), Vec::new(), 0);
     for seed in arguments.seed.. {
         let enough = seed - arguments.seed >= arguments.seeds;
         if until.map_or(enough, |until| begin.elapsed() >= until) || stop::is_asked_for() {
             break;
         }
+        schedules += 1;
         match (Schedule { trace: LAST_POINTS, ..Schedule::of(seed) }).run() {
             Ok(report) => total.add(report),
             Err(failure) => {
@@ -144,7 +145,7 @@ fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
         total.done.iter().map(|(operation, n)| (format!("{operation:?}"), json!(n))).collect();
     let object = json!({
         "seed": arguments.seed,
-        "schedules": total.schedules + failed.len() as u64,
+        "schedules": schedules,
         "failed": failed,
         "cuts": total.cuts,
         "points": total.points,

@@ -1,13 +1,13 @@
 //! The one memory limit. The image of the region comes first; it is as large as it is. What that
 //! leaves of the limit is the **room**. Shares, and what holds each:
 //!
-//! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
+//! - a quarter of the room, a fifth where there is an object store, or what as many jobs can use as there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
 //!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
-//! - an eighth of the room where there is an object store. Two thirds of it are what jobs read
-//!   ahead of **objects** beyond that: a request takes so long that several have to be under way.
-//!   The rest is what jobs have on their way to the store;
+//! - a sixteenth of the room where there is an object store: what jobs read ahead of **objects**
+//!   beyond that. A request takes so long that several have to be under way;
+//! - an eighteenth of the room for each job with objects: what it has on its way to the store;
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;

@@ -353,19 +353,9 @@ impl Database {
         let step = self.inner.options.stepped.then_some(&step as &dyn Fn() -> Result<bool>);
         let (shared, requests) = (self.inner.shared(), &self.inner.ctx.manual);
         let ctx = manual::ManualContext { shared, requests, step };
-        loop {
-            let core = table.slot.core();
-            match manual::compact(&ctx, (Arc::clone(&core), keys.clone()), &mut progress) {
-                Err(error) if error.is_table_gone() => {
-                    // A truncation that is under way has ended after this.
-                    drop(shared.ddl.lock());
-                    if Arc::ptr_eq(&core, &table.slot.core()) {
-                        return Err(error);
-                    }
-                }
-                compacted => return compacted,
-            }
-        }
+        shared.again_after_truncations(&table.slot, |pinned| {
+            manual::compact(&ctx, (Arc::clone(&pinned.core), keys.clone()), &mut progress)
+        })
     }
 
     /// Checks every structure on every tier against its checksum; writers wait meanwhile.

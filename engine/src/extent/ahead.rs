@@ -204,8 +204,8 @@ impl ReadAhead {
     }
 
     /// The user's reader rests until it is asked for more. If users hold more than half of what
-    /// they may, beside a cache of `cache`, it gives up what it has read ahead, unless half of that
-    /// is its own. Else readers that rest for long would leave nothing to others.
+    /// they may, beside a cache of `cache`, it drops what it has read ahead, unless half of that is
+    /// its own. Else readers that rest for long would leave nothing to others.
     pub(crate) fn rest(&self, store: &ExtentStore, cache: u64) {
         let all = store.memory().ahead.bytes();
         if all > store.memory().most_ahead(cache, store.objects().is_some()) / 2 {

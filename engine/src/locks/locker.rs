@@ -127,7 +127,7 @@ impl Locker {
         self.lock_key_beyond_limit(space, key, mode, patience, table)
     }
 
-    /// As [`Locker::lock_key`], whatever memory its locks take.
+    /// As [`Locker::lock_key`], without a look at the limit of memory.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ impl Locker {
         self.lock_range_beyond_limit(space, range, mode, patience, table)
     }
 
-    /// As [`Locker::lock_range`], whatever memory its locks take.
+    /// As [`Locker::lock_range`], without a look at the limit of memory.
     ///
     /// # Errors
     ///

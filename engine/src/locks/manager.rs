@@ -274,7 +274,7 @@ impl LockManager {
         if !blockers.is_empty() && graph.is_closed() {
             return Attempt::Closed;
         }
-        // From here on the owner has a lock or waits for one: it leaves the graph when it lets go.
+        // The owner gets the lock or waits for it: releasing its locks takes it out of the graph.
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
         if blockers.is_empty() {
             let grown = self.grant(&mut shards, &request);

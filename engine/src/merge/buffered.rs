@@ -12,8 +12,9 @@ const MOST_RECORDS: usize = 256;
 /// and no more after so many bytes.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// A position among records that `open` gives a cursor over. What is removed beside it may be
-/// missing from where it stands on, and what comes may be there, as with that cursor.
+/// A position among the records of a cursor, which `open` makes. A record that another thread
+/// removes meanwhile may be missing behind the position, and a new one may be there, as with the
+/// cursor itself.
 pub(crate) struct BufferedCursor<'a> {
     open: Box<dyn Fn() -> Box<dyn Cursor + 'a> + 'a>,
     /// Keys and values.

@@ -1,5 +1,6 @@
 //! Chance. In a run of the scheduler the policy draws it.
 
+#[cfg(any(test, feature = "testing"))]
 use std::hash::{BuildHasher, DefaultHasher, RandomState};
 use std::io;
 
@@ -27,32 +28,33 @@ pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, RandomKeys>;
 pub(crate) type HashSet<K> = std::collections::HashSet<K, RandomKeys>;
 
 /// How keys are hashed: by chance, so that no caller can choose keys that collide.
-#[derive(Clone, Debug)]
-pub(crate) struct RandomKeys {
-    /// None in a run of the scheduler.
-    keys: Option<RandomState>,
-}
+#[cfg(not(any(test, feature = "testing")))]
+pub(crate) use std::hash::RandomState as RandomKeys;
 
+/// The same; in a run of the scheduler each run hashes alike.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Clone, Debug)]
+pub(crate) struct RandomKeys(Option<RandomState>);
+
+#[cfg(any(test, feature = "testing"))]
 impl RandomKeys {
     pub(crate) fn new() -> RandomKeys {
-        #[cfg(any(test, feature = "testing"))]
-        if schedule::is_task() {
-            return RandomKeys { keys: None };
-        }
-        RandomKeys { keys: Some(RandomState::new()) }
+        RandomKeys((!schedule::is_task()).then(RandomState::new))
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Default for RandomKeys {
     fn default() -> RandomKeys {
         RandomKeys::new()
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl BuildHasher for RandomKeys {
     type Hasher = DefaultHasher;
 
     fn build_hasher(&self) -> DefaultHasher {
-        self.keys.as_ref().map_or_else(DefaultHasher::new, RandomState::build_hasher)
+        self.0.as_ref().map_or_else(DefaultHasher::new, RandomState::build_hasher)
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Once;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many forks lie between this process and the one that first opened a database.
 static GENERATION: AtomicU64 = AtomicU64::new(0);

@@ -166,7 +166,7 @@ impl Table {
     fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
         self.shared.check_writable()?;
         let rows = self.rows();
-        rows.again_after_truncations(|pinned| {
+        self.shared.again_after_truncations(&self.slot, |pinned| {
             loop {
                 let all = Range::of_now(self, KeyRange::from_bounds(&(..)));
                 let Some((key, _)) = outermost(all, is_last)? else { return Ok(None) };

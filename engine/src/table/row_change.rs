@@ -40,7 +40,7 @@ impl ChangeRows<'_> {
         self.shared.check_writable()?;
         limits::check_key(key)?;
         let _brought = self.shared.bring(self.slot, &[key], None)?;
-        self.again_after_truncations(|pinned| {
+        self.shared.again_after_truncations(self.slot, |pinned| {
             let mut locker = self.locker()?;
             let name = || pinned.label();
             locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience, &name)?;
@@ -79,25 +79,5 @@ impl ChangeRows<'_> {
             None => batch.push(&target, Kind::Delete, key, &[]),
         }
         self.shared.commit(&batch, Durability::Durable)
-    }
-
-    /// Runs `f` with the table of this moment; again, if it was truncated meanwhile.
-    pub(super) fn again_after_truncations<T>(
-        &self,
-        mut f: impl FnMut(&Arc<Pinned>) -> Result<T>,
-    ) -> Result<T> {
-        loop {
-            let pinned = Arc::new(self.slot.pin());
-            match f(&pinned) {
-                Err(e) if e.is_table_gone() => {
-                    // A truncation that is under way has ended after this.
-                    drop(self.shared.ddl.lock());
-                    if Arc::ptr_eq(&pinned.core, &self.slot.core()) {
-                        return Err(e);
-                    }
-                }
-                done => return done,
-            }
-        }
     }
 }

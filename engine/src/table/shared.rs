@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::applying::Applying;
 use super::awaited::Awaited;
-use super::core::{TableCore, TableSlot};
+use super::core::{Pinned, TableCore, TableSlot};
 use super::pace::Pace;
 use super::unshipped::UnshippedRuns;
 use super::wakeup::Wakeup;
@@ -172,6 +172,28 @@ impl Shared {
             drop(self.ddl.lock());
             if slot.core().id() == id {
                 return Err(gone);
+            }
+        }
+    }
+
+    /// Runs `f` with the table of this moment, without an epoch; again, if it was truncated
+    /// meanwhile.
+    pub(crate) fn again_after_truncations<T>(
+        &self,
+        slot: &TableSlot,
+        mut f: impl FnMut(&Arc<Pinned>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let pinned = Arc::new(slot.pin());
+            match f(&pinned) {
+                Err(e) if e.is_table_gone() => {
+                    // A truncation that is under way has ended after this.
+                    drop(self.ddl.lock());
+                    if Arc::ptr_eq(&pinned.core, &slot.core()) {
+                        return Err(e);
+                    }
+                }
+                done => return done,
             }
         }
     }

@@ -311,6 +311,26 @@ fn a_manual_compaction_leaves_one_level_and_nothing_else() {
     assert!(db.verify().unwrap().damages.is_empty());
 }
 
+/// Bug: a compaction of a range failed with "was dropped" when the table was truncated meanwhile.
+/// Cause: it kept the table of its begin, and the error of a job lost its signal on its way to the
+/// caller. Fix: it goes on with the emptied table, as other calls do.
+#[test]
+fn a_manual_compaction_goes_on_after_a_truncation() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = filled(dir.path());
+    let mut is_first = true;
+    let done = db.compact_range_with(&table, .., |_| {
+        if std::mem::take(&mut is_first) {
+            db.truncate_table("t").unwrap();
+            table.put(key(1), b"new").unwrap();
+        }
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(!is_first && done.unwrap().is_finished);
+    assert_eq!(table.iter().count(), 1);
+}
+
 /// Only the keys of the range are compacted, and a call ends a compaction half-way.
 #[test]
 fn a_manual_compaction_is_of_a_range_and_is_cancelled() {

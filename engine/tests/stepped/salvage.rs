@@ -180,7 +180,7 @@ fn journal(db: &Path) -> Vec<u8> {
 /// Cause: a lost edit had removed extents. A later edit that added one over them was refused, and
 /// yet D rose as that edit said. And where one was not refused, rows of the removed extents, which
 /// may lie above it, took the place of newer ones.
-/// Fix: an edit that can be read counts, whatever lies where it puts an extent. Rows count by their
+/// Fix: an edit that can be read counts, also where other extents lie. Rows count by their
 /// sequence numbers.
 #[test]
 fn the_edits_behind_lost_ones_count() {

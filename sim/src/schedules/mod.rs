@@ -8,4 +8,4 @@ mod policy;
 mod run;
 
 pub use callers::Operation;
-pub use run::{Failure, Report, Schedule, Total};
+pub use run::{Failure, Report, Schedule};

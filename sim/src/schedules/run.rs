@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler};
+use terrace::testing::schedule::{self, End, Run, Step, TaskScheduler};
 use terrace::testing::{Failpoint, HandClock, Machine, Survive};
 use terrace::{Database, Options, Result};
 
@@ -34,51 +34,33 @@ pub struct Schedule {
     pub trace: usize,
 }
 
-/// What a run that found nothing was.
-#[derive(Debug, Default)]
-pub struct Report {
-    pub points: u64,
-    pub switches: u64,
-    pub hash: u64,
-    pub done: BTreeMap<Operation, u64>,
-    pub covered: HashMap<&'static Location<'static>, (u64, u64)>,
-    pub has_cut: bool,
-    /// What nothing but time ended, while no task could go on.
-    pub timed_out: Vec<Blocked>,
-}
-
 /// What runs were that found nothing.
 #[derive(Debug, Default)]
-pub struct Total {
-    pub schedules: u64,
+pub struct Report {
     pub cuts: u64,
     pub points: u64,
     pub switches: u64,
+    /// Equal for equal runs in an equal order.
     pub hash: u64,
     pub done: BTreeMap<Operation, u64>,
+    /// For each place how often a task stood there, and how often another went on from there.
     pub covered: HashMap<&'static Location<'static>, (u64, u64)>,
 }
 
-impl Total {
-    pub fn add(&mut self, report: Report) {
-        self.schedules += 1;
-        self.cuts += u64::from(report.has_cut);
-        self.points += report.points;
-        self.switches += report.switches;
-        self.hash = self.hash.rotate_left(1) ^ report.hash;
-        for (operation, n) in report.done {
+impl Report {
+    /// Adds what a later run was.
+    pub fn add(&mut self, later: Report) {
+        self.cuts += later.cuts;
+        self.points += later.points;
+        self.switches += later.switches;
+        self.hash = self.hash.rotate_left(1) ^ later.hash;
+        for (operation, n) in later.done {
             *self.done.entry(operation).or_default() += n;
         }
-        add_covered(&mut self.covered, report.covered);
-    }
-}
-
-type Covered = HashMap<&'static Location<'static>, (u64, u64)>;
-
-fn add_covered(sum: &mut Covered, more: Covered) {
-    for (place, (stood, switched)) in more {
-        let sum = sum.entry(place).or_default();
-        *sum = (sum.0 + stood, sum.1 + switched);
+        for (place, (stood, switched)) in later.covered {
+            let sum = self.covered.entry(place).or_default();
+            *sum = (sum.0 + stood, sum.1 + switched);
+        }
     }
 }
 
@@ -153,7 +135,7 @@ impl Schedule {
         report.done = done.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let cut = cut.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((machine, ledger)) = cut {
-            report.has_cut = true;
+            report.cuts += 1;
             let at = ledger.now();
             schedule::settle();
             let first = {
@@ -162,10 +144,7 @@ impl Schedule {
             };
             let chooser = Chooser::new(self.seed ^ (1 << 63), USUAL_POINTS, None);
             let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
-            let after = self.conclude(&ledger, run)?;
-            report.points += after.points;
-            report.hash ^= after.hash.rotate_left(1);
-            add_covered(&mut report.covered, after.covered);
+            report.add(self.conclude(&ledger, run)?);
         }
         Ok(report)
     }
@@ -180,9 +159,8 @@ impl Schedule {
             let Run { trace, names, hash, .. } = run;
             return Err(Failure { violations, steps, trace, names, hash });
         }
-        let Run { steps: points, switches, hash, covered, timed_out, .. } = run;
-        let (done, has_cut) = (BTreeMap::new(), false);
-        Ok(Report { points, switches, hash, done, covered, has_cut, timed_out })
+        let Run { steps: points, switches, hash, covered, .. } = run;
+        Ok(Report { points, switches, hash, covered, ..Report::default() })
     }
 
     /// The life of a database: made, used by all callers at once, closed, opened again.

@@ -221,16 +221,13 @@ fn zones_are_ready_whatever_the_background_is_at() {
     db.close().unwrap();
 }
 
-/// A worker that finds a table's change taken looks at other tables, and is not held up.
-#[test]
-fn a_compaction_is_planned_while_another_table_is_being_changed() {
-    let dir = tempfile::tempdir().unwrap();
-    let options = || Options::new().pm_size(2 << 20).stepped();
-    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
-    for name in ["a", "b", "filler"] {
+/// Makes a database whose level 1 has more than it may have of a smaller one: rows of rounds.
+fn filled(dir: &tempfile::TempDir, options: Options, rounds: [(&str, u64); 3]) {
+    let db = options.level1_size(64 << 20).create(dir.path()).unwrap();
+    for (name, round) in rounds {
         let table = db.table(name).unwrap();
         for n in 0..6_000 {
-            let (key, value) = row(n, 0);
+            let (key, value) = row(n, round);
             table.put_with(&key, &value, Durability::Relaxed).unwrap();
             if n % 20 == 0 {
                 run_until_idle(&db);
@@ -238,6 +235,14 @@ fn a_compaction_is_planned_while_another_table_is_being_changed() {
         }
     }
     db.close().unwrap();
+}
+
+/// A worker that finds a table's change taken looks at other tables, and is not held up.
+#[test]
+fn a_compaction_is_planned_while_another_table_is_being_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(2 << 20).stepped();
+    filled(&dir, options(), [("a", 0), ("b", 0), ("filler", 0)]);
 
     let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
     let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
@@ -260,18 +265,7 @@ fn a_compaction_is_planned_while_another_table_is_being_changed() {
 fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
     let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
     let options = || Options::new().pm_size(2 << 20).stepped().object_store(server.url());
-    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
-    for (name, round) in [("t", 0), ("t", 1), ("filler", 0)] {
-        let table = db.table(name).unwrap();
-        for n in 0..6_000 {
-            let (key, value) = row(n, round);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
-            if n % 20 == 0 {
-                run_until_idle(&db);
-            }
-        }
-    }
-    db.close().unwrap();
+    filled(&dir, options(), [("t", 0), ("t", 1), ("filler", 0)]);
 
     let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
     let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);

@@ -1,6 +1,6 @@
 //! The metadata of a damaged database: what the sound edits of its journal make.
 //!
-//! An edit says what was true, whatever was lost before it. So an edit that does not fit what is
+//! A sound edit is true, also where edits before it are lost. So an edit that does not fit what is
 //! known is taken as far as possible:
 //!
 //! - An extent enters its level although others overlap it there. A lost edit removed those. They

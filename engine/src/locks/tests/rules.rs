@@ -389,8 +389,8 @@ fn the_one_with_the_least_work_ends_a_deadlock() {
 }
 
 /// Bug: ranges took memory that no limit counted. Cause: two bounds were counted for each range. A
-/// part has a bound and a list of all that hold it, and an owner whose ranges touch was counted for
-/// one range, whatever their modes. Fix: the bounds are counted where they are.
+/// part has a bound and a list of all that hold it, and ranges of one owner that touch were counted
+/// as one, also where their modes differ. Fix: the bounds are counted where they are.
 #[test]
 fn all_bounds_of_ranges_and_their_holders_are_counted() {
     const OWNERS: usize = 100;

@@ -1,6 +1,6 @@
 //! A deterministic scheduler of threads, for tests: of the threads of a run, its tasks, one runs at
 //! a time. Each access to what threads share is a point, where a [`SchedulePolicy`] chooses who
-//! goes on. So one seed of a policy is one run, whatever the operating system does.
+//! goes on. So the seed of a policy decides the run, and the operating system does not.
 //!
 //! Tasks are real threads: thread-local values, epochs and stacks are those of production. Only
 //! sequentially consistent orders are explored. What a library does inside (epochs, the swap of a

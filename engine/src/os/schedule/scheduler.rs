@@ -29,8 +29,6 @@ pub enum PointKind {
     Join,
     /// Calls a file or a region.
     File,
-    /// Asks an object store.
-    Request,
     /// Gives the processor away: it waits for another task.
     Yield,
 }

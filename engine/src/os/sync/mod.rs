@@ -1,9 +1,12 @@
-//! What threads share, in one place: atomics, locks, and ways to wait.
+//! What threads share, in one place: atomics, locks, channels, and ways to wait. All of the engine
+//! takes them from `atomic`, `locks`, `channel` and `shared`: in production these are libraries',
+//! in tests each access is a point of a scheduler (`os/schedule`).
 //!
-//! With the feature `shuttle` or `loom`, unit tests run the very types of production under that
-//! model checker: all of these become the checker's, and nothing else changes. Shuttle draws
-//! schedules of whole calls; loom tries every schedule, and every value that an ordering of memory
-//! allows, of the smallest parts. Whatever is to be model-checked takes its primitives from here.
+//! What is to be model-checked takes the types of this file instead, which are the same ones but
+//! for that: with the feature `shuttle` or `loom`, unit tests run the very types of production
+//! under that model checker. All of these become the checker's, and nothing else changes. Shuttle
+//! draws schedules of whole calls; loom tries every schedule, and every value that an ordering of
+//! memory allows, of the smallest parts.
 
 pub(crate) mod atomic;
 pub(crate) mod channel;

@@ -67,7 +67,7 @@ fn check_nothing_left(server: &ObjectServer, machine: &Machine) {
 
 /// Bug: a takeover that could not be opened, or whose prepares could not be fetched, left a
 /// database in its directory, and its registration held the writer's collector back. Cause: only
-/// what failed in the claim was cleaned up. Fix: whatever fails is, by the one that began it.
+/// what failed in the claim was cleaned up. Fix: the call that began a step cleans up after it.
 #[test]
 fn a_takeover_that_fails_here_leaves_nothing_behind() {
     let _turn = alone();

@@ -84,7 +84,7 @@ pub(in crate::db) fn check_written(
 
 /// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
 /// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
-/// The caller has the directory to itself until it lets go of what comes back.
+/// No other opening enters the directory until the caller drops what comes back.
 ///
 /// # Errors
 ///
@@ -212,7 +212,7 @@ mod tests {
     }
 
     /// Bug: of two restores into one directory each could open what the other had made.
-    /// Cause: the lock of the directory was let go of between making the database and opening it.
+    /// Cause: between making the database and opening it no thread held the lock of the directory.
     /// Fix: it is held until the end.
     #[test]
     fn a_directory_stays_locked_from_the_making_of_a_database_to_its_opening() {

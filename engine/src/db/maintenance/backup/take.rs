@@ -193,7 +193,7 @@ fn dump(
 fn moment(engine: &Engine) -> Moment {
     // None is created, dropped or renamed meanwhile.
     let _ddl = engine.shared.ddl.lock();
-    // For the blob, of which the zone is let go of by a commit.
+    // For the blob: a later commit frees its zone.
     let _guard = pin();
     let tables = engine.tables();
     // Room for them is made here, so that the turnstile allocates nothing.

@@ -67,8 +67,8 @@ fn a_closing_ends_a_copy() {
 }
 
 /// Bug: the writer forgot a node that took long to check, sync or open what it had copied. Cause:
-/// it gave a sign of life with each piece that it copied, and with nothing else. Fix: it gives
-/// signs as long as it starts, whatever it does.
+/// it gave a sign of life with each piece that it copied, and with nothing else. Fix: a
+/// thread gives signs until the start has ended.
 #[test]
 fn a_node_that_starts_gives_signs_of_life() {
     let server = ObjectServer::new();

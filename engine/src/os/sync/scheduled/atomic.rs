@@ -4,6 +4,25 @@ use std::sync::atomic::{self, Ordering};
 
 use crate::os::schedule::{PointKind, point};
 
+macro_rules! exchanges {
+    ($value:ty: $($name:ident),*) => {
+        $(
+            #[track_caller]
+            #[inline]
+            pub(crate) fn $name(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                point(PointKind::Update);
+                self.0.$name(current, new, success, failure)
+            }
+        )*
+    };
+}
+
 macro_rules! accesses {
     ($value:ty) => {
         pub(crate) const fn new(value: $value) -> Self {
@@ -31,31 +50,7 @@ macro_rules! accesses {
             self.0.swap(value, order)
         }
 
-        #[track_caller]
-        #[inline]
-        pub(crate) fn compare_exchange(
-            &self,
-            current: $value,
-            new: $value,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<$value, $value> {
-            point(PointKind::Update);
-            self.0.compare_exchange(current, new, success, failure)
-        }
-
-        #[track_caller]
-        #[inline]
-        pub(crate) fn compare_exchange_weak(
-            &self,
-            current: $value,
-            new: $value,
-            success: Ordering,
-            failure: Ordering,
-        ) -> Result<$value, $value> {
-            point(PointKind::Update);
-            self.0.compare_exchange_weak(current, new, success, failure)
-        }
+        exchanges!($value: compare_exchange, compare_exchange_weak);
 
         pub(crate) fn get_mut(&mut self) -> &mut $value {
             self.0.get_mut()
