@@ -1,7 +1,8 @@
 //! The one memory limit. The image of the region comes first; it is as large as it is. What that
 //! leaves of the limit is the **room**. Shares, and what holds each:
 //!
-//! - a quarter of the room, a fifth where there is an object store, or what as many jobs can use as there are threads for: **jobs**, what
+//! - a quarter of the room, a fifth where there is an object store, or what as many jobs can use as
+//!   there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
 //!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);

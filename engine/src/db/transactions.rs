@@ -265,7 +265,8 @@ impl Database {
     }
 
     /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`
-    /// from then on. A commit under way is waited for, and not undone. In a forked child there is none.
+    /// from then on. A commit under way is waited for, and not undone. In a forked child there is
+    /// none.
     pub fn kill_transaction(&self, id: u64) -> bool {
         // A thread of the parent may hold what a kill takes.
         !self.is_forked() && self.inner.transactions().kill(id)
