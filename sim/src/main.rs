@@ -137,6 +137,11 @@ fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
             Err(failure) => {
                 eprintln!("VIOLATION: seed {seed}\n{failure}");
                 failed.push(seed);
+                total.add(Report { hash: failure.hash, ..Report::default() });
+                if failure.is_stuck {
+                    eprintln!("the threads of this run are stuck, and no other one is begun");
+                    break;
+                }
             }
         }
     }

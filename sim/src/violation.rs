@@ -30,10 +30,12 @@ pub enum Class {
     EarlyExpiry,
     /// Two writers had one database open.
     TwoWriters,
+    /// Threads wait for each other, or go on for ever.
+    NoEnd,
     Panic,
 }
 
-const CLASSES: [Class; 12] = [
+const CLASSES: [Class; 13] = [
     Class::Lost,
     Class::Refused,
     Class::NotAPrefix,
@@ -45,6 +47,7 @@ const CLASSES: [Class; 12] = [
     Class::Isolation,
     Class::EarlyExpiry,
     Class::TwoWriters,
+    Class::NoEnd,
     Class::Panic,
 ];
 
@@ -62,6 +65,7 @@ impl Class {
             Class::Isolation => "isolation",
             Class::EarlyExpiry => "early expiry",
             Class::TwoWriters => "two writers",
+            Class::NoEnd => "no end",
             Class::Panic => "panic",
         }
     }

@@ -11,7 +11,6 @@
 //!    what ends at L* was damaged later: that is corruption.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 
 use super::floor::{Floor, Gidx};
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
@@ -23,6 +22,7 @@ use crate::options::Failpoint;
 use crate::os::HashMap;
 use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::{Lsn, SYSTEM_TABLE};
 
@@ -224,13 +224,10 @@ fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
             let parsed = parse(evidence, *scan);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             (evidence.progress)(done as u64, in_use.len() as u64);
-            if let Ok(mut results) = results.lock() {
-                results.push(parsed);
-            }
+            results.lock().push(parsed);
         }
     });
-    let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    results.into_iter().collect()
+    results.into_inner().into_iter().collect()
 }
 
 fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {

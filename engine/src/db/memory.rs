@@ -125,7 +125,8 @@ pub struct MemoryStats {
     /// there are, and by nothing else.
     pub iterators: u64,
     /// What drains, compactions and spilling transactions have read ahead and are about to write.
-    /// They take up to 17 MiB each, within a quarter of what the region leaves of the limit. Where
+    /// They take up to 17 MiB each, within a quarter of what the region leaves of the limit, or a
+    /// fifth with an object store. Where
     /// that is little, extents are smaller, reads shorter and jobs fewer at a time. Beside that
     /// what is on its way to an object store, and what a backup or a verification reads.
     pub jobs: u64,
@@ -210,7 +211,8 @@ impl Shares {
         let of_room = if has_objects { JOBS_WITH_OBJECTS } else { JOBS };
         let jobs = (room / of_room).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
         let objects = if has_objects { (room / OBJECTS).min(SIDES * MOST_AHEAD) } else { 0 };
-        let sends = if has_objects { (room / SENDS).min(MOST_SENT) } else { 0 };
+        // Without an object store only a backup sends, into a bucket.
+        let sends = (room / SENDS).min(MOST_SENT);
         let (slack, indexes) = (limit / SLACK, room / INDEXES);
         let shares = Shares { limit, slack, jobs, objects, sends, indexes };
         debug_assert!(shares.fit_beside(region), "shares and the region fit: {shares:?}");
@@ -224,7 +226,8 @@ impl Shares {
 
     /// All that jobs may hold.
     fn of_jobs(&self) -> u64 {
-        self.jobs + self.objects + OBJECT_THREADS as u64 * self.sends
+        let senders = if self.objects > 0 { OBJECT_THREADS as u64 } else { 0 };
+        self.jobs + self.objects + senders * self.sends
     }
 
     /// What a job reads ahead of objects, on one side of a merge.

@@ -207,6 +207,10 @@ impl ReadAhead {
     /// they may, beside a cache of `cache`, it drops what it has read ahead, unless half of that is
     /// its own. Else readers that rest for long would leave nothing to others.
     pub(crate) fn rest(&self, store: &ExtentStore, cache: u64) {
+        if self.has_left() {
+            // The chunk has ended at a piece that is on its way.
+            return;
+        }
         let all = store.memory().ahead.bytes();
         if all > store.memory().most_ahead(cache, store.objects().is_some()) / 2 {
             let mut walks = self.walks.lock();

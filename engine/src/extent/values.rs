@@ -153,7 +153,7 @@ impl ValueExtent {
     }
 
     /// The same of many places, which ascend; gives `found` what comes of each. One that cannot be
-    /// read is the last: a request for each of the others would say the same.
+    /// read in an object is the last: a request for each of the others would say the same.
     pub(super) fn check_all(&self, places: &[Reference], mut found: impl FnMut(Result<()>)) {
         let mut pieces = ValuePieces::default();
         for at in places {
@@ -163,7 +163,12 @@ impl ValueExtent {
             }
             match self.bytes_of(at, HEADER_LEN as u32, &mut pieces) {
                 Ok(bytes) => found(self.check_header(at, &bytes)),
-                Err(unreadable) => return found(Err(unreadable)),
+                Err(unreadable) => {
+                    found(Err(unreadable));
+                    if self.meta.location.is_object() {
+                        return;
+                    }
+                }
             }
         }
     }

@@ -4,7 +4,8 @@
 pub(crate) const FORMAT: u32 = 5;
 
 /// The oldest that is read. Every one since then only added: kinds, operations, lines, and fields
-/// that were zero before.
+/// that were zero before. One exception: a fence of version 5 that is not sealed. None was
+/// released, and a store that has one is refused as damaged.
 const OLDEST: u32 = 1;
 
 /// Whether this version of Terrace reads what was written as `version`.

@@ -327,10 +327,10 @@ pub(crate) struct TableSlot {
 impl TableSlot {
     /// A slot with its table.
     pub(crate) fn new(core: TableCore) -> TableSlot {
-        static SLOTS: AtomicU64 = AtomicU64::new(1);
         let core = Arc::new(core);
         TableSlot {
-            lock_space: SLOTS.fetch_add(1, Ordering::Relaxed),
+            // No other table of the database has had it, nor will have.
+            lock_space: u64::from(core.id()),
             lent: EpochArc::new(Arc::clone(&core), &core.queue),
             core: ArcSwap::new(core),
             emptied: AtomicU64::new(0),

@@ -317,6 +317,9 @@ impl<'a> BatchRequest<'a> {
     /// Charges to the pace what a large batch takes in the region: the numbers of its runs, and
     /// what it has beside them.
     fn charge_runs(&mut self) -> Result<()> {
+        if self.charged.is_some() {
+            return Ok(());
+        }
         let given = self.given.as_ref().map_or(0, Vec::len);
         let is_beside = given > 0 && self.shared.committer.fits(self.batch.stored_len());
         let beside = match is_beside {

@@ -11,6 +11,8 @@ use crate::violation::Class;
 
 /// The tables of all callers. In the second values from 600 bytes on lie apart on disk.
 pub(super) const TABLES: [&str; 2] = ["a", "b"];
+/// The one that callers truncate.
+const TRUNCATED: &str = TABLES[1];
 /// The table of each caller alone, which it creates and drops.
 pub(super) const OWN_TABLES: [&str; 4] = ["own 0", "own 1", "own 2", "own 3"];
 
@@ -93,13 +95,14 @@ fn value(stamp: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// The stamp of a value.
-pub(super) fn stamp_of(value: &[u8]) -> u64 {
+/// The stamp of a value at a key; one that no write has if its bytes are those of several.
+pub(super) fn stamp_of(key: &[u8], value: &[u8]) -> u64 {
     let (head, rest) = value.split_at(8.min(value.len()));
     let Ok(head) = head.try_into() else { return u64::MAX };
     let stamp = u64::from_le_bytes(head);
     // The counter has its count behind the stamp.
-    if rest.len() == 9 || rest.iter().all(|&byte| byte == stamp as u8) { stamp } else { u64::MAX }
+    let is_whole = key == COUNTER || rest.iter().all(|&byte| byte == stamp as u8);
+    if is_whole { stamp } else { u64::MAX }
 }
 
 impl Caller {
@@ -303,7 +306,8 @@ impl Caller {
         let (caller, row) = (self.chance.below(self.callers as u64), self.chance.below(ROWS));
         let place = (self.any_table(), key(caller as usize, row));
         let found = self.db.table(place.0)?.get(&place.1)?;
-        let state = State::from([(place, found.map(|value| stamp_of(&value)))]);
+        let key = place.1.clone();
+        let state = State::from([(place, found.map(|value| stamp_of(&key, &value)))]);
         let to = self.ledger.now();
         self.ledger.judge(&state, Seen::Read(from, to), &format!("get of caller {}", self.number));
         Ok(())
@@ -318,14 +322,14 @@ impl Caller {
         let range = table.iter();
         let backwards = self.chance.percent(30);
         let read = |row: Result<(bytes::Bytes, bytes::Bytes)>| {
-            row.map(|(key, value)| ((name, key.to_vec()), Some(stamp_of(&value))))
+            row.map(|(key, value)| ((name, key.to_vec()), Some(stamp_of(&key, &value))))
         };
         let rows: Result<Vec<_>> =
             if backwards { range.rev().map(read).collect() } else { range.map(read).collect() };
         match rows {
             Ok(rows) => state.extend(rows),
             // A truncation between two chunks ends a range, as the documents say.
-            Err(error) if error.kind() == ErrorKind::Invalid => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Invalid && name == TRUNCATED => return Ok(()),
             Err(error) => return Err(error),
         }
         let to = self.ledger.now();
@@ -342,13 +346,14 @@ impl Caller {
         for name in TABLES {
             let table = self.db.table(name)?;
             for place in places(name, self.callers) {
-                let found = match snapshot.get(&table, &place.1) {
-                    Ok(found) => found,
+                match snapshot.get(&table, &place.1) {
+                    Ok(found) => {
+                        state.insert(place.clone(), found.map(|value| stamp_of(&place.1, &value)))
+                    }
                     // The table was emptied: its older rows are gone for snapshots too.
-                    Err(error) if error.kind() == ErrorKind::Invalid => return Ok(()),
+                    Err(error) if error.kind() == ErrorKind::Invalid && name == TRUNCATED => break,
                     Err(error) => return Err(error),
                 };
-                state.insert(place, found.map(|value| stamp_of(&value)));
             }
         }
         let who = format!("snapshot of caller {}", self.number);
@@ -397,7 +402,7 @@ impl Caller {
     }
 
     fn truncate(&mut self) -> Result<()> {
-        let (table, callers) = (TABLES[1], self.callers);
+        let (table, callers) = (TRUNCATED, self.callers);
         self.write(
             format!("truncate {table}"),
             Durability::Durable,
@@ -476,7 +481,7 @@ pub(super) fn read_all(db: &Database, callers: usize) -> Result<State> {
         let all = (Bound::<Vec<u8>>::Unbounded, Bound::<Vec<u8>>::Unbounded);
         for row in table.range(all) {
             let (key, value) = row?;
-            state.insert((name, key.to_vec()), Some(stamp_of(&value)));
+            state.insert((name, key.to_vec()), Some(stamp_of(&key, &value)));
         }
     }
     Ok(state)

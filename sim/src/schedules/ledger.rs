@@ -43,6 +43,8 @@ pub(super) struct Write {
     pub outcome: Outcome,
     /// Since when a cut must leave it.
     pub durable: Option<u64>,
+    /// When a read had ended that showed it: later ones show it, too.
+    pub read: Option<u64>,
 }
 
 impl Write {
@@ -86,7 +88,9 @@ impl Seen {
     /// Whether the write was acknowledged early enough to be seen for certain.
     fn must_have(self, write: &Write) -> bool {
         match self {
-            Seen::Read(from, _) => write.acknowledged().is_some_and(|at| at < from),
+            Seen::Read(from, _) => {
+                [write.acknowledged(), write.read].into_iter().flatten().any(|at| at < from)
+            }
             Seen::AfterCut(cut) => write.durable.is_some_and(|at| at < cut),
         }
     }
@@ -152,7 +156,7 @@ impl Ledger {
         let (stamp, called) = (book.writes.len() as u64 + 1, book.now);
         let changes = changes(stamp);
         book.steps.push(format!("{called:5} caller {caller}: {what}, write {stamp}"));
-        let (outcome, durable) = (Outcome::Called, None);
+        let (outcome, durable, read) = (Outcome::Called, None, None);
         book.writes.push(Write {
             stamp,
             caller,
@@ -162,6 +166,7 @@ impl Ledger {
             called,
             outcome,
             durable,
+            read,
         });
         stamp
     }
@@ -190,6 +195,17 @@ impl Ledger {
             write.durable = Some(now);
         }
         book.steps.push(format!("{now:5}           write {stamp}: {outcome:?}"));
+    }
+
+    /// The least and the most that a row counts whose last write has this stamp, in what a cut at
+    /// the moment has left.
+    pub(super) fn counts_of(&self, what: &str, stamp: u64, cut: u64) -> (usize, usize) {
+        let book = self.book();
+        let all = || book.writes.iter().filter(|write| write.what == what);
+        let Some(last) = of_stamp(&book.writes, stamp) else { return (0, 0) };
+        let seen = Seen::AfterCut(cut);
+        let before = all().filter(|write| write.is_before(last)).count();
+        (before + 1, all().filter(|write| seen.may_have(write)).count())
     }
 
     /// Something is wrong.
@@ -221,14 +237,27 @@ impl Ledger {
     /// Holds what was read at one moment against the ledger.
     pub(super) fn judge(&self, state: &State, seen: Seen, who: &str) {
         let found = judge(&self.book().writes, state, seen);
-        if let Err(what) = found {
-            self.violate(format!("{what}; read by {who}"));
+        match (found, seen) {
+            (Ok(shown), Seen::Read(_, to)) => {
+                let mut book = self.book();
+                for stamp in shown {
+                    let read = &mut book.writes[stamp as usize - 1].read;
+                    *read = Some(read.map_or(to, |at| at.min(to)));
+                }
+            }
+            (Ok(_), Seen::AfterCut(_)) => {}
+            (Err(what), _) => self.violate(format!("{what}; read by {who}")),
         }
     }
 }
 
-/// A write that a place shows, or that it must be older than.
-fn judge(writes: &[Write], state: &State, seen: Seen) -> Result<(), Violation> {
+/// The write of a stamp.
+fn of_stamp(writes: &[Write], stamp: u64) -> Option<&Write> {
+    writes.get(usize::try_from(stamp.checked_sub(1)?).ok()?)
+}
+
+/// Whether a state is the content at one moment; the writes that it shows for certain.
+fn judge(writes: &[Write], state: &State, seen: Seen) -> Result<BTreeSet<u64>, Violation> {
     let mut shown = BTreeSet::new();
     for (place, &found) in state {
         let show = shows(writes, place, found, seen)?;
@@ -239,11 +268,11 @@ fn judge(writes: &[Write], state: &State, seen: Seen) -> Result<(), Violation> {
         let later = &writes[stamp as usize - 1];
         for write in writes {
             if write.stamp == stamp || write.is_before(later) {
-                is_in(writes, write, state, later)?;
+                is_in(writes, (write, later), state, seen)?;
             }
         }
     }
-    Ok(())
+    Ok(shown)
 }
 
 /// The write that a place shows for certain. None if it may be one of several, or none.
@@ -263,7 +292,9 @@ fn shows(
     };
     let mut can_be = writes.iter().filter(here).filter(may_be);
     if let Some(first) = can_be.next() {
-        let is_certain = can_be.next().is_none() && found.is_some();
+        // Nothing is also what was there first.
+        let was_there = || writes.iter().filter(here).any(|write| seen.must_have(write));
+        let is_certain = can_be.next().is_none() && (found.is_some() || was_there());
         return Ok(is_certain.then_some(first.stamp));
     }
     let hides = |write: &&Write| seen.must_have(write);
@@ -272,7 +303,7 @@ fn shows(
         (None, None) => Ok(None),
         (None, Some(write)) => Err(Class::Lost.violation(format!("{} lacks {write}", name(place)))),
         (Some(stamp), _) => {
-            let shown = writes.get(stamp as usize - 1).map(ToString::to_string);
+            let shown = of_stamp(writes, stamp).map(ToString::to_string);
             let shown = shown.unwrap_or_else(|| format!("unknown write {stamp}"));
             let hidden = hidden.map(|write| format!(", though {write} is newer"));
             let hidden = hidden.unwrap_or_default();
@@ -282,17 +313,24 @@ fn shows(
 }
 
 /// Whether no place is older than `write`, since `later` is shown.
-fn is_in(writes: &[Write], write: &Write, state: &State, later: &Write) -> Result<(), Violation> {
+fn is_in(
+    writes: &[Write],
+    (write, later): (&Write, &Write),
+    state: &State,
+    seen: Seen,
+) -> Result<(), Violation> {
     for (place, change) in &write.changes {
         let Some(found) = state.get(place) else { continue };
         if found == change {
             continue;
         }
-        let other = found.and_then(|stamp| writes.get(stamp as usize - 1));
+        let other = found.and_then(|stamp| of_stamp(writes, stamp));
         let is_older = match other {
             // Nothing is there, and no deletion can be the cause.
             None => !writes.iter().any(|deletion| {
-                deletion.changes.get(place) == Some(&None) && !deletion.is_before(write)
+                deletion.changes.get(place) == Some(&None)
+                    && !deletion.is_before(write)
+                    && seen.may_have(deletion)
             }),
             Some(other) => other.is_before(write),
         };
@@ -307,4 +345,90 @@ fn is_in(writes: &[Write], write: &Write, state: &State, later: &Write) -> Resul
 
 fn name((table, key): &Place) -> String {
     format!("{table}[{}]", String::from_utf8_lossy(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(key: &str) -> Place {
+        ("a", key.as_bytes().to_vec())
+    }
+
+    /// A ledger in which writes are called and acknowledged, one after the other.
+    fn after(writes: &[(&[(&str, bool)], Durability)]) -> Ledger {
+        let ledger = Ledger::default();
+        for (changes, durability) in writes {
+            let stamp = ledger.call(0, "write".into(), *durability, |stamp| {
+                changes.iter().map(|(key, puts)| (place(key), puts.then_some(stamp))).collect()
+            });
+            ledger.ended(stamp, Outcome::Acknowledged);
+        }
+        ledger
+    }
+
+    /// What the ledger says of a state, read now or left by a cut now.
+    fn judged(ledger: &Ledger, state: &[(&str, Stamp)], is_cut: bool) -> Option<Class> {
+        let from = ledger.now();
+        let state = state.iter().map(|(key, stamp)| (place(key), *stamp)).collect();
+        let seen = if is_cut { Seen::AfterCut(from) } else { Seen::Read(from, ledger.now()) };
+        ledger.judge(&state, seen, "a test");
+        let (violations, _) = ledger.take();
+        violations.first().and_then(|what| Class::of(what))
+    }
+
+    #[test]
+    fn what_is_lost_torn_or_out_of_order_is_accused_and_what_may_be_is_not() {
+        use Durability::{Durable, Relaxed};
+        let puts = |durability| after(&[(&[("x", true)], durability)]);
+        assert_eq!(judged(&puts(Relaxed), &[("x", Some(1))], false), None);
+        assert_eq!(judged(&puts(Relaxed), &[("x", None)], false), Some(Class::Lost));
+        assert_eq!(judged(&puts(Relaxed), &[("x", None)], true), None, "a cut may take it");
+        assert_eq!(judged(&puts(Durable), &[("x", None)], true), Some(Class::Lost));
+        assert_eq!(judged(&puts(Durable), &[("x", Some(7))], true), Some(Class::Changed));
+        // The older of two.
+        let twice = after(&[(&[("x", true)], Relaxed), (&[("x", true)], Relaxed)]);
+        assert_eq!(judged(&twice, &[("x", Some(1))], false), Some(Class::Changed));
+        assert_eq!(judged(&twice, &[("x", Some(1))], true), None);
+        // One of two rows of a batch, and a later write without an earlier one.
+        let batch = || after(&[(&[("x", true), ("y", true)], Relaxed)]);
+        let torn = [("x", Some(1)), ("y", None)];
+        assert_eq!(judged(&batch(), &torn, true), Some(Class::NotAPrefix));
+        let order = || after(&[(&[("x", true)], Relaxed), (&[("y", true)], Relaxed)]);
+        let late = [("x", None), ("y", Some(2))];
+        assert_eq!(judged(&order(), &late, true), Some(Class::NotAPrefix));
+        // A deletion shows as a put does, where the row is known to have been there.
+        let gone = after(&[
+            (&[("x", true)], Durable),
+            (&[("y", true)], Relaxed),
+            (&[("x", false)], Relaxed),
+        ]);
+        let without = [("x", None), ("y", None)];
+        assert_eq!(judged(&gone, &without, true), Some(Class::NotAPrefix));
+        assert_eq!(judged(&gone, &[("x", None), ("y", Some(2))], true), None);
+    }
+
+    #[test]
+    fn a_later_deletion_excuses_no_torn_batch() {
+        let ledger = after(&[(&[("x", true), ("y", true)], Durability::Relaxed)]);
+        let from = ledger.now();
+        let seen = Seen::AfterCut(from);
+        ledger.call(0, "delete".into(), Durability::Relaxed, |_| {
+            BTreeMap::from([(place("y"), None)])
+        });
+        let state = BTreeMap::from([(place("x"), Some(1)), (place("y"), None)]);
+        ledger.judge(&state, seen, "a test");
+        assert_eq!(Class::of(&ledger.take().0[0]), Some(Class::NotAPrefix));
+    }
+
+    #[test]
+    fn what_was_read_once_is_read_from_then_on() {
+        let ledger = Ledger::default();
+        ledger.call(0, "put".into(), Durability::Relaxed, |stamp| {
+            BTreeMap::from([(place("x"), Some(stamp))])
+        });
+        assert_eq!(judged(&ledger, &[("x", None)], false), None);
+        assert_eq!(judged(&ledger, &[("x", Some(1))], false), None);
+        assert_eq!(judged(&ledger, &[("x", None)], false), Some(Class::Lost));
+    }
 }

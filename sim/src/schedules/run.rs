@@ -74,6 +74,8 @@ pub struct Failure {
     pub trace: Vec<Step>,
     pub names: Vec<String>,
     pub hash: u64,
+    /// Its threads are still there: no other run of the process says anything.
+    pub is_stuck: bool,
 }
 
 impl fmt::Display for Failure {
@@ -152,12 +154,16 @@ impl Schedule {
     fn conclude(&self, ledger: &Ledger, run: Run) -> std::result::Result<Report, Failure> {
         match &run.end {
             End::Done => {}
-            other => ledger.violate(Class::Refused.violation(format!("no end: {other:?}"))),
+            other => ledger.violate(Class::NoEnd.violation(format!("{other:?}"))),
+        }
+        if run.has_panicked {
+            ledger.violate(Class::Panic.violation("the first caller panicked"));
         }
         let (violations, steps) = ledger.take();
         if !violations.is_empty() {
+            let is_stuck = !matches!(run.end, End::Done);
             let Run { trace, names, hash, .. } = run;
-            return Err(Failure { violations, steps, trace, names, hash });
+            return Err(Failure { violations, steps, trace, names, hash, is_stuck });
         }
         let Run { steps: points, switches, hash, covered, .. } = run;
         Ok(Report { points, switches, hash, covered, ..Report::default() })
@@ -258,6 +264,15 @@ impl Schedule {
             let db = options.open(PATH)?;
             let state = read_all(&db, self.callers)?;
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
+            if let Some(counter) = db.table(TABLES[0])?.get(COUNTER)? {
+                let count = count_of(&counter) as usize;
+                let stamp = callers::stamp_of(COUNTER, &counter);
+                let (least, most) = ledger.counts_of(COUNT, stamp, cut);
+                if !(least..=most).contains(&count) {
+                    let what = format!("{count} after a cut, of {least} to {most}");
+                    ledger.violate(Class::Isolation.violation(what));
+                }
+            }
             let report = db.verify()?;
             if !report.damages.is_empty() {
                 ledger.violate(Class::Damaged.violation(format!("{report:?} after a cut")));

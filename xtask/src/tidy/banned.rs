@@ -23,6 +23,9 @@ const PAST_THE_FLOOR: &[(&str, &str)] = &[
     ("std::sync::atomic", "take it from `os::sync::atomic`"),
     ("std::sync::mpsc", "take it from `os::sync::channel`"),
     ("std::sync::OnceLock", "take it from `os::sync::shared`"),
+    ("std::sync::Mutex", "take it from `os::sync::locks`"),
+    ("std::sync::RwLock", "take it from `os::sync::locks`"),
+    ("std::sync::Condvar", "take it from `os::sync::locks`"),
     ("parking_lot::", "take it from `os::sync::locks`"),
     ("arc_swap::ArcSwap", "take it from `os::sync::shared`"),
     ("thread::spawn", "take it from `os::thread`"),
@@ -70,6 +73,16 @@ pub(crate) fn check(source: &Source, findings: &mut Vec<Finding>) {
             }
         }
     }
+    for (at, list) in source.code.match_indices("std::sync::{").filter(|_| !is_below) {
+        let names = source.code[at + list.len()..].split('}').next().unwrap_or_default();
+        for name in names.split(',').map(str::trim) {
+            let path = format!("std::sync::{name}");
+            let found = PAST_THE_FLOOR.iter().find(|(what, _)| path.starts_with(what));
+            if let Some((what, instead)) = found {
+                report(at, format!("`{what}`: {instead}"));
+            }
+        }
+    }
     for (at, call) in source.code.match_indices(".expect(") {
         if !source.text[at + call.len()..].trim_start().starts_with("\"invariant") {
             report(at, "`expect`: return the error, or start the reason with \"invariant\"".into());
@@ -100,6 +113,7 @@ mod tests {
             assert_eq!(found("engine/src/a.rs", &format!("use {what};")), 1, "{what}");
             assert_eq!(found("engine/src/os/a.rs", &format!("use {what};")), 0, "{what}");
         }
+        assert_eq!(found("engine/src/a.rs", "use std::sync::{Arc, OnceLock, atomic};"), 2);
         assert_eq!(found("engine/src/a.rs", "crate::os::thread::scope(|_| {});"), 0);
     }
 

@@ -12,9 +12,9 @@
 //! Time is the scheduler's too: it moves by a microsecond with each point, and leaps to the next
 //! deadline when every task waits.
 //!
-//! Thread safety: the state is behind one mutex of the standard library, which only the running
-//! task takes, and the thread that waits for the end. The baton of a task is a flag that the task
-//! parks for.
+//! Thread safety: the state is behind one mutex of the standard library. The running task takes it,
+//! a thread that becomes a task, and the thread that waits for the end. The baton of a task is a
+//! flag that the task parks for.
 
 mod scheduler;
 mod task;

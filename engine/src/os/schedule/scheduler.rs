@@ -27,6 +27,8 @@ pub enum PointKind {
     Spawn,
     /// Waits for the end of a thread.
     Join,
+    /// Ends.
+    End,
     /// Calls a file or a region.
     File,
     /// Gives the processor away: it waits for another task.
@@ -88,6 +90,8 @@ pub struct Step {
 pub struct Run {
     /// How it ended.
     pub end: End,
+    /// Whether the first task panicked.
+    pub has_panicked: bool,
     /// How many points were passed.
     pub steps: u64,
     /// How often one task ran on in place of another that could have.
@@ -220,11 +224,10 @@ impl TaskScheduler {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let end = state.end.clone().unwrap_or(End::Done);
-        let run = state.report(end);
+        let mut run = state.report(end);
         drop(state);
         if matches!(run.end, End::Done) {
-            // A panic of the first task is told by what it was to leave.
-            drop(thread.join());
+            run.has_panicked = thread.join().is_err();
         }
         run
     }
@@ -271,7 +274,7 @@ impl State {
         self.tasks[task].status == Status::Ended
     }
 
-    /// `me` passes a point; the task that goes on.
+    /// `me` passes a point, which is returned.
     pub(super) fn pass(
         &mut self,
         me: usize,
@@ -435,6 +438,7 @@ impl State {
         let from = self.trace.len().saturating_sub(self.longest_trace);
         Run {
             end,
+            has_panicked: false,
             steps: self.steps,
             switches: self.switches,
             hash: self.hasher.finish(),

@@ -38,7 +38,7 @@ impl Drop for Task {
         IS_TASK.set(false);
         let (scheduler, me) = (&self.0.scheduler, self.0.number);
         let mut state = scheduler.state();
-        let point = state.pass(me, PointKind::Join, Location::caller());
+        let point = state.pass(me, PointKind::End, Location::caller());
         state.end_task(me);
         state.wake(ended_key(me), usize::MAX);
         let next = state.next(me, &point);

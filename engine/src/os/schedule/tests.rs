@@ -146,3 +146,11 @@ fn a_task_that_spins_for_ever_is_told() {
     });
     assert!(matches!(run.end, End::Endless(ref left) if left.len() == 1), "{:?}", run.end);
 }
+
+#[test]
+fn a_panic_of_the_first_task_is_told() {
+    let panics = |does: bool| run(1, move || assert!(!does, "as the test asks for"));
+    assert!(!panics(false).has_panicked);
+    let run = panics(true);
+    assert!(is_done(&run) && run.has_panicked);
+}

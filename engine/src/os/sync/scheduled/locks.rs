@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use super::key;
+use super::{acquire, acquire_at_last, key};
 use crate::os::schedule::{PointKind, block, is_task, point, wake};
 use crate::os::time;
 
@@ -40,12 +40,8 @@ impl<T: ?Sized> Mutex<T> {
             return MutexGuard { lock: self, inner: Some(self.inner.lock()) };
         }
         point(PointKind::Lock);
-        loop {
-            match self.inner.try_lock() {
-                Some(inner) => return MutexGuard { lock: self, inner: Some(inner) },
-                None => drop(block(key(self), None)),
-            }
-        }
+        let inner = acquire_at_last(key(self), || self.inner.try_lock());
+        MutexGuard { lock: self, inner: Some(inner) }
     }
 
     #[track_caller]
@@ -61,14 +57,9 @@ impl<T: ?Sized> Mutex<T> {
             return Some(MutexGuard { lock: self, inner: Some(inner) });
         }
         point(PointKind::Lock);
-        let until = time::since_start() + time;
-        loop {
-            match self.inner.try_lock() {
-                Some(inner) => return Some(MutexGuard { lock: self, inner: Some(inner) }),
-                None if time::since_start() >= until => return None,
-                None => drop(block(key(self), Some(until))),
-            }
-        }
+        let until = Some(time::since_start() + time);
+        let inner = acquire(key(self), until, || self.inner.try_lock())?;
+        Some(MutexGuard { lock: self, inner: Some(inner) })
     }
 
     #[track_caller]
@@ -181,13 +172,8 @@ impl Condvar {
         guard.inner = None;
         wake(key(guard.lock), usize::MAX);
         let is_late = block(key(self), until);
-        loop {
-            guard.inner = guard.lock.inner.try_lock();
-            if guard.inner.is_some() {
-                return is_late;
-            }
-            block(key(guard.lock), None);
-        }
+        guard.inner = Some(acquire_at_last(key(guard.lock), || guard.lock.inner.try_lock()));
+        is_late
     }
 
     #[track_caller]
@@ -243,12 +229,7 @@ impl<T: ?Sized> RwLock<T> {
             return RwGuard { lock: self, inner: Some(take()) };
         }
         point(PointKind::Lock);
-        loop {
-            match try_take() {
-                Some(inner) => return RwGuard { lock: self, inner: Some(inner) },
-                None => drop(block(key(self), None)),
-            }
-        }
+        RwGuard { lock: self, inner: Some(acquire_at_last(key(self), try_take)) }
     }
 
     #[track_caller]

@@ -11,6 +11,28 @@ pub(crate) mod futex;
 pub(crate) mod locks;
 pub(crate) mod shared;
 
+use std::time::Duration;
+
+use crate::os::schedule::{block, now};
+
+/// Tries again each time that `key` is woken, until the moment.
+#[track_caller]
+fn acquire<G>(key: usize, until: Option<Duration>, try_take: impl Fn() -> Option<G>) -> Option<G> {
+    loop {
+        match try_take() {
+            Some(taken) => return Some(taken),
+            None if until.is_some_and(|until| now() >= until) => return None,
+            None => drop(block(key, until)),
+        }
+    }
+}
+
+/// As [`acquire`], for as long as it takes.
+#[track_caller]
+fn acquire_at_last<G>(key: usize, try_take: impl Fn() -> Option<G>) -> G {
+    acquire(key, None, try_take).expect("invariant: there is no moment after which it gives up")
+}
+
 /// What stands for a value in the scheduler.
 fn key<T: ?Sized>(value: &T) -> usize {
     std::ptr::from_ref(value).cast::<()>().addr()

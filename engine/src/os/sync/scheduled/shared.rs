@@ -2,8 +2,8 @@
 
 use std::sync::{self, Arc};
 
-use super::key;
-use crate::os::schedule::{PointKind, block, is_task, point, wake};
+use super::{acquire_at_last, key};
+use crate::os::schedule::{PointKind, is_task, point, wake};
 
 /// A value that is set once.
 #[derive(Debug)]
@@ -46,12 +46,8 @@ impl<T> OnceLock<T> {
     /// run has made changes no run.
     #[track_caller]
     fn making(&self) -> MakingValue<'_> {
-        loop {
-            if let Some(inner) = self.making.try_lock() {
-                return MakingValue { inner: Some(inner), key: key(self) };
-            }
-            block(key(self), None);
-        }
+        let inner = acquire_at_last(key(self), || self.making.try_lock());
+        MakingValue { inner: Some(inner), key: key(self) }
     }
 
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
