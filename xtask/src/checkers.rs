@@ -26,8 +26,8 @@ pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
 
 /// What `os/sync` has the primitives of, model-checked, in as many schedules as there is time for.
 pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        return skip("it runs with --long");
+    if setting.is_left_to_long() {
+        return Ok(());
     }
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
@@ -39,8 +39,8 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
 
 /// The smallest parts of commit, in every schedule.
 pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        return skip("it runs with --long");
+    if setting.is_left_to_long() {
+        return Ok(());
     }
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "loom"]);
@@ -51,11 +51,12 @@ pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
 /// ThreadSanitizer. The standard library is built with it too, else its own fences are reported;
 /// that takes a nightly toolchain with the library's source.
 pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        return skip("it runs with --long");
+    if setting.is_left_to_long() {
+        return Ok(());
     }
     if let Some(missing) = missing() {
-        return skip(&missing);
+        setting.leave_out(missing);
+        return Ok(());
     }
     let suppressions = setting.root.join("engine").join("tsan.suppressions");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
@@ -90,12 +91,6 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
     let built = target.join(host());
     let runtime = sysroot().unwrap_or_default().join(runtime());
     c::under_thread_sanitizer(setting, built_with_it("rustc"), &built, (&runtime, &options))
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "the outcome of a stage")]
-fn skip(why: &str) -> Result<()> {
-    println!("skipped: {why}");
-    Ok(())
 }
 
 fn host() -> String {

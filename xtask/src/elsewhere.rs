@@ -25,9 +25,9 @@ pub(crate) fn aarch64(setting: &mut Setting) -> Result<()> {
 
 fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {
     if !is_installed(target)? {
-        println!(
-            "SKIPPED: the engine for {system}; `rustup target add {target}` installs what it takes"
-        );
+        setting.leave_out(format!(
+            "the engine for {system}; `rustup target add {target}` installs what it takes"
+        ));
         return Ok(());
     }
     let mut command = cargo(setting);

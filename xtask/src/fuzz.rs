@@ -18,12 +18,11 @@ const MEMORY: &str = "-malloc_limit_mb=16";
 
 /// Ten minutes for each target, in the long suite only.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        println!("fuzz: skipped; it is part of --long, and `cargo xtask fuzz` runs it alone");
+    if setting.is_left_to_long() {
         return Ok(());
     }
     if let Some(missing) = missing() {
-        println!("fuzz: skipped: {missing}");
+        setting.leave_out(missing);
         return Ok(());
     }
     targets(&setting.root)?.iter().try_for_each(|target| fuzz(&setting.root, target, LONG))

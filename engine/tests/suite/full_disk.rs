@@ -423,7 +423,9 @@ fn a_full_file_system_in_memory_lets_space_be_freed() {
         .arg(&mount)
         .output();
     if !mounted.as_ref().is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this test takes the right to mount a tmpfs: {mounted:?}");
+        // Past the harness, which shows nothing of a test that passes: the check counts it.
+        let lacks = format!("\nskipped: this test takes the right to mount a tmpfs: {mounted:?}\n");
+        std::io::Write::write_all(&mut std::io::stderr(), lacks.as_bytes()).unwrap();
         return;
     }
     let _unmounts = Unmounts(mount.clone());

@@ -43,18 +43,20 @@ impl Libraries {
     }
 }
 
+const NO_COMPILER: &str = "programs in C, without a C compiler `cc`; install gcc or clang";
+
 /// The stage of the check: the header and the symbols are what the source says, an installation
 /// works, and the programs do with it what they should.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     header::check(&setting.root)?;
     let libraries = built_for_tests(setting)?;
-    symbols::check(&setting.root, &libraries)?;
+    symbols::check(setting, &libraries)?;
     let Some(compiler) = programs::compiler() else {
-        println!("SKIPPED: programs in C, for lack of a C compiler `cc`; install gcc or clang");
+        setting.leave_out(NO_COMPILER);
         return Ok(());
     };
     let installed = installed_for_tests(setting, &libraries)?;
-    programs::check_header(&compiler, &installed)?;
+    programs::check_header(setting, &compiler, &installed)?;
     example::check(&compiler, &installed)?;
     programs::run_plain(setting, &compiler, &installed)?;
     package::check(setting, &compiler, &installed)?;
@@ -73,7 +75,7 @@ pub(crate) fn under_thread_sanitizer(
     sanitizer: (&Path, &str),
 ) -> Result<()> {
     let Some(compiler) = programs::compiler() else {
-        println!("SKIPPED: programs in C, for lack of a C compiler `cc`; install gcc or clang");
+        setting.leave_out(NO_COMPILER);
         return Ok(());
     };
     passes(cargo.args(["--package", "terrace-c", "--lib", "--crate-type", "staticlib"]))?;

@@ -80,10 +80,11 @@ pub(super) fn install(root: &Path, libraries: &Libraries, folder: &Path) -> Resu
 }
 
 /// Takes what only debuggers read out of the installed shared library. It comes to lie in `.debug`
-/// beside the library, where debuggers look for it. The library of the build stays as it is.
+/// beside the library, where debuggers look for it. The library of the build stays as it is, and so
+/// does the installed one where `objcopy` is missing.
 fn strip(folder: &Path) -> Result<()> {
     if !is_there("objcopy") {
-        println!("SKIPPED: the library keeps its symbols, for lack of `objcopy`; install binutils");
+        println!("the library keeps its symbols, without `objcopy`; install binutils");
         return Ok(());
     }
     let lib = folder.join("lib");
@@ -139,25 +140,32 @@ fn remove(path: &Path) -> Result<()> {
 /// by CMake.
 pub(super) fn check(setting: &Setting, compiler: &str, installed: &Path) -> Result<()> {
     let example = setting.root.join(CRATE).join("examples/hello.c");
-    let flags = by_pkg_config(installed)?;
+    let flags = by_pkg_config(setting, installed)?;
     let mut shared = flags.shared;
     shared.push(format!("-Wl,-rpath,{}", installed.join("lib").display()));
     for link in [shared, flags.fixed] {
         let program = programs::compile(compiler, &example, installed, &[], &link)?;
         programs::run(&program, None)?;
     }
-    by_cmake(installed, &example)?;
-    check_stripped(compiler, &example, installed)
+    by_cmake(setting, installed, &example)?;
+    check_stripped(setting, compiler, &example, installed)
 }
 
 /// The example runs on the library as it is packaged, which is smaller by what lies beside it.
-fn check_stripped(compiler: &str, example: &Path, installed: &Path) -> Result<()> {
+fn check_stripped(
+    setting: &Setting,
+    compiler: &str,
+    example: &Path,
+    installed: &Path,
+) -> Result<()> {
     let library = installed.join(format!("lib/libterrace.so.{ABI}.{VERSION}"));
     let len = |file: &Path| fs::metadata(file).map(|metadata| metadata.len());
     let before = len(&library)?;
     strip(installed)?;
     let symbols = installed.join(format!("lib/.debug/libterrace.so.{ABI}.{VERSION}.debug"));
-    if symbols.exists() && len(&library)? + len(&symbols)? / 2 > before {
+    if !symbols.exists() {
+        setting.leave_out("a library without symbols, without `objcopy`; install binutils");
+    } else if len(&library)? + len(&symbols)? / 2 > before {
         bail!("{} is not stripped: {} of {before} bytes", library.display(), len(&library)?);
     }
     let lib = installed.join("lib");
@@ -173,13 +181,13 @@ struct Flags {
 }
 
 /// The flags of pkg-config, or plain ones where there is none.
-fn by_pkg_config(installed: &Path) -> Result<Flags> {
+fn by_pkg_config(setting: &Setting, installed: &Path) -> Result<Flags> {
     let lib = installed.join("lib");
     let fixed_library = lib.join("libterrace.a").display().to_string();
     let (shared, fixed) = if is_there("pkg-config") {
         (pkg_config(&lib, &["--cflags", "--libs"])?, pkg_config(&lib, &["--libs", "--static"])?)
     } else {
-        println!("SKIPPED: pkg-config, which is missing; plain flags take its place");
+        setting.leave_out("pkg-config, which is missing; plain flags take its place");
         let plain = vec![format!("-L{}", lib.display()), "-lterrace".into()];
         let system = ["-lpthread", "-ldl", "-lm"].map(str::to_owned);
         (plain.clone(), [plain, system.to_vec()].concat())
@@ -205,9 +213,9 @@ fn pkg_config(lib: &Path, arguments: &[&str]) -> Result<Vec<String>> {
 
 /// A project of CMake that finds the package, builds against the shared and the static library, and
 /// runs.
-fn by_cmake(installed: &Path, example: &Path) -> Result<()> {
+fn by_cmake(setting: &Setting, installed: &Path, example: &Path) -> Result<()> {
     if !is_there("cmake") {
-        println!("SKIPPED: CMake, which is missing");
+        setting.leave_out("CMake, which is missing");
         return Ok(());
     }
     let project = installed.join("cmake-project");

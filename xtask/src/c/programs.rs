@@ -39,7 +39,7 @@ pub(super) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The header compiles as C11 and as C++17, by itself and without a warning.
-pub(super) fn check_header(compiler: &str, installed: &Path) -> Result<()> {
+pub(super) fn check_header(setting: &Setting, compiler: &str, installed: &Path) -> Result<()> {
     let header = installed.join("include/terrace.h");
     let check = |compiler: &str, language: &str, standard: &str| {
         let mut command = Command::new(compiler);
@@ -52,7 +52,7 @@ pub(super) fn check_header(compiler: &str, installed: &Path) -> Result<()> {
     check(compiler, "c", "-std=c11")?;
     let cpp = env::var("CXX").unwrap_or_else(|_| "c++".into());
     if !is_there(&cpp) {
-        println!("SKIPPED: the header as C++, for lack of `{cpp}`; install g++ or clang++");
+        setting.leave_out(format!("the header as C++, without `{cpp}`; install g++ or clang++"));
         return Ok(());
     }
     check(&cpp, "c++", "-std=c++17")
@@ -78,7 +78,7 @@ pub(super) fn run_sanitized(setting: &Setting, compiler: &str, installed: &Path)
     let flags = [&flags[..], &["-fno-omit-frame-pointer"]].concat();
     run_all(setting, compiler, installed, &flags, &link, None)?;
     if !is_there("valgrind") {
-        println!("SKIPPED: programs in C under valgrind; install valgrind");
+        setting.leave_out("programs in C under valgrind; install valgrind");
         return Ok(());
     }
     println!("programs in C, under valgrind");

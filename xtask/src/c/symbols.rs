@@ -8,10 +8,12 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::{CRATE, Libraries, is_there};
+use crate::check::Setting;
 
 /// Fails unless the library exports the listed symbols and no others, and each is used by a
 /// program.
-pub(super) fn check(root: &Path, libraries: &Libraries) -> Result<()> {
+pub(super) fn check(setting: &Setting, libraries: &Libraries) -> Result<()> {
+    let root = &setting.root;
     let path = root.join(CRATE).join("symbols.txt");
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let listed: BTreeSet<String> = text.lines().map(str::to_owned).collect();
@@ -20,7 +22,7 @@ pub(super) fn check(root: &Path, libraries: &Libraries) -> Result<()> {
         bail!("no test and no example in C calls {}", unused.join(", "));
     }
     if !is_there("nm") {
-        println!("SKIPPED: the exported symbols, for lack of `nm`; install binutils");
+        setting.leave_out("the exported symbols, without `nm`; install binutils");
         return Ok(());
     }
     let differences = differences(&listed, &exported(&libraries.shared)?);

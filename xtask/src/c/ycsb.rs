@@ -13,8 +13,7 @@ const MISSING: i32 = 3;
 /// The stage of the check, at length: workloads A to F with a thousand records, each answer checked
 /// by YCSB.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        println!("YCSB's client: skipped; it is part of --long");
+    if setting.is_left_to_long() {
         return Ok(());
     }
     let libraries = built_for_tests(setting)?;
@@ -26,7 +25,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     match status.code() {
         Some(0) => Ok(()),
         Some(MISSING) => {
-            println!("SKIPPED: YCSB's client, for lack of what is named above");
+            setting.leave_out("it lacks what is named above");
             Ok(())
         }
         _ => bail!("YCSB's client on the C interface: {status}"),

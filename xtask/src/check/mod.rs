@@ -6,6 +6,7 @@ mod tally;
 mod testing;
 
 use std::borrow::BorrowMut;
+use std::cell::RefCell;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,8 @@ pub(crate) struct Setting {
     programs: Option<Vec<Program>>,
     /// What the tests counted so far.
     tally: Tally,
+    /// What the stage under way has left out, and why.
+    left_out: RefCell<Vec<String>>,
 }
 
 impl Setting {
@@ -55,7 +58,33 @@ impl Setting {
 
     /// Counts the tests of a summary line.
     pub(crate) fn count(&mut self, summary: &str) {
-        self.tally.add(summary);
+        let mut tally = Tally::default();
+        tally.add(summary);
+        self.add(tally);
+    }
+
+    fn add(&mut self, tally: Tally) {
+        let left_out = tally.left_out();
+        self.tally += tally;
+        if left_out > 0 {
+            self.leave_out(format!("{left_out} tests, which say what they lack"));
+        }
+    }
+
+    /// Notes what the stage does not run, and why. Its verdict is "left out" then, and with
+    /// `--long` it fails: what did not run has not passed.
+    pub(crate) fn leave_out(&self, what: impl Into<String>) {
+        let what = what.into();
+        println!("left out: {what}");
+        self.left_out.borrow_mut().push(what);
+    }
+
+    /// Whether the stage is left out, because only `--long` has it.
+    pub(crate) fn is_left_to_long(&self) -> bool {
+        if !self.long {
+            self.leave_out("it is part of --long");
+        }
+        !self.long
     }
 }
 
@@ -100,6 +129,17 @@ struct Outcome {
     name: &'static str,
     took: Duration,
     result: Result<()>,
+    left_out: Vec<String>,
+}
+
+impl Outcome {
+    fn verdict(&self) -> &'static str {
+        match self.result {
+            Err(_) => "FAILED",
+            Ok(()) if !self.left_out.is_empty() => "left out",
+            Ok(()) => "ok",
+        }
+    }
 }
 
 /// Runs all stages, also behind one that fails. Returns whether all went well.
@@ -121,12 +161,17 @@ pub(crate) fn run_only(root: &Path, name: &str) -> Result<bool> {
 }
 
 fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
-    let mut setting =
-        Setting { root: root.to_owned(), long, programs: None, tally: Tally::default() };
+    let mut setting = Setting {
+        root: root.to_owned(),
+        long,
+        programs: None,
+        tally: Tally::default(),
+        left_out: RefCell::default(),
+    };
     let begin = Instant::now();
     let outcomes: Vec<Outcome> =
         stages.iter().map(|stage| run_stage(*stage, &mut setting)).collect();
-    let failed = summary(&outcomes);
+    let failed = summary(&outcomes, long);
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("check: {verdict} in {:.1} s", begin.elapsed().as_secs_f64());
     println!("{}", setting.tally);
@@ -137,21 +182,33 @@ fn run_stage((name, stage): Stage, setting: &mut Setting) -> Outcome {
     println!("{name}: …");
     let begin = Instant::now();
     let result = stage(setting);
-    let took = begin.elapsed();
-    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-    println!("{name}: {verdict} in {:.1} s", took.as_secs_f64());
-    Outcome { name, took, result }
+    let left_out = setting.left_out.take();
+    let outcome = Outcome { name, took: begin.elapsed(), result, left_out };
+    println!("{name}: {} in {:.1} s", outcome.verdict(), outcome.took.as_secs_f64());
+    outcome
 }
 
-/// Prints the time of each stage, and behind them what failed. Returns how many stages failed.
-fn summary(outcomes: &[Outcome]) -> usize {
+/// Prints the time of each stage, and behind them what was left out and what failed. Returns how
+/// many stages failed. At length one that has left something out has failed.
+fn summary(outcomes: &[Outcome], long: bool) -> usize {
     println!();
     for Outcome { name, took, .. } in outcomes {
         println!("{:>8.1} s  {name}", took.as_secs_f64());
     }
-    let failed =
-        outcomes.iter().filter_map(|outcome| Some((outcome.name, outcome.result.as_ref().err()?)));
-    failed.inspect(|(name, error)| println!("FAILED: {name}: {error:#}")).count()
+    let mut failed = 0;
+    for outcome in outcomes {
+        let Outcome { name, result, left_out, .. } = outcome;
+        for what in left_out {
+            println!("left out: {name}: {what}");
+        }
+        if let Err(error) = result {
+            println!("FAILED: {name}: {error:#}");
+        } else if long && !left_out.is_empty() {
+            println!("FAILED: {name}: --long leaves nothing out");
+        }
+        failed += usize::from(result.is_err() || long && !left_out.is_empty());
+    }
+    failed
 }
 
 /// The cargo that runs this program, so that a toolchain chosen by the user stays chosen.
@@ -233,14 +290,35 @@ fn failing(setting: &mut Setting) -> Result<()> {
 
 /// A real DAX mapping, in the long suite only.
 fn on_dax(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        println!("dax: skipped; it is part of --long, and `cargo xtask dax` runs it alone");
+    if setting.is_left_to_long() {
         return Ok(());
     }
     let missing = dax::missing();
     if !missing.is_empty() {
-        println!("dax: skipped, for lack of {}; install them with apt-get", missing.join(", "));
+        setting.leave_out(format!("apt-get installs what is missing: {}", missing.join(", ")));
         return Ok(());
     }
     dax::run(&setting.root).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(result: Result<()>, left_out: &[&str]) -> Outcome {
+        let left_out = left_out.iter().map(|&what| what.to_owned()).collect();
+        Outcome { name: "a stage", took: Duration::ZERO, result, left_out }
+    }
+
+    /// Bug: a stage whose server or tool was missing was "ok", with `--long` too. Cause: a stage
+    /// had two verdicts. Fix: what was left out is one of its own, and `--long` fails on it.
+    #[test]
+    fn what_was_left_out_has_not_passed() {
+        let outcomes = [outcome(Ok(()), &["no server"]), outcome(Ok(()), &[])];
+        assert_eq!(outcomes.each_ref().map(Outcome::verdict), ["left out", "ok"]);
+        assert_eq!([summary(&outcomes, false), summary(&outcomes, true)], [0, 1]);
+        let both = [outcome(Err(anyhow::anyhow!("wrong")), &["no server"])];
+        assert_eq!(both[0].verdict(), "FAILED");
+        assert_eq!([summary(&both, false), summary(&both, true)], [1, 1]);
+    }
 }

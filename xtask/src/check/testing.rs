@@ -109,7 +109,7 @@ fn run(setting: &mut Setting, to_run: Vec<Job>, workers: usize) -> Result<()> {
     let limit = if setting.long { LONG_LIMIT } else { LIMIT };
     let ended = jobs::run(to_run, workers, limit)?;
     let (tally, outcome) = judge(&ended);
-    setting.tally += tally;
+    setting.add(tally);
     outcome
 }
 
@@ -164,13 +164,19 @@ mod tests {
 
     #[test]
     fn all_that_pass_are_counted() {
-        assert_eq!(said(&[(GOOD, true), (GOOD, true)]), ("2 passed, 0 failed".into(), None));
+        assert_eq!(
+            said(&[(GOOD, true), (GOOD, true)]),
+            ("2 passed, 0 failed, 0 left out".into(), None)
+        );
     }
 
     #[test]
     fn a_failed_test_is_named() {
         let (counts, error) = said(&[(BAD, false), (GOOD, true)]);
-        assert_eq!((counts.as_str(), error.as_deref()), ("1 passed, 1 failed", Some("b")));
+        assert_eq!(
+            (counts.as_str(), error.as_deref()),
+            ("1 passed, 1 failed, 0 left out", Some("b"))
+        );
     }
 
     #[test]

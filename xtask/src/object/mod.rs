@@ -5,7 +5,7 @@
 //! too, built from Go's module proxy where they are not on the path. They are killed in the middle
 //! of the course again and again, and the course is run once more behind a proxy that is far away
 //! and cuts connections. On each of them twenty machines are lost, with a writer that is killed and
-//! its directory deleted, and no commit. What cannot be had is skipped, and said.
+//! its directory deleted, and no commit. What cannot be had is left out, and said.
 
 mod proxy;
 mod server;
@@ -40,7 +40,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     let program = match Kind::Moto.program(&setting.root) {
         Ok(program) => program,
         Err(missing) => {
-            println!("object store: SKIPPED, there is no S3 server here: {missing:#}");
+            setting.leave_out(format!("there is no S3 server here: {missing:#}"));
             return Ok(());
         }
     };
@@ -64,10 +64,14 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         return Ok(());
     }
     let [_, (course, tests)] = &mut commands[..] else { return Ok(()) };
-    at_length(&setting.root, &mut |port| run_at(course, tests, port), &terrace)
+    let course: &mut Course<'_> = &mut |port| run_at(course, tests, port);
+    for missing in at_length(&setting.root, course, &terrace)? {
+        setting.leave_out(missing);
+    }
+    Ok(())
 }
 
-/// Runs the suite; a missing server is an error, but for those of `long`.
+/// Runs the suite; a missing server is an error.
 pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
     let program = Kind::Moto.program(root)?;
     let mut commands = built(root)?;
@@ -79,7 +83,9 @@ pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
     if long && let [_, (course, tests)] = &mut commands[..] {
         let mut terrace = cargo(root);
         terrace.args(["run", "--quiet", "--package", "terrace-cli", "--"]);
-        at_length(root, &mut |port| run_at(course, tests, port), &terrace)?;
+        let missing = at_length(root, &mut |port| run_at(course, tests, port), &terrace)?;
+        missing.iter().for_each(|missing| println!("left out: {missing}"));
+        return Ok(missing.is_empty());
     }
     Ok(true)
 }
@@ -142,13 +148,13 @@ fn lose_machines(server: &Running, kind: Kind, terrace: &Command) -> Result<()> 
     crate::tour::lose_machines(tour, &store)
 }
 
-/// Runs the course on other servers, which are killed meanwhile, and behind a proxy.
-fn at_length(
-    root: &Path,
-    course: &mut dyn FnMut(u16) -> Result<()>,
-    terrace: &Command,
-) -> Result<()> {
-    let mut last = None;
+/// What runs on a server, by its port.
+type Course<'a> = dyn FnMut(u16) -> Result<()> + 'a;
+
+/// Runs the course on other servers, which are killed meanwhile, and behind a proxy. Returns what
+/// could not be had.
+fn at_length(root: &Path, course: &mut Course<'_>, terrace: &Command) -> Result<Vec<String>> {
+    let (mut last, mut lacking) = (None, Vec::new());
     for kind in [Kind::Versitygw, Kind::Minio] {
         match kind.program(root) {
             Ok(program) => {
@@ -159,7 +165,7 @@ fn at_length(
                 last = Some((kind, program));
             }
             Err(missing) => {
-                println!("object store: SKIPPED, {} cannot be had: {missing:#}", kind.name());
+                lacking.push(format!("{} cannot be had: {missing:#}", kind.name()));
             }
         }
     }
@@ -171,13 +177,11 @@ fn at_length(
     match Proxy::start(root, server.port) {
         Ok(proxy) => {
             println!("object store: the course on {}, far away and cut off", kind.name());
-            course(proxy.port)
+            course(proxy.port)?;
         }
-        Err(missing) => {
-            println!("object store: SKIPPED, toxiproxy cannot be had: {missing:#}");
-            Ok(())
-        }
+        Err(missing) => lacking.push(format!("toxiproxy cannot be had: {missing:#}")),
     }
+    Ok(lacking)
 }
 
 /// Runs something again and again while a server is killed and started again.

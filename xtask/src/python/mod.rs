@@ -56,7 +56,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     let library = built_for_tests(setting)?;
     let environment = match environment_for_tests(&setting.root, FOR_TESTS) {
         Ok(environment) => environment,
-        Err(missing) => return skip(missing),
+        Err(missing) => return skip(setting, missing),
     };
     install_library(&setting.root, &environment, &library)?;
     let root = setting.root.clone();
@@ -69,7 +69,7 @@ fn check_wheel(setting: &mut Setting) -> Result<()> {
     let packages = [FOR_TESTS, FOR_ALL_TESTS].concat();
     let environment = match environment_for_tests(&root, &packages) {
         Ok(environment) => environment,
-        Err(missing) => return skip(missing),
+        Err(missing) => return skip(setting, missing),
     };
     let wheel = wheel(&root, &environment, &root.join("target/python/wheels"))?;
     let empty = needed(Environment::make_anew(&root, "empty-venv"))?;
@@ -86,10 +86,10 @@ fn environment_for_tests(root: &Path, packages: &[&str]) -> Result<Environment, 
     Ok(environment)
 }
 
-fn skip(missing: Missing) -> Result<()> {
+fn skip(setting: &Setting, missing: Missing) -> Result<()> {
     match missing {
         Missing::Lacks(what) => {
-            println!("SKIPPED: the Python package, for lack of {what}");
+            setting.leave_out(format!("it lacks {what}"));
             Ok(())
         }
         Missing::Failed(error) => Err(error),
@@ -217,7 +217,8 @@ fn as_summary(line: &str) -> String {
     };
     // An error outside of a test is a failure.
     let failed = of("failed") + of("error");
-    format!("test result: pytest. {} passed; {failed} failed", of("passed"))
+    let (passed, left_out) = (of("passed"), of("skipped"));
+    format!("test result: pytest. {passed} passed; {failed} failed; {left_out} ignored")
 }
 
 #[cfg(test)]
@@ -227,11 +228,15 @@ mod tests {
     #[test]
     fn summaries_of_pytest_are_read() {
         let summary = |line| as_summary(line);
-        let expected = "test result: pytest. 70 passed; 0 failed";
+        let expected = "test result: pytest. 70 passed; 0 failed; 0 ignored";
         assert_eq!(summary("70 passed in 3.20s"), expected);
+        let expected = "test result: pytest. 70 passed; 0 failed; 2 ignored";
         assert_eq!(summary("70 passed, 2 skipped in 3.20s"), expected);
-        let expected = "test result: pytest. 70 passed; 3 failed";
+        let expected = "test result: pytest. 70 passed; 3 failed; 0 ignored";
         assert_eq!(summary("1 failed, 70 passed, 2 errors in 3.20s"), expected);
-        assert_eq!(summary("no tests ran in 0.1s"), "test result: pytest. 0 passed; 0 failed");
+        assert_eq!(
+            summary("no tests ran in 0.1s"),
+            "test result: pytest. 0 passed; 0 failed; 0 ignored"
+        );
     }
 }
