@@ -1,11 +1,12 @@
-//! Extents of a database whose journal is lost: found by their footers, which end each of them.
+//! Extents that no edit names, since the journal or a part of it is lost: found by their footers,
+//! which end each of them.
 //!
 //! A footer says where its extent begins and which one it is, and its checksum is seeded with that.
 //! It does not say whether an edit still names the extent, nor its table. So this finds extents
 //! that were replaced, too, as long as their space was not written again. Which of several value
 //! extents of one id an extent means, the checksums in its references say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::footer::{FOOTER_LEN, Footer};
@@ -50,11 +51,11 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> 
 }
 
 impl FoundExtents {
-    /// The extents, each opened when it is its turn. It lists the value extents that its records
-    /// refer to. Of several with one id that is the one that has most of the values: extents may
-    /// begin alike, and a single one may be damaged.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Arc<Extent>> {
-        self.metas.iter().map(|meta| {
+    /// The extents but those of `known` ids, each opened when it is its turn. It lists the value
+    /// extents that its records refer to. Of several with one id that is the one that has most of
+    /// the values: extents may begin alike, and a single one may be damaged.
+    pub(crate) fn each_but(&self, known: &BTreeSet<u64>) -> impl Iterator<Item = Arc<Extent>> {
+        self.metas.iter().filter(|meta| !known.contains(&meta.id)).map(|meta| {
             let alone = Extent::open(meta.clone(), Arc::clone(&self.store));
             let mut votes: BTreeMap<u64, Vec<(u64, Arc<ValueExtent>)>> = BTreeMap::new();
             alone.each_reference(|at| {

@@ -3,7 +3,7 @@
 //! Older places are written first and newer ones over them. Levels come first, from the deepest up.
 //! Then come the records of the region and the spilled runs in the order of their sequence numbers,
 //! without what D says has moved and what has expired. Where a newer version is lost, an older one
-//! may show. Of a database without a journal [`parts`] takes what is there.
+//! may show. Of a database without a journal, or behind lost edits, [`parts`] takes what is there.
 
 mod levels;
 mod parts;
@@ -64,7 +64,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
         return Ok(report);
     }
-    let SalvagedSet { set, lost: mut flaws, mut gone } =
+    let SalvagedSet { set, lost: mut flaws, mut gone, removed: mut known } =
         VersionSet::open_readable(Arc::clone(&opening.files), from)?;
     opening.attach_objects(&set, 0)?;
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
@@ -82,7 +82,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         })?,
         None => Vec::new(),
     };
+    known.extend(extents_of(&set));
     report.adopt_events(from, (&set, &mut gone), &records);
+    known.extend(extents_of(&set));
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
@@ -104,6 +106,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         report.run(&set, &table, &run, &mut writer)?;
     }
     drop(into_tables);
+    if !journal_is_whole {
+        report.unnamed_extents(set.store(), &known, &mut writer)?;
+    }
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)?;
@@ -145,6 +150,19 @@ fn runs_of(set: &VersionSet) -> Vec<(TableInfo, Arc<Run>)> {
     let mut runs: Vec<_> = set.tables().into_iter().flat_map(of_table).collect();
     runs.sort_by_key(|(_, run)| run.lsn);
     runs
+}
+
+/// The extents of all tables. Those of runs without a commit are of none: the edit that says that
+/// they were committed may be lost.
+fn extents_of(set: &VersionSet) -> BTreeSet<u64> {
+    let mut ids = BTreeSet::new();
+    for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+        let runs = version.runs.iter().map(|run| &run.extents);
+        for level in version.levels.iter().chain(runs) {
+            ids.extend(level.extents().iter().map(|extent| extent.meta().id));
+        }
+    }
+    ids
 }
 
 /// The LSN up to which everything of a table has expired by now.

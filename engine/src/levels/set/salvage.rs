@@ -18,7 +18,7 @@ use crate::error::{Damage, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::edit::{Edit, Op};
 use crate::levels::journal::Journal;
-use crate::levels::state::{Broken, State};
+use crate::levels::state::{Applied, Broken, State};
 use crate::os::Files;
 use crate::record::TableId;
 use crate::tier::ExtentStore;
@@ -32,6 +32,8 @@ pub(crate) struct SalvagedSet {
     /// What of it is lost, and what does not fit the rest.
     pub(crate) lost: Vec<Damage>,
     pub(crate) gone: GoneTables,
+    /// The extents that sound edits removed.
+    pub(crate) removed: BTreeSet<u64>,
 }
 
 /// The tables that were dropped, as far as that is known.
@@ -78,11 +80,11 @@ impl VersionSet {
                 lost.extend(refused.damage().cloned());
             }
         }
-        let SalvageReplay { state, gone, .. } = replay;
+        let SalvageReplay { state, gone, removed, .. } = replay;
         let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
         let state = opened(&state, &store);
         let set = VersionSet::assemble(files, directory, store, journal, state, true);
-        Ok(SalvagedSet { set, lost, gone })
+        Ok(SalvagedSet { set, lost, gone, removed })
     }
 }
 
@@ -91,6 +93,7 @@ impl VersionSet {
 struct SalvageReplay {
     state: State<Arc<ExtentMeta>>,
     gone: GoneTables,
+    removed: BTreeSet<u64>,
     edits: u64,
     /// What did not fit so far, in words.
     known: BTreeSet<String>,
@@ -99,11 +102,15 @@ struct SalvageReplay {
 impl SalvageReplay {
     /// Goes on with an edit; what does not fit of it, each once.
     fn edit(&mut self, edit: &MetaEdit) -> Vec<Broken> {
-        let dropped = edit.ops.iter().filter_map(|op| match op {
-            Op::DropTable { table } => Some(*table),
-            _ => None,
-        });
-        self.gone.dropped.extend(dropped);
+        for op in &edit.ops {
+            match op {
+                Op::DropTable { table } => self.gone.add(*table),
+                Op::RemoveExtent { id, .. } | Op::RemoveFromRun { id, .. } => {
+                    self.removed.insert(*id);
+                }
+                _ => {}
+            }
+        }
         let applied = self.state.apply(edit);
         // Only a checkpoint begins with counters.
         let begins = matches!(edit.ops.first(), Some(Op::Counters { .. }));
@@ -111,12 +118,12 @@ impl SalvageReplay {
         self.edits += 1;
         let mut refused = match applied {
             Ok(applied) => {
-                self.state = applied.state;
+                self.take(applied);
                 Vec::new()
             }
             Err(broken) => match self.state.apply_overlapping(edit) {
                 Ok(applied) => {
-                    self.state = applied.state;
+                    self.take(applied);
                     vec![broken]
                 }
                 Err(_) => edit.ops.iter().filter_map(|op| self.op(op).err()).collect(),
@@ -133,8 +140,14 @@ impl SalvageReplay {
     fn op(&mut self, op: &MetaOp) -> std::result::Result<(), Broken> {
         let mut ops = self.needed_by(op);
         ops.push(op.clone());
-        self.state = self.state.apply_overlapping(&Edit { ops })?.state;
+        let applied = self.state.apply_overlapping(&Edit { ops })?;
+        self.take(applied);
         Ok(())
+    }
+
+    fn take(&mut self, applied: Applied<Arc<ExtentMeta>>) {
+        self.state = applied.state;
+        self.removed.extend(applied.removed.iter().map(|extent| extent.id));
     }
 
     /// What lost edits have done that an operation needs: its table was made, and no other table

@@ -1,5 +1,6 @@
 //! Salvage without a journal: the region's records by their tables, and the rows of each extent in
-//! a table of its own, since no extent says which table it belongs to.
+//! a table of its own, since no extent says which table it belongs to. Where edits of a journal are
+//! lost, they may have named extents too: those that no other edit names get such tables.
 //!
 //! Only the journal knows which extents and row tables were in use. Without it, tables of extents
 //! and those of the region may show rows that were replaced or deleted. What the region says of
@@ -36,21 +37,12 @@ pub(super) fn salvage(
     report: &mut SalvageReport,
 ) -> Result<()> {
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
-    let extents = find_extents(&store, &mut report.lost);
     let target = begin(to)?;
     let mut writer = Writer::new(&target);
     if let Some(loaded) = loaded {
         region((loaded, opening.path), &mut writer, report)?;
     }
-    let mut names: BTreeSet<String> = target.table_names().into_iter().collect();
-    for extent in extents.each() {
-        // Several extents may have one id: it is given again when the job that it was given to has
-        // ended without an edit.
-        let name = format!("extent-{:08}", extent.meta().id);
-        let name = free_name(name, |name| names.contains(name));
-        rows_of(&extent, (&store, &name), &mut writer, report)?;
-        names.insert(name);
-    }
+    report.unnamed_extents(&store, &BTreeSet::new(), &mut writer)?;
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)
@@ -110,6 +102,28 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
     tables
 }
 
+impl SalvageReport {
+    /// Writes the rows of the extents that are not `known` to tables of their own.
+    pub(super) fn unnamed_extents(
+        &mut self,
+        store: &Arc<ExtentStore>,
+        known: &BTreeSet<u64>,
+        writer: &mut Writer<'_>,
+    ) -> Result<()> {
+        let extents = find_extents(store, &mut self.lost);
+        let mut names: BTreeSet<String> = writer.db.table_names().into_iter().collect();
+        for extent in extents.each_but(known) {
+            // Several extents may have one id: it is given again when the job that it was given to
+            // has ended without an edit.
+            let name = format!("extent-{:08}", extent.meta().id);
+            let name = free_name(name, |name| names.contains(name));
+            rows_of(&extent, (store, &name), writer, self)?;
+            names.insert(name);
+        }
+        Ok(())
+    }
+}
+
 /// Writes the rows of an extent to a table of its own, and says so.
 fn rows_of(
     extent: &Extent,
@@ -129,10 +143,8 @@ fn rows_of(
         file: store.path(meta.location.file),
         offset: meta.location.offset,
         what: format!("table of extent {}", meta.id),
-        expected: "the journal's word for it".into(),
-        got: format!(
-            "no journal; its rows are in the table {name:?}, whether they are current or not"
-        ),
+        expected: "an edit of the journal that names it".into(),
+        got: format!("none; its rows are in the table {name:?}, whether they are current or not"),
     });
     Ok(())
 }
