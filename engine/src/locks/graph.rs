@@ -1,6 +1,6 @@
 //! The graph of waits. An edge leads from an owner that waits to an owner that has to give up its
-//! locks first. A cycle is a deadlock. A search from the owner that is about to wait finds it,
-//! because only a new wait closes a cycle.
+//! locks first. A cycle is a deadlock. A search from the owner that is about to wait, or is let
+//! past others, finds it: no other step adds an edge.
 //!
 //! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
 //! that it runs. An edge leads from that transaction to the waiter: the waiter *suspends* it.

@@ -10,7 +10,8 @@
 //! in the queue that wait for its locks, directly or through others. Otherwise every lock that is
 //! made stronger while others wait would be a deadlock. A call that waited, left and is made again
 //! is let past those that came after its first try. Each edge that this adds leads to its owner, so
-//! the search from there finds a cycle through it.
+//! the search from there finds a cycle through it. The owner is searched from also when it gets its
+//! lock at once: a thread that runs it may suspend it.
 //!
 //! Thread safety: every method takes `&self`. Lock order: shards by index, then the graph, then the
 //! ranges or a waiter's outcome.
@@ -276,18 +277,18 @@ impl LockManager {
         }
         // The owner gets the lock or waits for it: releasing its locks takes it out of the graph.
         queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
+        let owner = request.owner;
         if blockers.is_empty() {
             let grown = self.grant(&mut shards, &request);
+            // The thread that runs it may wait in another one, which those let past may hold up.
+            end_deadlocks(&mut graph, owner);
             return Attempt::Granted(granted(request, grown));
         }
-        let owner = request.owner;
         let (outcome, woken) = (Mutex::default(), Condvar::default());
         let waiter = Arc::new(Waiter { request, cost, since, table: table(), outcome, woken });
         graph.insert(&waiter, blockers, &suspends);
         shards.iter_mut().for_each(|shard| shard.enqueue(&waiter));
-        while let Some((victim, cycle)) = graph.break_cycle(owner) {
-            victim.tell(Outcome::Deadlock(cycle));
-        }
+        end_deadlocks(&mut graph, owner);
         let granted = granted(waiter.request.clone(), 0);
         Attempt::Waits(waiter, granted)
     }
@@ -424,5 +425,12 @@ impl LockManager {
     pub(crate) fn held(&self) -> (usize, usize) {
         let shards = self.all_shards();
         (shards.iter().map(|shard| shard.held()).sum(), self.ranges.lock().held())
+    }
+}
+
+/// Ends the deadlocks that new edges to or from `owner` have closed.
+fn end_deadlocks(graph: &mut Graph, owner: OwnerId) {
+    while let Some((victim, cycle)) = graph.break_cycle(owner) {
+        victim.tell(Outcome::Deadlock(cycle));
     }
 }

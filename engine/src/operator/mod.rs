@@ -27,7 +27,8 @@ use crate::record::{ChainBase, OperandList};
 /// An operand has the form of a value. The operator is associative: of a value `v` and operands `a`
 /// and `b`, `merge(merge(v, a), b)` is `merge(v, merge(a, b))`. It gives the same result for the
 /// same input, always: its name stands for what it does, and the name is on disk. It is called by
-/// reads, drains and compactions, on their threads, and calls nothing of the database.
+/// reads, merges of transactions, drains and compactions, on their threads. It calls nothing of the
+/// database.
 ///
 /// # Examples
 ///

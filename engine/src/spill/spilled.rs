@@ -284,6 +284,7 @@ fn merging(
     cache: &Arc<BlockCache>,
     ahead: &Arc<ReadAhead>,
 ) -> MergingCursor<'static> {
+    ahead.goes_through(pieces.len());
     let cursor = |piece: &Piece| Box::new(piece.cursor(cache, ahead)) as Box<dyn Cursor>;
     MergingCursor::new(pieces.iter().rev().map(cursor).collect())
 }
@@ -311,4 +312,44 @@ fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc
         cursor.next()?;
     }
     Ok((writer.finish()?, clean))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    /// Bug: a transaction with many spilled pieces read one block at a time. Cause: its reader did
+    /// not say how many pieces it reads, and walks for sixteen of them made room for each other.
+    /// Fix: it says so, as a reader of a table does.
+    #[test]
+    fn a_walk_through_many_pieces_reads_ahead_in_all_of_them() {
+        const PIECES: u32 = 24;
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let (set, cache) = (&table.shared.set, &table.shared.cache);
+        let piece = |number: u32| {
+            let mut writer = ExtentWriter::new(set, 512 << 10, false).unwrap();
+            for n in 0..400 {
+                let (key, value) = ((n * PIECES + number).to_be_bytes(), [n as u8; 600]);
+                let record = EntryRef { key: &key, seq: 1, kind: Kind::Put, value: &value };
+                writer.add(record).unwrap();
+            }
+            Piece::new(Level::new(writer.finish().unwrap()), 0, true)
+        };
+        let pieces: Vec<Piece> = (0..PIECES).map(piece).collect();
+        let (store, before) = (set.store(), set.store().reads());
+        let mut cursor = merging(&pieces, cache, &ReadAhead::for_user());
+        cursor.seek(b"", LSN_MAX).unwrap();
+        let mut records = 0;
+        while cursor.entry().is_some() {
+            records += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(records, 400 * PIECES);
+        let reads = store.reads() - before;
+        assert!(reads <= 12 * u64::from(PIECES), "{reads} reads of {PIECES} pieces");
+    }
 }

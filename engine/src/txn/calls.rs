@@ -48,8 +48,8 @@ impl Transaction {
 
     fn find_some<K: AsRef<[u8]>>(&self, table: &Table, keys: &[K]) -> Result<Lookups> {
         let mut found = Lookups::with_capacity(keys.len());
-        for key in keys {
-            let find = |running: &mut Running, at| running.find(self.inner(), at, key.as_ref());
+        for key in keys.iter().map(AsRef::as_ref) {
+            let find = |running: &mut Running, at| running.find(self.inner(), at, key);
             found.add(self.on(table, find)?);
         }
         Ok(found)
@@ -140,9 +140,8 @@ impl Transaction {
         value: impl AsRef<[u8]>,
     ) -> Result<bool> {
         let value = value.as_ref();
-        self.change(table, key.as_ref(), |old| {
-            Ok(old.is_none().then(|| Some(value.to_vec().into())))
-        })
+        let put = || Some(Bytes::copy_from_slice(value));
+        self.change(table, key.as_ref(), |old| old.is_none().then(put))
     }
 
     /// Gives `key` the value `new` if it has the value `expected`; whether it had. `None` stands
@@ -158,9 +157,8 @@ impl Transaction {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        self.change(table, key.as_ref(), |old| {
-            Ok((old == expected).then(|| new.map(Bytes::copy_from_slice)))
-        })
+        let new = || new.map(Bytes::copy_from_slice);
+        self.change(table, key.as_ref(), |old| (old == expected).then(new))
     }
 
     /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
@@ -177,15 +175,27 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         mut f: impl FnMut(Option<&[u8]>) -> Option<V>,
     ) -> Result<Option<Bytes>> {
-        let key = key.as_ref();
+        self.update_by(table, key.as_ref(), |old| {
+            Ok(f(old).map(|value| Bytes::copy_from_slice(value.as_ref())))
+        })
+    }
+
+    /// As [`Transaction::update`]; fails if `f` does. `f` is a user's, so it runs between two calls
+    /// and holds up no other one.
+    fn update_by(
+        &self,
+        table: &Table,
+        key: &[u8],
+        mut f: impl FnMut(Option<&[u8]>) -> Result<Write>,
+    ) -> Result<Write> {
         let mut old = self.get_for_update(table, key)?;
         loop {
-            let new = f(old.as_deref()).map(|value| Bytes::copy_from_slice(value.as_ref()));
+            let new = f(old.as_deref())?;
             let mut changed = None;
             let is_done = self.change(table, key, |now| {
                 let is_same = now == old.as_deref();
                 changed = now.filter(|_| !is_same).map(Bytes::copy_from_slice);
-                Ok(is_same.then(|| new.clone()))
+                is_same.then(|| new.clone())
             })?;
             if is_done {
                 return Ok(new);
@@ -227,25 +237,26 @@ impl Transaction {
     ) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let operator = table.operator()?;
-        let merged = self.change(table, key, |old| {
+        let merged = self.update_by(table, key, |old| {
             let new = operator.fold(key, old, [operand].into_iter());
-            Ok(Some(Some(new.map_err(|e| e.in_table(|| table.name()))?.into())))
+            Ok(Some(new.map_err(|e| e.in_table(|| table.name()))?.into()))
         });
         merged.map(drop)
     }
 
     /// Gives a key what `decide` makes of its value, if anything, in one call; whether it did.
+    /// `decide` runs under the transaction's state: it is none of a user's.
     fn change(
         &self,
         table: &Table,
         key: &[u8],
-        decide: impl FnOnce(Option<&[u8]>) -> Result<Option<Write>>,
+        decide: impl FnOnce(Option<&[u8]>) -> Option<Write>,
     ) -> Result<bool> {
         let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
             running.own(self.inner(), at, key)?;
             let old = running.read(self.inner(), at, key)?;
-            match decide(old.as_deref())? {
+            match decide(old.as_deref()) {
                 Some(new) => running.write(self.inner(), at, key, new).map(|()| true),
                 None => Ok(false),
             }
@@ -349,5 +360,90 @@ impl ReadTables for Transaction {
 
     fn last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
         Transaction::last(self, table)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use crate::operator::MergeOperator;
+    use crate::options::{Options, TableOptions};
+    use crate::table::Table;
+    use crate::txn::Transaction;
+
+    const PATIENCE: Duration = Duration::from_mins(1);
+
+    /// Tells when it runs, and goes on when it is told.
+    struct Waits(SyncSender<()>, Mutex<Receiver<()>>);
+
+    impl MergeOperator for Waits {
+        fn name(&self) -> &str {
+            "test.waits"
+        }
+
+        fn merge(&self, _: &[u8], _: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+            self.0.send(()).map_err(|e| e.to_string())?;
+            self.1.lock().unwrap().recv_timeout(PATIENCE).map_err(|e| e.to_string())?;
+            Ok(operand.to_vec())
+        }
+    }
+
+    /// Bug: while an operator ran for a transaction, other threads waited in their calls on that
+    /// transaction, a kill among them. Cause: the operator ran under the transaction's mutex. Fix:
+    /// it runs between two calls.
+    #[test]
+    fn an_operator_holds_up_no_other_call_of_its_transaction() {
+        let ((runs, running), (go, goes)) = (sync_channel(1), sync_channel(1));
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new().pm_size(4 << 20).stepped();
+        let options = options.merge_operator(Waits(runs, Mutex::new(goes)));
+        let db = options.open(dir.path().join("db")).unwrap();
+        let table = db.create_table("t", TableOptions::new().merge_operator("test.waits")).unwrap();
+        let txn = db.begin().unwrap();
+        std::thread::scope(|scope| {
+            let merges = scope.spawn(|| txn.merge(&table, "k", "operand"));
+            running.recv_timeout(PATIENCE).unwrap();
+            assert_eq!(txn.get(&table, "k").unwrap(), None);
+            go.send(()).unwrap();
+            merges.join().unwrap().unwrap();
+        });
+        assert_eq!(txn.get(&table, "k").unwrap().as_deref(), Some(&b"operand"[..]));
+    }
+
+    /// A key that looks into the transaction to say what it is.
+    struct Asks(Arc<Transaction>, Table);
+
+    impl AsRef<[u8]> for Asks {
+        fn as_ref(&self) -> &[u8] {
+            match self.0.get(&self.1, "asked") {
+                Ok(Some(_)) => b"some",
+                _ => b"none",
+            }
+        }
+    }
+
+    /// Bug: a call with a key of a user's type waited for itself. Cause: `as_ref` of the key ran
+    /// under the transaction's mutex. Fix: it runs before.
+    #[test]
+    fn a_key_of_a_users_type_may_use_the_transaction() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let (table, txn) = (db.table("t").unwrap(), Arc::new(db.begin().unwrap()));
+        let (done, is_done) = sync_channel(1);
+        std::thread::spawn(move || {
+            let key = || Asks(Arc::clone(&txn), table.clone());
+            txn.put(&table, key(), "1").unwrap();
+            txn.put(&table, "asked", "").unwrap();
+            txn.put(&table, key(), "2").unwrap();
+            txn.delete(&table, key()).unwrap();
+            assert_eq!(txn.multi_get(&table, [key()]).unwrap(), [None]);
+            let left = txn.iter(&table).unwrap().map(|row| row.unwrap().0);
+            done.send(left.collect::<Vec<_>>()).unwrap();
+        });
+        assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), ["asked", "none"]);
     }
 }

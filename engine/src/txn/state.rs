@@ -336,6 +336,7 @@ impl Inner {
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
             Err(e) if e.kind() == ErrorKind::Timeout => {
                 running.give_validation_back(self);
+                self.report(running);
                 return done;
             }
             Err(_) => End::RolledBack,
@@ -536,5 +537,42 @@ impl Running {
             loaded: false,
         };
         Ok((batch, runs.into_iter().map(run).collect()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use crate::error::ErrorKind;
+    use crate::options::Options;
+    use crate::os::{time, with_deadline};
+    use crate::txn::TxnOptions;
+
+    /// Bug: after a commit that came too late the database counted memory for writes that were on
+    /// disk by then, so that others spilled theirs. Cause: a commit spills the rest of its writes,
+    /// and what the transaction holds was not reported after a timeout. Fix: it is.
+    #[test]
+    fn a_commit_that_comes_too_late_reports_what_it_has_spilled() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let txn = db.begin_with(TxnOptions::new().spill_at(64 << 10)).unwrap();
+        for n in 0..100u32 {
+            txn.put(&table, n.to_be_bytes(), [7; 1000]).unwrap();
+        }
+        let info = || db.transactions().remove(0);
+        let before = info();
+        assert!(before.memory > 0 && before.spilled > 0, "{before:?}");
+        let (shared, counted) = (&table.shared, || table.shared.write_memory.taken());
+        let others = counted() - before.memory;
+        shared.pace.set_delay(1 << 30, "a test says so");
+        let late = with_deadline(time::now(), || txn.try_commit(time::now())).unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::Timeout, "{late}");
+        let after = info();
+        assert!(after.memory == 0 && after.spilled > before.spilled, "{after:?}");
+        assert_eq!((counted(), after.writes), (others, before.writes));
+        shared.pace.set_delay(0, "none");
+        txn.commit().unwrap();
+        assert_eq!(table.iter().map(Result::unwrap).count(), 100);
     }
 }

@@ -108,8 +108,8 @@ impl Transaction {
     /// `Invalid` when the key, the value or all of the transaction's writes are over their limit;
     /// otherwise as [`Transaction::get_for_update`].
     pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let value = Bytes::copy_from_slice(value.as_ref());
-        self.on(table, |running, at| running.write(&self.inner, at, key.as_ref(), Some(value)))
+        let (key, value) = (key.as_ref(), Bytes::copy_from_slice(value.as_ref()));
+        self.on(table, |running, at| running.write(&self.inner, at, key, Some(value)))
     }
 
     /// Removes `key`, for this transaction until it commits.
@@ -118,7 +118,8 @@ impl Transaction {
     ///
     /// As [`Transaction::put`].
     pub fn delete(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
-        self.on(table, |running, at| running.write(&self.inner, at, key.as_ref(), None))
+        let key = key.as_ref();
+        self.on(table, |running, at| running.write(&self.inner, at, key, None))
     }
 
     /// Removes every key in `range`, for this transaction until it commits. What it puts afterwards

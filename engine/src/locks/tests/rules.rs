@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::locks::ranges::VISITED;
-use crate::locks::{LockManager, Locker, Mode, Patience};
+use crate::locks::{LockManager, Locker, Mode, Patience, RunsHere};
 use crate::os::with_arrival;
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
@@ -551,5 +551,38 @@ fn a_place_that_is_kept_hides_no_deadlock() {
     let ended = [first.join().unwrap(), second.join().unwrap()].map(|done| done.is_err());
     let victims = ended.into_iter().chain([third_ended]).filter(|is_victim| *is_victim).count();
     assert_eq!(victims, 1, "one ends the deadlock, and the others get their locks");
+    assert_eq!(manager.held(), (0, 0));
+}
+
+/// Bug: three transactions waited for each other for ever. Cause: a call that is tried again was
+/// let past a waiter and got its lock at once, and only an owner that waits was searched from. The
+/// thread that runs its transaction waited in another one, for the waiter. Fix: the search begins
+/// there too.
+#[test]
+fn a_lock_that_is_got_by_an_old_place_hides_no_deadlock() {
+    let manager = LockManager::new(usize::MAX);
+    let lockers = || Locker::new(&manager);
+    let (mut holder, mut queued, mut runs, mut inside) =
+        (lockers(), lockers(), lockers(), lockers());
+    let arrival = Instant::now();
+    let patience = Patience::Until(arrival + Duration::from_mins(1));
+    key(&mut holder, "k", Shared, Patience::None).unwrap();
+    key(&mut queued, "other", Exclusive, Patience::None).unwrap();
+    let [queued_id, runs_id, inside_id] = [queued.id(), runs.id(), inside.id()];
+    let first = thread::spawn(move || key(&mut queued, "k", Exclusive, patience));
+    until_waiting(&manager, queued_id);
+    let of_thread = Arc::clone(&manager);
+    let second = thread::spawn(move || {
+        let _runs = RunsHere::enter(&of_thread, runs_id);
+        key(&mut inside, "other", Exclusive, patience)
+    });
+    until_waiting(&manager, inside_id);
+    // It shares the key with the holder, and goes before the first one, which waits for it now.
+    let lock = || key(&mut runs, "k", Shared, Patience::None);
+    assert!(with_arrival(arrival, lock).unwrap());
+    let ended = second.join().unwrap().unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::Deadlock, "{ended}");
+    drop((runs, holder));
+    first.join().unwrap().unwrap();
     assert_eq!(manager.held(), (0, 0));
 }
