@@ -81,6 +81,11 @@ pub(crate) struct Region {
 }
 
 impl Media {
+    /// Whether it is a file that is read into memory.
+    pub(crate) fn is_file(&self) -> bool {
+        matches!(self, Media::File(_))
+    }
+
     /// The first `len` bytes, for an opening that learns from them how long the region is. The
     /// region that is made of this afterwards is the one user of the file. With `unread` the bytes
     /// that cannot be read are added there, as in [`read_past`].

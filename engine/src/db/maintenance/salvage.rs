@@ -18,7 +18,9 @@ use std::sync::Arc;
 use crate::alloc::{ZonePool, ZoneScan};
 use crate::commit::{Evidence, Payload, readable};
 use crate::db::events::Event;
-use crate::db::open::{Loaded, Opening, end_making, files_of, find_damaged, lock, lock_region};
+use crate::db::open::{
+    Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
+};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
 use crate::levels::{Edit, GoneTables, Op, Run, SalvagedSet, TableInfo, Version, VersionSet};
@@ -67,6 +69,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let SalvagedSet { set, lost: mut flaws, mut gone, removed: mut known } =
         VersionSet::open_readable(Arc::clone(&opening.files), from)?;
     opening.attach_objects(&set, 0)?;
+    if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
+        check_pair(&loaded.region, &loaded.superblock, &set)?;
+    }
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();
     report.lost.extend(flaws);

@@ -27,7 +27,13 @@ impl Opening<'_> {
     }
 
     /// As [`Opening::load`], for a salvage: what cannot be read of the region, now or later, is no
-    /// error but in [`Region::unread`].
+    /// error but in [`Region::unread`], and so is what a file that was cut short lacks. Without a
+    /// floor it is as if nothing had been decided, and every whole record counts.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when the region is lost: without a superblock it is not known where zones lie.
+    /// `Invalid` when a file that the options name is that of something else; or an I/O error.
     pub(in crate::db) fn load_readable(&self) -> Result<Loaded> {
         self.load_with(Some(Vec::new()))
     }
@@ -36,30 +42,40 @@ impl Opening<'_> {
         let path = media::path(self.path, self.options);
         let (media, len) = media::open(&self.files, &path, self.read_only, self.options)?;
         let head = media.head(&path, len.min(Superblock::span().len), unread.as_mut())?;
+        let damage = |offset, expected, got| {
+            let (file, what) = (path.clone(), "region".into());
+            Damage { tier: "pm", file, offset, what, expected, got }
+        };
+        if let Some(unread) = &unread
+            && !Superblock::is_region(&head)
+            && (!unread.is_empty() || self.options.pm_path.is_none())
+        {
+            let got = unread.first().map_or("none".into(), |unread| unread.error.clone());
+            return Err(Error::corrupt(damage(0, "a superblock in one of two copies".into(), got)));
+        }
         let (superblock, damaged) = Superblock::read(&head, &path)?;
         let expected = superblock.geometry.region_len();
         // Longer: it was about to grow when the power went.
-        if len < expected {
-            return Err(Error::corrupt(Damage {
-                tier: "pm",
-                file: path,
-                offset: len.min(expected),
-                what: "region".into(),
-                expected: format!("{expected} bytes"),
-                got: format!("{len} bytes"),
-            }));
+        let short = (len < expected)
+            .then(|| damage(len, format!("{expected} bytes"), format!("{len} bytes")));
+        if let Some(short) = short.as_ref().filter(|_| unread.is_none() || !media.is_file()) {
+            return Err(Error::corrupt(short.clone()));
         }
         let room = superblock.geometry.greatest_len();
         debug_assert!(expected <= room, "a region has room for what it can grow to");
         let mut region = Region::with_room(media, &path, expected, room)?;
+        let reads_past = unread.is_some();
         if let Some(unread) = unread {
             region.set_unread(unread);
         }
         #[cfg(any(test, feature = "testing"))]
         region.set_failpoint(self.options.failpoint);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
-        let (floor, slot_damage) = Floor::load(&region)?;
-        let damages = damaged.into_iter().chain(slot_damage).collect();
+        let (floor, slot_damage) = match Floor::load(&region) {
+            Err(error) if reads_past => (Floor::default(), error.damage().map(without_floor)),
+            found => found?,
+        };
+        let damages = damaged.into_iter().chain(short).chain(slot_damage).collect();
         Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
     }
 
@@ -124,8 +140,18 @@ impl Opening<'_> {
     }
 }
 
+/// What becomes of the records of a region whose floor is lost.
+fn without_floor(damage: &Damage) -> Damage {
+    let got = format!("{}; without a floor every whole record counts", damage.got);
+    Damage { got, ..damage.clone() }
+}
+
 /// Fails when the region and the journal are not of one database.
-pub(super) fn check_pair(region: &Region, superblock: &Superblock, set: &VersionSet) -> Result<()> {
+pub(in crate::db) fn check_pair(
+    region: &Region,
+    superblock: &Superblock,
+    set: &VersionSet,
+) -> Result<()> {
     if set.database_id() == superblock.database_id {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::emulated;
 use crate::error::{Damage, Error, Result};
 use crate::options::{Mode, Options, Storage};
-use crate::os::{Files, OpenHow};
+use crate::os::{Files, OpenHow, read_past};
 use crate::pm::{Geometry, Media, Region, Span, Superblock};
 
 /// The region's file name in a database's directory.
@@ -138,18 +138,19 @@ pub(super) fn peek(
     Ok(Superblock::read(&pages, path).ok().map(|(superblock, _)| superblock))
 }
 
-/// Whether the file at the path begins as a region does. A file that is not there does not.
+/// Whether the file at the path begins as a region does, or cannot be read there: a region that is
+/// damaged is one. A file that is not there does not.
 ///
 /// # Errors
 ///
-/// An I/O error.
+/// An I/O error other than of a read.
 pub(super) fn is_region(files: &dyn Files, path: &Path) -> Result<bool> {
     let Some(file) = open_to_peek(files, path)? else { return Ok(false) };
-    let read = || {
-        let len = file.len()?.min(Superblock::span().len);
-        file.read_vec(0, usize::try_from(len).unwrap_or(0))
-    };
-    read().map(|pages| Superblock::is_region(&pages)).map_err(|e| Error::io("read", path, e))
+    let len = file.len().map_err(|e| Error::io("measure", path, e))?;
+    let mut pages = vec![0; usize::try_from(len.min(Superblock::span().len)).unwrap_or(0)];
+    let mut unread = Vec::new();
+    read_past(0, &mut pages, &mut |at, part| file.read_exact_at(part, at), &mut unread);
+    Ok(Superblock::is_region(&pages) || !unread.is_empty())
 }
 
 fn open_to_peek(files: &dyn Files, path: &Path) -> Result<Option<Arc<crate::os::File>>> {
@@ -208,4 +209,28 @@ fn no_region(path: &Path) -> Error {
         path.display()
     );
     Error::missing(damage, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+    use super::*;
+    use crate::os::create_directory;
+    use crate::os::sim::SimFiles;
+
+    /// Bug: a salvage of a database without a journal failed where the first pages of its region
+    /// could not be read. Cause: it asked what the region is, and an error of that was no answer.
+    /// Fix: what cannot be read may be a region.
+    #[test]
+    fn a_region_that_cannot_be_read_is_one() {
+        let files = SimFiles::new();
+        create_directory(&*files, Path::new("/db")).unwrap();
+        let path = Path::new("/db/region");
+        let file = files.open(path, OpenHow::CreateNew).unwrap();
+        file.try_write_all_at(&[7; 20_000], 0).unwrap();
+        assert!(!is_region(&*files, path).unwrap());
+        files.make_unreadable(path, 0..1);
+        assert!(is_region(&*files, path).unwrap());
+    }
 }

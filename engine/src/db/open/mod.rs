@@ -38,7 +38,6 @@ use self::access::admit;
 use self::catch_up::catch_up;
 use self::create::create;
 use self::index_file::FoundIndex;
-use self::load::check_pair;
 use self::make_durable::make_durable;
 use self::own_records::OwnRecords;
 use super::engine::{Engine, threads_of};
@@ -61,7 +60,7 @@ use crate::ptree::forest::Forest;
 pub(super) use access::{files_of, find_damaged, lock, lock_region, may_replace};
 pub(super) use create::{Content, create_with, end_making, remove_part, remove_unfinished};
 pub(super) use emulated::note;
-pub(super) use load::Loaded;
+pub(super) use load::{Loaded, check_pair};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use marker::Marker;
 pub(super) use marker::remove as remove_marker;
