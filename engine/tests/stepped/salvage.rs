@@ -343,9 +343,9 @@ fn sectors_that_cannot_be_read_cost_what_is_in_them() {
 
 /// Bug: a salvage lost the region, or ended, for one page that could not be read, or for a region
 /// that was cut short.
-/// Cause: both slots of the floor lie in one page, the copies of the superblock side by side. Without
-/// them the region did not load, which was no damage but an error, and so was a length that is not
-/// that of the superblock.
+/// Cause: both slots of the floor lie in one page, the copies of the superblock side by side.
+/// Without them the region did not load, which was no damage but an error. So was a length that is
+/// not that of the superblock.
 /// Fix: without a floor every whole record counts, and without a superblock the extents. What a
 /// short file lacks is as what cannot be read of it.
 #[test]
