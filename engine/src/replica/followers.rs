@@ -88,22 +88,32 @@ impl SharedLog {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the store does not answer.
+    /// `Unavailable` if the store does not answer; `Closed` once the log is stopped.
     pub(crate) fn registered(&self, register: &Register) -> Result<Vec<(String, FollowerPlace)>> {
         let listed = self.names(PREFIX, &|_| false)?.into_iter();
         let listed = listed.filter_map(|name| name.strip_prefix(PREFIX).map(str::to_string));
         let names: BTreeSet<String> = register.names.iter().cloned().chain(listed).collect();
         let mut found = Vec::new();
         for name in names {
-            let object = format!("{PREFIX}{name}");
-            let got = match self.client.get(&object, ObjectSpan::Whole) {
-                Err(failure) if failure.kind == FailureKind::Missing => continue,
-                got => self.client.told("read", &object, got)?,
-            };
-            // Bytes of something else hold nothing back.
-            found.extend(FollowerPlace::decode(&got.bytes).map(|place| (name, place)));
+            self.check_open()?;
+            found.extend(self.place_of(&name)?.map(|place| (name, place)));
         }
         Ok(found)
+    }
+
+    /// How far the follower `name` is, if it is registered.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(crate) fn place_of(&self, name: &str) -> Result<Option<FollowerPlace>> {
+        let object = format!("{PREFIX}{name}");
+        let got = match self.client.get(&object, ObjectSpan::Whole) {
+            Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
+            got => self.client.told("read", &object, got)?,
+        };
+        // Bytes of something else hold nothing back.
+        Ok(FollowerPlace::decode(&got.bytes).ok())
     }
 
     /// Forgets one.

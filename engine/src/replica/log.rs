@@ -308,9 +308,14 @@ impl SharedLog {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if the store does not answer; some of them may be gone.
+    /// `Unavailable` if the store does not answer, `Closed` once the log is stopped; some of them
+    /// may be gone.
     pub(crate) fn delete(&self, names: &[String]) -> Result<()> {
-        for some in names.chunks(1000) {
+        for (n, some) in names.chunks(1000).enumerate() {
+            // A closing waits for one request.
+            if n > 0 {
+                self.check_open()?;
+            }
             let deleted = self.client.delete(some);
             self.client.told("delete", &some[0], deleted)?;
         }
@@ -348,6 +353,7 @@ impl SharedLog {
     ) -> Result<Vec<String>> {
         let mut names: Vec<String> = Vec::new();
         loop {
+            self.check_open()?;
             let after = names.last().cloned().unwrap_or_default();
             let listed = self.client.list(prefix, &after);
             let listed = self.client.told("list", prefix, listed)?;

@@ -26,8 +26,8 @@ use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
 use crate::record::{Kind, Lsn, TableId, decode_end};
 use crate::replica::{
-    Entry, EntryBody, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog, ShippedGroup,
-    records_of,
+    Entry, EntryBody, FollowerPlace, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog,
+    ShippedGroup, records_of,
 };
 use crate::table::{Applying, Table, WriteBatch};
 
@@ -154,6 +154,11 @@ impl Applier {
     pub(super) fn expected(&self) -> u64 {
         let parts = self.large.as_ref().map_or(0, |large| large.parts);
         self.position.entry + 1 + u64::from(parts)
+    }
+
+    /// How far the reader is once it has entry `entry`, for its registration.
+    pub(super) fn place(&self, entry: u64) -> FollowerPlace {
+        FollowerPlace { entry, base: self.base, beat: 0 }
     }
 
     /// The log goes on behind `entry` with another writer: a commit whose end did not come never

@@ -45,6 +45,8 @@ struct Beat {
     number: u64,
     /// How many checkpoints were made when it came.
     made: u64,
+    /// As [`FollowerPlace::base`].
+    base: u64,
 }
 
 /// A checkpoint that the log has: its entry, the data that it names, and the first piece that may
@@ -120,7 +122,8 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// The store does not answer, or readers register all the time: it is done later.
+    /// The store does not answer, or readers register all the time: it is done later. `Closed` once
+    /// the log is stopped: no request follows.
     pub(super) fn collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         if !std::mem::take(&mut self.is_due) {
             return Ok(());
@@ -130,6 +133,7 @@ impl Kept {
 
     fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
         for _ in 0..TRIES {
+            log.check_open()?;
             if self.try_collect(log, live)? {
                 return Ok(());
             }
@@ -149,6 +153,7 @@ impl Kept {
         let (register, tag) = log.read_register()?;
         let needs = self.needs_of(log.registered(&register)?);
         let oldest = self.first_needed(log, older, &needs)?;
+        log.check_open()?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
             return Ok(true);
         }
@@ -161,13 +166,18 @@ impl Kept {
         }
         // A follower that registers before this is seen, or its base is kept. One that registers
         // later sees it.
-        if kept > register.kept && !log.replace_register(&Register { kept, ..register }, tag)? {
+        let raises = kept > register.kept;
+        if raises && !log.replace_register(&Register { kept, ..register }, tag)? {
+            return Ok(false);
+        }
+        // One that was taken for dead gives a sign first, and looks at the register then.
+        if raises && self.has_come_back(log)? {
             return Ok(false);
         }
         self.checkpoints.drain(..gone);
         let live = live();
         self.delete_data(log, &live)?;
-        self.forget_dead(log, &live).map(|()| true)
+        self.forget_dead(log, kept, &live).map(|()| true)
     }
 
     /// What readers need. One that starts has no bound, as long as it gives a sign within sixteen
@@ -178,7 +188,7 @@ impl Kept {
         for (name, place) in registered {
             let mut is_bounded = true;
             if place.beat > 0 {
-                let fresh = Beat { number: place.beat, made: self.made };
+                let fresh = Beat { number: place.beat, made: self.made, base: place.base };
                 let known = before.get(&name).filter(|known| known.number == place.beat);
                 let beat = known.copied().unwrap_or(fresh);
                 is_bounded = self.is_silent(beat);
@@ -191,6 +201,16 @@ impl Kept {
 
     fn is_silent(&self, beat: Beat) -> bool {
         self.made - beat.made >= MOST_HELD as u64
+    }
+
+    /// Whether a reader that was taken for dead has given a sign since.
+    fn has_come_back(&self, log: &SharedLog) -> Result<bool> {
+        for (name, beat) in self.starting.iter().filter(|(_, beat)| self.is_silent(**beat)) {
+            if log.place_of(name)?.is_some_and(|place| place.beat != beat.number) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// How many checkpoints before the last two are not kept, since no reader needs their data; and
@@ -207,19 +227,26 @@ impl Kept {
         (gone, numbers.get(gone).copied().unwrap_or(0))
     }
 
-    /// Forgets readers that died while they started. What a takeover has registered is what holds
-    /// an earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
-    fn forget_dead(&mut self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
+    /// Forgets readers that died while they started, once nothing is `kept` for them: if one is
+    /// alive, it learns that from the register. What a takeover has registered is what holds an
+    /// earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
+    fn forget_dead(
+        &mut self,
+        log: &SharedLog,
+        kept: u64,
+        live: &BTreeSet<(u64, u32)>,
+    ) -> Result<()> {
         let is_earlier = |name: &String| data_number(name).is_some_and(|(it, _)| it < self.claim);
         let named = self.checkpoints.iter().filter_map(|(_, data)| data.as_ref()).flatten();
         let has_earlier =
             live.iter().any(|(claim, _)| *claim < self.claim) || named.into_iter().any(is_earlier);
         let is_dead = |(name, beat): (&String, &Beat)| {
             let own = name.starts_with(STARTING) || name.starts_with(TAKEOVER) && !has_earlier;
-            (own && self.is_silent(*beat)).then(|| name.clone())
+            (own && self.is_silent(*beat) && beat.base < kept).then(|| name.clone())
         };
         let dead: Vec<String> = self.starting.iter().filter_map(is_dead).collect();
         for name in dead {
+            log.check_open()?;
             log.unregister(&name)?;
             self.starting.remove(&name);
         }
@@ -254,6 +281,7 @@ impl Kept {
     fn delete_entries(&mut self, log: &SharedLog, below: u64) -> Result<()> {
         let mut gone = Vec::new();
         for number in log.entries_below(below)? {
+            log.check_open()?;
             // All entries above its claim are this writer's own, and none of them is a claim.
             if number == self.claim || self.claims.contains(&number) {
                 continue;
@@ -270,6 +298,7 @@ impl Kept {
             }
             gone.push(crate::replica::entry_name(number));
         }
+        log.check_open()?;
         log.delete(&gone)
     }
 
@@ -285,6 +314,7 @@ impl Kept {
             is_old && !known().any(|data| data.contains(name))
         };
         let gone: Vec<String> = log.all_data()?.into_iter().filter(is_gone).collect();
+        log.check_open()?;
         log.delete(&gone)
     }
 }

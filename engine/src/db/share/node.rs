@@ -513,15 +513,11 @@ impl Node {
             current.db.inner.shared().poison.check()?;
         }
         let claiming = Claiming::new(&self.url, &self.options)?;
-        let tell = |entry| {
-            let place = FollowerPlace { entry, base: self.oldest_base(), beat: 0 };
-            self.registration.tell_news(place).map(drop)
-        };
         let mut guard = self.applier.lock();
         let mut tries = 0;
         let claimed = loop {
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
-            match takeover::claim(&claiming, applier, &tell)? {
+            match takeover::claim(&claiming, applier, &self.registration)? {
                 Some(claimed) => break claimed,
                 None if tries < TRIES => self.restart(&mut guard)?,
                 None => return Err(self.log.overtaken()),
@@ -541,6 +537,7 @@ impl Node {
         // No request is made again, so that the thread ends soon.
         self.log.stop();
         self.halt();
+        self.registration.arrived();
         drop(self.applier.lock().take());
         match self.current.write().take() {
             Some(current) => current.db.close(),
@@ -561,9 +558,9 @@ impl NodeHandle {
         path: &Path,
         (options, kind): (&Options, NodeKind),
     ) -> Result<NodeHandle> {
-        let node = Node::open(url, path, (options, kind))?;
-        node.start()?;
-        Ok(NodeHandle(node, ForkGuard::new()))
+        let node = NodeHandle(Node::open(url, path, (options, kind))?, ForkGuard::new());
+        node.0.start()?;
+        Ok(node)
     }
 }
 

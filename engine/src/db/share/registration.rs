@@ -7,7 +7,8 @@
 //! copies and what it is about to apply, however long that takes, and forgets one that died
 //! meanwhile.
 //!
-//! Thread safety: any thread may call any method; `told` is held for a few instructions.
+//! Thread safety: any thread may call any method. `state` is held for a few instructions, and
+//! `telling` while one sign is sent, with its requests: signs come to the store in their order.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,6 +40,7 @@ pub(super) struct Registration {
     /// Steps come in their turn: time is none of their measures.
     is_stepped: bool,
     state: Mutex<State>,
+    telling: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -71,8 +73,7 @@ impl Registration {
         }
         let of_process = || format!("{STARTING}{:032x}", u128::from_be_bytes(nonce));
         let name = named.map_or_else(of_process, str::to_string);
-        let (log, state) = (Arc::clone(log), Mutex::default());
-        Ok(Registration { log, name, is_named: named.is_some(), is_stepped, state })
+        Ok(Registration::new(log, name, (named.is_some(), is_stepped)))
     }
 
     /// That of a takeover, which starts.
@@ -82,8 +83,16 @@ impl Registration {
         is_stepped: bool,
     ) -> Registration {
         let name = format!("{TAKEOVER}{:032x}", u128::from_be_bytes(nonce));
-        let (log, state) = (Arc::clone(log), Mutex::default());
-        Registration { log, name, is_named: false, is_stepped, state }
+        Registration::new(log, name, (false, is_stepped))
+    }
+
+    fn new(
+        log: &Arc<SharedLog>,
+        name: String,
+        (is_named, is_stepped): (bool, bool),
+    ) -> Registration {
+        let (log, state, telling) = (Arc::clone(log), Mutex::default(), Mutex::default());
+        Registration { log, name, is_named, is_stepped, state, telling }
     }
 
     /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None`
@@ -154,6 +163,28 @@ impl Registration {
         }
     }
 
+    /// Gives a sign of life now, and looks from which checkpoint on data is kept. A collector that
+    /// takes the reader for dead says what it keeps first, and looks for a sign before it deletes.
+    /// So it finds this one, or the answer is above what it deletes.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn confirm(&self, place: FollowerPlace) -> Result<u64> {
+        self.tell(place)?;
+        self.log.enlist(&self.name)
+    }
+
+    /// Whether data may be deleted that the reader has told of.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn is_left_behind(&self) -> Result<bool> {
+        let base = self.state.lock().told.map_or(0, |(place, _)| place.base);
+        Ok(base > 0 && base < self.log.read_register()?.0.kept)
+    }
+
     /// Says again and again that the reader starts, while it does `work`: however long a copy, its
     /// check, a sync or an opening takes.
     ///
@@ -188,6 +219,7 @@ impl Registration {
     /// Tells the store how far the reader is. Data of earlier checkpoints than the answer may be
     /// deleted, if the store may not have known the reader.
     fn tell(&self, place: FollowerPlace) -> Result<u64> {
+        let _telling = self.telling.lock();
         let (place, is_first) = {
             let mut state = self.state.lock();
             if state.beat > 0 {

@@ -22,6 +22,13 @@ use crate::replica::{
 /// How often a takeover starts from a newer checkpoint.
 const TRIES: u32 = 8;
 
+/// A writer keeps the data of so many checkpoints without a registration.
+const ALWAYS_KEPT: u32 = 2;
+
+/// A sign of life counts until so many checkpoints later. A collector takes a reader for dead after
+/// twice as many.
+const SIGN_COUNTS: u32 = 8;
+
 /// A log that is to be claimed.
 pub(super) struct Claiming {
     pub(super) log: Arc<SharedLog>,
@@ -66,16 +73,23 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
     let opened = registration.beating(|| {
         for _ in 0..TRIES {
             let opened = open_once(&claiming, &registration, to, &options);
-            match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(()))? {
-                Some(opened) => return Ok(opened),
-                None => remove_unfinished(to, &options)?,
+            match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(())) {
+                Ok(Some(opened)) => return Ok(opened),
+                Ok(None) => remove_unfinished(to, &options)?,
+                // It stood still for so long that the writer has deleted what it reads.
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    if !registration.is_left_behind()? {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(claiming.log.overtaken())
     });
     // The writer before leaves the data of its last two checkpoints, whenever it collects. It
     // leaves that of an earlier one as long as this registration is there.
-    if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < 2) {
+    if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < ALWAYS_KEPT) {
         registration.end();
     }
     opened.map(|(db, _)| db)
@@ -95,9 +109,7 @@ fn open_once(
     let made = restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
     let db = Database::open_made(to, options, made)?;
     let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
-    let base = applier.base;
-    let tell = |entry| registration.tell_news(FollowerPlace { entry, base, beat: 0 }).map(drop);
-    let Some(claimed) = claim(claiming, &mut applier, &tell)? else {
+    let Some(claimed) = claim(claiming, &mut applier, registration)? else {
         applier.db.close()?;
         return Ok(None);
     };
@@ -111,8 +123,8 @@ fn open_once(
 /// claim: the reader applies that, prepares what it brings, and claims the next number. What is
 /// prepared already stays so. From the claim on no other opening appends anything. `None` if the
 /// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there
-/// is a newer one, or the reader was away for so long that the next entry is deleted. `tell` is
-/// called for each entry.
+/// is a newer one, or the reader stood still for so long that the next entry is deleted, or data
+/// that it reads in the store.
 ///
 /// # Errors
 ///
@@ -122,10 +134,10 @@ fn open_once(
 pub(super) fn claim(
     claiming: &Claiming,
     applier: &mut Applier,
-    tell: &dyn Fn(u64) -> Result<()>,
+    registration: &Registration,
 ) -> Result<Option<Claimed>> {
     let log = &claiming.log;
-    match claim_from(claiming, applier, tell) {
+    match claim_from(claiming, applier, registration) {
         Err(error)
             if error.kind() == ErrorKind::Corrupt && log.end()?.checkpoint > applier.next()? =>
         {
@@ -139,16 +151,17 @@ pub(super) fn claim(
 fn claim_from(
     claiming: &Claiming,
     applier: &mut Applier,
-    tell: &dyn Fn(u64) -> Result<()>,
+    registration: &Registration,
 ) -> Result<Option<Claimed>> {
     let Claiming { log, nonce } = claiming;
     let mut end = log.end()?;
     if end.checkpoint == 0 {
         return Err(log.empty(ErrorKind::Invalid));
     }
-    if apply_rest(log, end, applier, tell)? == RestApplied::Restart {
+    if apply_rest(log, end, applier, registration)? == RestApplied::Restart {
         return Ok(None);
     }
+    let mut confirmed = None;
     for _ in 0..CLAIM_TRIES {
         // Up to the first number without an entry, and then the claim: a busy writer is soon there
         // again. If the log has left that number behind, the claim shows it.
@@ -159,7 +172,7 @@ fn claim_from(
                         return Ok(None);
                     }
                     end = LogEnd::behind(&entry);
-                    tell(entry.number)?;
+                    registration.tell_news(applier.place(entry.number))?;
                 }
                 NextEntry::Absent => break,
                 NextEntry::Deleted => return Ok(None),
@@ -167,6 +180,16 @@ fn claim_from(
         }
         debug_assert_eq!(applier.expected(), end.next, "the reader has all of the log");
         applier.prepare_all()?;
+        // What was kept when the reader began may be gone by now, if it stood still.
+        let since = applier.checkpoints_since;
+        let is_kept = confirmed.map_or(since < ALWAYS_KEPT, |at| since < at + SIGN_COUNTS);
+        if applier.base > 0 && !is_kept {
+            if registration.confirm(applier.place(end.next - 1))? > applier.base {
+                return Ok(None);
+            }
+            confirmed = Some(since);
+            continue;
+        }
         if let Some(writer) = LogWriter::claim_at(log, (*nonce, 0), end)? {
             applier.end_at(end.next - 1);
             return Ok(Some(Claimed { log: Arc::clone(log), writer, end, nonce: *nonce }));
@@ -180,7 +203,7 @@ fn apply_rest(
     log: &SharedLog,
     end: LogEnd,
     applier: &mut Applier,
-    tell: &dyn Fn(u64) -> Result<()>,
+    registration: &Registration,
 ) -> Result<RestApplied> {
     let mut entries = EntryReads::new(log, applier.next()?, end.next);
     loop {
@@ -198,7 +221,7 @@ fn apply_rest(
         if applier.apply(&entry, log)? == EntryApplied::Leaps {
             return Ok(RestApplied::Restart);
         }
-        tell(number)?;
+        registration.tell_news(applier.place(number))?;
     }
 }
 

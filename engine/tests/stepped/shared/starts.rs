@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -13,7 +14,7 @@ use super::{
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine};
-use terrace::{Database, Durability, ErrorKind, Existing, ObjectServer, StoreFault};
+use terrace::{Database, Durability, Error, ErrorKind, Existing, ObjectServer, StoreFault};
 
 /// A database with rows in levels and a checkpoint, and commits behind it.
 fn filled(server: &ObjectServer) -> Database {
@@ -336,4 +337,56 @@ fn a_damaged_entry_has_no_follower_start_anew_again_and_again() {
     settle(|| db.step());
     catch_up(|| follower.step()).unwrap();
     assert_eq!(content(&follower.database().unwrap()).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: a takeover that stood still for as long as the writer made many checkpoints claimed the
+/// log, and its data was gone. Cause: entries may be kept longer than data, so it came to the end of
+/// the log, and nothing looked whether the data of its checkpoint was kept. Fix: it gives a sign
+/// and looks, before it claims, and starts from the newest checkpoint if it was not kept.
+#[test]
+fn a_takeover_that_stood_still_has_all_data() {
+    let _turn = alone();
+    let mut stood = 0;
+    for at in (1..).step_by(2) {
+        let server = ObjectServer::new();
+        let options = super::writer_options(&Machine::with_files(), &server, None);
+        let db = options.share_retention(Duration::from_hours(1)).open(PATH).unwrap();
+        db.table("t").unwrap();
+        // Each checkpoint has them in another piece, as long as they lie in the region.
+        let first = db.table("first").unwrap();
+        (0..50).for_each(|n| first.put(key(n), key(n)).unwrap());
+        // Of so many segments that one is due: it comes behind them, and leaps over none.
+        let checkpoint = |db: &Database, round: u64| {
+            let table = db.existing_table("t")?;
+            (0..300).try_for_each(|n| table.put(key(n), vec![(n + round) as u8; 900]))?;
+            while db.step()? {}
+            Ok::<(), Error>(())
+        };
+        checkpoint(&db, 0).unwrap();
+        let (busy, before) = (db.clone(), server.requests());
+        // The last round that the log has.
+        let last = Arc::new(Mutex::new(None));
+        let into = Arc::clone(&last);
+        server.watch(Some(Box::new(move |number, after| {
+            let Some(mut last) = into.try_lock() else { return };
+            if after && number >= before + at && last.is_none() {
+                *last = Some(0);
+                // If the log is claimed by now, none of them gets there.
+                let rounds = (1..20).take_while(|round| checkpoint(&busy, *round).is_ok());
+                *last = rounds.last().or(*last);
+            }
+        })));
+        let options = of_machine(&Machine::with_files(), None);
+        let second = options.open_shared(server.url(), "/second").unwrap();
+        server.watch(None);
+        let Some(round) = *last.lock() else { break };
+        stood += 1;
+        let mut content = content(&second).unwrap();
+        let rows = content.remove("t").unwrap();
+        let expected: Vec<u8> = (0..300).map(|n| (n + round) as u8).collect();
+        let found: Vec<u8> = rows.values().map(|value| value[0]).collect();
+        assert_eq!(found, expected, "{at}: {round}");
+        assert_eq!(content["first"], (0..50).map(|n| (key(n), key(n))).collect(), "{at}: {round}");
+    }
+    assert!(stood > 6, "{stood}");
 }

@@ -223,3 +223,88 @@ fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
     make(40, &no_piece);
     assert_eq!(registered(), 0);
 }
+
+/// Bug: a takeover that had stood still claimed the log though the collector had deleted what it
+/// reads. Cause: the collector had taken it for dead before it gave its next sign, and deleted after
+/// that. Fix: the collector says what it keeps, looks for a sign, and deletes then. So either it
+/// finds the sign, or the reader finds that its data is not kept.
+#[test]
+fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
+    let (mut told, mut kept_for_it) = (0, 0);
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        kept.add(made(10, names(OWN, &[0]), 1));
+        log.register("takeover-a", FollowerPlace { entry: 10, base: 10, beat: 1 }).unwrap();
+        log.enlist("takeover-a").unwrap();
+        for number in 11..26 {
+            kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+        }
+        assert!(left(&server, OWN).contains(&0), "fewer than sixteen checkpoints since its sign");
+        kept.add(made(26, names(OWN, &[8]), 9));
+        kept.add(made(27, names(OWN, &[8]), 9));
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
+        let found = Arc::new(AtomicU64::new(u64::MAX));
+        let into = Arc::clone(&found);
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                let place = FollowerPlace { entry: 27, base: 10, beat: 2 };
+                other.register("takeover-a", place).unwrap();
+                into.store(other.enlist("takeover-a").unwrap(), Ordering::Relaxed);
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        match found.load(Ordering::Relaxed) {
+            u64::MAX => break,
+            oldest if oldest > 10 => told += 1,
+            _ => {
+                kept_for_it += 1;
+                // It claims the log. What the writer does yet deletes nothing of it.
+                kept.add(made(28, names(OWN, &[8]), 9));
+                kept.collect(&log, &no_piece).unwrap();
+                assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+            }
+        }
+    }
+    assert!(told > 2 && kept_for_it > 2, "{told} {kept_for_it}");
+}
+
+/// Bug: closing a shared database waited for a whole collection, thousands of requests. Cause:
+/// nothing between two requests looked whether the database was closing. Fix: the collection does.
+#[test]
+fn a_closing_ends_a_collection() {
+    let mut ended = 0;
+    for at in 1.. {
+        let (server, log) = begun();
+        let log = Arc::new(log);
+        (9..50).for_each(|number| server.place(&crate::replica::entry_name(number)));
+        for n in 0..10 {
+            let name = format!("f{n}");
+            log.register(&name, FollowerPlace { entry: 90, base: 0, beat: 0 }).unwrap();
+        }
+        let mut kept = kept(0);
+        (50..53).for_each(|number| kept.add(made(number, names(OWN, &[1]), 9)));
+        let before = server.requests();
+        let stops = Arc::clone(&log);
+        server.watch(Some(Box::new(move |number, after| {
+            if after && number == before + at {
+                stops.stop();
+            }
+        })));
+        let collected = kept.collect(&log, &no_piece);
+        server.watch(None);
+        let asked = server.requests() - before;
+        if collected.is_ok() {
+            assert!(asked <= at + 2, "{asked}: it was stopped near the end, or not at all");
+            break;
+        }
+        ended += 1;
+        assert_eq!(collected.unwrap_err().kind(), ErrorKind::Closed, "{at}");
+        assert!(asked <= at + 2, "{at}: {asked} requests");
+    }
+    assert!(ended > 15, "{ended}");
+}

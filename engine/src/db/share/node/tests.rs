@@ -126,3 +126,31 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     let table = db.existing_table("last").unwrap();
     table.put_with("c", "d", crate::options::Durability::Remote).unwrap();
 }
+
+/// Bug: a writer kept data for a node that was gone. Cause: a node whose thread could not be
+/// started, or that was closed before it had come to the end of the log, stayed registered. Fix:
+/// whatever ends a node that starts ends its registration.
+#[test]
+fn a_node_that_ends_before_it_has_started_is_not_registered() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let registered = || {
+        let names = server.names().into_iter();
+        names.filter(|name| name.starts_with("shared/followers/")).collect::<Vec<_>>()
+    };
+    for (named, closes) in [(false, false), (false, true), (true, true)] {
+        let name = if named { Some("reports") } else { None };
+        let options =
+            name.iter().fold(options.clone(), |options, name| options.follower_name(*name));
+        let path = dir.path().join(format!("node {named} {closes}"));
+        let node = NodeHandle::start(server.url(), &path, (&options, NodeKind::Standby)).unwrap();
+        assert_eq!(registered().len(), 1, "it has not come to the end yet");
+        if closes {
+            node.close().unwrap();
+        }
+        drop(node);
+        let left = registered();
+        assert_eq!(left.len(), usize::from(named), "{left:?}");
+    }
+}
