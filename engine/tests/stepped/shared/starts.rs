@@ -340,9 +340,9 @@ fn a_damaged_entry_has_no_follower_start_anew_again_and_again() {
 }
 
 /// Bug: a takeover that stood still for as long as the writer made many checkpoints claimed the
-/// log, and its data was gone. Cause: entries may be kept longer than data, so it came to the end of
-/// the log, and nothing looked whether the data of its checkpoint was kept. Fix: it gives a sign
-/// and looks, before it claims, and starts from the newest checkpoint if it was not kept.
+/// log, and its data was gone. Cause: entries may be kept longer than data, so it came to the end
+/// of the log, and nothing looked whether the data of its checkpoint was kept. Fix: it gives a
+/// sign and looks, before it claims, and starts from the newest checkpoint if it was not kept.
 #[test]
 fn a_takeover_that_stood_still_has_all_data() {
     let _turn = alone();

@@ -225,9 +225,9 @@ fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
 }
 
 /// Bug: a takeover that had stood still claimed the log though the collector had deleted what it
-/// reads. Cause: the collector had taken it for dead before it gave its next sign, and deleted after
-/// that. Fix: the collector says what it keeps, looks for a sign, and deletes then. So either it
-/// finds the sign, or the reader finds that its data is not kept.
+/// reads. Cause: the collector had taken it for dead before it gave its next sign, and deleted
+/// after that. Fix: the collector says what it keeps, looks for a sign, and deletes then. So
+/// either it finds the sign, or the reader finds that its data is not kept.
 #[test]
 fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
     let (mut told, mut kept_for_it) = (0, 0);
