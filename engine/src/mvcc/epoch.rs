@@ -36,6 +36,8 @@ pub(crate) fn is_pinned() -> bool {
 /// What waits for readers.
 type Work = Box<dyn FnOnce() + Send>;
 
+type Panic = Box<dyn std::any::Any + Send>;
+
 /// Says that this thread is about to wait for a medium. Tests fail if it has an epoch pinned: that
 /// would hold back space in every database of the process.
 #[inline(always)]
@@ -104,11 +106,7 @@ impl DeferQueue {
     /// later has stays where it is: zones, pages, entries of level 0. Unlike a guard it may be held
     /// across I/O: it holds nothing of other databases.
     pub(crate) fn hold(self: &Arc<Self>) -> Hold {
-        let mut state = self.work.state.lock();
-        state.last_hold += 1;
-        let number = state.last_hold;
-        state.holds.insert(number);
-        Hold { queue: Arc::clone(self), number }
+        Hold { queue: Arc::clone(self), number: self.work.hold() }
     }
 
     /// Pushes deferred work forward, and runs what is due of this database and of none. With no
@@ -116,8 +114,8 @@ impl DeferQueue {
     pub(crate) fn drive(&self) {
         for _ in 0..4 {
             crossbeam_epoch::pin().flush();
-            self.work.run_all();
-            DueWork::of(self.process).run_all();
+            self.work.run_all(self.process);
+            DueWork::of(self.process).run_all(self.process);
         }
     }
 
@@ -149,14 +147,7 @@ impl Drop for Hold {
         if process.is_forked() {
             return;
         }
-        let mut state = work.state.lock();
-        state.holds.remove(&self.number);
-        let oldest = state.holds.first().copied().unwrap_or(u64::MAX);
-        let all = std::mem::take(&mut state.kept_back);
-        let (free, kept) = all.into_iter().partition(|(after, _)| *after < oldest);
-        state.kept_back = kept;
-        state.due.extend(VecDeque::into_iter(free).map(|(_, work)| work));
-        work.leave_if_alone(state, *process);
+        work.end_hold(self.number, *process);
     }
 }
 
@@ -241,30 +232,58 @@ impl DueWork {
         }
     }
 
-    /// The next work. Who takes it has pinned before: as long as the queue has it, or a guard from
-    /// then lives, what is deferred after it does not run.
-    fn pop(&self, _pinned: &EpochGuard) -> Option<Work> {
-        self.state.lock().due.pop_front()
+    /// See [`DeferQueue::hold`]: the number of a new hold.
+    fn hold(&self) -> u64 {
+        let mut state = self.state.lock();
+        state.last_hold += 1;
+        let number = state.last_hold;
+        state.holds.insert(number);
+        number
+    }
+
+    fn end_hold(&self, number: u64, process: ForkGuard) {
+        let mut state = self.state.lock();
+        state.holds.remove(&number);
+        let oldest = state.holds.first().copied().unwrap_or(u64::MAX);
+        let all = std::mem::take(&mut state.kept_back);
+        let (free, kept) = all.into_iter().partition(|(after, _)| *after < oldest);
+        state.kept_back = kept;
+        state.due.extend(VecDeque::into_iter(free).map(|(_, work)| work));
+        self.leave_if_alone(state, process);
     }
 
     /// Runs work until none is left, unless this thread does so already: what work defers is not
     /// run inside it. A panic of one goes on when the others have run.
-    fn run_all(&self) {
+    fn run_all(&self, process: ForkGuard) {
         if IS_RUNNING.get() {
             return;
         }
         let _running = Flagged::set(&IS_RUNNING);
         let mut panicked = None;
-        loop {
-            // What one frees another may still read, on a thread that took it out before.
-            let guard = pin();
-            let Some(work) = self.pop(&guard) else { break };
-            let run = std::panic::AssertUnwindSafe(work);
-            panicked = std::panic::catch_unwind(run).err().or(panicked);
-        }
+        while self.run_some(process, &mut panicked) {}
         if let Some(panic) = panicked {
             std::panic::resume_unwind(panic);
         }
+    }
+
+    /// Runs what is due; whether there was any. What one frees another may still read, on a thread
+    /// that took it out before: what is deferred meanwhile waits. A database's work may take long,
+    /// so it has a hold for that, and pins for itself what it walks through.
+    fn run_some(&self, process: ForkGuard, panicked: &mut Option<Panic>) -> bool {
+        let has_holds = !std::ptr::eq(self, DueWork::of(process));
+        let held = has_holds.then(|| self.hold());
+        let mut any = false;
+        loop {
+            let _guard = (!has_holds).then(pin);
+            let Some(work) = self.state.lock().due.pop_front() else { break };
+            let run = std::panic::AssertUnwindSafe(work);
+            *panicked = std::panic::catch_unwind(run).err().or(panicked.take());
+            any = true;
+        }
+        if let Some(held) = held {
+            self.end_hold(held, process);
+        }
+        any
     }
 }
 
@@ -346,12 +365,12 @@ fn flush(guard: EpochGuard) {
     drop(guard);
     let due = DueWork::of(ForkGuard::new());
     if due.runners.load(Ordering::Relaxed) == 0 {
-        due.run_all();
+        due.run_all(ForkGuard::new());
     }
 }
 
 fn run_due() {
-    DueWork::of(ForkGuard::new()).run_all();
+    DueWork::of(ForkGuard::new()).run_all(ForkGuard::new());
 }
 
 /// Calls `drive` until work that is deferred now has run.
@@ -495,6 +514,42 @@ mod tests {
         assert_eq!(count_of(2), 1);
     }
 
+    /// Bug: work of a database that took long, as the removal of all records of a table does, held
+    /// back space in every database of the process. Cause: an epoch was pinned while it ran. Fix: a
+    /// hold of its own database keeps back what is deferred meanwhile.
+    #[test]
+    fn work_of_a_database_pins_no_epoch_and_runs_before_what_is_deferred_meanwhile() {
+        let queue = Arc::new(DeferQueue::default());
+        let _runner = Runner::new(&queue);
+        let (begun, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+        let (pinned, done) = (Arc::new(AtomicU64::new(9)), Arc::new(AtomicU64::new(0)));
+        let (into, waits) = (Arc::clone(&pinned), (Arc::clone(&begun), Arc::clone(&go)));
+        queue.defer(move || {
+            into.store(u64::from(is_pinned()), Ordering::SeqCst);
+            waits.0.wait();
+            waits.1.wait();
+        });
+        std::thread::scope(|scope| {
+            let runs = scope.spawn(|| {
+                assert!(drive_until(|| {
+                    queue.drive();
+                    pinned.load(Ordering::SeqCst) < 9
+                }));
+            });
+            begun.wait();
+            queue.defer(count(&done));
+            drive_some(&queue);
+            assert_eq!(done.load(Ordering::SeqCst), 0, "what runs may still read what it frees");
+            go.wait();
+            runs.join().unwrap();
+        });
+        assert_eq!(pinned.load(Ordering::SeqCst), 0, "no epoch is pinned");
+        assert!(drive_until(|| {
+            queue.drive();
+            done.load(Ordering::SeqCst) == 1
+        }));
+    }
+
     /// Bug: the background of one database ran the deferred work of another one, and waited for the
     /// disk of that. Cause: the process had one queue. Fix: each database has its own.
     #[test]
@@ -520,7 +575,9 @@ mod tests {
         let (first, last): (Work, Work) = (Box::new(count(&done)), Box::new(count(&done)));
         let due = DueWork::new();
         due.state.lock().due = VecDeque::from([first, Box::new(|| panic!("planned")), last]);
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| due.run_all()));
+        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            due.run_all(ForkGuard::new())
+        }));
         assert_eq!(*ran.unwrap_err().downcast_ref::<&str>().unwrap(), "planned");
         assert_eq!(done.load(Ordering::SeqCst), 2);
         let inside = std::panic::catch_unwind(|| {
@@ -543,7 +600,7 @@ mod tests {
                 }
                 counter.fetch_sub(1, Ordering::SeqCst);
             }));
-            due.run_all();
+            due.run_all(ForkGuard::new());
         }
         let (due, inside) = (Arc::new(DueWork::new()), Arc::default());
         chain(&due, 1000, &inside);
