@@ -67,8 +67,10 @@ const OBJECTS: u64 = 16;
 const SIDES: u64 = 4;
 
 /// One part of so many of the room is for what one job has on its way to an object store: two
-/// extents with what lies beside them. Else a merge waits for each object that it sends.
+/// extents with what lies beside them. Else a merge waits for each object that it sends. Without an
+/// object store extents are longer, and a backup sends them into a bucket.
 const SENDS: u64 = 18;
+const SENDS_OF_BACKUPS: u64 = 15;
 
 /// The least that extents are cut at, and the most.
 const LEAST_EXTENT: u64 = 64 << 10;
@@ -211,8 +213,8 @@ impl Shares {
         let of_room = if has_objects { JOBS_WITH_OBJECTS } else { JOBS };
         let jobs = (room / of_room).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
         let objects = if has_objects { (room / OBJECTS).min(SIDES * MOST_AHEAD) } else { 0 };
-        // Without an object store only a backup sends, into a bucket.
-        let sends = (room / SENDS).min(MOST_SENT);
+        let of_room = if has_objects { SENDS } else { SENDS_OF_BACKUPS };
+        let sends = (room / of_room).min(MOST_SENT);
         let (slack, indexes) = (limit / SLACK, room / INDEXES);
         let shares = Shares { limit, slack, jobs, objects, sends, indexes };
         debug_assert!(shares.fit_beside(region), "shares and the region fit: {shares:?}");
@@ -453,6 +455,8 @@ fn check_limit(limit: u64, fixed: u64) -> Result<()> {
 mod tests {
     use super::*;
 
+    use crate::limits::MIN_PM_SIZE;
+
     const MIB: u64 = 1 << 20;
 
     #[test]
@@ -466,6 +470,31 @@ mod tests {
                 let memory = MemoryStats { region, ..MemoryStats::default() };
                 assert!(shares.left_by(&memory) >= limit / 16, "{shares:?}");
             }
+        }
+    }
+
+    /// Bug: under a memory limit a backup into a bucket sent its objects one by one, where the
+    /// database has no object store. Cause: extents are longer then, and what is under way had the
+    /// share of shorter ones. Fix: it has a share of its own. Begins with the smallest limit that
+    /// options allow for the smallest region; from extents beyond the least on two objects fit.
+    #[test]
+    fn two_objects_fit_in_what_is_on_its_way() {
+        let region = Geometry::for_size(MIN_PM_SIZE).region_len();
+        let least = (region..).find(|limit| check_limit(*limit, region).is_ok()).unwrap();
+        for has_objects in [false, true] {
+            let mut seen = 0;
+            for step in 0..400 {
+                let shares = Shares::new(least + step * (64 << 10), region, (4, has_objects));
+                let extent = Job::within(shares.jobs).extent;
+                if extent > LEAST_EXTENT {
+                    let object = extent * 17 / 16;
+                    assert!(2 * object <= shares.sends, "{has_objects}, {extent}: {shares:?}");
+                    seen += 1;
+                }
+            }
+            assert!(seen > 300, "{seen}");
+            let most = Shares::new(1 << 40, region, (4, has_objects));
+            assert_eq!(most.sends, MOST_SENT, "sixteen of the longest");
         }
     }
 
