@@ -266,11 +266,12 @@ impl Destination for Uploading<'_> {
         self.engine.set.store()
     }
 
-    fn begins(&mut self, lsn: Lsn) {
+    fn begins(&mut self, lsn: Lsn) -> Result<()> {
         let kept = self.kept.take();
-        if !self.engine.options.has(Failpoint::ForgetPrepares) {
-            self.open = kept.map_or(Vec::new(), |kept| kept.open_at(&self.engine.shared, lsn));
+        if let Some(kept) = kept.filter(|_| !self.engine.options.has(Failpoint::ForgetPrepares)) {
+            self.open = kept.open_at(&self.engine.shared, lsn)?;
         }
+        Ok(())
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {

@@ -1,10 +1,21 @@
 //! Prepared transactions of a shared database (`docs/internals/shared-store.md`): those that a
 //! checkpoint takes along, and those of the writer that a database follows.
 
+use std::time::Duration;
+
 use super::{Named, PreparedInfo, PreparedRows, PreparedSet, Resolved, Resolving, State};
+use crate::error::{Error, ErrorKind, Result};
 use crate::levels::Level;
+use crate::os::time;
 use crate::record::{Lsn, TableId};
 use crate::table::Shared;
+
+/// A prepare whose ticket is durable has its place at once, unless its thread rests. A checkpoint
+/// waits for it so long.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
+
+/// How often it looks whether the database is closing or has stopped.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A transaction that was prepared and open at the LSN of a checkpoint.
 pub(crate) struct OpenPrepare {
@@ -38,12 +49,29 @@ impl PreparedSet {
 impl KeptPrepares<'_> {
     /// The prepares up to `lsn` without a verdict up to `lsn`, the oldest first. All commits up to
     /// there are durable, and [`PreparedSet::keep`] was called before that LSN was taken.
-    pub(crate) fn open_at(&self, shared: &Shared, lsn: Lsn) -> Vec<OpenPrepare> {
+    ///
+    /// # Errors
+    ///
+    /// `Closed` once a closing has begun; `Unavailable` if the database has stopped, or a prepare
+    /// has no place for a minute.
+    pub(crate) fn open_at(&self, shared: &Shared, lsn: Lsn) -> Result<Vec<OpenPrepare>> {
         debug_assert!(lsn <= shared.committer.durable(), "a checkpoint is of what is durable");
+        let until = time::now() + LONGEST_WAIT;
         let mut state = self.0.state.lock();
         // Each ticket up to there is taken: what has one is about to have its place.
-        while state.named.values().any(|named| named.is_on_its_way(lsn)) {
-            self.0.placed.wait(&mut state);
+        while let Some((id, _)) = state.named.iter().find(|(_, it)| it.is_on_its_way(lsn)) {
+            shared.check_open()?;
+            shared.poison.check()?;
+            if time::now() >= until {
+                let message = format!(
+                    "the prepare of transaction \"{}\" has not ended for {} seconds, and a \
+                     checkpoint waits for it",
+                    id.escape_ascii(),
+                    LONGEST_WAIT.as_secs()
+                );
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            self.0.placed.wait_for(&mut state, LOOK);
         }
         let mut found = state.open_at(lsn);
         drop(state);
@@ -53,7 +81,7 @@ impl KeptPrepares<'_> {
             records: shared.region.bytes(place.at, place.len).to_vec(),
             runs,
         });
-        open.collect()
+        Ok(open.collect())
     }
 }
 

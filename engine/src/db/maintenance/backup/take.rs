@@ -61,7 +61,13 @@ pub(in crate::db) trait Destination {
     }
 
     /// The LSN is taken, and all up to it is durable.
-    fn begins(&mut self, _lsn: Lsn) {}
+    ///
+    /// # Errors
+    ///
+    /// Those of the destination.
+    fn begins(&mut self, _lsn: Lsn) -> Result<()> {
+        Ok(())
+    }
 
     /// Its own copy of an extent of a level, made now if it has none.
     ///
@@ -177,7 +183,7 @@ fn dump(
         let floor = engine.ctx.sync_floor()?;
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
-    destination.begins(lsn);
+    destination.begins(lsn)?;
     let half = |Seen { table, name, view }| {
         engine.shared.check_open()?;
         let store = Arc::clone(destination.store());

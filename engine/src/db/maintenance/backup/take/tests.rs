@@ -87,8 +87,9 @@ impl Destination for Watched<'_> {
         Writing::store(&self.set)
     }
 
-    fn begins(&mut self, _lsn: Lsn) {
+    fn begins(&mut self, _lsn: Lsn) -> Result<()> {
         (self.dumping)();
+        Ok(())
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
