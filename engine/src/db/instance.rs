@@ -9,7 +9,7 @@ use super::jobs::mark_close;
 use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use super::share::Shipper;
 use crate::error::{Error, ErrorKind, Result};
-use crate::mvcc::is_pinned;
+use crate::mvcc::is_waited_for;
 use crate::options::BackgroundTuning;
 use crate::os::DirectoryLock;
 use crate::os::sync::locks::Mutex;
@@ -163,7 +163,7 @@ impl Instance {
 
     /// Whether a closing waits for this thread: for its call or step, or for what it reads.
     fn waits_for_this_thread(&self) -> bool {
-        self.engine.shared.gate.is_inside() || is_pinned()
+        self.engine.shared.gate.is_inside() || is_waited_for()
     }
 
     /// The order of it is in `os/gate.rs`.

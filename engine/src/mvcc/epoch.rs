@@ -33,6 +33,11 @@ pub(crate) fn is_pinned() -> bool {
     crossbeam_epoch::is_pinned()
 }
 
+/// Whether deferred work may wait for this thread: it has an epoch pinned, or runs such work.
+pub(crate) fn is_waited_for() -> bool {
+    is_pinned() || IS_RUNNING.get()
+}
+
 /// What waits for readers.
 type Work = Box<dyn FnOnce() + Send>;
 

@@ -22,7 +22,8 @@ pub(crate) use epoch::drive_all;
 #[cfg(test)]
 pub(crate) use epoch::drive_until;
 pub(crate) use epoch::{
-    DeferQueue, EpochGuard, Runner, about_to_wait, defer, drive, is_pinned, pin, retire,
+    DeferQueue, EpochGuard, Runner, about_to_wait, defer, drive, is_pinned, is_waited_for, pin,
+    retire,
 };
 pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{IntervalSet, KeyInterval, after, is_from, union};

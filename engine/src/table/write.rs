@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::memtable::record_len;
-use crate::mvcc::is_pinned;
+use crate::mvcc::is_waited_for;
 use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
 use crate::os::time;
@@ -129,7 +129,7 @@ impl Shared {
 
     /// Charges a write to the pace, once (invariant 1).
     fn charge(&self, charged: &mut Option<u64>, (bytes, frees): (u64, bool)) -> Result<()> {
-        if is_pinned() {
+        if is_waited_for() {
             return Err(Error::invalid(
                 "a write inside of a closure that a value is lent to would wait for itself: \
                  write once the read has returned",
