@@ -115,7 +115,11 @@ static const uchar *skip_column(const Row_column &column, const uchar *data, con
   return size_t(end - data) < length ? nullptr : data + length;
 }
 
-/* Unpacks the columns of a row. Returns where they end, NULL for a damaged row. */
+/*
+  Unpacks the columns of a row. Returns where they end, NULL for a damaged row. A column that is NULL
+  has the bytes that the server gives it: the server compares whole records to see what an UPDATE has
+  changed.
+*/
 static const uchar *unpack_columns(TABLE *table, uchar *record, const Layout &layout,
                                    const Packed_row &row, const uchar *end)
 {
@@ -144,8 +148,7 @@ static const uchar *unpack_columns(TABLE *table, uchar *record, const Layout &la
     else
     {
       field->set_null();
-      if (is_blob(field))
-        field->reset();
+      field->reset();
     }
     field->move_field_offset(-offset);
   }
@@ -193,7 +196,7 @@ bool unpack_row(TABLE *table, uchar *record, const Layout *layout, const uchar *
     field->move_field_offset(offset);
     if (!field->is_real_null())
       data = field->unpack(field->ptr, data, end, 0);
-    else if (is_blob(field))
+    else
       field->reset();
     field->move_field_offset(-offset);
     if (!data || data > end)

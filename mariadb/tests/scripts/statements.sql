@@ -67,3 +67,22 @@ FLUSH TABLES;
 SELECT COUNT(*) FROM t;
 DROP VIEW v;
 DROP TABLE t, made, loaded;
+-- A column that is NULL kept the bytes of the row that was read before, so an UPDATE that left it
+-- NULL was counted as a change, written, and logged.
+CREATE TABLE nulls (id INT PRIMARY KEY, e ENUM('x','y'), n INT, c CHAR(5), d DATETIME(3), b BIT(5));
+INSERT INTO nulls VALUES (1, 'y', 7, 'abc', '2020-02-03', b'101'), (2, NULL, NULL, NULL, NULL, NULL);
+UPDATE nulls SET e = IF(id = 1, 'y', NULL);
+SELECT ROW_COUNT();
+UPDATE nulls SET n = IF(id = 1, 7, NULL), c = IF(id = 1, 'abc', NULL);
+SELECT ROW_COUNT();
+UPDATE nulls SET d = NULL, b = NULL WHERE id = 2 OR id = 1 ORDER BY id;
+SELECT ROW_COUNT();
+INSERT INTO nulls (id) VALUES (1), (2) ON DUPLICATE KEY UPDATE d = NULL;
+SELECT ROW_COUNT();
+DROP TABLE nulls;
+CREATE TABLE nulls (id INT PRIMARY KEY, v VARCHAR(20), t TEXT, n INT);
+INSERT INTO nulls VALUES (1, 'some', 'text', 7), (2, NULL, NULL, NULL);
+ALTER TABLE nulls ADD COLUMN later INT DEFAULT 5;
+UPDATE nulls SET v = IF(id = 1, 'some', NULL), t = IF(id = 1, 'text', NULL), n = IF(id = 1, 7, NULL);
+SELECT ROW_COUNT();
+DROP TABLE nulls;
