@@ -10,6 +10,7 @@
 #include "ha_terrace.h"
 #include "renames.h"
 #include "row_codec.h"
+#include "yield.h"
 
 #include <algorithm>
 
@@ -462,6 +463,7 @@ bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
                            : build_index(altered, index, context->added[i]);
   }
   altered->column_bitmaps_set(read_set, write_set);
+  YIELD("alter-built");
   if (error && error != HA_ERR_FOUND_DUPP_KEY)
     print_error(error, MYF(0));
   return error != 0;
@@ -506,11 +508,13 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       drops_columns(table, info, &stays);
       drop_columns(table, stays, &context->after);
     }
+    YIELD("alter-commit");
     if (int failed = open_table->set_layout(thd, context->after))
     {
       print_error(failed, MYF(0));
       return true;
     }
+    YIELD("alter-committed");
     if (context->build)
       open_table->set_build(nullptr);
     return false;

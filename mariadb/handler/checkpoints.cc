@@ -8,18 +8,17 @@
 #include <mutex>
 #include <vector>
 
-/* What is to be done with a prepared transaction, and whether no connection is at it. */
+/* What is to be done with a prepared transaction, and whether nothing is at it. */
 struct Verdict
 {
   bool to_commit, is_left;
 };
 
 static std::mutex lock;
-/* By the ids of transactions: commits that the log has, and what connections have given up. */
+/* By the ids of transactions: verdicts under way, and what connections have given up. */
 static std::map<Bytes, Verdict> owed;
-/* A thread carries verdicts out, which it took out of those owed; how many commits those are. */
+/* A thread carries out what connections have given up. */
 static bool is_paying = false;
-static size_t commits_being_paid = 0;
 /* How many commits are owed, for who must not wait for the lock. */
 static std::atomic<size_t> owed_commits{0};
 /* Whether a connection has given one of them up. */
@@ -28,6 +27,9 @@ static std::atomic<bool> some_are_left{false};
 static std::vector<void *> asked;
 
 bool binary_log_is_durable() { return opt_bin_log && sync_binlog_period == 1; }
+
+/* The library refuses the id of a transaction that is not prepared any more. */
+bool is_done(terrace_status status) { return status == TERRACE_OK || status == TERRACE_INVALID; }
 
 /* How long a verdict waits for what is short, until it is tried again. */
 static const ulong RETRY_MICROSECONDS = 50000;
@@ -66,7 +68,7 @@ terrace_status carry_out(THD *thd, const Bytes &id, bool to_commit, Failure *fai
 /* Has the lock. */
 static void count_owed()
 {
-  size_t commits = commits_being_paid;
+  size_t commits = 0;
   bool is_left = false;
   for (const auto &one : owed)
   {
@@ -87,29 +89,31 @@ static bool pay(std::unique_lock<std::mutex> *held)
   if (is_paying || !some_are_left)
     return owed_commits == 0;
   std::map<Bytes, Verdict> taken;
-  for (auto at = owed.begin(); at != owed.end();)
-    if (at->second.is_left)
+  for (auto &one : owed)
+    if (one.second.is_left)
     {
-      commits_being_paid += at->second.to_commit;
-      taken.insert(*at);
-      at = owed.erase(at);
+      taken.insert(one);
+      one.second.is_left = false;
     }
-    else
-      at++;
   is_paying = true;
   count_owed();
   held->unlock();
-  for (auto at = taken.begin(); at != taken.end();)
+  for (auto &one : taken)
   {
     Failure failure;
-    const terrace_status status = try_once(at->first, at->second.to_commit, &failure);
-    // The library refuses the id of a transaction that is not prepared any more.
-    at = status == TERRACE_OK || status == TERRACE_INVALID ? taken.erase(at) : std::next(at);
+    one.second.is_left = !is_done(try_once(one.first, one.second.to_commit, &failure));
   }
   held->lock();
   is_paying = false;
-  commits_being_paid = 0;
-  owed.insert(taken.begin(), taken.end());
+  for (const auto &one : taken)
+  {
+    // A client may have said it again meanwhile, and have succeeded.
+    auto at = owed.find(one.first);
+    if (at != owed.end() && one.second.is_left)
+      at->second.is_left = true;
+    else if (at != owed.end())
+      owed.erase(at);
+  }
   count_owed();
   return owed_commits == 0;
 }
@@ -145,28 +149,28 @@ void checkpoint_requested(void *cookie)
   answer(&held);
 }
 
-void commit_is_owed(const Bytes &id)
+bool verdict_begins(const Bytes &id, bool to_commit)
 {
   std::lock_guard<std::mutex> guard(lock);
-  owed[id] = {true, false};
+  auto at = owed.find(id);
+  if (at != owed.end() && at->second.to_commit != to_commit)
+    return false;
+  owed[id] = {to_commit, false};
   count_owed();
-}
-
-void verdict_is_owed(const Bytes &id, bool to_commit)
-{
-  std::lock_guard<std::mutex> guard(lock);
-  owed[id] = {to_commit, true};
-  count_owed();
+  return true;
 }
 
 bool some_commits_are_owed() { return owed_commits != 0; }
 
-void owed_commit_ended(const Bytes &id, bool is_done)
+void verdict_ended(const Bytes &id, bool has_succeeded)
 {
   std::unique_lock<std::mutex> held(lock);
-  if (!is_done)
+  if (!has_succeeded)
   {
-    owed[id].is_left = true;
+    // Another thread may have carried it out meanwhile.
+    auto at = owed.find(id);
+    if (at != owed.end())
+      at->second.is_left = true;
     count_owed();
     return;
   }

@@ -21,13 +21,15 @@ bool binary_log_is_durable();
 void checkpoint_requested(void *cookie);
 
 /*
-  The log has a commit that could not be enqueued, so no checkpoint is set until the library has it.
-  Its connection tries again, and says how that ended.
+  A connection carries out the verdict on a prepared transaction, which the log has by now, and says
+  how that ended. No checkpoint is set until the library has a commit. What a connection could not
+  carry out stays owed until it has succeeded: after a commit that succeeds it is tried again.
+  verdict_begins() is false where the other verdict is owed, which the log has before this one.
 */
-void commit_is_owed(const Bytes &id);
-void owed_commit_ended(const Bytes &id, bool is_done);
-/* A connection gives a prepared transaction up that it could not commit, or roll back. */
-void verdict_is_owed(const Bytes &id, bool to_commit);
+bool verdict_begins(const Bytes &id, bool to_commit);
+void verdict_ended(const Bytes &id, bool has_succeeded);
+/* Whether a call that carries a verdict out leaves nothing to do. */
+bool is_done(terrace_status status);
 /* Whether the log has a commit that the library does not have. */
 bool some_commits_are_owed();
 /* After any commit: there may be space again for verdicts that connections have given up. */

@@ -49,36 +49,46 @@ int Open_table::find_number(Failure *failure)
   return keeper == nullptr;
 }
 
-/* The table and the key that something is kept under. */
-terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *placed)
+/*
+  The table and the key that something is kept under. NULL where the number of the table cannot be
+  looked up: without it there is no place, and number 0 would be one that all tables share. Has the
+  lock.
+*/
+terrace_table *Open_table::place_of(bool of_expiring, const Bytes &key, Bytes *placed,
+                                    Failure *failure)
 {
   *placed = key;
   if (!of_expiring)
     return table;
+  if (!number && find_number(failure))
+    return nullptr;
   uchar bytes[8];
   mi_int8store(bytes, number);
   *placed = Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes)) + key;
   return keeper;
 }
 
-/* Has the lock. Without a number there is no place, and the next call looks for it again. */
+/* Has the lock. */
 int Open_table::put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability)
 {
   Failure failure;
-  if (has_ttl_now && !number && find_number(&failure))
-    return fail_of(failure, thd);
   Bytes placed;
-  terrace_table *to = place_of(has_ttl_now, key, &placed);
+  terrace_table *to = place_of(has_ttl_now, key, &placed, &failure);
+  if (!to)
+    return fail_of(failure, thd);
   terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(), durability,
                     failure.out());
   return failure.handler_error(thd);
 }
 
+/* Has the lock. */
 terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *failure)
 {
   Bytes placed;
   terrace_value found;
-  const terrace_table *from = place_of(has_ttl_now, key, &placed);
+  const terrace_table *from = place_of(has_ttl_now, key, &placed, failure);
+  if (!from)
+    return failure->status() == TERRACE_OK ? TERRACE_UNAVAILABLE : failure->status();
   const terrace_status status =
     terrace_table_get(from, placed.data(), placed.size(), &found, failure->out());
   if (status == TERRACE_OK)
@@ -89,14 +99,7 @@ terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *fail
   return status;
 }
 
-terrace_status Open_table::delete_own(const Bytes &key, Failure *failure)
-{
-  Bytes placed;
-  terrace_table *from = place_of(has_ttl_now, key, &placed);
-  return terrace_table_delete(from, placed.data(), placed.size(), TERRACE_DURABLE, failure->out());
-}
-
-/* Copies what is kept to the other place, durably. */
+/* Copies what is kept to the other place, durably. Has the lock. */
 int Open_table::move_own(THD *thd, bool to_expiring)
 {
   Failure failure;
@@ -107,8 +110,10 @@ int Open_table::move_own(THD *thd, bool to_expiring)
     Bytes value, placed;
     const terrace_status status = get_own(key, &value, &failure);
     if (status != TERRACE_OK && status != TERRACE_NOT_FOUND)
-      return failure.handler_error(thd);
-    terrace_table *to = place_of(to_expiring, key, &placed);
+      return fail_of(failure, thd);
+    terrace_table *to = place_of(to_expiring, key, &placed, &failure);
+    if (!to)
+      return fail_of(failure, thd);
     const terrace_status copied =
       status == TERRACE_OK
         ? terrace_table_put(to, placed.data(), placed.size(), value.data(), value.size(),
@@ -183,11 +188,15 @@ int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
 
 void Open_table::drop_own()
 {
+  std::lock_guard<std::mutex> guard(lock);
   // After a failure some bytes stay, under a number that no other table gets.
   Failure failure;
-  if (has_ttl_now)
-    for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
-      delete_own(key, &failure);
+  Bytes placed;
+  if (!has_ttl_now || !number)
+    return;
+  for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
+    if (terrace_table *from = place_of(true, key, &placed, &failure))
+      terrace_table_delete(from, placed.data(), placed.size(), TERRACE_DURABLE, failure.out());
 }
 
 int Open_table::renumber(THD *thd)

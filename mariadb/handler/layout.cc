@@ -1,10 +1,7 @@
 #include "layout.h"
 
-/*
-  A record of the first format has the names of one definition, and one of the second format has the
-  indexes of the definition before it.
-*/
-static const uchar FIRST_FORMAT = 1, SECOND_FORMAT = 2, FORMAT = 3;
+/* Earlier ones were of no release. In the middle of a change they lack the columns from before it. */
+static const uchar FORMAT = 3;
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
 
@@ -195,20 +192,10 @@ private:
   bool good = true;
 };
 
-/* What a record says of the definition before. The second format has its indexes alone. */
-static bool parse_before(Reader *reader, uchar format, Layout *layout)
+/* What a record says of the definition before. */
+static bool parse_before(Reader *reader, Layout *layout)
 {
-  if (format == FIRST_FORMAT)
-    return true;
   Layout before;
-  if (format == SECOND_FORMAT)
-  {
-    layout->version_before = reader->take_text(reader->take_short());
-    before.indexes = reader->take_numbers();
-    if (!layout->version_before.empty())
-      layout->before = std::make_shared<const Layout>(before);
-    return reader->is_good();
-  }
   layout->version = reader->take_text(reader->take_short());
   layout->version_before = reader->take_text(reader->take_short());
   const Bytes record = reader->take_text(reader->take_long());
@@ -228,7 +215,7 @@ bool Layout::parse(const uchar *data, size_t length)
 {
   Reader reader(data, length);
   const uchar *format = reader.take(1);
-  if (!format || *format < FIRST_FORMAT || *format > FORMAT)
+  if (!format || *format != FORMAT)
     return false;
   if (const uchar *changes = reader.take(16))
   {
@@ -236,7 +223,7 @@ bool Layout::parse(const uchar *data, size_t length)
     pending = uint8korr(changes + 8);
   }
   indexes = reader.take_numbers();
-  if (!parse_before(&reader, *format, this))
+  if (!parse_before(&reader, this))
     return false;
   first_null_bytes = uint16(reader.take_short());
   size_t count = reader.take_short();
@@ -252,13 +239,5 @@ bool Layout::parse(const uchar *data, size_t length)
     columns.push_back({Row_column::Kind(*kind), size});
   }
   defaults = reader.rest();
-  if (*format == SECOND_FORMAT && before)
-  {
-    // Of columns it has those of the newer definition alone.
-    Layout other = *this;
-    other.before = nullptr;
-    other.indexes = before->indexes;
-    before = std::make_shared<const Layout>(other);
-  }
   return reader.is_good();
 }

@@ -71,7 +71,7 @@ public:
 
   /* As the definition of the server has it. */
   static Layout of(const TABLE *table);
-  /* Out of the record. False for bytes that are no such record. */
+  /* Out of the record. False for bytes that are no such record, or one of another format. */
   bool parse(const uchar *data, size_t length);
   Bytes record() const;
 

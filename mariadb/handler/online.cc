@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "ha_terrace.h"
 #include "row_codec.h"
+#include "yield.h"
 
 /* Rows that the builder locks at a time. */
 static const size_t PIECE_ROWS = 500;
@@ -131,6 +132,7 @@ int ha_terrace::end_of_piece(const Bytes &from, Bytes *last)
                               {&behind, 1, TERRACE_EXCLUDED}};
   Failure failure;
   last->clear();
+  YIELD("build");
   terrace_cursor *keys = terrace_table_cursor(open_table->table, &rest, failure.out());
   if (!keys)
     return failure.handler_error(ha_thd());
@@ -225,6 +227,7 @@ int ha_terrace::build_piece(TABLE *altered, uint index, const Key_codec &of_inde
   terrace_cursor_free(scan);
   if (error)
     return error;
+  YIELD("piece");
   // The row that was read last is still in the record.
   if (outcome == TAKEN)
   {
@@ -282,6 +285,7 @@ int ha_terrace::build_online(TABLE *altered, uint index, uint number)
         return error;
     }
     from = last + '\0';
+    YIELD("next-piece");
   }
 }
 

@@ -233,9 +233,16 @@ int Open_table::load_layout(Failure *failure)
   if (status == TERRACE_NOT_FOUND)
     return 0;
   Layout found;
-  if (status != TERRACE_OK ||
-      !found.parse(reinterpret_cast<const uchar *>(value.data()), value.size()))
+  if (status != TERRACE_OK)
     return 1;
+  if (!found.parse(reinterpret_cast<const uchar *>(value.data()), value.size()))
+  {
+    sql_print_error("Terrace: table %s has a record of its layout that this version cannot read, of "
+                    "format %u. Start the version that has written it, copy the table there by ALTER "
+                    "TABLE ... FORCE, ALGORITHM=COPY, and come back. DROP TABLE works here",
+                    name.c_str(), value.empty() ? 0 : uint(uchar(value[0])));
+    return 1;
+  }
   layout_now = std::make_shared<const Layout>(found);
   return 0;
 }

@@ -109,10 +109,9 @@ private:
   int load_layout(Failure *failure);
   int load_values(Failure *failure);
   int store(THD *thd);
-  terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed);
+  terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed, Failure *failure);
   int put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability);
   terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
-  terrace_status delete_own(const Bytes &key, Failure *failure);
   int move_own(THD *thd, bool to_expiring);
   int write_own(THD *thd);
   Bytes record_of_values() const;

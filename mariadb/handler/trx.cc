@@ -2,6 +2,7 @@
 #include "checkpoints.h"
 #include "engine.h"
 #include "key_codec.h"
+#include "yield.h"
 
 /* So many locks on ranges become one on the whole table. */
 static const uint RANGES = 200;
@@ -158,6 +159,7 @@ int Trx::before_write(const LEX_CSTRING &table)
   if (statement_savepoint || is_autocommit(thd))
     return 0;
   Failure failure;
+  YIELD("savepoint");
   if (terrace_transaction_set_savepoint(transaction, STATEMENT, failure.out()) != TERRACE_OK)
     return fail(failure);
   statement_savepoint = true;
@@ -170,6 +172,7 @@ void Trx::set_lock_wait(ulonglong wait)
   if (wait == told_wait_ms)
     return;
   Failure failure;
+  YIELD("wait");
   if (terrace_transaction_set_lock_wait(transaction, wait ? wait : TERRACE_NO_WAIT,
                                         failure.out()) == TERRACE_OK)
     told_wait_ms = wait;
@@ -255,15 +258,18 @@ int Trx::commit(bool all)
   }
   terrace_status status = TERRACE_OK;
   if (pending)
+    YIELD("commit");
+  if (pending)
     status = terrace_pending_wait(pending, failure.out());
   else if (!prepared.empty())
   {
     // The binary log has an XA COMMIT by now, without a place in the order here.
     if (!is_owed)
-      commit_is_owed(prepared);
+      verdict_begins(prepared, true);
     // Replicas have it too, so an error would be wrong: it waits for space until it is killed.
+    YIELD("verdict");
     status = carry_out(thd, prepared, true, &failure);
-    owed_commit_ended(prepared, status == TERRACE_OK);
+    verdict_ended(prepared, status == TERRACE_OK);
   }
   else if (transaction)
     status = terrace_transaction_commit(transaction, failure.out());
@@ -291,12 +297,14 @@ int Trx::rollback(bool all)
   }
   int error = 0;
   if (is_owed)
-    owed_commit_ended(prepared, false);
-  else if (!prepared.empty() && carry_out(thd, prepared, false, &failure) != TERRACE_OK)
+    verdict_ended(prepared, false);
+  else if (!prepared.empty())
   {
     // Its locks stay until the library has rolled it back.
-    verdict_is_owed(prepared, false);
-    error = fail(failure);
+    verdict_begins(prepared, false);
+    const terrace_status status = carry_out(thd, prepared, false, &failure);
+    verdict_ended(prepared, status == TERRACE_OK);
+    error = status == TERRACE_OK ? 0 : fail(failure);
   }
   forget();
   return error;
@@ -330,6 +338,7 @@ void Trx::commit_ordered(bool all)
   if (!is_end_of_all(all) || prepared.empty())
     return;
   Failure failure;
+  YIELD("order");
   const bool needs_no_sync = binary_log_is_durable() || session_is_relaxed(thd);
   pending = terrace_database_enqueue_prepared(terrace_db, prepared.data(), prepared.size(), nullptr,
                                               0, needs_no_sync ? TERRACE_RELAXED : TERRACE_DURABLE,
@@ -344,7 +353,7 @@ void Trx::commit_ordered(bool all)
   sql_print_warning("Terrace: a commit in the order of the binary log failed: %s",
                     failure.message());
   is_owed = true;
-  commit_is_owed(prepared);
+  verdict_begins(prepared, true);
 }
 
 int Trx::set_savepoint(ulonglong *number)
@@ -454,6 +463,7 @@ void Trx::kill()
   if (!number)
     return;
   Failure failure;
+  YIELD("kill");
   if (terrace_database_cancel_transaction(terrace_db, number, failure.out()) == TERRACE_INVALID)
     sql_print_warning("Terrace: cannot kill a transaction: %s", failure.message());
 }

@@ -6,6 +6,7 @@
 #include "recovery.h"
 #include "renames.h"
 #include "trx.h"
+#include "yield.h"
 
 #include <algorithm>
 #include <vector>
@@ -64,7 +65,9 @@ static int rollback(handlerton *, THD *thd, bool all)
 static int prepare(handlerton *, THD *thd, bool all)
 {
   Trx *trx = Trx::existing(thd);
-  return trx ? trx->prepare(all) : 0;
+  const int error = trx ? trx->prepare(all) : 0;
+  YIELD("prepared");
+  return error;
 }
 
 static void commit_ordered(handlerton *, THD *thd, bool all)
@@ -114,19 +117,27 @@ static int recover(handlerton *, XID *xids, uint most)
 
 /*
   The server takes the number that this returns for nothing. An error of the connection is what has
-  the statement fail, and keeps the XID, so that the client can say it again.
+  the statement fail, and keeps the XID, so that the client can say it again. The verdict is owed all
+  the same: a client that says the other one, or is gone, would take back what replicas have.
 */
 static int resolve(XID *xid, bool to_commit)
 {
   Failure failure;
   Bytes id = id_of_xid(*xid);
   THD *thd = current_thd;
-  // The binary log has its commit by now. After a failure the client says it again.
-  if (to_commit)
-    commit_is_owed(id);
+  // The binary log has its verdict by now, and replicas have it.
+  if (!verdict_begins(id, to_commit))
+  {
+    if (thd)
+      my_printf_error(ER_XAER_RMERR, "XAER_RMERR: Terrace: the transaction is to be %s, which has "
+                      "failed so far and is tried again", MYF(0),
+                      to_commit ? "rolled back" : "committed");
+    return OF_XA_RMERR;
+  }
+  YIELD("verdict");
   const terrace_status status = carry_out(thd, id, to_commit, &failure);
-  if (to_commit)
-    owed_commit_ended(id, true);
+  YIELD("carried-out");
+  verdict_ended(id, is_done(status));
   if (status == TERRACE_OK)
   {
     if (thd)
@@ -135,10 +146,11 @@ static int resolve(XID *xid, bool to_commit)
   }
   if (status == TERRACE_INVALID)
     return OF_XA_NOTA;
-  sql_print_error("Terrace: a prepared transaction stays prepared: %s", failure.message());
+  sql_print_error("Terrace: a prepared transaction stays prepared until this succeeds: %s",
+                  failure.message());
   if (thd)
-    my_printf_error(ER_XAER_RMERR, "XAER_RMERR: the transaction stays prepared: Terrace: %s",
-                    MYF(0), failure.message());
+    my_printf_error(ER_XAER_RMERR, "XAER_RMERR: the transaction stays prepared until this succeeds, "
+                    "and it is tried again: Terrace: %s", MYF(0), failure.message());
   return OF_XA_RMERR;
 }
 

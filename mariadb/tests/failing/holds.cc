@@ -1,13 +1,16 @@
 /*
-  Holds calls of the library for as long as a test wants, so that other connections come in between.
+  Holds connections at points of the handler (yield.h), and in calls of the library, for as long as a
+  test wants, so that other connections come in between.
 
-  The variable TERRACE_HOLD names a folder. A call that finds the file of its name there removes it,
-  and does not begin until the file with the extension `.go` is there: the test sees that the call has
-  come when the file is gone. An entry of an index goes to a wrong place for the file `misplace`. The
-  counters of a table are refused for the file `refuse`, and the statistics for `statistics`. A plugin
-  for tests is linked with this.
+  The variable TERRACE_HOLD names a folder. A connection that finds the file of a point there removes
+  it, and does not go on until the file with the extension `.go` is there: the test sees that the
+  connection has come when the file is gone. An entry of an index goes to a wrong place for the file
+  `misplace`. The counters of a table are refused for the file `refuse`, and the statistics for
+  `statistics`. As long as there is `no-statistics`, statistics are refused, and as long as there is
+  `format`, the record of a layout has an earlier format. A plugin for tests is linked with this.
 */
-#include "holds.h"
+#include "terrace.h"
+#include "yield.h"
 
 #include <cstdlib>
 #include <string>
@@ -20,12 +23,17 @@ static bool is_asked(const char *name)
   return folder && !unlink((std::string(folder) + "/" + name).c_str());
 }
 
-void hold(const char *name)
+static bool is_there(const std::string &name)
 {
-  if (!is_asked(name))
+  const char *folder = getenv("TERRACE_HOLD");
+  return folder && !access((std::string(folder) + "/" + name).c_str(), F_OK);
+}
+
+void terrace_yield(const char *point)
+{
+  if (!is_asked(point))
     return;
-  const std::string go = std::string(getenv("TERRACE_HOLD")) + "/" + name + ".go";
-  while (access(go.c_str(), F_OK))
+  while (!is_there(std::string(point) + ".go"))
     usleep(1000);
 }
 
@@ -35,33 +43,30 @@ terrace_status __real_terrace_table_put(const terrace_table *, const void *, siz
 terrace_status __real_terrace_transaction_put(const terrace_transaction *, const terrace_table *,
                                               const void *, size_t, const void *, size_t,
                                               terrace_error **);
-terrace_cursor *__real_terrace_table_cursor(const terrace_table *, const terrace_range *,
-                                            terrace_error **);
-terrace_status __real_terrace_transaction_set_savepoint(const terrace_transaction *, const char *,
-                                                        terrace_error **);
 terrace_string *__real_terrace_database_get_statistics_json(const terrace_database *,
                                                             terrace_error **);
 terrace_status __real_terrace_database_set_table_options(const terrace_database *, const char *,
                                                          const terrace_table_options *,
                                                          terrace_error **);
-terrace_status __real_terrace_pending_wait(const terrace_pending *, terrace_error **);
 int __real_my_sync_dir_by_file(const char *, unsigned long);
-terrace_status __real_terrace_database_cancel_transaction(const terrace_database *, uint64_t,
-                                                          terrace_error **);
 
-/* A table keeps its counters under a key of one zero (open_table.h). */
+/* A table keeps its counters under a key of one zero, and its layout under 0, 1 (open_table.h). */
 terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *key, size_t key_len,
                                         const void *value, size_t value_len, uint32_t durability,
                                         terrace_error **error)
 {
   if (key_len == 1 && !*static_cast<const char *>(key))
   {
-    hold("counters");
+    terrace_yield("counters");
     // The library refuses a key that is NULL.
     if (is_asked("refuse"))
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
-  return __real_terrace_table_put(table, key, key_len, value, value_len, durability, error);
+  const std::string place(static_cast<const char *>(key), key_len);
+  std::string changed(static_cast<const char *>(value), value_len);
+  if (place == std::string("\0\1", 2) && is_there("format"))
+    changed[0] = 2;
+  return __real_terrace_table_put(table, key, key_len, changed.data(), value_len, durability, error);
 }
 
 /* Entries of indexes have prefixes between those of rows and of chunks, and end with the row's key. */
@@ -78,27 +83,12 @@ terrace_status __wrap_terrace_transaction_put(const terrace_transaction *transac
                                         value_len, error);
 }
 
-/* The handler reads outside of transactions where it looks how far a piece of an index goes. */
-terrace_cursor *__wrap_terrace_table_cursor(const terrace_table *table, const terrace_range *range,
-                                            terrace_error **error)
-{
-  hold("build");
-  return __real_terrace_table_cursor(table, range, error);
-}
-
-terrace_status __wrap_terrace_transaction_set_savepoint(const terrace_transaction *transaction,
-                                                        const char *name, terrace_error **error)
-{
-  hold("savepoint");
-  return __real_terrace_transaction_set_savepoint(transaction, name, error);
-}
-
 /* The library refuses a database that is NULL. */
 terrace_string *__wrap_terrace_database_get_statistics_json(const terrace_database *database,
                                                             terrace_error **error)
 {
-  return __real_terrace_database_get_statistics_json(is_asked("statistics") ? nullptr : database,
-                                                     error);
+  const bool is_refused = is_there("no-statistics") || is_asked("statistics");
+  return __real_terrace_database_get_statistics_json(is_refused ? nullptr : database, error);
 }
 
 terrace_status __wrap_terrace_database_set_table_options(const terrace_database *database,
@@ -106,27 +96,14 @@ terrace_status __wrap_terrace_database_set_table_options(const terrace_database 
                                                          const terrace_table_options *options,
                                                          terrace_error **error)
 {
-  hold("options");
+  terrace_yield("options");
   return __real_terrace_database_set_table_options(database, name, options, error);
 }
 
 /* The server's: it makes definitions durable. */
 int __wrap_my_sync_dir_by_file(const char *file, unsigned long flags)
 {
-  hold("definition");
+  terrace_yield("definition");
   return __real_my_sync_dir_by_file(file, flags);
-}
-
-terrace_status __wrap_terrace_pending_wait(const terrace_pending *pending, terrace_error **error)
-{
-  hold("commit");
-  return __real_terrace_pending_wait(pending, error);
-}
-
-terrace_status __wrap_terrace_database_cancel_transaction(const terrace_database *database,
-                                                          uint64_t id, terrace_error **error)
-{
-  hold("kill");
-  return __real_terrace_database_cancel_transaction(database, id, error);
 }
 }

@@ -5,7 +5,7 @@
   They fail while the file exists that the variable TERRACE_FAILING names. A plugin for tests is
   linked with this (xtask/src/mariadb/build.rs), so that the handler's calls come here.
 */
-#include "holds.h"
+#include "terrace.h"
 
 #include <cstdlib>
 #include <unistd.h>
@@ -46,7 +46,6 @@ terrace_status __wrap_terrace_database_commit_prepared(const terrace_database *d
                                                        const void *id, size_t length,
                                                        terrace_error **error)
 {
-  hold("verdict");
   if (is_failing())
   {
     __real_terrace_database_commit_prepared(database, NO_ID, sizeof(NO_ID), error);

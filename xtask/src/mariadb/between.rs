@@ -44,6 +44,13 @@ impl Holds {
         fs::write(self.0.join(call), "").context("having a call held")
     }
 
+    /// Something fails from now on, or no longer.
+    pub(super) fn is_so(&self, what: &str, now: bool) -> Result<()> {
+        let file = self.0.join(what);
+        let done = if now { fs::write(&file, "") } else { fs::remove_file(&file) };
+        done.with_context(|| format!("changing {}", file.display()))
+    }
+
     /// Waits until a call is held.
     pub(super) fn has_come(&self, call: &str) -> Result<()> {
         until(&format!("a call is held: {call}"), || Ok(!self.0.join(call).exists()))
@@ -533,7 +540,7 @@ fn names_are_whole(server: &Server) -> Result<()> {
 }
 
 /// Waits for an answer without rows and without an error.
-fn quiet(session: &mut Session) -> Result<()> {
+pub(super) fn quiet(session: &mut Session) -> Result<()> {
     let said = session.answer()?;
     if said.is_empty() { Ok(()) } else { bail!("the answer is {said}") }
 }

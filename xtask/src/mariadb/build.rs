@@ -41,6 +41,9 @@ const FLAGS: &[&str] = &[
 /// Rust allocates by the same allocator, so memory that it lends is guarded too.
 const SANITIZER: &[&str] = &["-fsanitize=address", "-fno-omit-frame-pointer"];
 
+/// Sources with this have points at which the plugin for tests holds a connection.
+const YIELD: &str = "YIELD(";
+
 /// Stands between the handler and calls of the library that a test has fail, or not return.
 const FAILING: &str = "mariadb/tests/failing";
 
@@ -55,11 +58,7 @@ const FAILING_CALLS: &[&str] = &[
     "-Wl,--wrap=terrace_database_rename_table",
     "-Wl,--wrap=terrace_database_truncate_table",
     "-Wl,--wrap=terrace_table_put",
-    "-Wl,--wrap=terrace_table_cursor",
     "-Wl,--wrap=terrace_transaction_put",
-    "-Wl,--wrap=terrace_transaction_set_savepoint",
-    "-Wl,--wrap=terrace_pending_wait",
-    "-Wl,--wrap=terrace_database_cancel_transaction",
     "-Wl,--wrap=terrace_database_get_statistics_json",
     "-Wl,--wrap=terrace_database_set_table_options",
     "-Wl,--wrap=my_sync_dir_by_file",
@@ -75,8 +74,8 @@ pub(super) fn sanitized_plugin(root: &Path, found: &Found) -> Result<PathBuf> {
     build(root, found, ("objects-sanitized", "plugin-sanitized"), SANITIZER)
 }
 
-/// Links the plugin once more, with calls that fail or kill the server while a file is there. The
-/// plugin has to be built.
+/// Links the plugin once more, with calls that fail or kill the server while a file is there, and
+/// with the points of the handler that a test can hold. The plugin has to be built.
 pub(super) fn failing_plugin(root: &Path) -> Result<PathBuf> {
     let found = Found::at(root);
     let folder = root.join(FOLDER);
@@ -90,11 +89,24 @@ pub(super) fn failing_plugin(root: &Path) -> Result<PathBuf> {
         let name = source.file_stem().context("a file has a name")?;
         let object = failing.join(name).with_extension("o");
         let mut command = compiler(root, &found, &generated);
+        command.arg("-DTERRACE_YIELDS").arg("-I").arg(root.join(HANDLER));
         passes(command.arg(&source).arg("-o").arg(&object))?;
         more.push(object.to_str().context("a path in UTF-8")?.to_owned());
     }
+    let mut made = Vec::new();
+    let mut yielding = Vec::new();
+    for source in sources(root)? {
+        let text =
+            fs::read_to_string(&source).with_context(|| format!("reading {}", source.display()))?;
+        let folder = if text.contains(YIELD) { &failing } else { &objects };
+        made.push(object_of(&source, folder)?);
+        if text.contains(YIELD) {
+            yielding.push(source);
+        }
+    }
+    compile(root, &found, &yielding, (&failing, &generated), &["-DTERRACE_YIELDS"])?;
     let more: Vec<&str> = more.iter().map(String::as_str).collect();
-    link(root, &objects, (&generated.join("exports.map"), &plugin), &more)?;
+    link(root, &made, (&generated.join("exports.map"), &plugin), &more)?;
     Ok(plugin)
 }
 
@@ -118,8 +130,11 @@ fn build(
         .with_context(|| format!("copying {}", probes.display()))?;
     let exports = generated.join("exports.map");
     fs::write(&exports, EXPORTS).with_context(|| format!("writing {}", exports.display()))?;
-    compile(root, found, (&objects, &generated), more)?;
-    link(root, &objects, (&exports, &plugin), more)?;
+    let sources = sources(root)?;
+    compile(root, found, &sources, (&objects, &generated), more)?;
+    let made =
+        sources.iter().map(|source| object_of(source, &objects)).collect::<Result<Vec<_>>>()?;
+    link(root, &made, (&exports, &plugin), more)?;
     Ok(plugin)
 }
 
@@ -127,6 +142,7 @@ fn build(
 fn compile(
     root: &Path,
     found: &Found,
+    sources: &[PathBuf],
     (objects, generated): (&Path, &Path),
     more: &[&str],
 ) -> Result<()> {
@@ -137,12 +153,11 @@ fn compile(
         .filter_map(|path| changed(path))
         .max();
     let mut stale: Vec<(PathBuf, PathBuf)> = Vec::new();
-    for source in files(&handler, "cc")? {
-        let object = objects.join(source.file_stem().context("a file has a name")?);
-        let object = object.with_extension("o");
-        let newest = newest_header.max(changed(&source));
+    for source in sources {
+        let object = object_of(source, objects)?;
+        let newest = newest_header.max(changed(source));
         if changed(&object).is_none_or(|made| Some(made) < newest) {
-            stale.push((source, object));
+            stale.push((source.clone(), object));
         }
     }
     let workers = crate::check::at_a_time();
@@ -178,23 +193,28 @@ fn compiler(root: &Path, found: &Found, generated: &Path) -> Command {
 /// Links beside the old file and renames, because a server may have that one loaded.
 fn link(
     root: &Path,
-    objects: &Path,
+    objects: &[PathBuf],
     (exports, plugin): (&Path, &Path),
     more: &[&str],
 ) -> Result<()> {
     let (new, old) = (plugin.join("ha_terrace.so.new"), plugin.join("ha_terrace.so"));
     let mut command = Command::new("g++");
     command.args(more).arg("-shared").arg("-o").arg(&new);
-    let sources = files(&root.join(HANDLER), "cc")?;
-    command.args(
-        sources
-            .iter()
-            .filter_map(|source| Some(objects.join(source.file_stem()?).with_extension("o"))),
-    );
+    command.args(objects);
     command.arg(format!("-Wl,--version-script={}", exports.display()));
     command.arg(root.join("target/release/libterrace_c.a"));
     passes(command.args(["-lmysqlservices", "-lpthread", "-ldl", "-lm"]))?;
     fs::rename(&new, &old).with_context(|| format!("replacing {}", old.display()))
+}
+
+/// The handler's source files.
+fn sources(root: &Path) -> Result<Vec<PathBuf>> {
+    files(&root.join(HANDLER), "cc")
+}
+
+/// The object that a source file is compiled to.
+fn object_of(source: &Path, objects: &Path) -> Result<PathBuf> {
+    Ok(objects.join(source.file_stem().context("a file has a name")?).with_extension("o"))
 }
 
 fn changed(path: &Path) -> Option<SystemTime> {
