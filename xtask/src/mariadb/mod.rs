@@ -11,6 +11,7 @@ mod install;
 mod kept;
 mod kills;
 mod online;
+mod orders;
 mod owed;
 mod random;
 mod replay;
@@ -53,6 +54,7 @@ usage: cargo xtask mariadb              build, start a server, and open a client
                                         indexes that are added while clients write
        cargo xtask mariadb --owed       commits that the binary log has, and that find no space
        cargo xtask mariadb --between    other connections between two steps of one
+       cargo xtask mariadb --orders     orders of two connections that are held at points
        cargo xtask mariadb --cut-ddl    kills at each step of statements that change tables
        cargo xtask mariadb --kills N    N kills of the server
        cargo xtask mariadb --cuts N     N losses of all that it has not synced (root, xfsprogs)
@@ -84,7 +86,9 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             sessions::run(root, &server)?;
             server.stop().map(|()| true)
         }
-        ["--random", count] => random::run(root, &plugin, count.parse()?, 1).map(|()| true),
+        ["--random", count] => {
+            random::run(root, &plugin, count.parse()?, random::seed_of_the_day()?).map(|()| true)
+        }
         ["--random", count, seed] => {
             random::run(root, &plugin, count.parse()?, seed.parse()?).map(|()| true)
         }
@@ -98,6 +102,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
             kept::run(root)?;
             between::run(root).map(|()| true)
         }
+        ["--orders"] => orders::run(root).map(|()| true),
         ["--cut-ddl"] => {
             definitions::run(root, &plugin)?;
             cut_ddl::run(root, true).map(|()| true)
@@ -166,9 +171,11 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     owed::run(root)?;
     between::run(root)?;
     kept::run(root)?;
+    orders::run(root)?;
     definitions::run(root, plugin)?;
     cut_ddl::run(root, long)?;
-    random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
+    let statements = if long { STATEMENTS_LONG } else { STATEMENTS };
+    random::run(root, plugin, statements, random::seed_of_the_day()?)?;
     kills::run(root, plugin, if long { KILLS_LONG } else { KILLS }, kills::End::Kill)?;
     if long {
         examples::run(root, plugin, None)?;

@@ -1,49 +1,18 @@
-//! Random SQL on Terrace and on InnoDB: both have to give the same rows, errors and order.
-//!
-//! Statements come from a seed. They make tables of columns of all types with indexes of all kinds,
-//! change them, and ask for them in ways that have one answer: queries are ordered by all columns,
-//! and changes with a limit have an order.
-//!
-//! Where a row has two duplicates, both engines name the one in the older index, and ON DUPLICATE
-//! KEY UPDATE changes its row. OPTIMIZE gives InnoDB's indexes the server's order, and leaves
-//! Terrace's. So the tester sends no such statement for a table with several unique indexes, and
-//! has both engines copy that table where a column goes.
+//! The statements of a seed.
 
-use std::path::Path;
+/// Sessions: two that write, and one that reads.
+pub(super) const SESSIONS: usize = 3;
+const READER: usize = 2;
 
-use anyhow::Result;
+/// Rows of the large table, and of which others choose.
+const MANY: usize = 20_000;
+const FEW: usize = 60;
 
-use super::scripts::{on_both, same};
-use super::server::{Server, Start};
-
-/// Statements of one script.
-const PIECE: usize = 1_000;
-
-/// Runs `count` statements.
-pub(super) fn run(root: &Path, plugin: &Path, count: usize, seed: u64) -> Result<()> {
-    let server = Server::start(root, plugin, &Start::fresh("random"))?;
-    let pieces = count.div_ceil(PIECE);
-    for piece in 0..pieces as u64 {
-        let seed = seed.wrapping_add(piece);
-        let text = script(seed, PIECE.min(count));
-        let folder = root.join(super::FOLDER);
-        std::fs::write(folder.join("random.sql"), &text)?;
-        let [ours, theirs] = on_both(&server, &text)?;
-        let [ours, theirs] = [ours, theirs].map(|said| without_entries(&said));
-        same(&format!("random SQL of seed {seed} (random.sql)"), &ours, &theirs)?;
-        println!("seed {seed}: {} lines as InnoDB", ours.lines().count());
-    }
-    server.stop()
-}
-
-/// Answers without the values of duplicates, which an ALTER TABLE finds in the order of its copy,
-/// and without the notes of OPTIMIZE: InnoDB makes the table anew, and says so.
-fn without_entries(said: &str) -> String {
-    let of_line = |line: &str| match (line.find("Duplicate entry '"), line.rfind("' for key ")) {
-        (Some(begin), Some(end)) if begin < end => format!("{}{}\n", &line[..begin], &line[end..]),
-        _ => format!("{line}\n"),
-    };
-    said.lines().filter(|line| !line.contains("\toptimize\tnote\t")).map(of_line).collect()
+/// A statement, and the session that sends it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) session: usize,
+    pub(super) statement: String,
 }
 
 /// Numbers from a seed (splitmix64).
@@ -201,6 +170,11 @@ struct Table {
     keys: Vec<String>,
     /// How many unique ones it had, if none failed or was dropped.
     uniques: usize,
+    /// The session that writes to it.
+    owner: usize,
+    /// Ids are below this, and no two rows have the same one.
+    ids: usize,
+    has_key: bool,
 }
 
 impl Table {
@@ -220,49 +194,110 @@ impl Table {
     }
 }
 
-fn script(seed: u64, statements: usize) -> String {
+/// Statements of a seed, for sessions that go on where they were after each of them.
+pub(super) fn script(seed: u64, statements: usize) -> Vec<Step> {
     let mut numbers = Numbers(seed);
-    let mut text = String::from("SET NAMES utf8mb4, sql_mode='', timestamp=1000000000;\n");
-    let mut tables: Vec<Table> = Vec::new();
+    let mut steps = Vec::new();
+    let mut tables: Vec<Table> = vec![large(&mut numbers, &mut steps)];
     let mut serial = 0;
-    for _ in 0..statements {
-        if tables.len() < 3 || numbers.one_in(60) {
+    while steps.len() < statements {
+        if tables.len() < 4 || numbers.one_in(60) {
             serial += 1;
-            if tables.len() >= 4 {
-                let gone = tables.remove(0);
-                add(&mut text, &format!("DROP TABLE {}", gone.name));
+            if tables.len() >= 5 {
+                let gone = tables.remove(1);
+                define(&mut steps, &gone, format!("DROP TABLE {}", gone.name));
             }
-            tables.push(create(&mut numbers, &mut text, serial));
+            let (table, statement) = create(&mut numbers, serial);
+            define(&mut steps, &table, statement);
+            tables.push(table);
             continue;
         }
         let at = numbers.below(tables.len());
-        let statement = match numbers.below(20) {
-            0..=6 => insert(&mut numbers, &tables[at]),
-            7..=9 => update(&mut numbers, &tables[at]),
-            10 => delete(&mut numbers, &tables[at]),
-            11..=16 => select(&mut numbers, &tables[at]),
-            17 => join(&mut numbers, &tables),
-            18 => transaction(&mut numbers),
-            _ => alter(&mut numbers, &mut tables[at], &mut serial),
-        };
-        add(&mut text, &statement);
+        match numbers.below(22) {
+            0..=6 => change(&mut steps, &tables[at], &insert(&mut numbers, &tables[at])),
+            7..=9 => change(&mut steps, &tables[at], &update(&mut numbers, &tables[at])),
+            10 => change(&mut steps, &tables[at], &delete(&mut numbers, &tables[at])),
+            11..=14 => add(&mut steps, tables[at].owner, select(&mut numbers, &tables[at])),
+            15 | 16 => {
+                // It would lock rows of others.
+                let statement = select(&mut numbers, &tables[at]).replace(" FOR UPDATE", "");
+                add(&mut steps, READER, statement);
+            }
+            17 => add(&mut steps, READER, join(&mut numbers, &tables)),
+            18 => add(&mut steps, numbers.below(READER), transaction(&mut numbers)),
+            19 | 20 => add(&mut steps, READER, view(&mut numbers)),
+            _ => {
+                let statement = alter(&mut numbers, &mut tables[at], &mut serial);
+                define(&mut steps, &tables[at], statement);
+            }
+        }
     }
-    add(&mut text, "COMMIT");
+    for session in 0..SESSIONS {
+        add(&mut steps, session, "COMMIT".into());
+    }
     for table in &tables {
         let (selected, order) = (table.selected(), table.order());
-        add(&mut text, &format!("SELECT {selected} FROM {} ORDER BY {order}", table.name));
-        add(&mut text, &format!("CHECK TABLE {}", table.name));
+        let all = format!("SELECT {selected} FROM {} ORDER BY {order}", table.name);
+        let sum = format!("SELECT COUNT(*), SUM(id) FROM {}", table.name);
+        add(&mut steps, READER, if table.ids == FEW { all } else { sum });
+        add(&mut steps, READER, format!("CHECK TABLE {}", table.name));
     }
-    text
+    steps
 }
 
-fn add(text: &mut String, statement: &str) {
-    text.push_str(statement);
-    text.push_str(";\n");
+fn add(steps: &mut Vec<Step>, session: usize, statement: String) {
+    steps.push(Step { session, statement });
+}
+
+/// A change of rows, with what the server counts.
+fn change(steps: &mut Vec<Step>, table: &Table, statement: &str) {
+    let counted = format!("{statement}; SELECT ROW_COUNT(), @@warning_count; SHOW WARNINGS");
+    add(steps, table.owner, counted);
+}
+
+/// A change of a definition. It would wait for a transaction that has read the table.
+fn define(steps: &mut Vec<Step>, table: &Table, statement: String) {
+    add(steps, READER, "COMMIT".into());
+    add(steps, table.owner, statement);
+}
+
+/// A table that the region and level 1 do not hold.
+fn large(numbers: &mut Numbers, steps: &mut Vec<Step>) -> Table {
+    let columns: Vec<Column> = (0..4)
+        .map(|n| Column { name: format!("c{n}"), kind: &KINDS[numbers.below(KINDS.len())] })
+        .collect();
+    let key = numbers.pick(&["id INT PRIMARY KEY", "id INT, PRIMARY KEY (id DESC)"]);
+    let (mut definition, mut values) = (key.to_owned(), String::from("seq"));
+    for column in &columns {
+        definition.push_str(&format!(", {} {}", column.name, column.kind.name));
+        // Values come again and again, in another order in each column.
+        let (prime, all) = (7 + 4 * numbers.below(9), column.kind.values);
+        let which = format!("1 + seq * {prime} DIV 3 % {}", all.len() + 1);
+        values.push_str(&format!(", ELT({which}, {})", all.join(", ")));
+    }
+    definition.push_str(", pad VARCHAR(60) DEFAULT 'what fills a row up to some length'");
+    for n in 0..2 {
+        definition.push_str(&format!(", KEY k{n} ({})", parts(numbers, &columns)));
+    }
+    let table = Table {
+        name: "large".into(),
+        columns,
+        keys: Vec::new(),
+        uniques: 0,
+        owner: 0,
+        ids: MANY,
+        has_key: true,
+    };
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    define(steps, &table, format!("CREATE TABLE large ({definition}) DEFAULT CHARSET=utf8mb4"));
+    let names = names.join(", ");
+    let fill = format!("INSERT INTO large (id, {names}) SELECT {values} FROM seq_1_to_{MANY}");
+    change(steps, &table, &fill);
+    table
 }
 
 /// Makes a table with an id: a primary key, AUTO_INCREMENT or not, or no key at all.
-fn create(numbers: &mut Numbers, text: &mut String, serial: usize) -> Table {
+fn create(numbers: &mut Numbers, serial: usize) -> (Table, String) {
     let name = format!("t{serial}");
     let columns: Vec<Column> = (0..2 + numbers.below(4))
         .map(|n| Column { name: format!("c{n}"), kind: &KINDS[numbers.below(KINDS.len())] })
@@ -292,8 +327,10 @@ fn create(numbers: &mut Numbers, text: &mut String, serial: usize) -> Table {
         ""
     };
     let charset = "DEFAULT CHARSET=utf8mb4";
-    add(text, &format!("CREATE TABLE {name} ({definition}) {charset}{partitions}"));
-    Table { name, columns, keys: Vec::new(), uniques }
+    let statement = format!("CREATE TABLE {name} ({definition}) {charset}{partitions}");
+    let has_key = definition.contains("PRIMARY");
+    let (keys, owner) = (Vec::new(), serial % READER);
+    (Table { name, columns, keys, uniques, owner, ids: FEW, has_key }, statement)
 }
 
 /// Parts of an index.
@@ -320,7 +357,7 @@ fn insert(numbers: &mut Numbers, table: &Table) -> String {
     let how = numbers.pick(&["INSERT", "INSERT", "INSERT IGNORE", "REPLACE"]);
     let rows: Vec<String> = (0..1 + numbers.below(4))
         .map(|_| {
-            let mut row = numbers.below(60).to_string();
+            let mut row = numbers.below(table.ids).to_string();
             for column in &table.columns {
                 row.push_str(&format!(", {}", value(numbers, column)));
             }
@@ -340,8 +377,11 @@ fn condition(numbers: &mut Numbers, table: &Table) -> String {
     let column = &table.columns[numbers.below(table.columns.len())];
     let name = &column.name;
     match numbers.below(9) {
-        0 => format!("id = {}", numbers.below(60)),
-        1 => format!("id BETWEEN {} AND {}", numbers.below(30), 30 + numbers.below(30)),
+        0 => format!("id = {}", numbers.below(table.ids)),
+        1 => {
+            let half = table.ids / 2;
+            format!("id BETWEEN {} AND {}", numbers.below(half), half + numbers.below(half))
+        }
         2 => format!("{name} IS NULL"),
         3 => format!("{name} = {}", numbers.pick(column.kind.values)),
         4 => format!("{name} > {}", numbers.pick(column.kind.values)),
@@ -356,9 +396,19 @@ fn condition(numbers: &mut Numbers, table: &Table) -> String {
             format!("{name} IN ({}, {})", values.0, values.1)
         }
         _ => {
-            format!("{name} >= {} AND id < {}", numbers.pick(column.kind.values), numbers.below(60))
+            let most = numbers.below(table.ids);
+            format!("{name} >= {} AND id < {most}", numbers.pick(column.kind.values))
         }
     }
+}
+
+/// A condition that some hundred rows have, at most.
+fn narrow(numbers: &mut Numbers, table: &Table) -> String {
+    let (condition, from) = (condition(numbers, table), numbers.below(table.ids));
+    if table.ids == FEW {
+        return condition;
+    }
+    format!("{condition} AND id BETWEEN {from} AND {}", from + 300)
 }
 
 fn update(numbers: &mut Numbers, table: &Table) -> String {
@@ -373,19 +423,30 @@ fn update(numbers: &mut Numbers, table: &Table) -> String {
     format!(
         "UPDATE {ignore}{} SET {set} WHERE {} ORDER BY id, {}",
         table.name,
-        condition(numbers, table),
+        narrow(numbers, table),
         order.join(", ")
     )
 }
 
 fn delete(numbers: &mut Numbers, table: &Table) -> String {
-    format!("DELETE FROM {} WHERE {}", table.name, condition(numbers, table))
+    format!("DELETE FROM {} WHERE {}", table.name, narrow(numbers, table))
 }
 
 fn select(numbers: &mut Numbers, table: &Table) -> String {
     let (selected, order) = (table.selected(), table.order());
     let condition = condition(numbers, table);
     let column = &table.columns[numbers.below(table.columns.len())].name;
+    if table.has_key && numbers.one_in(2) {
+        // The id makes the order one of the rows, and an index has it behind its columns.
+        let way = numbers.pick(&["", " DESC"]);
+        let first = if numbers.one_in(3) { String::new() } else { format!("{column}{way}, ") };
+        return format!(
+            "SELECT {selected} FROM {} WHERE {condition} ORDER BY {first}id{way} LIMIT {}",
+            table.name,
+            1 + numbers.below(40)
+        );
+    }
+    let condition = if table.ids == FEW { condition } else { narrow(numbers, table) };
     match numbers.below(6) {
         0 => format!(
             "SELECT COUNT(*), MIN({column}) IS NULL, MAX(id) FROM {} WHERE {condition}",
@@ -425,6 +486,19 @@ fn transaction(numbers: &mut Numbers) -> String {
             "RELEASE SAVEPOINT a",
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        ])
+        .to_owned()
+}
+
+/// What the reader does with its view. Without a transaction each statement has its own.
+fn view(numbers: &mut Numbers) -> String {
+    numbers
+        .pick(&[
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            "BEGIN",
+            "COMMIT",
         ])
         .to_owned()
 }
@@ -491,19 +565,31 @@ fn alter(numbers: &mut Numbers, table: &mut Table, serial: &mut usize) -> String
             table.name = format!("r{serial}");
             format!("RENAME TABLE {name} TO {}", table.name)
         }
-        _ if numbers.one_in(4) && table.uniques < 2 => format!("TRUNCATE TABLE {name}"),
+        _ if numbers.one_in(4) && table.uniques < 2 && table.ids == FEW => {
+            format!("TRUNCATE TABLE {name}")
+        }
         _ => format!("ANALYZE TABLE {name}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::script;
+    use super::{READER, script};
 
     #[test]
     fn a_seed_gives_one_script() {
         assert_eq!(script(7, 200), script(7, 200));
         assert_ne!(script(7, 200), script(8, 200));
-        assert!(script(7, 200).lines().count() > 200);
+        assert!(script(7, 200).len() > 200);
+    }
+
+    #[test]
+    fn sessions_write_to_tables_of_their_own() {
+        let steps = script(7, 1000);
+        for session in 0..=READER {
+            assert!(steps.iter().filter(|step| step.session == session).count() > 100);
+        }
+        let writes = |statement: &str| statement.contains("ROW_COUNT");
+        assert!(!steps.iter().any(|step| step.session == READER && writes(&step.statement)));
     }
 }
