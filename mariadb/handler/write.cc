@@ -148,6 +148,9 @@ int ha_terrace::remove_row(const Bytes &key)
   {
     Bytes value;
     int error = get(key, &value, LOCK_EXCLUSIVE);
+    // It may have expired since the statement has read it, with its chunks.
+    if (error == HA_ERR_KEY_NOT_FOUND && open_table->expires())
+      return 0;
     if (!error)
       error = remove_chunks(key, value);
     if (error)

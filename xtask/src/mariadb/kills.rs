@@ -9,8 +9,10 @@
 //! that is shut down. So it shows that the log makes those commits durable that the library has not
 //! synced.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -25,7 +27,21 @@ use crate::media::Disk;
 /// Clients that write.
 const CLIENTS: usize = 4;
 
-const OPTIONS: &[&str] = &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1"];
+/// The region is small, so that the background moves what clients write, and what ALTER TABLE
+/// builds has levels below it.
+const OPTIONS: &[&str] = &[
+    "--log-bin=binlog",
+    "--sync-binlog=1",
+    "--server-id=1",
+    "--terrace-pm-size=2MiB",
+    "--terrace-level1-size=1MiB",
+];
+
+/// How long all statements of the changer take, about.
+const ALL_STATEMENTS: Duration = Duration::from_secs(8);
+
+/// From so many rounds on each statement of the changer has succeeded at least once.
+const ROUNDS_OF_ALL: usize = 50;
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS ledger (client INT, n INT, part INT, note \
     VARCHAR(100), PRIMARY KEY (client, n, part), KEY (note)) ENGINE=Terrace";
@@ -42,12 +58,20 @@ const CHANGES: &[&str] = &[
     // Clients write to this one meanwhile.
     "ALTER TABLE ledger ADD KEY IF NOT EXISTS kn (n, note), LOCK=NONE",
     "ALTER TABLE shape RENAME KEY IF EXISTS ka TO kb",
+    "ALTER TABLE ledger DROP KEY IF EXISTS kj",
+    // Reads by this one find all columns in its entries, whatever its name is.
+    "ALTER TABLE ledger ADD KEY IF NOT EXISTS ki (n, part), LOCK=NONE",
+    "ALTER TABLE ledger RENAME KEY IF EXISTS ki TO kj",
+    "CREATE TABLE IF NOT EXISTS ballast (id INT PRIMARY KEY, a INT, b VARCHAR(100), KEY (a)) \
+     ENGINE=Terrace",
+    "INSERT IGNORE INTO ballast SELECT seq, seq % 97, REPEAT('b', 90) FROM seq_1_to_6000",
+    "UPDATE ballast SET a = a + 1 WHERE id % 5 = 0",
     "RENAME TABLE shape TO moved",
     "DELETE FROM moved WHERE id > 200",
     "RENAME TABLE moved TO shape",
     "ALTER TABLE shape DROP KEY IF EXISTS kb, DROP KEY IF EXISTS ku",
     "ALTER TABLE shape FORCE",
-    "ALTER TABLE ledger DROP KEY IF EXISTS kn, LOCK=NONE",
+    "ALTER TABLE ledger DROP KEY IF EXISTS kn, DROP KEY IF EXISTS kj, LOCK=NONE",
     "CREATE TABLE IF NOT EXISTS gone (id INT PRIMARY KEY, KEY (id)) ENGINE=Terrace",
     "INSERT IGNORE INTO gone VALUES (1), (2)",
     "TRUNCATE TABLE gone",
@@ -91,6 +115,8 @@ const PARTITIONS: &[&str] = &[
 struct Steps {
     commits: AtomicUsize,
     changes: AtomicUsize,
+    /// The statements of the changer that have succeeded.
+    changed: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Steps {
@@ -124,17 +150,30 @@ pub(super) fn run(root: &Path, plugin: &Path, rounds: usize, end: End) -> Result
     server.sql(&format!("RESET MASTER; {TABLES}"), "test")?;
     let mut replay = Replay::begin(&server)?;
     let mut acknowledged = [0_usize; CLIENTS];
+    let mut changed = BTreeSet::new();
     for round in 0..rounds {
         // Commits of all stages are cut: the moment moves from round to round.
         let moment = Duration::from_millis(200 + (round as u64 * 137) % 700);
+        // Some rounds are long enough for each statement of the changer.
+        let moment = if round % 10 == 9 { ALL_STATEMENTS } else { moment };
         let from = acknowledged.iter().min().copied().unwrap_or(0);
         let changes = if round % 2 == 0 { [CHANGES, PARTITIONS] } else { [PARTITIONS, CHANGES] };
-        write_until_killed(server, disk.as_ref(), &mut acknowledged, (moment, changes))?;
+        let clients = write_until_killed(server, disk.as_ref(), &mut acknowledged, moment, changes);
+        changed.extend(clients?);
         server = Server::start(root, plugin, &Start::kept(name).with(OPTIONS))?;
         let verified = verify(&server, &mut acknowledged)
             .and_then(|rows| replay.follow(&server, from).map(|()| rows));
         let rows = verified.with_context(|| format!("round {round}"))?;
         println!("{end:?} {}: {rows} rows, none lost, the binary log agrees", round + 1);
+    }
+    let missed: Vec<&str> =
+        CHANGES.iter().chain(PARTITIONS).copied().filter(|one| !changed.contains(one)).collect();
+    println!("{end:?}: {} statements of the changer succeeded, {missed:?} never", changed.len());
+    if acknowledged.contains(&0) || changed.is_empty() {
+        bail!("clients had {acknowledged:?} commits, and {} statements", changed.len());
+    }
+    if rounds >= ROUNDS_OF_ALL && !missed.is_empty() {
+        bail!("in {rounds} rounds these never succeeded: {missed:?}");
     }
     syncs(&server)?;
     server.stop()
@@ -167,8 +206,9 @@ fn write_until_killed(
     server: Server,
     disk: Option<&Disk>,
     acknowledged: &mut [usize; CLIENTS],
-    (moment, changes): (Duration, [&[&str]; 2]),
-) -> Result<()> {
+    moment: Duration,
+    changes: [&[&'static str]; 2],
+) -> Result<BTreeSet<&'static str>> {
     let (is_over, steps) = (AtomicBool::new(false), Steps::default());
     let mut changing = Session::open(&server, "test")?;
     let mut sessions = Vec::new();
@@ -204,7 +244,8 @@ fn write_until_killed(
         changer.join().map_err(|_| anyhow!("the changer panicked"))??;
         progress?;
         killed.and_then(|()| disk.map_or(Ok(()), Disk::again))
-    })
+    })?;
+    Ok(steps.changed.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Commits transactions of three rows until the server is gone.
@@ -240,14 +281,16 @@ fn write(
 /// Alters tables until the server is gone.
 fn change(
     session: &mut Session,
-    changes: [&[&str]; 2],
+    changes: [&[&'static str]; 2],
     (is_over, steps): (&AtomicBool, &Steps),
 ) -> Result<()> {
     loop {
-        for statement in changes.into_iter().flatten() {
+        for &statement in changes.into_iter().flatten() {
             match session.send(statement).and_then(|()| session.answer()) {
                 Ok(said) if !said.contains("ERROR ") => {
                     steps.changes.fetch_add(1, Ordering::Relaxed);
+                    let mut changed = steps.changed.lock().unwrap_or_else(PoisonError::into_inner);
+                    changed.insert(statement);
                 }
                 // The client ends with its server.
                 _ if is_over.load(Ordering::Acquire) => return Ok(()),
@@ -283,6 +326,28 @@ pub(super) fn verify_tables(server: &Server) -> Result<()> {
     Ok(())
 }
 
+/// Fails where an index of numbers, which covers the read, has others than the rows have.
+fn covering_reads(server: &Server) -> Result<()> {
+    let named = server.sql(
+        "SELECT index_name FROM information_schema.statistics WHERE table_schema = 'test' AND \
+         table_name = 'ledger' AND index_name IN ('ki', 'kj') AND seq_in_index = 1",
+        "test",
+    )?;
+    let read = |index: &str| {
+        let sum = "COUNT(*), SUM(client * 7 + n * 3 + part), SUM(n * part)";
+        let plan = format!("FROM ledger FORCE INDEX ({index}) WHERE n >= 0");
+        let explained = server.sql(&format!("EXPLAIN SELECT client, n, part {plan}"), "test")?;
+        Ok::<_, anyhow::Error>((server.sql(&format!("SELECT {sum} {plan}"), "test")?, explained))
+    };
+    for index in named.lines() {
+        let ((by_index, plan), (by_row, _)) = (read(index)?, read("PRIMARY")?);
+        if by_index != by_row || !plan.contains("Using index") {
+            bail!("by index {index} the rows are {by_index} and not {by_row}: {plan}");
+        }
+    }
+    Ok(())
+}
+
 /// Fails where an acknowledged row is lost. Counts what is there besides as acknowledged from here.
 fn verify(server: &Server, acknowledged: &mut [usize; CLIENTS]) -> Result<usize> {
     let mut all = 0;
@@ -309,6 +374,7 @@ fn verify(server: &Server, acknowledged: &mut [usize; CLIENTS]) -> Result<usize>
         all += rows;
     }
     verify_tables(server)?;
+    covering_reads(server)?;
     let count =
         server.sql("SELECT COUNT(*) FROM ledger FORCE INDEX (note) WHERE note > ''", "test")?;
     if count.trim() != all.to_string() {
