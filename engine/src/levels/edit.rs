@@ -69,6 +69,32 @@ impl<E> Default for Edit<E> {
     }
 }
 
+impl<E> Op<E> {
+    /// The table that it is about.
+    pub(super) fn table(&self) -> Option<TableId> {
+        match self {
+            Op::CreateTable { table, .. }
+            | Op::DropTable { table }
+            | Op::RenameTable { table, .. }
+            | Op::AddExtent { table, .. }
+            | Op::RemoveExtent { table, .. }
+            | Op::Drained { table, .. }
+            | Op::DrainedMap { table, .. }
+            | Op::TableOptions { table, .. }
+            | Op::MoveExtent { table, .. }
+            | Op::AddRun { table, .. }
+            | Op::CommitRun { table, .. }
+            | Op::DropRun { table, .. }
+            | Op::RemoveFromRun { table, .. }
+            | Op::AddRow { table, .. }
+            | Op::RemoveRow { table, .. }
+            | Op::TimeToLive { table, .. }
+            | Op::MoveFromRun { table, .. } => Some(*table),
+            Op::Counters { .. } | Op::TimeMark(_) => None,
+        }
+    }
+}
+
 impl<E: Described> Op<E> {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {

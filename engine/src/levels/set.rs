@@ -15,6 +15,7 @@
 //!    outcome of an append is unknown either.
 //! 4. Once poisoned, nothing is journaled any more.
 
+mod lost_edits;
 mod room;
 mod salvage;
 
@@ -39,6 +40,7 @@ use crate::os::{Directory, Files, Inside};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};
 
+pub(crate) use lost_edits::LostEdits;
 pub(crate) use room::{EditReservation, Room};
 pub(crate) use salvage::{GoneTables, SalvagedSet, free_name};
 
@@ -252,12 +254,6 @@ impl VersionSet {
     pub(crate) fn pending_run(&self, run: u64) -> Option<(TableId, Level)> {
         let state = self.current.load();
         state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
-    }
-
-    /// The numbers from which on tables, and extents and row tables, are new to the journal.
-    pub(crate) fn next_numbers(&self) -> (TableId, u64) {
-        let counters = self.current.load().counters;
-        (counters.next_table, counters.next_extent)
     }
 
     /// A new extent's id; runs have theirs from here too.

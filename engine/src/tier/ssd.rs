@@ -410,8 +410,12 @@ impl ExtentStore {
     }
 
     /// Gives the space of an extent back. No thread reads or writes it any more, and no durable
-    /// edit names it.
+    /// edit names it. A store that is only read gives none out again. That of a salvage does not
+    /// even know what is taken.
     pub(crate) fn release(&self, at: &Location) {
+        if self.read_only {
+            return;
+        }
         if let Some(id) = at.object() {
             self.release_object(id);
             return;

@@ -16,21 +16,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{ZonePool, ZoneScan};
-use crate::commit::{Evidence, Payload, readable};
+use crate::commit::{Evidence, JournalMark, Payload, readable};
 use crate::db::events::Event;
 use crate::db::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
 };
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
-use crate::levels::{Edit, GoneTables, Op, Run, SalvagedSet, TableInfo, Version, VersionSet};
+use crate::levels::{
+    Edit, GoneTables, JournalFloor, Op, Run, SalvagedSet, TableInfo, Version, VersionSet,
+};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
 use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::os::Unread;
 use crate::pm::Region;
 use crate::read::KeyRange;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Table, WriteBatch};
 
 use tables::SalvagedTables;
@@ -66,13 +68,14 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
         return Ok(report);
     }
-    let SalvagedSet { set, lost: mut flaws, mut gone, removed: mut known } =
-        VersionSet::open_readable(Arc::clone(&opening.files), from)?;
+    let mark = loaded.as_ref().map_or_else(JournalMark::default, |loaded| loaded.floor.journal);
+    let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
+    let SalvagedSet { set, lost: flaws, mut gone, removed: mut known, lost_edits } =
+        VersionSet::open_readable(Arc::clone(&opening.files), from, floor)?;
     opening.attach_objects(&set, 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
         check_pair(&loaded.region, &loaded.superblock, &set)?;
     }
-    flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();
     report.lost.extend(flaws);
     let target = begin(to)?;
@@ -81,7 +84,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         Some(loaded) => report.region(loaded, |report, region, zones| {
             let mut rows = report.named_rows(region, &set)?;
             if !journal_is_whole {
-                rows.extend(report.unnamed_rows(region, (&set, &gone), zones)?);
+                rows.extend(report.unnamed_rows(region, (&set, &gone, &lost_edits), zones)?);
             }
             Ok(rows)
         })?,
@@ -90,6 +93,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     known.extend(extents_of(&set));
     report.adopt_events(from, (&set, &mut gone), &records);
     known.extend(extents_of(&set));
+    if !journal_is_whole {
+        report.doubted_tables(from, (&set, &lost_edits), &records);
+    }
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
@@ -100,15 +106,15 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         report.name_table(before, &table.name);
     }
     let mut runs = runs_of(&set).into_iter().peekable();
-    let mut into_tables = SalvagedTables::of_journal((&target, from), &set)?;
+    let mut into_tables = SalvagedTables::of_journal((&target, from), (&set, journal_is_whole))?;
     for record in &records {
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
-            report.run(&set, &table, &run, &mut writer)?;
+            report.run(&set, (&table, &run), &into_tables, &mut writer)?;
         }
         report.record(record, (&mut into_tables, &gone), &mut writer)?;
     }
     for (table, run) in runs {
-        report.run(&set, &table, &run, &mut writer)?;
+        report.run(&set, (&table, &run), &into_tables, &mut writer)?;
     }
     drop(into_tables);
     if !journal_is_whole {
@@ -132,18 +138,20 @@ fn end(target: Database, to: &Path) -> Result<()> {
     end_making(to, &Options::new(), database_id)
 }
 
-/// The journal's last edits, when it ends before the one that the floor knows.
-fn edits_missing(set: &VersionSet, loaded: &Loaded, from: &Path) -> Option<Damage> {
-    let (found, known) = (set.floor(), loaded.floor.journal);
-    let is_short = (found.epoch, found.number) < (known.epoch, known.edit);
-    is_short.then(|| Damage {
-        tier: "journal",
-        file: from.to_path_buf(),
-        offset: 0,
-        what: "journal".into(),
-        expected: format!("edits up to {}", known.edit),
-        got: format!("edits up to {}", found.number),
-    })
+/// What of a table event the journal lacks. The edit of an earlier one than its last may be lost.
+fn missing_of(event: &Event, seq: Lsn, (set, gone): (&VersionSet, &GoneTables)) -> Edit {
+    let mut edit = event.edit(seq);
+    let is_news = Event::is_news_to(set, seq);
+    let makes = matches!(event, Event::Create { .. } | Event::Truncate { .. });
+    let is_there = |table: &TableId| set.version(*table).is_some();
+    edit.ops.retain(|op| match op {
+        Op::DropTable { table } => is_there(table),
+        Op::CreateTable { table, .. } | Op::TableOptions { table, .. } if makes => {
+            is_news || !is_there(table) && !gone.has(*table)
+        }
+        _ => is_news,
+    });
+    edit
 }
 
 /// The spilled runs of all tables, the oldest first.
@@ -215,9 +223,8 @@ impl SalvageReport {
                 if let Event::Drop { table } | Event::Truncate { table, .. } = event {
                     gone.add(table);
                 }
-                if Event::is_news_to(set, record.seq)
-                    && let Err(refused) = set.adopt(&event.edit(record.seq))
-                {
+                let edit = missing_of(&event, record.seq, (set, gone));
+                if let Err(refused) = set.adopt_readable(&edit) {
                     self.does_not_fit(from, format!("table event {}", record.seq), &refused);
                 }
             }
@@ -325,8 +332,8 @@ impl SalvageReport {
     fn run(
         &mut self,
         set: &VersionSet,
-        table: &TableInfo,
-        run: &Run,
+        (table, run): (&TableInfo, &Run),
+        into_tables: &SalvagedTables<'_>,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table.id) else { return Ok(()) };
@@ -337,7 +344,9 @@ impl SalvageReport {
         let before = self.lost.len();
         for extent in run.extents.extents().iter() {
             extent.salvage(&mut self.lost, |entry| {
-                if version.drained.get(entry.key) >= run.lsn {
+                if version.drained.get(entry.key) >= run.lsn
+                    || into_tables.hide(table.id, entry.key, run.lsn)
+                {
                     return Ok(());
                 }
                 writer.write(&into, entry.kind, entry.key, entry.value)

@@ -6,15 +6,90 @@
 use std::sync::Arc;
 
 use super::{SalvageReport, Writer, expired};
-use crate::error::Result;
+use crate::error::{Damage, Result};
 use crate::extent::{BlockCache, Blocks, Described, Extent};
-use crate::levels::{Level, VersionSet};
-use crate::mvcc::{Tombstones, pin};
+use crate::levels::{Level, Version, VersionSet};
+use crate::mvcc::{KeyInterval, Tombstones, pin};
 use crate::record::{LSN_MAX, Lsn, TableId};
 use crate::table::Table;
 
 /// Bytes of blocks that are kept to look for newer versions in.
 const CACHE_BYTES: u64 = 16 << 20;
+
+/// The levels of a table as they lie over each other, the deepest first.
+pub(super) struct Layers {
+    layers: Vec<Level>,
+    tombstones: Tombstones,
+    /// All up to here has expired.
+    expired: Lsn,
+}
+
+impl Layers {
+    /// Those of a version; what of their tombstones cannot be read goes to `lost`.
+    pub(super) fn of(version: &Version, expired: Lsn, lost: &mut Vec<Damage>) -> Layers {
+        let layers: Vec<Level> = version.levels.iter().rev().flat_map(disjoint).collect();
+        let mut tombstones = Vec::new();
+        for extent in layers.iter().flat_map(|layer| layer.extents().iter()) {
+            tombstones.extend(extent.salvage_tombstones(lost).iter().cloned());
+        }
+        Layers { layers, tombstones: tombstones.into_iter().collect(), expired }
+    }
+
+    /// Whether they have what is newer than, or the same as, a version of a key.
+    pub(super) fn hide(&self, key: &[u8], seq: Lsn, cache: &BlockCache) -> bool {
+        self.tombstones.newest_over(key, LSN_MAX) > seq
+            || newest_in(&self.layers, key, cache) >= seq
+    }
+
+    /// Writes their rows that are newer than `above`, of keys that `is_wanted`.
+    fn write(
+        &self,
+        (above, is_wanted): (Lsn, &dyn Fn(&[u8]) -> bool),
+        (into, cache): (&Table, Option<&BlockCache>),
+        writer: &mut Writer<'_>,
+        lost: &mut Vec<Damage>,
+    ) -> Result<()> {
+        let above = above.max(self.expired);
+        for (n, layer) in self.layers.iter().enumerate() {
+            for extent in layer.extents().iter() {
+                if extent.meta().greatest_seq <= above && extent.meta().one_seq().is_none() {
+                    continue;
+                }
+                extent.salvage(lost, |entry| {
+                    let is_hidden = entry.seq <= above
+                        || !is_wanted(entry.key)
+                        || self.tombstones.newest_over(entry.key, LSN_MAX) > entry.seq
+                        || cache.is_some_and(|cache| {
+                            newest_in(&self.layers[..n], entry.key, cache) >= entry.seq
+                        });
+                    match is_hidden {
+                        true => Ok(()),
+                        false => writer.write(into, entry.kind, entry.key, entry.value),
+                    }
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes what lies in an interval so far, but for their rows that are newer than `seq`.
+    pub(super) fn delete_range(
+        &self,
+        (interval, seq): (&KeyInterval, Lsn),
+        (into, cache): (&Table, &BlockCache),
+        writer: &mut Writer<'_>,
+    ) -> Result<()> {
+        writer.delete_range(into, interval)?;
+        // What cannot be read was told when all was written.
+        let is_inside = |key: &[u8]| interval.contains(key);
+        self.write((seq, &is_inside), (into, Some(cache)), writer, &mut Vec::new())
+    }
+}
+
+/// A cache for what looks for newer versions.
+pub(super) fn cache() -> BlockCache {
+    BlockCache::new(CACHE_BYTES)
+}
 
 impl SalvageReport {
     /// Writes the levels of a table, the deepest first.
@@ -26,30 +101,9 @@ impl SalvageReport {
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table) else { return Ok(()) };
-        let expired = expired(set, &version);
-        let layers: Vec<Level> = version.levels.iter().rev().flat_map(disjoint).collect();
-        let extents = || layers.iter().flat_map(|layer| layer.extents().iter());
-        let mut tombstones = Vec::new();
-        for extent in extents() {
-            tombstones.extend(extent.salvage_tombstones(&mut self.lost).iter().cloned());
-        }
-        let tombstones: Tombstones = tombstones.into_iter().collect();
-        let cache = BlockCache::new(CACHE_BYTES);
-        for (n, layer) in layers.iter().enumerate() {
-            let below = if journal_is_whole { &[] } else { &layers[..n] };
-            for extent in layer.extents().iter() {
-                extent.salvage(&mut self.lost, |entry| {
-                    let is_hidden = entry.seq <= expired
-                        || tombstones.newest_over(entry.key, LSN_MAX) > entry.seq
-                        || newest_in(below, entry.key, &cache) >= entry.seq;
-                    match is_hidden {
-                        true => Ok(()),
-                        false => writer.write(into, entry.kind, entry.key, entry.value),
-                    }
-                })?;
-            }
-        }
-        Ok(())
+        let layers = Layers::of(&version, expired(set, &version), &mut self.lost);
+        let cache = (!journal_is_whole).then(cache);
+        layers.write((0, &|_| true), (into, cache.as_ref()), writer, &mut self.lost)
     }
 }
 

@@ -11,11 +11,11 @@ use std::ops::Range;
 use super::SalvageReport;
 use crate::error::{Damage, Result};
 use crate::level0::{find_rows, salvage_row};
-use crate::levels::{GoneTables, Version, VersionSet};
+use crate::levels::{GoneTables, LostEdits, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
-use crate::record::{Lsn, RowTable, TableId};
+use crate::record::{RowTable, TableId};
 
 impl SalvageReport {
     /// The records of the row tables that the journal names.
@@ -39,17 +39,14 @@ impl SalvageReport {
     pub(super) fn unnamed_rows<'a>(
         &mut self,
         region: &'a Region,
-        (set, gone): (&VersionSet, &GoneTables),
+        (set, gone, lost_edits): (&VersionSet, &GoneTables, &LostEdits),
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
         for (table, row) in find_rows(region, zones)? {
             let version = set.version(table);
-            let is_news = match &version {
-                Some(version) => is_news_to(version, set, &row),
-                None => !gone.has(table),
-            };
-            if is_news {
+            let is_gone = version.is_none() && gone.has(table);
+            if !is_gone && lost_edits.can_have_added(table, &row) {
                 let drained = version.map_or_else(DrainedMap::default, |it| it.drained.clone());
                 self.unnamed_row(region, (table, &row), &drained, &mut records)?;
             }
@@ -96,20 +93,4 @@ impl SalvageReport {
         }
         Ok(())
     }
-}
-
-/// Whether a row table that a version does not have can have come after it. What has come before
-/// was drained, and its rows are older than those of levels.
-fn is_news_to(version: &Version, set: &VersionSet, row: &RowTable) -> bool {
-    let is_named = version.rows.iter().any(|named| named.id == row.id);
-    !is_named && (row.id >= set.next_numbers().1 || row.after >= newest(version))
-}
-
-/// The greatest sequence number that a version knows of.
-fn newest(version: &Version) -> Lsn {
-    let rows = version.rows.iter().map(|row| row.upto);
-    let drained = version.drained.steps().iter().map(|(_, seq)| *seq);
-    let extents = version.levels.iter().flat_map(|level| level.extents().iter());
-    let extents = extents.map(|extent| extent.meta().greatest_seq);
-    rows.chain(drained).chain(extents).max().unwrap_or(0)
 }

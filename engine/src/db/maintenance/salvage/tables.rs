@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::levels::{Layers, cache};
 use super::{SalvageReport, Writer, expired};
 use crate::db::Database;
 use crate::error::{Damage, Result};
-use crate::levels::{GoneTables, VersionSet, free_name};
+use crate::extent::BlockCache;
+use crate::levels::{GoneTables, LostEdits, VersionSet, free_name};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId};
@@ -22,6 +24,8 @@ pub(super) struct SalvagedTable {
     drained: DrainedMap,
     /// All up to here has expired.
     expired: Lsn,
+    /// Its levels, where edits are lost: what D says of them may be lost, too.
+    levels: Option<Layers>,
 }
 
 /// The tables by the numbers that records name.
@@ -31,24 +35,27 @@ pub(super) struct SalvagedTables<'a> {
     from: &'a Path,
     /// `None` for a table that was dropped.
     known: BTreeMap<TableId, Option<SalvagedTable>>,
+    cache: BlockCache,
 }
 
 impl<'a> SalvagedTables<'a> {
     /// None, for records of the database in `from`.
     pub(super) fn new(db: &'a Database, from: &'a Path) -> SalvagedTables<'a> {
-        SalvagedTables { db, from, known: BTreeMap::new() }
+        SalvagedTables { db, from, known: BTreeMap::new(), cache: cache() }
     }
 
     /// Those of the tables that a journal names; they are in `db` under the same names.
     pub(super) fn of_journal(
         (db, from): (&'a Database, &'a Path),
-        set: &VersionSet,
+        (set, is_whole): (&VersionSet, bool),
     ) -> Result<SalvagedTables<'a>> {
         let mut into_tables = SalvagedTables::new(db, from);
         for table in set.tables() {
             let Some(version) = set.version(table.id) else { continue };
             let (drained, expired) = (version.drained.clone(), expired(set, &version));
-            let salvaged = SalvagedTable { into: db.table(&table.name)?, drained, expired };
+            let levels = (!is_whole).then(|| Layers::of(&version, expired, &mut Vec::new()));
+            let into = db.table(&table.name)?;
+            let salvaged = SalvagedTable { into, drained, expired, levels };
             into_tables.known.insert(table.id, Some(salvaged));
         }
         Ok(into_tables)
@@ -56,7 +63,8 @@ impl<'a> SalvagedTables<'a> {
 
     /// All records of a table go to `into`.
     pub(super) fn take_in(&mut self, table: TableId, into: Table) {
-        let salvaged = SalvagedTable { into, drained: DrainedMap::default(), expired: 0 };
+        let drained = DrainedMap::default();
+        let salvaged = SalvagedTable { into, drained, expired: 0, levels: None };
         self.known.insert(table, Some(salvaged));
     }
 
@@ -70,19 +78,56 @@ impl<'a> SalvagedTables<'a> {
         let names: BTreeSet<String> = self.db.table_names().into_iter().collect();
         let name = free_name(format!("lost-{table}"), |name| names.contains(name));
         self.take_in(table, self.db.table(&name)?);
-        report.lost.push(Damage {
-            tier: "journal",
-            file: self.from.to_path_buf(),
-            offset: 0,
-            what: format!("table {table}"),
-            expected: "an edit or an event that says its name".into(),
-            got: format!("none; its rows are in the table {name:?}"),
-        });
+        report.lost.push(without_name(self.from, table, &name));
         Ok(())
+    }
+
+    /// Whether levels have what is newer than a version of a key of a table.
+    pub(super) fn hide(&self, table: TableId, key: &[u8], seq: Lsn) -> bool {
+        let levels = self.known.get(&table).and_then(|known| known.as_ref()?.levels.as_ref());
+        levels.is_some_and(|levels| levels.hide(key, seq, &self.cache))
+    }
+}
+
+fn without_name(from: &Path, table: TableId, name: &str) -> Damage {
+    Damage {
+        tier: "journal",
+        file: from.to_path_buf(),
+        offset: 0,
+        what: format!("table {table}"),
+        expected: "an edit or an event that says its name".into(),
+        got: format!("none; its rows are in the table {name:?}"),
     }
 }
 
 impl SalvageReport {
+    /// Says which tables have lost their names, and which ones lost edits may have dropped.
+    pub(super) fn doubted_tables(
+        &mut self,
+        from: &Path,
+        (set, lost_edits): (&VersionSet, &LostEdits),
+        records: &[Record<'_>],
+    ) {
+        // They ascend.
+        let last: BTreeMap<TableId, Lsn> = records.iter().map(|r| (r.table, r.seq)).collect();
+        for table in set.tables() {
+            if table.name.starts_with(&format!("lost-{}", table.id)) {
+                self.lost.push(without_name(from, table.id, &table.name));
+            }
+            let last = last.get(&table.id).copied().unwrap_or(0);
+            if lost_edits.can_have_dropped(table.id, last) {
+                self.lost.push(Damage {
+                    tier: "journal",
+                    file: from.to_path_buf(),
+                    offset: 0,
+                    what: format!("table {:?}", table.name),
+                    expected: "an edit or a record of it behind the edits that are lost".into(),
+                    got: "none; it is kept, and may have been dropped or renamed".into(),
+                });
+            }
+        }
+    }
+
     /// Writes a record of the region to its table, unless it has moved on or its table is gone.
     pub(super) fn record<'a>(
         &mut self,
@@ -103,15 +148,21 @@ impl SalvageReport {
             }
         }
         let Some(Some(salvaged)) = into_tables.known.get(&record.table) else { return Ok(()) };
-        let SalvagedTable { into, drained, expired } = salvaged;
+        let SalvagedTable { into, drained, expired, levels } = salvaged;
         if record.seq <= *expired {
             return Ok(());
         }
         if let Some(tombstone) = record.tombstone(0) {
             let left = drained.undrained(&tombstone.interval, record.seq);
-            return left.iter().try_for_each(|part| writer.delete_range(into, part));
+            let target = (into, &into_tables.cache);
+            return left.iter().try_for_each(|part| match levels {
+                Some(levels) => levels.delete_range((part, record.seq), target, writer),
+                None => writer.delete_range(into, part),
+            });
         }
-        if drained.get(record.key) >= record.seq {
+        if drained.get(record.key) >= record.seq
+            || into_tables.hide(record.table, record.key, record.seq)
+        {
             return Ok(());
         }
         writer.write(into, record.kind, record.key, record.value)
