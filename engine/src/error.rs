@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::os::{LockError, NotOpen};
+
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -206,7 +208,7 @@ impl Error {
 
     /// The error of every call on a database that was closed.
     pub(crate) fn closed() -> Error {
-        Error::new(ErrorKind::Closed, "the database was closed; open it again")
+        NotOpen::Closed.into()
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
@@ -375,6 +377,25 @@ fn is_shortage(error: &io::Error) -> bool {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
+    }
+}
+
+impl From<NotOpen> for Error {
+    fn from(why: NotOpen) -> Error {
+        let kind = match why {
+            NotOpen::Closed => ErrorKind::Closed,
+            NotOpen::Forked => ErrorKind::Unavailable,
+        };
+        Error::new(kind, why.to_string())
+    }
+}
+
+impl From<LockError> for Error {
+    fn from(error: LockError) -> Error {
+        match error {
+            LockError::InUse(message) => Error::new(ErrorKind::Unavailable, message),
+            LockError::Io(doing, path, error) => Error::io(doing, &path, error),
+        }
     }
 }
 

@@ -26,15 +26,15 @@
 //! ```
 
 #![cfg_attr(
-    all(test, any(feature = "loom", feature = "shuttle")),
+    all(test, feature = "loom"),
     allow(dead_code, reason = "each model checker runs a part of the tests")
 )]
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
     "Terrace builds for Linux, macOS and Windows. For another system it lacks the calls in \
-     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O, locks of files \
-     that end with their process) and engine/src/os/pages (memory that is reserved and grows)."
+     crates/os/src/calls (syncs that reach the drive, space of files, direct I/O, locks of files \
+     that end with their process) and crates/os/src/pages (memory that is reserved and grows)."
 );
 
 mod alloc;
@@ -60,7 +60,6 @@ mod merge;
 mod mvcc;
 mod operator;
 mod options;
-mod os;
 mod per_core;
 mod pm;
 #[cfg(any(feature = "bench", feature = "testing"))]
@@ -103,7 +102,62 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
-pub use os::{before_device_read, with_arrival, with_deadline};
+/// It covers [`Table::get_with`] and [`Table::get`], the same of snapshots, and
+/// [`Table::contains_key`]. Other calls may wait without telling: for other threads, as writes and
+/// ranges do.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let table = db.table("t")?;
+/// table.put("a", "1")?;
+/// let value = terrace::before_device_read(|| println!("this takes a while"), || table.get("a"))?;
+/// assert_eq!(value.as_deref(), Some(&b"1"[..]));
+/// # Ok(())
+/// # }
+/// ```
+pub use os::before_device_read;
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// use std::time::{Duration, Instant};
+///
+/// let (jobs, arrival) = (db.table("jobs")?, Instant::now());
+/// let put = || {
+///     let soon = Instant::now() + Duration::from_millis(100);
+///     terrace::with_arrival(arrival, || jobs.try_put("1", "first", soon))
+/// };
+/// while put().is_err_and(|e| e.kind() == terrace::ErrorKind::Timeout) {
+///     // What the thread does beside.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub use os::with_arrival;
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// use std::time::{Duration, Instant};
+///
+/// let jobs = db.table("jobs")?;
+/// let holder = db.begin()?;
+/// holder.put(&jobs, "1", "mine")?;
+/// let soon = Instant::now() + Duration::from_millis(5);
+/// let busy = terrace::with_deadline(soon, || jobs.delete_range(..)).unwrap_err();
+/// assert_eq!(busy.kind(), terrace::ErrorKind::Timeout);
+/// # Ok(())
+/// # }
+/// ```
+pub use os::with_deadline;
 pub use per_core::{
     FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
     TableReads,
@@ -113,6 +167,7 @@ pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,
     WriteBatch,
 };
+use terrace_os as os;
 pub use txn::{
     Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
 };

@@ -169,7 +169,7 @@ pub(crate) enum Storage {
     Real,
     /// A simulated machine.
     #[cfg(any(test, feature = "testing"))]
-    Simulated(crate::os::sim::Machine),
+    Simulated(terrace_testkit::Machine),
 }
 
 /// A bug put in on purpose, to prove that the tests would find it. Without the feature `testing`

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 pub use crate::mvcc::HandClock;
 pub use crate::options::Failpoint;
-pub use crate::os::sim::{
+pub use terrace_testkit::{
     Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldCalls, Machine, Moment,
     Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,
 };
@@ -16,7 +16,8 @@ pub use crate::os::sim::{
 /// The scheduler that runs a whole database one thread at a time.
 pub mod schedule {
     pub use crate::os::schedule::{
-        Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler, draw, is_task,
+        Blocked, End, Point, PointKind, Run, SchedulePolicy, SeededPolicy, Step, TaskScheduler,
+        draw, is_task,
     };
     pub use crate::os::thread::{JoinHandle, spawn};
 

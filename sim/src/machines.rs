@@ -39,8 +39,8 @@ impl Kind {
             Kind::Files => Machine::with_files(),
             Kind::Memory | Kind::Mixed => Machine::with_memory(),
             Kind::Index => Machine::with_memory().index(true),
-            Kind::Matrix => Machine::with_memory().level0(Level0Container::Matrix),
-            Kind::Triangle => Machine::with_files().level0(Level0Container::Triangle),
+            Kind::Matrix => Machine::with_memory().option(Level0Container::Matrix),
+            Kind::Triangle => Machine::with_files().option(Level0Container::Triangle),
             Kind::Objects => {
                 let store = ObjectServer::new();
                 store.parts_from(PARTS_FROM);

@@ -1,6 +1,7 @@
 //! Object stores that two openings use: one after the other, while a request of the first is late,
 //! or side by side.
 
+use terrace::ObjectServer;
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Result, StoreFault, Table, TableOptions, Tier};
 
@@ -50,7 +51,8 @@ pub fn takeover(bug: Option<Failpoint>) -> std::result::Result<(), Violation> {
     // Of what it has no object is replaced by the second one, so no read tells of that.
     let own = db.create_table("own", TableOptions::new().cold(Tier::Object)).map_err(refused)?;
     // The copy has the store itself in reach, and not a copy of it.
-    let store = machine.store().ok_or_else(|| Class::Refused.violation("there is no store"))?;
+    let store = ObjectServer::of_machine(&machine)
+        .ok_or_else(|| Class::Refused.violation("there is no store"))?;
     let copy = machine.crash(Survive::Everything).with_store(&store);
     let second = options(&copy, None).open(PATH).map_err(refused)?;
     let other = second.table("t").map_err(refused)?;
@@ -73,7 +75,8 @@ pub fn takeover(bug: Option<Failpoint>) -> std::result::Result<(), Violation> {
 /// The last opening lacks something.
 pub fn late_deletion(seed: u64, bug: Option<Failpoint>) -> std::result::Result<(), Violation> {
     let (machine, db, table) = made(bug).map_err(refused)?;
-    let store = machine.store().ok_or_else(|| Class::Refused.violation("there is no store"))?;
+    let store = ObjectServer::of_machine(&machine)
+        .ok_or_else(|| Class::Refused.violation("there is no store"))?;
     let (cut, late) = (2 + seed % 3, 1 + seed / 3 % 12);
     store.plan(store.requests() + cut, StoreFault::CutAfter);
     // It has no way to the store any more.
@@ -81,7 +84,8 @@ pub fn late_deletion(seed: u64, bug: Option<Failpoint>) -> std::result::Result<(
     let machine = machine.crash(Survive::Nothing);
     let db = options(&machine, bug).open(PATH).map_err(refused)?;
     let table = db.table("t").map_err(refused)?;
-    let store = machine.store().ok_or_else(|| Class::Refused.violation("there is no store"))?;
+    let store = ObjectServer::of_machine(&machine)
+        .ok_or_else(|| Class::Refused.violation("there is no store"))?;
     for request in 1..10 {
         store.plan(store.requests() + request, StoreFault::Repeat(late));
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use terrace::ObjectServer;
 use terrace::testing::{Explorer, Failpoint, Machine, Moment, Survive, Trace};
 
 use crate::content::{Content, read_all, resolve_all};
@@ -304,7 +305,7 @@ pub(crate) fn same(got: &Content, want: &Content) -> Result<(), Violation> {
 /// After a collection the object store has what the database needs, and nothing else of it: also
 /// once all requests have arrived that were late.
 fn keeps_what_it_needs(db: &terrace::Database, machine: &Machine) -> Result<(), Violation> {
-    let Some(store) = machine.store() else { return Ok(()) };
+    let Some(store) = ObjectServer::of_machine(machine) else { return Ok(()) };
     store.deliver();
     let lost = |lost: Vec<String>| Class::Damaged.violation(format!("lost objects: {lost:?}"));
     let found = db.collect_objects().map_err(|e| Class::Refused.violation(e))?;

@@ -1,5 +1,5 @@
-//! The long checks of what threads share: the index under a model checker; the index, the
-//! persistent trees, the stress of snapshots and programs in C under ThreadSanitizer.
+//! The long checks of what threads share: the smallest parts of commit under a model checker; the
+//! index, the persistent trees, the stress of snapshots and programs in C under ThreadSanitizer.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,27 +13,11 @@ use crate::check::{Setting, cargo, passes};
 /// Where the sanitizer's builds go: they share nothing with others.
 const FOLDER: &str = "tsan";
 
-/// The builds of the model checkers, unrun: no other short stage has them, and they would rot.
+/// The build of the model checker, unrun: no other short stage has it, and it would rot.
 pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
-    for checker in ["shuttle", "loom"] {
-        let mut command = cargo(setting);
-        command.args(["clippy", "--package", "terrace", "--lib", "--profile", "test"]);
-        command.args(["--features", checker, "--", "-D", "warnings"]);
-        passes(command)?;
-    }
-    Ok(())
-}
-
-/// What `os/sync` has the primitives of, model-checked, in as many schedules as there is time for.
-pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     let mut command = cargo(setting);
-    command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
-    command.args(["--", "index::tests::model", "commit::tests::model", "locks::tests::model"]);
-    command.args(["ptree::tests::interleaved", "mvcc::tests", "cache::model"]);
-    command.env("TERRACE_LONG", "1");
+    command.args(["clippy", "--package", "terrace", "--lib", "--profile", "test"]);
+    command.args(["--features", "loom", "--", "-D", "warnings"]);
     passes(command)
 }
 

@@ -32,6 +32,7 @@ fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {
     }
     let mut command = cargo(setting);
     command.args(["clippy", "--package", "terrace", "--package", "terrace-cli"]);
+    command.args(["--package", "terrace-os"]);
     command.args(["--features", "terrace/typed,terrace/serde"]);
     command.args(["--target", target, "--", "-D", "warnings"]);
     // A check links nothing, so the library in C needs no compiler for that system.

@@ -59,7 +59,7 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask mariadb [HOW]    the engine inside MariaDB: a client; --help says the rest
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
+--long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (loom,
 ThreadSanitizer), `dax`, `media`, `object`, ten minutes of fuzzing for each decoder, and a tour of
 twenty rounds.";
 

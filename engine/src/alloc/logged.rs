@@ -121,7 +121,7 @@ fn seal(word: u64, bits: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::sim::{Explorer, Machine};
+    use terrace_testkit::{Explorer, Machine};
 
     fn open(machine: &Machine) -> (Arc<Region>, LoggedPool) {
         let region = Region::of_machine(machine, LoggedPool::len(64, 64)).unwrap();

@@ -253,7 +253,7 @@ fn page_of(geometry: Geometry, unit: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::sim::Machine;
+    use terrace_testkit::Machine;
 
     /// 64 units of four pages.
     const GEOMETRY: Geometry = Geometry { unit: 4 * PAGE, zone_slots: 64, units: 64, target: 64 };

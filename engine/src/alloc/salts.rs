@@ -46,7 +46,7 @@ impl Salts {
     }
 
     /// Draws none from now on.
-    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(test, not(feature = "loom")))]
     pub(crate) fn draw_none(&self) {
         self.none.store(true, Ordering::Relaxed);
     }

@@ -176,8 +176,8 @@ impl Borrower for VolatilePool {
 mod tests {
     use super::super::zones::Link;
     use super::*;
-    use crate::os::sim::Machine;
     use crate::pm::Geometry;
+    use terrace_testkit::Machine;
 
     /// 64 units; what busy streams take, and copies, is one of them.
     const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 64, units: 64, target: 64 };
@@ -276,7 +276,7 @@ mod tests {
         let (_region, zones, pool) = pools(&machine);
         let zone = link(&zones, 1, 8).unwrap();
         assert!((0..300).all(|n| pool.keep((1, n), &copy(n))));
-        let cut = machine.crash(crate::os::sim::Survive::Everything);
+        let cut = machine.crash(terrace_testkit::Survive::Everything);
         let region = Region::of_machine(&cut, GEOMETRY.region_len()).unwrap();
         let (zones, scans, leaks) = ZonePool::open(&region, GEOMETRY).unwrap();
         assert_eq!((scans.len(), scans[0].zone, leaks.len()), (1, zone, 0));

@@ -12,7 +12,7 @@ mod arena;
 mod check;
 mod counts;
 mod frame;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod model;
 mod pool;

@@ -107,7 +107,7 @@ impl Blobs {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::cell::Cell;
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::wait_queue::WaitQueue;
-use crate::os::sync::{AtomicU32, AtomicU64, MODELLED, Mutex, Ordering};
+use crate::os::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::os::{cores, thread};
 use crate::record::Lsn;
 
@@ -70,7 +70,7 @@ pub(super) enum Part<'a> {
 }
 
 #[cfg(test)]
-#[cfg_attr(any(feature = "loom", feature = "shuttle"), expect(dead_code, reason = "order.rs"))]
+#[cfg_attr(feature = "loom", expect(dead_code, reason = "order.rs"))]
 impl Bucket {
     /// Whether a thread leads it.
     pub(super) fn is_led(&self) -> bool {
@@ -238,7 +238,7 @@ pub(super) struct Buckets {
 impl Buckets {
     /// Buckets for as many threads as there are processors.
     pub(super) fn new() -> Buckets {
-        Buckets::of(if MODELLED { 1 } else { cores().min(8) })
+        Buckets::of(if cfg!(feature = "loom") { 1 } else { cores().min(8) })
     }
 
     /// So many for durable groups, and as many for relaxed ones.

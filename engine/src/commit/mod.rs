@@ -39,7 +39,7 @@ pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};
 pub(crate) use salvage::{Payload, readable};
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 pub(crate) use steps::stop_at;
 pub(crate) use steps::{Step, reached};
 pub(crate) use subentry::{Content, payloads_of};

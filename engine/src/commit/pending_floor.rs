@@ -9,10 +9,10 @@
 use super::floor_writer::{FloorWriter, StoredFloor, Tails};
 use super::group::Few;
 use super::publisher::{Publisher, Writer};
-use super::ring::RING;
+use super::ring::{is_modelled, ring_len};
 use super::steps::{Step, reached};
 use crate::error::Result;
-use crate::os::sync::{MODELLED, MutexGuard, Ordering};
+use crate::os::sync::{MutexGuard, Ordering};
 use crate::pm::{Dirty, Flushed};
 use crate::record::Lsn;
 
@@ -20,12 +20,16 @@ use crate::record::Lsn;
 /// quiet it is written by itself. Its page is half of what a small run writes, and its lines cost a
 /// small group as much as its own. What lies above the floor is no less durable; damage there is
 /// taken for the end of what was written, and not reported.
-const FLOOR_EVERY: u64 = if MODELLED { 2 } else { 16 };
+fn floor_every() -> u64 {
+    if is_modelled() { 2 } else { 16 }
+}
 
 /// The most LSNs that F on the media is behind what is durable. A floor goes with a run and says
 /// what was durable before it. So a run of very many groups would leave it as far behind. Then the
 /// publisher writes the floor by itself, which costs it a sync for so many groups.
-pub(super) const MOST_LAG: u64 = RING;
+pub(super) fn most_lag() -> u64 {
+    ring_len()
+}
 
 /// A floor that goes with the holder's next fence.
 pub(super) struct PendingFloor {
@@ -38,7 +42,7 @@ impl Publisher {
     /// run (invariant 2).
     pub(super) fn take_floor_with_run(&self, writer: &mut Writer) {
         let mut floor_writer = self.informed_floor_writer();
-        if !floor_writer.lags_by(FLOOR_EVERY) {
+        if !floor_writer.lags_by(floor_every()) {
             return;
         }
         let dirty = floor_writer.store(&self.region);
@@ -56,7 +60,7 @@ impl Publisher {
             return None;
         }
         let mut floor_writer = self.floor_writer.try_lock()?;
-        if !floor_writer.lags_by(FLOOR_EVERY) || self.is_pending(&floor_writer) {
+        if !floor_writer.lags_by(floor_every()) || self.is_pending(&floor_writer) {
             return None;
         }
         floor_writer.mark_durable(self.durable_number.load(Ordering::Acquire));
@@ -70,11 +74,11 @@ impl Publisher {
         self.durable_floor.fetch_max(floor.lsn, Ordering::AcqRel);
     }
 
-    /// Whether F on the media is at most [`MOST_LAG`] behind what is durable.
+    /// Whether F on the media is at most [`most_lag`] behind what is durable.
     pub(super) fn is_floor_near(&self) -> bool {
         // Durable first: F on the media only rises meanwhile.
         let durable = self.durable();
-        durable.saturating_sub(self.durable_floor.load(Ordering::Acquire)) <= MOST_LAG
+        durable.saturating_sub(self.durable_floor.load(Ordering::Acquire)) <= most_lag()
     }
 
     /// Before `durable` counts as durable, which it is with the streams ending at `tails`: writes
@@ -82,7 +86,7 @@ impl Publisher {
     /// poisoned.
     pub(super) fn keep_floor_near(&self, durable: Lsn, tails: &Tails) -> bool {
         let floor = self.durable_floor.load(Ordering::Acquire);
-        if durable.saturating_sub(floor) <= MOST_LAG {
+        if durable.saturating_sub(floor) <= most_lag() {
             return true;
         }
         self.floor_writer.lock().note_durable(durable, tails);

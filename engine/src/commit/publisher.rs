@@ -26,7 +26,7 @@
 //!    rests on that, only once `durable_number` has its number.
 //! 3. A run's sync begins after `current` names it, and its queue is woken after `durable` moved.
 //! 4. A sleeper entered the queue of the run that will cover it, and looked once more.
-//! 5. `durable` is at most `pending_floor::MOST_LAG` above the floor that is known to be on the
+//! 5. `durable` is at most `pending_floor::most_lag` above the floor that is known to be on the
 //!    media.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use super::floor::{Floor, Gidx, JournalMark};
 use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
-use super::ring::{RING, Ring, Written};
+use super::ring::{Ring, Written, ring_len};
 use super::steps::{Step, reached};
 use super::wait_queue::WaitQueue;
 use crate::alloc::ZonePool;
@@ -153,7 +153,7 @@ impl Publisher {
 
     /// The first LSN for which the ring has no slot yet.
     pub(super) fn credit(&self) -> Lsn {
-        self.written.get() + RING
+        self.written.get() + ring_len()
     }
 
     /// Waits until `lsn` has come as far as `goal`; is the publisher whenever no other thread is.
@@ -471,13 +471,13 @@ impl Publisher {
     }
 
     /// Keeps runs from their sync for as long as the guard lives.
-    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(test, not(feature = "loom")))]
     pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
         self.syncer.lock()
     }
 
     /// Threads that sleep, or are about to.
-    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(test, not(feature = "loom")))]
     pub(super) fn sleepers(&self) -> u32 {
         self.queues.iter().chain([&self.handed]).map(WaitQueue::waiters).sum()
     }

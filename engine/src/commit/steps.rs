@@ -50,7 +50,7 @@ pub(crate) fn reached(_step: Step) {}
 
 #[cfg(test)]
 pub(crate) use stops::reached;
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 pub(crate) use stops::stop_at;
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod stops {
     }
 
     /// Has this thread call `wait` when it reaches `step` next.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(feature = "loom"))]
     pub(crate) fn stop_at(step: Step, wait: impl FnOnce() + 'static) {
         STOP.set(Some((step, Box::new(wait))));
     }

@@ -63,7 +63,7 @@ impl WaitQueue {
     }
 
     /// How many threads have entered.
-    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+    #[cfg(all(test, not(feature = "loom")))]
     pub(super) fn waiters(&self) -> u32 {
         self.waiters.load(Ordering::SeqCst)
     }

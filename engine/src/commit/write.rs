@@ -20,7 +20,7 @@ use super::bucket::{Lead, Outcome, Part};
 use super::committer::{Committer, Pending};
 use super::group::{Few, Group};
 use super::publisher::Goal;
-use super::ring::RING;
+use super::ring::ring_len;
 use super::steps::InTurnstile;
 use super::ticket::Ticket;
 use crate::alloc::ZONE_HEADER;
@@ -216,7 +216,7 @@ impl Committer {
             return Err(WriteStep::LockRows);
         }
         if turnstile.next > self.publisher.credit() {
-            return Err(WriteStep::WaitForRing { oldest: turnstile.next - RING });
+            return Err(WriteStep::WaitForRing { oldest: turnstile.next - ring_len() });
         }
         if let Some((stream, len)) = turnstile.lacks_space(group) {
             return Err(WriteStep::LinkZone { stream, len });

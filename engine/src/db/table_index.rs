@@ -585,5 +585,5 @@ fn fullness(shape: Option<&Shape>, version: &Version) -> Option<u64> {
     Some((shape.fullness(version) * 1000.0) as u64)
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;

@@ -10,10 +10,10 @@ use crate::commit::{
 };
 use crate::db::{Event, Marker};
 use crate::memtable::{Record, encode_record, set_seq};
-use crate::os::sim::Machine;
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
 use crate::ptree::{ForestSeal, Shape};
 use crate::record::mended;
+use terrace_testkit::Machine;
 
 /// The number that the eight bytes at `at` are; 0 where there are fewer.
 fn number(bytes: &[u8], at: usize) -> u64 {

@@ -9,10 +9,10 @@ use super::*;
 use crate::error::{ErrorKind, Findings};
 use crate::mvcc::{drive_until, pin};
 use crate::options::Compression;
-use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, ReadFaults, SimFiles};
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 use crate::tier::ExtentStore;
 use std::sync::Arc;
+use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, ReadFaults, SimFiles};
 
 /// A record that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -222,8 +222,8 @@ impl RangeTombstones {
 mod tests {
     use super::*;
     use crate::memtable::{encode_record, set_seq};
-    use crate::os::sim::Machine;
     use crate::record::Kind;
+    use terrace_testkit::Machine;
 
     fn key(n: u64) -> Vec<u8> {
         n.to_be_bytes().to_vec()

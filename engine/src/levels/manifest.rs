@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use crate::levels::edit::tests::{meta, one_of_each, referring};
     use crate::options::TableOptions;
-    use crate::os::sim::Machine;
+    use terrace_testkit::Machine;
 
     fn sample() -> Manifest {
         let create = Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() };

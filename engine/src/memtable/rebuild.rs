@@ -236,7 +236,7 @@ impl Sorter<'_> {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
     use crate::memtable::{Memtable, encode_record, set_seq};
     use crate::mvcc::KeyInterval;
-    use crate::os::sim::Machine;
+    use terrace_testkit::Machine;
 
     const COUNT: u64 = 3 * WORTH_THREADS as u64;
 

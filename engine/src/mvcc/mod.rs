@@ -8,7 +8,7 @@ mod epoch;
 mod epoch_arc;
 mod interval;
 mod snapshots;
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests;
 mod timeline;

@@ -1,18 +1,15 @@
-//! Snapshots, horizons and the visible watermark under a model checker: the types of production.
-//! `cargo test -p terrace --lib --features shuttle mvcc::tests`
+//! Snapshots, horizons and the visible watermark under the scheduler: the types of production.
+//! `cargo test -p terrace --lib mvcc::tests`
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use shuttle::sync::Mutex;
-use shuttle::thread;
+use crate::os::schedule::explore;
+use crate::os::thread;
 
 use super::{SnapshotRegistry, Watermark};
+use crate::os::sync::locks::Mutex;
 use crate::record::Lsn;
-
-fn schedules() -> usize {
-    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 4_000 }
-}
 
 /// The versions of one key, of which each commit writes one.
 #[derive(Default)]
@@ -20,7 +17,7 @@ struct Versions(Mutex<BTreeSet<Lsn>>);
 
 impl Versions {
     fn at_most(&self, lsn: Lsn) -> Option<Lsn> {
-        self.0.lock().unwrap().range(..=lsn).next_back().copied()
+        self.0.lock().range(..=lsn).next_back().copied()
     }
 }
 
@@ -33,30 +30,30 @@ fn a_reader_finds_its_version_whatever_horizon_was_taken_meanwhile() {
         let visible = Arc::new(Watermark::new(1));
         let registry = SnapshotRegistry::new(Arc::clone(&visible));
         let versions = Arc::new(Versions::default());
-        versions.0.lock().unwrap().insert(1);
+        versions.0.lock().insert(1);
         let mut threads = Vec::new();
         let written = Arc::clone(&versions);
-        threads.push(thread::spawn(move || {
+        threads.push(thread::spawn("model", move || {
             for lsn in 2..=4 {
-                written.0.lock().unwrap().insert(lsn);
+                written.0.lock().insert(lsn);
                 visible.raise(lsn);
             }
         }));
         for _ in 0..2 {
             let (registry, versions) = (Arc::clone(&registry), Arc::clone(&versions));
-            threads.push(thread::spawn(move || {
+            threads.push(thread::spawn("model", move || {
                 let horizon = registry.horizon();
-                let candidates: Vec<Lsn> = versions.0.lock().unwrap().iter().copied().collect();
+                let candidates: Vec<Lsn> = versions.0.lock().iter().copied().collect();
                 for pair in candidates.windows(2).filter(|pair| pair[1] <= horizon.newest()) {
                     if horizon.readers_of(pair[0], pair[1]).is_none() {
-                        versions.0.lock().unwrap().remove(&pair[0]);
+                        versions.0.lock().remove(&pair[0]);
                     }
                 }
             }));
         }
         for _ in 0..2 {
             let (registry, versions) = (Arc::clone(&registry), Arc::clone(&versions));
-            threads.push(thread::spawn(move || {
+            threads.push(thread::spawn("model", move || {
                 let snapshot = registry.register();
                 for _ in 0..2 {
                     assert_eq!(versions.at_most(snapshot.lsn()), Some(snapshot.lsn()));
@@ -70,6 +67,5 @@ fn a_reader_finds_its_version_whatever_horizon_was_taken_meanwhile() {
         assert_eq!(registry.held(), (0, None));
         assert_eq!(registry.horizon().readers(), [4]);
     };
-    shuttle::check_random(test, schedules());
-    shuttle::check_pct(test, schedules(), 3);
+    explore(test);
 }

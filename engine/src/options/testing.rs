@@ -56,11 +56,11 @@ impl Options {
     /// Opens on a simulated machine.
     #[doc(hidden)]
     #[must_use]
-    pub fn machine(mut self, machine: &crate::os::sim::Machine) -> Options {
+    pub fn machine(mut self, machine: &terrace_testkit::Machine) -> Options {
         if machine.has_index() {
             self.index = Index::Persistent;
         }
-        if let Some(container) = machine.level0_of_all() {
+        if let Some(container) = machine.option_of() {
             self = self.level0_of_all(container);
         }
         if let Some(url) = machine.store_url() {

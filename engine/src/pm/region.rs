@@ -54,7 +54,7 @@ pub(crate) enum Media {
     Mapped(Mapped),
     /// `simulated` mode: persistent memory that forgets what was not flushed and fenced.
     #[cfg(any(test, feature = "testing"))]
-    Simulated(Arc<crate::os::sim::SimPm>),
+    Simulated(Arc<terrace_testkit::SimPm>),
 }
 
 /// A mapped region in one of the persistence modes.

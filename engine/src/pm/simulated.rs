@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::region::{Media, Region};
 use crate::error::{Error, Result};
-use crate::os::sim::Machine;
+use terrace_testkit::Machine;
 
 impl Region {
     /// The memory of `machine` as a region, all of it loaded; `len` bytes of zeros where there is

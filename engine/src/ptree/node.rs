@@ -24,7 +24,7 @@ pub(crate) const NODE: u64 = 256;
 pub(crate) const SLOTS: usize = 14;
 
 /// Locks that are made at a time.
-pub(crate) const LEN_OF_CHUNK: u64 = if cfg!(feature = "shuttle") { 16 } else { 4096 };
+pub(crate) const LEN_OF_CHUNK: u64 = if cfg!(test) { 16 } else { 4096 };
 
 const HEADER: u64 = 32;
 

@@ -31,10 +31,9 @@ pub(crate) fn find_many<K: AsRef<[u8]>>(
     as_of: AsOf,
 ) -> Result<Lookups> {
     let mut found = Lookups::with_capacity(keys.len());
-    keys.iter().try_for_each(|key| {
+    for key in keys {
         found.add(find(view, key.as_ref(), as_of)?);
-        Ok(())
-    })?;
+    }
     Ok(found)
 }
 

@@ -5,10 +5,10 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::memtable::encode_record;
 use crate::os::Files;
-use crate::os::sim::SimFiles;
 use crate::record::Kind;
 use crate::tier::object_testing::{ObjectServer, StoreFault};
 use crate::tier::open_client;
+use terrace_testkit::SimFiles;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -130,7 +130,7 @@ impl Shared {
     ///
     /// `Closed`, or `Unavailable` in a forked child.
     pub(crate) fn check_open(&self) -> Result<()> {
-        self.gate.check_open()
+        Ok(self.gate.check_open()?)
     }
 
     /// Whether writes may go on.

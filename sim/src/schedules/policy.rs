@@ -1,13 +1,6 @@
-//! How schedules are drawn: by chance, or by priorities that change a few times (PCT: Burckhardt,
-//! Kothari, Musuvathi, Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of
-//! Finding Bugs", 2010).
+//! The schedule of a seed, with something that happens at one point of it.
 
-use terrace::testing::schedule::{Point, PointKind, SchedulePolicy};
-
-use crate::Chance;
-
-/// After so many points in a row a task gives way: it may wait for another in a loop.
-const LONGEST_TURN: u64 = 20_000;
+use terrace::testing::schedule::{Point, SchedulePolicy, SeededPolicy};
 
 /// What happens at a point of the run, by its number.
 pub(super) struct Planned {
@@ -17,62 +10,14 @@ pub(super) struct Planned {
 
 /// A policy of one seed.
 pub(super) struct Chooser {
-    chance: Chance,
-    how: How,
+    policy: SeededPolicy,
     planned: Option<Planned>,
-    turn: u64,
-    last: usize,
-}
-
-enum How {
-    /// A switch at so many of a thousand points.
-    Chance { switches: u64 },
-    /// The task of the highest priority goes on. At some points that of the current one falls.
-    Priorities { of_tasks: Vec<u64>, falls: Vec<u64>, lowest: u64 },
 }
 
 impl Chooser {
     /// For runs of about `len` points.
     pub(super) fn new(seed: u64, len: u64, planned: Option<Planned>) -> Chooser {
-        let mut chance = Chance::new(seed);
-        let how = if chance.percent(50) {
-            How::Chance { switches: *chance.pick(&[5, 20, 100, 500]) }
-        } else {
-            let falls = 1 + chance.below(5);
-            let mut falls: Vec<u64> = (0..falls).map(|_| chance.below(len.max(1))).collect();
-            falls.sort_unstable();
-            How::Priorities { of_tasks: Vec::new(), falls, lowest: 1 << 32 }
-        };
-        Chooser { chance, how, planned, turn: 0, last: 0 }
-    }
-
-    fn choose(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
-        let gives_way = point.kind == PointKind::Yield || self.turn > LONGEST_TURN;
-        let (chance, can_stay) = (&mut self.chance, runnable.contains(&current));
-        match &mut self.how {
-            How::Chance { switches } => {
-                if can_stay && !gives_way && chance.below(1000) >= *switches {
-                    return current;
-                }
-                *chance.pick(runnable)
-            }
-            How::Priorities { of_tasks, falls, lowest } => {
-                let most = runnable.iter().copied().max().unwrap_or(0).max(current);
-                while of_tasks.len() <= most {
-                    of_tasks.push((1 << 33) + chance.below(1 << 32));
-                }
-                let falls_now = falls.first().is_some_and(|at| *at <= point.step);
-                if falls_now {
-                    falls.remove(0);
-                }
-                if falls_now || gives_way {
-                    *lowest -= 1;
-                    of_tasks[current] = *lowest;
-                }
-                let highest = runnable.iter().max_by_key(|&&task| of_tasks[task]);
-                *highest.unwrap_or(&current)
-            }
-        }
+        Chooser { policy: SeededPolicy::new(seed, len), planned }
     }
 }
 
@@ -81,13 +26,10 @@ impl SchedulePolicy for Chooser {
         if let Some(planned) = self.planned.take_if(|planned| planned.at <= point.step) {
             (planned.act)();
         }
-        let next = self.choose(current, runnable, point);
-        self.turn = if next == self.last { self.turn + 1 } else { 0 };
-        self.last = next;
-        next
+        self.policy.next(current, runnable, point)
     }
 
     fn draw(&mut self, n: u64) -> u64 {
-        self.chance.below(n)
+        self.policy.draw(n)
     }
 }

@@ -115,7 +115,6 @@ const STAGES: &[Stage] = &[
     ("dax", on_dax),
     ("media", media::check),
     ("object store", object::check),
-    ("shuttle", checkers::shuttle),
     ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),
 ];

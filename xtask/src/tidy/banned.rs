@@ -1,6 +1,7 @@
 //! What library code does not do: panic on what can happen, throw results away, print, sleep.
 
-use super::{Finding, source::Source};
+use super::Finding;
+use super::source::{Source, is_of_library};
 
 const RULE: &str = "banned";
 
@@ -38,7 +39,8 @@ const PAST_THE_FLOOR: &[(&str, &str)] = &[
 
 /// What lies below the floor, or measures, or is of tests.
 const BELOW: &[&str] = &[
-    "engine/src/os/",
+    "crates/os/",
+    "crates/testkit/",
     "engine/src/ptree/rivals/",
     "engine/src/bench.rs",
     "engine/src/cache/model.rs",
@@ -51,7 +53,7 @@ const BELOW: &[&str] = &[
 
 /// Finds what is banned in the library outside its tests.
 pub(crate) fn check(source: &Source, findings: &mut Vec<Finding>) {
-    if !source.path.starts_with("engine/src/") {
+    if !is_of_library(&source.path) {
         return;
     }
     let mut report = |at: usize, advice: String| {
@@ -111,7 +113,7 @@ mod tests {
     fn what_goes_past_the_floor_is_found() {
         for (what, _) in PAST_THE_FLOOR {
             assert_eq!(found("engine/src/a.rs", &format!("use {what};")), 1, "{what}");
-            assert_eq!(found("engine/src/os/a.rs", &format!("use {what};")), 0, "{what}");
+            assert_eq!(found("crates/os/src/a.rs", &format!("use {what};")), 0, "{what}");
         }
         assert_eq!(found("engine/src/a.rs", "use std::sync::{Arc, OnceLock, atomic};"), 2);
         assert_eq!(found("engine/src/a.rs", "crate::os::thread::scope(|_| {});"), 0);

@@ -18,6 +18,11 @@ pub(crate) struct Source {
     classes: Vec<Class>,
 }
 
+/// Whether a file is of the library: of the engine, or of a crate below it.
+pub(crate) fn is_of_library(path: &str) -> bool {
+    ["engine/src/", "crates/"].iter().any(|root| path.starts_with(root))
+}
+
 impl Source {
     /// Scans a file.
     pub(crate) fn new(path: &str, text: &str) -> Source {

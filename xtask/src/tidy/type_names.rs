@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::Finding;
 use super::config::SharedNames;
-use super::source::{Source, identifier};
+use super::source::{Source, identifier, is_of_library};
 
 const RULE: &str = "type-name";
 const KINDS: &[&str] = &["struct", "enum", "trait", "union"];
@@ -13,7 +13,7 @@ const KINDS: &[&str] = &["struct", "enum", "trait", "union"];
 /// Finds names that several types of the engine have outside tests, and exceptions without need.
 pub(crate) fn check(sources: &[Source], shared: &[SharedNames], findings: &mut Vec<Finding>) {
     let mut places: BTreeMap<&str, Vec<(&str, usize)>> = BTreeMap::new();
-    for source in sources.iter().filter(|source| source.path.starts_with("engine/src/")) {
+    for source in sources.iter().filter(|source| is_of_library(&source.path)) {
         for (name, line) in types(source) {
             places.entry(name).or_default().push((&source.path, line));
         }

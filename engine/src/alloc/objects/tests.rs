@@ -3,7 +3,7 @@ use std::result::Result;
 use super::*;
 use crate::alloc::Slices;
 use crate::error::ErrorKind;
-use crate::os::sim::{Explored, Explorer, Machine, Violation};
+use terrace_testkit::{Explored, Explorer, Machine, Violation};
 
 const SEGMENT: u64 = 1024;
 const OBJECT: u32 = 128;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::error::ErrorKind;
-use crate::os::sim::{Explorer, Machine};
+use terrace_testkit::{Explorer, Machine};
 
 /// Eight units of a page: small enough to look at every image.
 const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 8, units: 8, target: 8 };

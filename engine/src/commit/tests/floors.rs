@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::super::floor::Floor;
-use super::super::pending_floor::MOST_LAG;
+use super::super::pending_floor::most_lag;
 use super::Fixture;
 use super::rules::A_WHILE;
 use crate::options::Durability::{Durable, Relaxed};
-use crate::os::sim::Survive;
 use crate::pm::{Geometry, LINE, Span};
 use crate::record::Lsn;
+use terrace_testkit::Survive;
 
 impl Fixture {
     /// How many LSNs the floor that a power cut leaves is behind `durable`.
@@ -60,13 +60,13 @@ fn a_long_run_of_relaxed_commits_leaves_the_floor_near() {
     for dax in [false, true] {
         let fixture = Fixture::of_units(dax, 64);
         let batch = fixture.batch(&[("k", "1")]);
-        for _ in 0..3 * MOST_LAG {
+        for _ in 0..3 * most_lag() {
             fixture.committer.commit(&mut &batch, Relaxed).unwrap();
         }
         let durable = fixture.committer.commit(&mut &batch, Durable).unwrap();
-        assert_eq!(durable, 3 * MOST_LAG + 1);
+        assert_eq!(durable, 3 * most_lag() + 1);
         let lag = fixture.lag(durable);
-        assert!(lag <= MOST_LAG, "dax {dax}: {lag} groups");
+        assert!(lag <= most_lag(), "dax {dax}: {lag} groups");
         assert_eq!(fixture.lag(fixture.committer.sync_floor().unwrap()), 0, "dax {dax}");
     }
 }
@@ -81,19 +81,20 @@ fn a_publisher_waits_for_the_floor_when_it_is_far_behind() {
         let taken = fixture.committer.publisher.floor_writer.lock();
         scope.spawn(move || {
             let batch = fixture.batch(&[("k", "1")]);
-            (0..MOST_LAG + 100).for_each(|_| drop(fixture.committer.commit(&mut &batch, Durable)));
+            (0..most_lag() + 100)
+                .for_each(|_| drop(fixture.committer.commit(&mut &batch, Durable)));
             done.send(()).unwrap();
         });
-        while fixture.committer.durable() < MOST_LAG {
+        while fixture.committer.durable() < most_lag() {
             std::thread::yield_now();
         }
         let waits = all.recv_timeout(A_WHILE).is_err();
         let durable = fixture.committer.durable();
         drop(taken);
         assert!(waits, "it waits");
-        assert_eq!(durable, MOST_LAG);
+        assert_eq!(durable, most_lag());
         all.recv().unwrap();
     });
-    assert_eq!(fixture.committer.durable(), MOST_LAG + 100);
-    assert!(fixture.lag(MOST_LAG + 100) <= MOST_LAG);
+    assert_eq!(fixture.committer.durable(), most_lag() + 100);
+    assert!(fixture.lag(most_lag() + 100) <= most_lag());
 }

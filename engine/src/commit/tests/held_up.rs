@@ -14,8 +14,8 @@ use super::Fixture;
 use super::rules::first_incarnation;
 use crate::error::{Error, ErrorKind};
 use crate::options::Durability::{Durable, Relaxed};
-use crate::os::sim::{Explored, Explorer, Machine, Site, Survive, Trace};
 use crate::record::Lsn;
+use terrace_testkit::{Explored, Explorer, Machine, Site, Survive, Trace};
 
 /// How long something that must happen is given to happen.
 const LONG: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::super::ring::{Finished, RING, Ring, Written};
+use super::super::ring::{Finished, Ring, Written, ring_len};
 use super::super::wait_queue::WaitQueue;
 use super::Fixture;
 use crate::mvcc::Watermark;
@@ -90,9 +90,9 @@ fn a_finished_slot_has_all_that_was_put_in() {
         }
         finishers.into_iter().for_each(|finisher| finisher.join().unwrap());
         (taken + 1..=2).for_each(|lsn| drop(take(lsn)));
-        assert!(!ring.is_finished(1 + RING));
-        ring.finish(1 + RING, &finished(7 * 64, false));
-        assert_eq!(take(1 + RING), (vec![7 * 64], false));
+        assert!(!ring.is_finished(1 + ring_len()));
+        ring.finish(1 + ring_len(), &finished(7 * 64, false));
+        assert_eq!(take(1 + ring_len()), (vec![7 * 64], false));
     });
 }
 

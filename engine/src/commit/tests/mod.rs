@@ -1,22 +1,21 @@
 //! Commit alone: a committer over a small region, without the database around it.
 
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod floors;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod held_up;
-#[cfg(all(feature = "loom", not(feature = "shuttle")))]
+#[cfg(feature = "loom")]
 mod loom;
-#[cfg(feature = "shuttle")]
 mod model;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod order;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod outcomes;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod rules;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod salts;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[cfg(not(feature = "loom"))]
 mod write_loop;
 
 use std::path::Path;
@@ -35,10 +34,10 @@ use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::mvcc::Watermark;
-use crate::os::sim::Machine;
 use crate::os::{Files, OpenHow};
 use crate::pm::{Geometry, Media, Region};
 use crate::record::{Kind, Lsn, TableId};
+use terrace_testkit::Machine;
 
 /// A table with one memtable at a time.
 pub(super) struct OneTable {
@@ -205,7 +204,6 @@ impl Fixture {
     }
 
     /// Another table, on a stream of its own.
-    #[cfg(feature = "shuttle")]
     pub(super) fn second_table(&self) -> (Arc<OneTable>, Slot) {
         let stream = self.committer.open_stream().unwrap();
         let table = Arc::new(OneTable::new(2, stream, &self.region));
@@ -213,7 +211,7 @@ impl Fixture {
     }
 
     /// From now on zones have no salts, as those of versions 1 and 2 of the format.
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    #[cfg(not(feature = "loom"))]
     pub(super) fn without_salts(&self) {
         self.zones.salts.draw_none();
     }

@@ -1,14 +1,15 @@
-//! Commit under a model checker: the types of production, three threads with two groups each, in
-//! many schedules. `cargo test -p terrace --lib --features shuttle commit::tests::model`
+//! Commit under the scheduler: the types of production, three threads with two groups each, in
+//! many schedules. `cargo test -p terrace --lib commit::tests::model`
 //!
-//! Shuttle interleaves at every access to what `os/sync` names, and finds every sleeper that
-//! no thread wakes (a deadlock to it). The region and the zones are the real ones, on a simulated
+//! The scheduler interleaves at every access to what threads share, and finds every sleeper that
+//! no thread wakes (a deadlock). The region and the zones are the real ones, on a simulated
 //! machine.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use shuttle::thread;
+use crate::os::schedule::explore;
+use crate::os::thread;
 
 use super::super::Batch;
 use super::super::floor::Floor;
@@ -16,19 +17,6 @@ use super::Fixture;
 use crate::error::Result;
 use crate::options::Durability::{self, Durable, Relaxed};
 use crate::record::{Kind, Lsn};
-
-fn schedules() -> usize {
-    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 3_000 }
-}
-
-fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
-    explore_some(schedules(), test);
-}
-
-fn explore_some(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(test.clone(), schedules);
-    shuttle::check_pct(test, schedules, 3);
-}
 
 /// Each thread commits its groups one after the other, and reads them back at once.
 fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
@@ -38,7 +26,7 @@ fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
         let threads: Vec<_> = (0..threads.len())
             .map(|t| {
                 let fixture = Arc::clone(&fixture);
-                thread::spawn(move || {
+                thread::spawn("model", move || {
                     for (i, durability) in threads[t].iter().enumerate() {
                         let (key, value) = (format!("{t}"), format!("{i}"));
                         let batch = fixture.batch(&[(&key, &value)]);
@@ -91,7 +79,7 @@ fn groups_of_two_batches() {
 fn two_streams_that_go_on_to_their_next_zones() {
     let filler = "x".repeat((128 << 10) - 600);
     // To fill zones takes longer than all else.
-    explore_some(schedules() / 20, move || {
+    explore(move || {
         let fixture = Arc::new(Fixture::of_units(true, 8));
         let (other, second) = fixture.second_table();
         let targets = [fixture.target.clone(), second];
@@ -105,7 +93,7 @@ fn two_streams_that_go_on_to_their_next_zones() {
             .map(|t| {
                 let (fixture, targets) = (Arc::clone(&fixture), targets.clone());
                 let tables = [Arc::clone(&fixture.table), Arc::clone(&other)];
-                thread::spawn(move || {
+                thread::spawn("model", move || {
                     for round in 0..2 {
                         let mut batch = Batch::default();
                         let which = [0..1, 1..2, 0..2][(t + round) % 3].clone();
@@ -136,7 +124,7 @@ fn two_streams_that_go_on_to_their_next_zones() {
 fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>> {
     let commit = |key| {
         let fixture = Arc::clone(fixture);
-        thread::spawn(move || {
+        thread::spawn("model", move || {
             let batch = fixture.batch(&[(key, "1")]);
             fixture.committer.enqueue(&mut &batch, Durable).and_then(|pending| pending.wait())
         })
@@ -157,7 +145,7 @@ fn sync_floor_meanwhile(dax: bool) {
             fixture.committer.commit(&mut &fixture.batch(&[("before", "1")]), Durable).unwrap();
         }
         let other = Arc::clone(&fixture);
-        let background = thread::spawn(move || {
+        let background = thread::spawn("model", move || {
             other.committer.sync_floor().unwrap();
             other.committer.while_quiet(|| ());
             other.committer.releasable(vec![0, 1]);

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::super::Feed;
 use super::super::bucket::{Bucket, Outcome, Part};
-use super::super::ring::RING;
+use super::super::ring::ring_len;
 use super::super::steps::{Step, stop_at};
 use super::Fixture;
 use crate::error::{Error, ErrorKind};
 use crate::options::Durability::{Durable, Remote};
-use crate::os::sim::Machine;
 use crate::record::Lsn;
+use terrace_testkit::Machine;
 
 /// A fixture in which the next write of the publisher fails.
 fn about_to_fail(machine: &Machine) {
@@ -31,7 +31,7 @@ fn names_lsn(error: &Error, lsn: Lsn) -> bool {
 fn a_commit_that_waits_for_a_slot_was_not_done() {
     let fixture = Fixture::of_units(false, 16);
     let batch = fixture.batch(&[("k", "1")]);
-    for _ in 0..RING {
+    for _ in 0..ring_len() {
         fixture.committer.enqueue(&mut &batch, Durable).unwrap();
     }
     about_to_fail(&fixture.machine);

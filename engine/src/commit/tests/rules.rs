@@ -11,9 +11,9 @@ use super::{Fixture, Slot};
 use crate::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::error::{ErrorKind, Result};
 use crate::options::Durability::{self, Durable, Relaxed};
-use crate::os::sim::Machine;
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
 use crate::record::Lsn;
+use terrace_testkit::Machine;
 
 /// How long something that must not happen is given to happen.
 pub(super) const A_WHILE: Duration = Duration::from_millis(50);

@@ -10,9 +10,9 @@ use crate::alloc::ZONE_HEADER;
 use crate::error::ErrorKind;
 use crate::memtable::{RECORD_HEADER, encode_record, record_len, set_seq};
 use crate::options::Durability::Durable;
-use crate::os::sim::Survive;
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn};
+use terrace_testkit::Survive;
 
 /// Bytes that a commit of one put takes in a zone: a key of one byte, and a value.
 fn zone_len(value: usize) -> u64 {

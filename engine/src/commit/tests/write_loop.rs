@@ -108,9 +108,9 @@ fn a_commit_that_gives_up_has_taken_no_lsn() {
 fn a_commit_that_waits_for_the_ring_keeps_its_group() {
     let fixture = Fixture::of_units(false, 16);
     let mut request = Recording::new(&fixture, fixture.batch(&[("k", "1")]));
-    for _ in 0..super::super::ring::RING {
+    for _ in 0..super::super::ring::ring_len() {
         fixture.committer.enqueue(&mut &request.batch, Durable).unwrap();
     }
     let last = fixture.committer.enqueue(&mut request, Durable).unwrap().wait().unwrap();
-    assert_eq!((last, &request.asked[..]), (super::super::ring::RING + 1, &["group"][..]));
+    assert_eq!((last, &request.asked[..]), (super::super::ring::ring_len() + 1, &["group"][..]));
 }

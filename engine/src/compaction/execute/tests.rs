@@ -11,8 +11,8 @@ use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
 use crate::levels::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark, pin};
 use crate::options::{Compression, TableOptions};
-use crate::os::sim::{SimFiles, Survive};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use terrace_testkit::{SimFiles, Survive};
 
 pub(in crate::compaction) const SHAPE: Shape = Shape {
     level1_bytes: 40_000,

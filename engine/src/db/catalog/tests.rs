@@ -1,6 +1,6 @@
 //! What handles do while other threads change the table below them.
 
-#![cfg(not(any(feature = "loom", feature = "shuttle")))]
+#![cfg(not(feature = "loom"))]
 
 use std::sync::{Barrier, mpsc};
 use std::thread::Scope;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::db::Database;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, TableOptions};
-use crate::os::sim::Machine;
 use crate::table::{Range, Table};
+use terrace_testkit::Machine;
 
 /// How long something that must not happen is given to happen.
 const A_WHILE: Duration = Duration::from_millis(50);

@@ -116,5 +116,5 @@ fn raise_merged(ctx: &JobContext) -> Result<()> {
     forest.raise_merged(ctx.tables.merged_upto(floor))
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;

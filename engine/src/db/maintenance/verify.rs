@@ -106,7 +106,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     if !engine.shared.read_only {
         engine.ctx.sync_floor()?;
     }
-    engine.shared.committer.while_quiet(|| {
+    engine.shared.committer.while_quiet(|| -> Result<()> {
         let region = region_path(&engine.path, &engine.options);
         let place = ("pm", region.as_path(), "fixed parts of the region");
         let Some(loaded) = report.keep(opening.load(), place)? else { return Ok(()) };

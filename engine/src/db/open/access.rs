@@ -73,7 +73,7 @@ pub(in crate::db) fn lock(
 ) -> Result<DirectoryLock> {
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
     match (&options.storage, files.real().filter(|_| locks(options))) {
-        (_, Some(files)) => DirectoryLock::take(files, path, access(how)),
+        (_, Some(files)) => Ok(DirectoryLock::take(files, path, access(how))?),
         #[cfg(any(test, feature = "testing"))]
         (Storage::Simulated(machine), None) if access(how) == Access::Exclusive => {
             Ok(DirectoryLock::simulated(machine.lock(path)))
@@ -99,7 +99,7 @@ pub(in crate::db) fn lock_region(
     how: OpenHow,
 ) -> Result<()> {
     match files.real().filter(|_| locks(options)) {
-        Some(files) => lock.take_region(files, &media::path(path, options), access(how)),
+        Some(files) => Ok(lock.take_region(files, &media::path(path, options), access(how))?),
         None => Ok(()),
     }
 }

@@ -217,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::os::create_directory;
-    use crate::os::sim::SimFiles;
+    use terrace_testkit::SimFiles;
 
     /// Bug: a salvage of a database without a journal failed where the first pages of its region
     /// could not be read. Cause: it asked what the region is, and an error of that was no answer.

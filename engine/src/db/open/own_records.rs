@@ -173,7 +173,7 @@ impl FoundPrepare<'_> {
         let missing = || unknown(&format!("prepare {} of a table", self.place.lsn));
         let mut locker = (!shared.read_only).then(|| Locker::new(&shared.locks));
         let mut targets: Vec<Arc<Pinned>> = Vec::new();
-        let mut target = |table| {
+        let mut target = |table| -> Result<Arc<Pinned>> {
             if let Some(known) = targets.iter().find(|target| target.core.id() == table) {
                 return Ok(Arc::clone(known));
             }

@@ -9,10 +9,10 @@ use crate::error::ErrorKind;
 use crate::levels::{LEVEL_2, SUBLEVELS};
 use crate::mvcc::KeyInterval;
 use crate::options::{BackgroundTuning, Durability, Options, TableOptions, Tier};
-use crate::os::sim::Machine;
 use crate::record::{Cursor, LSN_MAX};
 use crate::table::{Table, TableCore};
 use crate::tier::object_testing::ObjectServer;
+use terrace_testkit::Machine;
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()

@@ -590,5 +590,5 @@ impl std::fmt::Debug for NodeHandle {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;

@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use crate::options::Durability::{self, Durable, Relaxed, Remote};
 use crate::options::Options;
-use crate::os::sim::Machine;
 use crate::table::{PendingCommit, WriteBatch};
 use crate::tier::object_testing::{ObjectServer, StoreFault};
 use crate::txn::{Isolation, LockWait, TxnOptions};
+use terrace_testkit::Machine;
 
 /// How long something that must happen is given to happen.
 const LONG: Duration = Duration::from_secs(60);

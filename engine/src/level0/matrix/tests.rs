@@ -10,9 +10,9 @@ use crate::alloc::ZonePool;
 use crate::memtable::{encode_record, set_seq};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
-use crate::os::sim::Machine;
 use crate::pm::Geometry;
 use crate::record::{EntryRef, Kind, LSN_MAX};
+use terrace_testkit::Machine;
 
 const GEOMETRY: Geometry = Geometry { unit: 16 * PAGE, zone_slots: 64, units: 64, target: 64 };
 

@@ -8,9 +8,9 @@ use super::*;
 use crate::extent::tests::{Entry, check_cursor, entries, forward, sim_store, write_extent};
 use crate::extent::{BlockWalk, ExtentBuilder, Format};
 use crate::options::Compression;
-use crate::os::sim::SimFiles;
 use crate::os::{Files, OpenHow, RawFile, Sealed};
 use crate::tier::ExtentStore;
+use terrace_testkit::SimFiles;
 
 proptest! {
     #[test]

@@ -2,8 +2,8 @@ use super::*;
 use crate::extent::tests::{Entry, write_extent};
 use crate::extent::{BlockCache, Blocks};
 use crate::mvcc::{KeyInterval, pin};
-use crate::os::sim::{SimFiles, Survive};
 use crate::record::LSN_MAX;
+use terrace_testkit::{SimFiles, Survive};
 
 const DIRECTORY: &str = "/db";
 
@@ -481,7 +481,7 @@ fn what_an_opening_replays_does_not_grow_with_history() {
 /// An edit finds no space and is taken back, and the power goes before that is durable.
 #[test]
 fn an_edit_without_space_is_whole_or_absent_after_a_cut_while_it_is_taken_back() {
-    use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
+    use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
     let site = CallSite { call: Call::Write, file: FileKind::Journal };
     let outcomes = [Outcome::Undone, Outcome::Partial, Outcome::Done];
     for (outcome, seed) in outcomes.iter().flat_map(|o| (0..16).map(move |seed| (*o, seed))) {

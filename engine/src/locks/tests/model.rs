@@ -1,27 +1,19 @@
-//! The lock table under a model checker: the types of production in many schedules.
-//! `cargo test -p terrace --lib --features shuttle locks::tests::model`
+//! The lock table under the scheduler: the types of production in many schedules.
+//! `cargo test -p terrace --lib locks::tests::model`
 //!
-//! Shuttle finds every waiter that no thread wakes (a deadlock to it). Counters beside the lock
+//! The scheduler finds every waiter that no thread wakes (a deadlock). Counters beside the lock
 //! table check from outside what is held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use shuttle::thread;
+use crate::os::schedule::explore;
+use crate::os::thread;
 
 use crate::error::{ErrorKind, Result};
 use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
-
-fn schedules() -> usize {
-    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 4_000 }
-}
-
-fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(test.clone(), schedules());
-    shuttle::check_pct(test, schedules(), 3);
-}
 
 /// The owners inside each of four keys: readers as positive, a writer as -1.
 #[derive(Default)]
@@ -120,7 +112,7 @@ fn all(threads: &'static [&'static [Take]], deadlocks_end: bool) {
             .map(|takes| {
                 let (manager, inside) = (Arc::clone(&manager), Arc::clone(&inside));
                 let deadlocks = Arc::clone(&deadlocks);
-                thread::spawn(move || run(&manager, &inside, takes, &deadlocks))
+                thread::spawn("model", move || run(&manager, &inside, takes, &deadlocks))
             })
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
@@ -218,7 +210,12 @@ fn the_killed_return_and_leave_nothing() {
             .map(|_| {
                 let mut locker = Locker::new(&manager);
                 let id = locker.id();
-                (id, thread::spawn(move || take(&mut locker, Take::Key(0, Exclusive, true))))
+                (
+                    id,
+                    thread::spawn("model", move || {
+                        take(&mut locker, Take::Key(0, Exclusive, true))
+                    }),
+                )
             })
             .collect();
         manager.kill(waiters[0].0);

@@ -7,7 +7,7 @@
 //! Thread safety and the memory model: every guarded word is loaded with *acquire* and stored with
 //! *release*. A reader that sees a word which a writer stored therefore also sees that the writer
 //! had taken the lock before, and its check fails. No fences are needed, which keeps the checkers
-//! (ThreadSanitizer, shuttle) exact; on x86-64 all of these are plain moves.
+//! (ThreadSanitizer) exact; on x86-64 all of these are plain moves.
 
 use crate::os::sync::optimistic::{AtomicU64, Ordering, Patience};
 
@@ -141,7 +141,7 @@ pub(super) fn count_below(words: &[Word], bound: u64) -> usize {
     first
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -135,7 +135,7 @@ impl Prefix {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::memtable::index::heap::Taken;

@@ -40,7 +40,7 @@ impl Separator {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::slice;

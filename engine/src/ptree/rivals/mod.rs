@@ -6,7 +6,7 @@ mod fast_fair;
 mod ground;
 mod wb;
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests;
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::options::Mode;
-use crate::os::sim::{Explored, Explorer, Machine, Violation};
 use crate::pm::{PAGE, Region};
 use crate::ptree::tests::support::Chance;
 use crate::ptree::{Options, Policy};
+use terrace_testkit::{Explored, Explorer, Machine, Violation};
 
 const SEGMENT: u64 = 16 * 1024;
 

@@ -13,7 +13,7 @@ use super::support::{Chance, Map, POLICIES, check_shape, content, region};
 use crate::alloc::Segments;
 use crate::error::ErrorKind;
 use crate::options::Mode;
-use crate::os::sim::{Machine, Survive};
+use terrace_testkit::{Machine, Survive};
 
 pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 

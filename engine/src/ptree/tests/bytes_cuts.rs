@@ -3,7 +3,7 @@
 use super::super::{BytesTree, Policy};
 use super::bytes::{Model, create, create_on, key, open};
 use super::support::{self, Chance, MACHINES, POLICIES, Told, check_shape, content, everywhere};
-use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
+use terrace_testkit::{Explored, Explorer, Machine, Survive, Violation};
 
 type Act<'a> = &'a dyn Fn(&BytesTree, &mut Model);
 

@@ -5,7 +5,7 @@ use super::super::{OdsTree, Policy};
 use super::support::{
     self, Chance, MACHINES, Model, POLICIES, check_shape, content, create_on, everywhere, open,
 };
-use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
+use terrace_testkit::{Explored, Explorer, Machine, Survive, Violation};
 
 /// One operation on a tree and its model.
 type Act<'a> = &'a dyn Fn(&OdsTree, &mut Model);

@@ -1,23 +1,23 @@
-//! The tree under a model checker: the types of production, on three threads, in many schedules.
-//! `cargo test -p terrace --lib --features shuttle ptree::tests::interleaved`
+//! The tree under the scheduler: the types of production, on three threads, in many schedules.
+//! `cargo test -p terrace --lib ptree::tests::interleaved`
 //!
-//! Shuttle switches at every access to a lock and to a word of a node; allocation and epochs are
-//! one step each to it.
+//! The scheduler switches at every access to a lock and to a word of a node; allocation and epochs
+//! are one step each.
 
 use std::sync::Arc;
 
-use shuttle::thread;
+use crate::os::schedule::explore;
+use crate::os::thread;
 
 use super::super::{BytesTree, OdsTree, Policy};
 use super::bytes;
 use super::support::{Model, POLICIES, check_shape, content, create};
 
-/// Runs `test` in random schedules, for each policy.
-fn explore(test: impl Fn(Policy) + Clone + Send + Sync + 'static) {
-    let schedules = if std::env::var_os("TERRACE_LONG").is_some() { 20_000 } else { 500 };
+/// Runs `test` in many schedules, for each policy.
+fn explore_policies(test: impl Fn(Policy) + Clone + Send + 'static) {
     for policy in POLICIES {
         let test = test.clone();
-        shuttle::check_random(move || test(policy), schedules);
+        explore(move || test(policy));
     }
 }
 
@@ -48,13 +48,13 @@ fn end(tree: &OdsTree, keys: impl Iterator<Item = u64>) {
 
 #[test]
 fn two_split_a_leaf_and_one_reads_it() {
-    explore(|policy| {
+    explore_policies(|policy| {
         let stable = (1..=10).map(|n| n * 10);
         let tree = loaded(policy, stable.clone());
         let own = [[15, 16, 17], [95, 96, 14]];
         let writers = own.map(|own: [u64; 3]| {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 for key in own {
                     assert_eq!(tree.insert(key, key).unwrap(), None);
                     assert_eq!(tree.get(key).unwrap(), Some(key));
@@ -69,17 +69,17 @@ fn two_split_a_leaf_and_one_reads_it() {
 
 #[test]
 fn a_leaf_goes_while_a_key_comes_to_it() {
-    explore(|policy| {
+    explore_policies(|policy| {
         let tree = loaded(policy, (1..=20).map(|n| n * 10));
         // The second leaf has one key left.
         (12..=20).for_each(|n| assert_eq!(tree.delete(n * 10).unwrap(), Some(n * 10)));
         let goes = {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || assert_eq!(tree.delete(110).unwrap(), Some(110)))
+            thread::spawn("model", move || assert_eq!(tree.delete(110).unwrap(), Some(110)))
         };
         let comes = {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 assert_eq!(tree.insert(155, 155).unwrap(), None);
                 assert_eq!(tree.get(155).unwrap(), Some(155));
             })
@@ -93,7 +93,7 @@ fn a_leaf_goes_while_a_key_comes_to_it() {
 
 #[test]
 fn neighbours_go_at_the_same_time() {
-    explore(|policy| {
+    explore_policies(|policy| {
         let tree = loaded(policy, (1..=30).map(|n| n * 10));
         let last_of = |leaf: u64| leaf * 100 + 10;
         for n in (11..=30).filter(|n| n % 10 != 1) {
@@ -101,7 +101,7 @@ fn neighbours_go_at_the_same_time() {
         }
         let going = [1, 2].map(|leaf| {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 assert_eq!(tree.delete(last_of(leaf)).unwrap(), Some(last_of(leaf)));
             })
         });
@@ -113,14 +113,14 @@ fn neighbours_go_at_the_same_time() {
 
 #[test]
 fn an_entry_is_replaced_while_it_is_read() {
-    explore(|policy| {
+    explore_policies(|policy| {
         let (_, tree) = bytes::create(30, policy);
         let tree: Arc<BytesTree> = Arc::new(tree);
         tree.insert("all alike 1", "old").unwrap();
         tree.insert("all alike 2", "stays").unwrap();
         let writer = {
             let tree = Arc::clone(&tree);
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 assert_eq!(tree.insert("all alike 1", "new").unwrap(), Some(b"old".to_vec()));
                 assert_eq!(tree.insert("all alike 3", "later").unwrap(), None);
             })

@@ -18,8 +18,8 @@ use super::super::{BytesTree, OdsTree, Policy};
 use super::bytes;
 use super::support::{self, Chance, Map, Model, POLICIES, check_shape, content};
 use crate::options::Failpoint;
-use crate::os::sim::{Machine, Survive};
 use crate::pm::Region;
+use terrace_testkit::{Machine, Survive};
 
 /// Ends of the second process.
 const CUTS: [Survive; 3] = [Survive::Nothing, Survive::Seeded(1), Survive::Seeded(2)];

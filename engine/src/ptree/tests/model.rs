@@ -6,7 +6,7 @@ use super::super::node::NODE;
 use super::super::{OdsTree, Policy};
 use super::support::{Chance, Model, POLICIES, check_shape, content, create, lives, open};
 use crate::error::ErrorKind;
-use crate::os::sim::Survive;
+use terrace_testkit::Survive;
 
 /// Few keys, so that they come again; values that often repeat their neighbours', and zeros.
 fn act(tree: &OdsTree, model: &mut Model, chance: &mut Chance, keys: u64, deletes: u64) {

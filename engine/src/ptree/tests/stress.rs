@@ -8,7 +8,7 @@ use super::support::{
     Chance, Model, POLICIES, Told, check_shape, content, create_on, everywhere, open,
 };
 use crate::options::Mode;
-use crate::os::sim::Explorer;
+use terrace_testkit::Explorer;
 
 const THREADS: u64 = 4;
 

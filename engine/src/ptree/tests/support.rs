@@ -15,8 +15,8 @@ use super::super::tree::Tree;
 use super::super::{OdsTree, Policy};
 use crate::options::Mode;
 use crate::os::Files;
-use crate::os::sim::{Explored, Explorer, Machine, Moment, Violation};
 use crate::pm::{Media, Region};
+use terrace_testkit::{Explored, Explorer, Machine, Moment, Violation};
 
 pub(super) const POLICIES: [Policy; 2] = [Policy::Nearest, Policy::OneDirection];
 

@@ -12,9 +12,9 @@ use super::support::Chance;
 use crate::memtable::{Records, encode_record, set_seq};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
-use crate::os::sim::{Explorer, Machine, Survive};
 use crate::pm::Region;
 use crate::record::{Kind, LSN_MAX, Lsn};
+use terrace_testkit::{Explorer, Machine, Survive};
 
 /// Versions in order, with the offsets of their records.
 type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), u64>;

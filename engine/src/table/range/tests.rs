@@ -9,8 +9,8 @@ use super::Range;
 use crate::error::ErrorKind;
 use crate::operator::MergeOperator;
 use crate::options::{Compression, Options, TableOptions};
-use crate::os::sim::Machine;
 use crate::table::Table;
+use terrace_testkit::Machine;
 
 /// Makes no value of any operand.
 struct Refuses;

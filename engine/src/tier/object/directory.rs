@@ -318,9 +318,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::os::sim::{Fault, Faulty, SimFiles, Survive};
     use crate::tier::object::client::{Client, Patience};
     use crate::tier::object::clock::MachineTimer;
+    use terrace_testkit::{Fault, Faulty, SimFiles, Survive};
 
     const SOON: Duration = Duration::from_secs(5);
 

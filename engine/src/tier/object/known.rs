@@ -91,7 +91,7 @@ pub(super) fn decode(body: &[u8]) -> Option<PlacedFence> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::sim::SimFiles;
+    use terrace_testkit::SimFiles;
 
     #[test]
     fn what_is_kept_is_found_and_a_torn_file_is_not_believed() {

@@ -22,7 +22,7 @@ use super::store::{
 };
 use crate::os::sync::locks::Mutex;
 
-use crate::os::sim::{Call, FileKind, Outcome, RequestFault, Uplink};
+use terrace_testkit::{Call, FileKind, Outcome, RequestFault, Uplink};
 
 pub(crate) use faults::{Effect, RequestKind, Requested};
 use rounds::HeldAnswer;

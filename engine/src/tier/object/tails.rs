@@ -288,7 +288,7 @@ fn scan(file: &File, capacity: u64) -> io::Result<Ring> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::sim::SimFiles;
+    use terrace_testkit::SimFiles;
 
     const PATH: &str = "/tails";
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind};
 use super::store::FailureKind;
 use crate::error::{Error, Result};
-use crate::os::sim::{Machine, Reached, Uplink};
+use terrace_testkit::{Machine, Reached, Uplink};
 
 pub use super::memory::StoreRounds;
 
@@ -235,18 +235,10 @@ impl Reached for ObjectServer {
     }
 }
 
-impl Machine {
-    /// The same machine with an object store in reach. A machine that comes up after an end of it
-    /// has a copy of the store in reach, as it was at that moment.
-    #[must_use]
-    pub fn with_store(self, store: &ObjectServer) -> Machine {
-        self.reach(Arc::new(store.clone()));
-        self
-    }
-
-    /// The object store in reach, if there is one.
-    pub fn store(&self) -> Option<ObjectServer> {
-        let found = SERVERS.lock().get(&self.store_url()?).and_then(Weak::upgrade);
+impl ObjectServer {
+    /// The store that a machine reaches, if it reaches one.
+    pub fn of_machine(machine: &Machine) -> Option<ObjectServer> {
+        let found = SERVERS.lock().get(&machine.store_url()?).and_then(Weak::upgrade);
         found.map(ObjectServer)
     }
 }

@@ -1,7 +1,7 @@
 use super::growth::GIB;
 use super::*;
 use crate::os::RealFiles;
-use crate::os::sim::{SimFiles, Survive};
+use terrace_testkit::{SimFiles, Survive};
 
 fn sim_store(files: &Arc<SimFiles>, taken: &[Location]) -> Result<Arc<ExtentStore>> {
     crate::os::create_directory(&**files, Path::new("/db")).unwrap();

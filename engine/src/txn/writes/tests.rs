@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::levels::VersionSet;
-use crate::os::sim::Machine;
+use terrace_testkit::Machine;
 
 /// Where a test spills to.
 struct Disk {

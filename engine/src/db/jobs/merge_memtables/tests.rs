@@ -15,8 +15,8 @@ use crate::commit::{Step, stop_at};
 use crate::db::Database;
 use crate::db::jobs::{JobContext, freeze};
 use crate::options::{Durability, Options};
-use crate::os::sim::{Machine, Survive};
 use crate::table::{Table, WriteBatch};
+use terrace_testkit::{Machine, Survive};
 
 /// How long something that must happen is given to happen.
 const LONG: Duration = Duration::from_secs(60);

@@ -171,5 +171,5 @@ impl KnownExtents {
     }
 }
 
-#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests;

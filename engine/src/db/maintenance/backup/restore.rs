@@ -138,7 +138,7 @@ fn copy(
     to: &Arc<ExtentStore>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     let mut moved: BTreeMap<Location, Location> = BTreeMap::new();
-    let mut copy = |at: &Location, read: &dyn Fn() -> Result<Vec<u8>>| {
+    let mut copy = |at: &Location, read: &dyn Fn() -> Result<Vec<u8>>| -> Result<()> {
         if !moved.contains_key(at) {
             let _held = to.memory().jobs.hold(u64::from(at.len));
             moved.insert(*at, to.write_new(&read()?)?);

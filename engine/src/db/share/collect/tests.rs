@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::os::Files;
-use crate::os::sim::SimFiles;
 use crate::replica::data_name;
 use crate::tier::object_testing::ObjectServer;
 use crate::tier::open_client;
+use terrace_testkit::SimFiles;
 
 /// The claim of the writer.
 const OWN: u64 = 8;

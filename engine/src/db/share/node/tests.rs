@@ -6,8 +6,8 @@ use std::thread::yield_now;
 
 use super::*;
 use crate::os::Files;
-use crate::os::sim::SimFiles;
 use crate::tier::object_testing::ObjectServer;
+use terrace_testkit::SimFiles;
 
 const PIECES: &str = "shared/extents/";
 

@@ -1,33 +1,18 @@
-//! The index under a model checker: the types of production with tiny nodes, on three threads, in
-//! many thousands of schedules. `cargo test -p terrace --features shuttle index::tests::model`
+//! The index under the scheduler: the types of production with tiny nodes, on three threads, in
+//! many schedules. `cargo test -p terrace index::tests::model`
 //!
-//! Shuttle interleaves at every access to the atomics of `os/sync`; epochs it does not see.
+//! The scheduler interleaves at every access to atomics; what epochs do is one step.
 
 use std::sync::Arc;
 
-use shuttle::thread;
+use crate::os::schedule::explore;
+use crate::os::thread;
 
 use super::slab::Slab;
 use crate::memtable::index::{Index, Records};
 use crate::record::LSN_MAX;
 
 type Tiny = Index<Slab, 2, 2>;
-
-fn schedules() -> usize {
-    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 2_000 }
-}
-
-/// Runs `test` in many schedules, random ones and ones with few preemptions.
-fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(test.clone(), schedules());
-    shuttle::check_pct(test, schedules(), 3);
-}
-
-/// The same, in fewer schedules.
-fn explore_few(test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(test.clone(), schedules() / 4);
-    shuttle::check_pct(test, schedules() / 2, 2);
-}
 
 fn filled(keys: &[&str]) -> (Arc<Slab>, Arc<Tiny>) {
     let slab = Slab::new(64);
@@ -81,7 +66,7 @@ fn insert_insert_get() {
         let (slab, index) = filled(&["b"]);
         let threads = [["a", "aa"], ["ab", "c"]].map(|own| {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 for key in own {
                     put(&slab, &index, key);
                     assert!(index.get(key.as_bytes(), LSN_MAX).is_some(), "{key}");
@@ -101,11 +86,11 @@ fn split_and_scan() {
         let (slab, index) = filled(&stable);
         let writer = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || ["c", "e", "a"].map(|key| put(&slab, &index, key)))
+            thread::spawn("model", move || ["c", "e", "a"].map(|key| put(&slab, &index, key)))
         };
         let reader = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || check(&keys(&slab, &index, false), &["b", "d", "f"]))
+            thread::spawn("model", move || check(&keys(&slab, &index, false), &["b", "d", "f"]))
         };
         check(&keys(&slab, &index, true), &stable);
         writer.join().unwrap();
@@ -120,7 +105,7 @@ fn remove_and_get() {
         let (slab, index) = filled(&["a", "b", "c", "d", "e"]);
         let writer = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 for key in ["c", "d", "b"] {
                     take(&slab, &index, key);
                 }
@@ -130,7 +115,7 @@ fn remove_and_get() {
         };
         let reader = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || check(&keys(&slab, &index, false), &["a", "e"]))
+            thread::spawn("model", move || check(&keys(&slab, &index, false), &["a", "e"]))
         };
         assert!(index.get(b"e", LSN_MAX).is_some());
         check(&keys(&slab, &index, true), &["a", "e"]);
@@ -150,7 +135,7 @@ fn a_version_is_moved_while_it_is_pruned() {
         index.insert(b"b", 1, from);
         let mover = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 let moved = index.relocate(b"b", 1, from, to);
                 if moved {
                     slab.reuse(from);
@@ -161,7 +146,7 @@ fn a_version_is_moved_while_it_is_pruned() {
         };
         let pruner = {
             let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-            thread::spawn(move || {
+            thread::spawn("model", move || {
                 index.insert(b"b", 2, slab.add(b"b", 2));
                 let (seq, at) = index.get(b"b", 1).expect("only this thread removes it");
                 assert!(seq == 1 && (at == from || at == to), "version {seq} at {at}");
@@ -203,7 +188,7 @@ fn a_neighbour_takes_over() {
     const KEYS: [&str; 12] = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
     for gone in 0..8 {
         for forward in [true, false] {
-            explore_few(move || {
+            explore(move || {
                 let (slab, index) = filled(&KEYS);
                 let mut order = KEYS;
                 if !forward {
@@ -214,7 +199,7 @@ fn a_neighbour_takes_over() {
                 take(&slab, &index, order[gone + 2]);
                 let writer = {
                     let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-                    thread::spawn(move || {
+                    thread::spawn("model", move || {
                         take(&slab, &index, order[gone]);
                         put(&slab, &index, if forward { "a" } else { "n" });
                     })
@@ -235,7 +220,7 @@ fn thin_neighbours_are_merged() {
         [(["c", "e", "g"], "cc"), (["j", "h", "i"], "hh"), (["d", "f", "e"], "ee")]
     {
         for forward in [true, false] {
-            explore_few(move || {
+            explore(move || {
                 let (slab, index) = filled(&KEYS);
                 // Thin already, but for those that go now.
                 let early: Vec<_> = KEYS[1..9].iter().filter(|k| !going.contains(k)).collect();
@@ -243,11 +228,11 @@ fn thin_neighbours_are_merged() {
                 let stable = ["b", early[0], early[1], "k"];
                 let writer = {
                     let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-                    thread::spawn(move || going.map(|key| take(&slab, &index, key)))
+                    thread::spawn("model", move || going.map(|key| take(&slab, &index, key)))
                 };
                 let other = {
                     let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
-                    thread::spawn(move || {
+                    thread::spawn("model", move || {
                         put(&slab, &index, coming);
                         assert!(index.get(coming.as_bytes(), LSN_MAX).is_some(), "{coming}");
                     })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::os::sim::SimFiles;
+use terrace_testkit::SimFiles;
 
 use crate::tier::object::directory::DirectoryStore;
 use crate::tier::object::memory::MemoryServer;

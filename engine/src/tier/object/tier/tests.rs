@@ -1,12 +1,12 @@
 mod machine;
 
 use super::*;
-use crate::os::sim::SimFiles;
 use crate::tier::object::client::Patience;
 use crate::tier::object::clock::StepTimer;
 use crate::tier::object::memory::{Effect, MemoryServer, RequestKind};
 use crate::tier::object::store::FailureKind;
 use crate::tier::object::uploads::{ObjectSink, Uploads};
+use terrace_testkit::SimFiles;
 
 const DATABASE: [u8; 16] = [7; 16];
 

@@ -3,8 +3,8 @@ use std::sync::Weak;
 
 use super::*;
 use crate::error::ErrorKind;
-use crate::os::sim::SimFiles;
 use crate::os::{Files, RealFiles};
+use terrace_testkit::SimFiles;
 
 /// A store with one extent of bytes that differ.
 fn store(files: Arc<dyn Files>, directory: &Path) -> (Arc<ExtentStore>, Location) {

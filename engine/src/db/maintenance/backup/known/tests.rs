@@ -5,8 +5,8 @@ use std::path::Path;
 
 use super::*;
 use crate::levels::{Edit, Manifest, Op};
-use crate::os::sim::SimFiles;
 use crate::tier::ExtentStore;
+use terrace_testkit::SimFiles;
 
 const UNIT: u64 = 16_384;
 

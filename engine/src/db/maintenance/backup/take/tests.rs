@@ -8,9 +8,9 @@ use crate::db::Database;
 use crate::error::ErrorKind;
 use crate::mvcc::{drive_until, is_pinned};
 use crate::options::{Durability, Options};
-use crate::os::sim::Machine;
 use crate::table::WriteBatch;
 use crate::tier::object_testing::ObjectServer;
+use terrace_testkit::Machine;
 
 /// Bug: nearly every backup beside commits with blobs had none, or that of another commit. Cause:
 /// a later blob removed the one that the backup's moment had seen, and the backup looked for it

@@ -1,0 +1,156 @@
+//! What the scheduler finds, and that it repeats itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::channel::channel;
+use crate::sync::locks::{Condvar, Mutex};
+use crate::thread::{scope, spawn};
+use crate::time;
+
+/// Chooses by chance.
+struct ByChance(u64);
+
+impl ByChance {
+    fn next_number(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+impl SchedulePolicy for ByChance {
+    fn next(&mut self, _current: usize, runnable: &[usize], _point: &Point) -> usize {
+        runnable[self.next_number() as usize % runnable.len()]
+    }
+
+    fn draw(&mut self, n: u64) -> u64 {
+        self.next_number() % n
+    }
+}
+
+fn run(seed: u64, first: impl FnOnce() + Send + 'static) -> Run {
+    TaskScheduler::new(ByChance(seed), 100_000, 10).run(first)
+}
+
+fn is_done(run: &Run) -> bool {
+    matches!(run.end, End::Done)
+}
+
+#[test]
+fn a_lost_update_is_found_and_its_seed_finds_it_again() {
+    let adds = |seed| {
+        let sum = Arc::new(AtomicU64::new(0));
+        let shared = Arc::clone(&sum);
+        let run = run(seed, move || {
+            scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        let seen = shared.load(Ordering::SeqCst);
+                        shared.store(seen + 1, Ordering::SeqCst);
+                    });
+                }
+            });
+        });
+        assert!(is_done(&run), "{:?}", run.end);
+        (sum.load(Ordering::SeqCst), run.hash, run.steps)
+    };
+    let found: Vec<_> = (0..50).map(adds).collect();
+    assert!(found.iter().any(|(sum, ..)| *sum == 1), "no schedule loses an update");
+    assert!(found.iter().any(|(sum, ..)| *sum == 2), "each schedule loses an update");
+    let again: Vec<_> = (0..50).map(adds).collect();
+    assert_eq!(found, again, "a seed is one run");
+}
+
+#[test]
+fn two_locks_in_two_orders_are_a_deadlock() {
+    let crosses = |seed| {
+        let locks = Arc::new((Mutex::new(0), Mutex::new(0)));
+        let run = run(seed, move || {
+            let other = Arc::clone(&locks);
+            let thread = spawn("other", move || {
+                let (b, a) = (other.1.lock(), other.0.lock());
+                drop((a, b));
+            });
+            let (a, b) = (locks.0.lock(), locks.1.lock());
+            drop((a, b));
+            thread.join().unwrap();
+        });
+        match run.end {
+            End::Done => false,
+            End::Deadlock(blocked) => {
+                assert_eq!(blocked.len(), 2, "both wait: {blocked:?}");
+                true
+            }
+            End::Endless(left) => panic!("{left:?}"),
+        }
+    };
+    let found: Vec<bool> = (0..50).map(crosses).collect();
+    assert!(found.contains(&true) && found.contains(&false), "{found:?}");
+}
+
+#[test]
+fn a_wake_up_before_the_wait_is_missed_and_one_under_the_lock_is_not() {
+    let waits = |seed, is_careful: bool| {
+        let shared = Arc::new((Mutex::new(false), Condvar::new()));
+        let run = run(seed, move || {
+            let waiter = Arc::clone(&shared);
+            let thread = spawn("waiter", move || {
+                let is_set = *waiter.0.lock();
+                let mut guard = waiter.0.lock();
+                while !(if is_careful { *guard } else { is_set }) {
+                    waiter.1.wait(&mut guard);
+                    if !is_careful {
+                        break;
+                    }
+                }
+            });
+            *shared.0.lock() = true;
+            shared.1.notify_all();
+            thread.join().unwrap();
+        });
+        is_done(&run)
+    };
+    assert!((0..100).all(|seed| waits(seed, true)));
+    assert!(!(0..100).all(|seed| waits(seed, false)));
+}
+
+#[test]
+fn time_leaps_where_all_wait() {
+    let run = run(7, || {
+        let from = time::now();
+        let (sender, receiver) = channel();
+        let thread = spawn("sender", move || {
+            time::pause(Duration::from_secs(3600));
+            sender.send(1).unwrap();
+        });
+        assert_eq!(receiver.recv(), Ok(1));
+        assert!(time::since(from) >= Duration::from_secs(3600));
+        thread.join().unwrap();
+        let (lock, condvar) = (Mutex::new(()), Condvar::new());
+        assert!(condvar.wait_for(&mut lock.lock(), Duration::from_secs(60)).timed_out());
+    });
+    assert!(is_done(&run), "{:?}", run.end);
+    assert_eq!(run.timed_out.len(), 2, "{:?}", run.timed_out);
+}
+
+#[test]
+fn a_task_that_spins_for_ever_is_told() {
+    let flag = Arc::new(AtomicU64::new(0));
+    let run = run(1, move || {
+        while flag.load(Ordering::SeqCst) == 0 {
+            crate::thread::yield_now();
+        }
+    });
+    assert!(matches!(run.end, End::Endless(ref left) if left.len() == 1), "{:?}", run.end);
+}
+
+#[test]
+fn a_panic_of_the_first_task_is_told() {
+    let panics = |does: bool| run(1, move || assert!(!does, "as the test asks for"));
+    assert!(!panics(false).has_panicked);
+    let run = panics(true);
+    assert!(is_done(&run) && run.has_panicked);
+}

@@ -1,7 +1,0 @@
-//! Locks and conditions. In tests each call is a point of a scheduler.
-
-#[cfg(not(any(test, feature = "testing")))]
-pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
-
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use super::scheduled::locks::{Condvar, Mutex, MutexGuard, RwLock};
