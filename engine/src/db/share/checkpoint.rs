@@ -13,7 +13,7 @@ use crate::db::engine::Engine;
 use crate::db::maintenance::{Destination, KnownExtents, gather};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta, ReadAhead};
-use crate::levels::{Level, LevelCursor, Manifest};
+use crate::levels::{Level, LevelCursor, Manifest, Version};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
 use crate::os::HashMap;
@@ -162,15 +162,60 @@ pub(super) fn send(
     (pieces, sent): (&mut DataPieces, &mut SentData),
 ) -> Result<SentCheckpoint> {
     let kept = Some(engine.transactions.prepared.keep());
-    let sends = log.sends(engine.set.store().memory().job_sends());
-    let (bytes, open) = (0, Vec::new());
-    let mut uploading = Uploading { engine, pieces, sent, sends, bytes, kept, open };
+    let mut uploading = Uploading::new(engine, log, (pieces, sent), kept);
     let sent = uploading.send_all(number);
     uploading.forget_unsent();
     sent
 }
 
-impl Uploading<'_> {
+/// The extents that a checkpoint of this moment has of levels.
+pub(super) fn extents(engine: &Engine) -> Vec<Arc<Extent>> {
+    let versions = engine.tables().into_iter().map(|table| Arc::clone(&table.view().version));
+    let of = |version: Arc<Version>| -> Vec<Arc<Extent>> {
+        version.levels.iter().flat_map(|level| level.extents().iter().cloned()).collect()
+    };
+    versions.flat_map(of).collect()
+}
+
+/// Sends some of the extents ahead of a checkpoint, if the store lacks them, and takes out those
+/// that it has: how many bytes were sent, about `most` of them. No entry names them yet.
+///
+/// # Errors
+///
+/// As [`send`]; `Closed` once a closing has begun.
+pub(super) fn send_ahead(
+    engine: &Engine,
+    log: &SharedLog,
+    (extents, most): (&mut Vec<Arc<Extent>>, u64),
+    into: (&mut DataPieces, &mut SentData),
+) -> Result<u64> {
+    let mut uploading = Uploading::new(engine, log, into, None);
+    let sent = uploading.send_some(extents, most);
+    uploading.forget_unsent();
+    sent
+}
+
+impl<'a> Uploading<'a> {
+    fn new(
+        engine: &'a Engine,
+        log: &SharedLog,
+        (pieces, sent): (&'a mut DataPieces, &'a mut SentData),
+        kept: Option<KeptPrepares<'a>>,
+    ) -> Uploading<'a> {
+        let sends = log.sends(engine.set.store().memory().job_sends());
+        Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new() }
+    }
+
+    fn send_some(&mut self, extents: &mut Vec<Arc<Extent>>, most: u64) -> Result<u64> {
+        while self.bytes < most
+            && let Some(extent) = extents.pop()
+        {
+            self.engine.shared.check_open()?;
+            self.copy(&extent)?;
+        }
+        self.sends.finish(|_, _| ())?;
+        Ok(self.bytes)
+    }
     fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
         let engine = self.engine;
         let gathered = gather(engine, self)?;

@@ -25,6 +25,7 @@ use super::segment;
 use crate::commit::{FedGroups, Feed};
 use crate::db::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::extent::Extent;
 use crate::options::{Durability, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -46,6 +47,11 @@ const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 /// Bytes of a part of a large commit, and as above.
 const PART_BYTES: usize = 4 << 20;
 const STEPPED_PART_BYTES: usize = 2 << 10;
+
+/// Bytes of extents that are sent ahead of a checkpoint between two segments: as many as are under
+/// way at a time. And as above.
+const AHEAD_BYTES: u64 = 16 << 20;
+const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
 /// After a failure the shipper waits so long at most, and the collector.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -108,6 +114,8 @@ pub(super) struct State {
     forgotten: Lsn,
     /// There are segments enough for a checkpoint.
     is_due: bool,
+    /// What is left to be sent ahead of the checkpoint that is due, once that has begun.
+    ahead: Option<Vec<Arc<Extent>>>,
     /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
     /// so that it leaps over none.
     ready: Option<Box<SentCheckpoint>>,
@@ -152,6 +160,7 @@ impl Shipper {
             needs_checkpoint: !shipped || end.checkpoint == 0,
             forgotten: 0,
             is_due: false,
+            ahead: None,
             ready: None,
             large: None,
             has_forgotten: false,
@@ -344,6 +353,10 @@ impl State {
             return self.send_large(engine, feed, shipper);
         }
         if self.is_due && self.ready.is_none() {
+            if self.send_ahead(engine, shipper)? {
+                self.send_segment(engine, feed, shipper)?;
+                return Ok(true);
+            }
             self.ready = Some(Box::new(self.send_data(engine, shipper)?));
             return Ok(true);
         }
@@ -445,8 +458,21 @@ impl State {
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
+    /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
+    /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
+    /// alone to send then.
+    fn send_ahead(&mut self, engine: &Engine, shipper: &Shipper) -> Result<bool> {
+        let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
+        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine));
+        let into = (&mut self.pieces, &mut self.sent);
+        let bytes = checkpoint::send_ahead(engine, &shipper.log, (extents, most), into)?;
+        shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(bytes > 0)
+    }
+
     /// Sends what a checkpoint of this moment has.
     fn send_data(&mut self, engine: &Engine, shipper: &Shipper) -> Result<SentCheckpoint> {
+        self.ahead = None;
         let into = (&mut self.pieces, &mut self.sent);
         let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;
         debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");

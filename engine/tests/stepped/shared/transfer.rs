@@ -2,8 +2,8 @@
 
 use super::nodes::again;
 use super::{Content, content, key, settle, taken_over, writer_options};
-use crate::common::alone;
 use crate::common::cuts::PATH;
+use crate::common::{Chance, alone};
 use terrace::testing::Machine;
 use terrace::{Database, Durability, Existing, ObjectServer, StoreFault, TableOptions};
 
@@ -53,4 +53,42 @@ fn a_checkpoint_that_failed_is_sent_again_with_all_that_the_store_lacks() {
         assert_eq!(second.verify().unwrap().damages, [], "request {at} failed");
     }
     assert!(failed > 8, "{failed} requests");
+}
+
+/// Bug: commits waited for the shared store until all data of a checkpoint was sent. Cause: the
+/// shipper sent all of it in one step, after the checkpoint had its LSN. Fix: the extents of levels
+/// go out before, a few at a time, with segments between.
+#[test]
+fn segments_go_on_while_the_extents_of_a_checkpoint_are_sent() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer_options(&Machine::with_files(), &server, None).open(PATH).unwrap();
+    let small = db.table("small").unwrap();
+    settle(|| db.step());
+    for n in 0..20 {
+        let mut load = db.table(&format!("many {n}")).unwrap().bulk_load().unwrap();
+        let value = |row| Chance::new(n << 8 | row).bytes(1000);
+        (0..20).for_each(|row| load.put(key(row), value(row)).unwrap());
+        load.finish().unwrap();
+    }
+    let checkpoints = || db.stats().share.unwrap().checkpoints;
+    let count = |prefix: &str| server.names().iter().filter(|it| it.starts_with(prefix)).count();
+    let (first, mut between) = (checkpoints(), 0);
+    for n in 0..1000 {
+        if checkpoints() > first {
+            break;
+        }
+        small.put(key(n), key(n)).unwrap();
+        let (pieces, entries) = (count("shared/extents/"), count("shared/log/"));
+        db.step().unwrap();
+        if count("shared/extents/") > pieces && count("shared/log/") > entries {
+            between += 1;
+        }
+    }
+    assert!(checkpoints() > first, "the checkpoint was made");
+    assert!(between > 8, "{between} segments between pieces");
+    settle(|| db.step());
+    let second = taken_over(&server);
+    assert_eq!(content(&second).unwrap(), content(&db).unwrap());
+    assert_eq!(second.verify().unwrap().damages, []);
 }
