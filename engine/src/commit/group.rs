@@ -94,6 +94,22 @@ impl Group {
         Group { tables, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
+    /// Encodes a batch whose other rows are in runs, by their numbers. It frees no space at once,
+    /// whatever it does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::encode`].
+    pub(crate) fn encode_beside<T: Target>(
+        batch: &Batch<T>,
+        runs: impl Iterator<Item = (Arc<dyn CommitTable>, u64)>,
+        largest: u64,
+    ) -> Result<Group> {
+        let mut group = Group { frees: false, ..Group::encode(batch, largest)? };
+        group.add_runs(runs, largest)?;
+        Ok(group)
+    }
+
     /// Encodes the writes of a transaction that is prepared, as one part. Behind the record that
     /// says so come its writes. Then come `locks`, what else it has locked, each the table, key and
     /// value of a record. At last come the numbers of `runs`, which count as writes.

@@ -4,7 +4,7 @@
 //! `linking`, which is taken before the turnstile and never in it.
 
 use super::committer::Committer;
-use super::group::SHARED_STREAM;
+use super::group::{Group, SHARED_STREAM};
 use super::turnstile::StreamTail;
 use crate::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +55,26 @@ impl Committer {
         let zone = linked?;
         self.turnstile.lock().streams[stream as usize].standby = Some(zone);
         Ok(())
+    }
+
+    /// Makes room for a group that is about to become dear, and that takes its ticket later: other
+    /// groups may take the room before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::make_standby`]; `Full` also when the room is kept from it.
+    pub(crate) fn make_room(&self, group: &Group) -> Result<()> {
+        loop {
+            let (lacks, is_kept) = {
+                let turnstile = self.turnstile.lock();
+                (turnstile.lacks_space(group), turnstile.is_kept_from(group, &self.zones))
+            };
+            match lacks {
+                Some((stream, len)) => self.make_standby(stream, len, group.frees)?,
+                None if is_kept => return Err(self.zones.kept_back()),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// The most units that a stream takes to have fewer switches: less as the region fills, so that

@@ -351,7 +351,8 @@ impl Catalog {
             Ok(Group::event(&key, &value, table))
         };
         let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
-        let enqueued = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket);
+        let enqueued =
+            self.ctx.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket);
         let committed = enqueued.and_then(|pending| {
             let zone = pending.zone();
             pending.wait().map(|lsn| (zone, lsn))

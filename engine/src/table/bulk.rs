@@ -151,6 +151,7 @@ impl BulkLoad {
     /// - `Invalid`: the table has one of the keys, and they were to be refused; or it was dropped
     ///   or truncated meanwhile;
     /// - `Timeout`: a transaction has had one of the keys, or a gap between them, locked for 10 s;
+    ///   or the region had no room by the deadline of the thread;
     /// - `Deadlock`: a transaction waits for another one that waits for this load;
     /// - `UnknownOutcome`: the device failed while the commit was under way;
     /// - otherwise as [`Table::put`].
@@ -189,8 +190,15 @@ impl BulkLoad {
                 return Err(e);
             }
         };
-        let run = NewRun { core: Arc::clone(&self.pinned.core), extents, loaded: true };
-        let lsn = shared.commit_runs(&TableBatch::default(), vec![run])?;
+        let (core, listed) = (Arc::clone(&self.pinned.core), extents.clone());
+        let run = NewRun { core, extents, loaded: true };
+        let committed = shared.commit_runs(&TableBatch::default(), vec![run]);
+        let is_late = committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout);
+        // Else the journal has named them, and may not have dropped them again.
+        if is_late && listed.extents().iter().all(|extent| extent.is_new()) {
+            self.state = State::Written(listed);
+        }
+        let lsn = committed?;
         shared.committer.wait_for(lsn, Durability::Durable)
     }
 

@@ -35,6 +35,19 @@ pub(crate) struct NewRun {
     pub(crate) loaded: bool,
 }
 
+impl NewRun {
+    /// The tables of the runs that a commit is about to have, those of `batch` after `runs`. They
+    /// have no numbers yet.
+    pub(crate) fn to_come(
+        runs: &[NewRun],
+        batch: Option<&TableBatch>,
+    ) -> Vec<(Arc<dyn CommitTable>, u64)> {
+        let given = runs.iter().map(|run| Arc::clone(&run.core));
+        let cores = given.chain(batch.into_iter().flat_map(TableBatch::tables));
+        cores.map(|core| (core as Arc<dyn CommitTable>, 0)).collect()
+    }
+}
+
 /// A run that stands in its table's view.
 pub(crate) struct Joined {
     core: Arc<TableCore>,
@@ -74,32 +87,31 @@ impl Joined {
 }
 
 impl Shared {
-    /// If a batch does not fit in a zone beside its commit's runs and `others` bytes, its
-    /// puts and deletes become runs too: what is left of it then.
+    /// What is left of a batch that does not fit in a zone beside its commit's runs and `others`
+    /// bytes: its puts and deletes are to become runs too.
+    pub(crate) fn rest_of(
+        &self,
+        batch: &TableBatch,
+        runs: &[NewRun],
+        others: usize,
+    ) -> Option<TableBatch> {
+        let stored = batch.stored_len() + runs.len() * record_len(8, 0) + others;
+        (!self.committer.fits(stored)).then(|| batch.without_rows())
+    }
+
+    /// Writes what a batch has for each table as a run. The space for all of them comes first.
     ///
     /// # Errors
     ///
-    /// `Full` when the disk has no room; or on an I/O error.
-    pub(crate) fn make_fit(
-        &self,
-        batch: &TableBatch,
-        runs: &mut Vec<NewRun>,
-        others: usize,
-    ) -> Result<Option<TableBatch>> {
-        if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0) + others) {
-            return Ok(None);
-        }
-        runs.extend(self.runs_of(batch)?);
-        Ok(Some(batch.without_rows()))
-    }
-
-    /// Writes what a batch has for each table as a run.
-    fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
+    /// `Full` when the disk has no room, and nothing is written; or on an I/O error.
+    pub(crate) fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
         let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted()?);
-        let of_tables = operations.chunk_by(|a, b| a.table == b.table);
-        let runs = of_tables.map(|operations| {
+        let of_tables = operations.chunk_by(|a, b| a.table == b.table).map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
-            let mut writer = ExtentWriter::new(&self.set, bytes.sum(), false)?;
+            Ok((operations, ExtentWriter::new(&self.set, bytes.sum(), false)?))
+        });
+        let of_tables = of_tables.collect::<Result<Vec<_>>>()?.into_iter();
+        let runs = of_tables.map(|(operations, mut writer)| {
             debug_assert!(
                 operations.is_sorted_by(|a, b| a.key < b.key),
                 "a run has each key once, in order"

@@ -9,11 +9,12 @@
 //!
 //! Invariants:
 //!
-//! 1. A write is charged to the pace once, however often it is tried, and before its runs are
-//!    written.
+//! 1. A write is charged to the pace once, however often it is tried.
 //! 2. Runs of a request that has no ticket are withdrawn before it waits for locks or tables, and
 //!    when it fails.
-//! 3. Of a batch from outside of a transaction either the group says that its rows are not locked,
+//! 3. Runs are written once the write was charged and the region had room for their numbers. So a
+//!    call that waits, or is told to try later, has written nothing, unless others were faster.
+//! 4. Of a batch from outside of a transaction either the group says that its rows are not locked,
 //!    or the request has the locker.
 
 use std::sync::Arc;
@@ -24,10 +25,9 @@ use super::pending::PendingCommit;
 use super::runs::{Joined, NewRun};
 use super::shared::{Keep, Shared};
 use crate::commit::{CommitRequest, Group, Pending};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
-use crate::memtable::record_len;
 use crate::mvcc::is_waited_for;
 use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
-    /// and `at_ticket` runs with its ticket.
+    /// and `at_ticket` runs with its ticket. `charged` is what the pace was charged for it.
     ///
     /// # Errors
     ///
@@ -114,10 +114,10 @@ impl Shared {
     pub(crate) fn enqueue_group(
         &self,
         make: &dyn Fn() -> Result<Group>,
-        durability: Durability,
+        (durability, charged): (Durability, Option<u64>),
         at_ticket: &dyn Fn(Lsn),
     ) -> Result<Pending<'_>> {
-        let mut request = GroupRequest { shared: self, make, at_ticket, charged: None };
+        let mut request = GroupRequest { shared: self, make, at_ticket, charged };
         let pending = self.committer.enqueue(&mut request, durability)?;
         debug_assert!(
             request.charged.is_some(),
@@ -143,6 +143,23 @@ impl Shared {
             *charged = Some(bytes);
         }
         Ok(())
+    }
+
+    /// Charges a group to the pace, and waits until the region has room for it, before its runs are
+    /// written (invariant 3).
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn ask_room(&self, group: &Group, charged: &mut Option<u64>) -> Result<()> {
+        self.charge(charged, (group.zone_len(), group.frees()))?;
+        loop {
+            let mark = self.pace.rounds();
+            match self.committer.make_room(group) {
+                Err(full) if full.kind() == ErrorKind::Full => self.wait_for_space(&full, mark)?,
+                done => return done,
+            }
+        }
     }
 
     /// The region is full: wakes the background, and waits until it has made space.
@@ -314,33 +331,22 @@ impl<'a> BatchRequest<'a> {
         Ok(lsn)
     }
 
-    /// Charges to the pace what a large batch takes in the region: the numbers of its runs, and
-    /// what it has beside them.
-    fn charge_runs(&mut self) -> Result<()> {
-        if self.charged.is_some() {
-            return Ok(());
-        }
-        let given = self.given.as_ref().map_or(0, Vec::len);
-        let is_beside = given > 0 && self.shared.committer.fits(self.batch.stored_len());
-        let beside = match is_beside {
-            true => self.batch.stored_len(),
-            false => self.batch.without_rows().stored_len(),
-        };
-        let runs = given + self.batch.tables().count();
-        let bytes = (beside + runs * record_len(8, 0)) as u64 + LINE;
-        let what = (bytes.next_multiple_of(LINE), self.batch.frees());
-        self.shared.charge(&mut self.charged, what)
-    }
-
     /// Writes the runs of a large batch, and has them join their tables, unless they have.
-    fn place_runs(&mut self) -> Result<()> {
+    fn place_runs(&mut self, largest: u64) -> Result<()> {
         if self.placed.is_some() {
             return Ok(());
         }
         let shared = self.shared;
-        let inside = shared.enter()?;
         let mut runs = self.given.as_mut().map(std::mem::take).unwrap_or_default();
-        let rest = shared.make_fit(self.batch, &mut runs, 0)?;
+        let rest = shared.rest_of(self.batch, &runs, 0);
+        let beside = rest.as_ref().unwrap_or(self.batch);
+        let to_come = NewRun::to_come(&runs, rest.as_ref().map(|_| self.batch));
+        let group = Group::encode_beside(beside, to_come.into_iter(), largest)?;
+        shared.ask_room(&group, &mut self.charged)?;
+        let inside = shared.enter()?;
+        if rest.is_some() {
+            runs.extend(shared.runs_of(self.batch)?);
+        }
         let loaded: Vec<bool> = runs.iter().map(|run| run.loaded).collect();
         let mut joined = Vec::with_capacity(runs.len());
         let done = shared.join(runs, &mut joined);
@@ -358,12 +364,11 @@ impl<'a> BatchRequest<'a> {
 
     /// The group of a large batch: its runs by number, and what it has beside them.
     fn group_of_runs(&mut self, largest: u64) -> Result<Group> {
-        self.place_runs()?;
+        self.place_runs(largest)?;
         self.shared.check_writable()?;
         let Some(placed) = &self.placed else { unreachable!("they were placed") };
-        let mut group = Group::encode(placed.rest.as_ref().unwrap_or(self.batch), largest)?;
-        group.add_runs(placed.joined.iter().map(Joined::table), largest)?;
-        Ok(group)
+        let beside = placed.rest.as_ref().unwrap_or(self.batch);
+        Group::encode_beside(beside, placed.joined.iter().map(Joined::table), largest)
     }
 
     /// Undoes what was done for runs (invariant 2).
@@ -402,8 +407,6 @@ impl<'a> BatchRequest<'a> {
 impl CommitRequest for BatchRequest<'_> {
     fn group(&mut self, largest: u64) -> Result<Group> {
         let group = if self.is_large() {
-            // Before its runs are written: a call that is told to try later has written nothing.
-            self.charge_runs()?;
             self.group_of_runs(largest)?
         } else {
             // What it takes in a zone, but for what other batches of its group share with it.
@@ -413,9 +416,9 @@ impl CommitRequest for BatchRequest<'_> {
         };
         debug_assert!(
             self.takes_locks || self.locker.is_none(),
-            "the rows of a transaction's batch are locked by the transaction alone (invariant 3)"
+            "the rows of a transaction's batch are locked by the transaction alone (invariant 4)"
         );
-        // Invariant 3.
+        // Invariant 4.
         Ok(if self.takes_locks && self.locker.is_none() { group.without_locks() } else { group })
     }
 
@@ -434,7 +437,7 @@ impl CommitRequest for BatchRequest<'_> {
     }
 
     fn lock_rows(&mut self) -> Result<()> {
-        debug_assert!(self.takes_locks && self.locker.is_none(), "it had no locks (invariant 3)");
+        debug_assert!(self.takes_locks && self.locker.is_none(), "it had no locks (invariant 4)");
         self.withdraw();
         self.lock_all()
     }

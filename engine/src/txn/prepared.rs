@@ -293,7 +293,7 @@ impl PreparedSet {
             shared.keep_for_shipper(&prepared.runs, None, &[]);
         }
         let enqueued = shared.reserve_conclusion(&prepared.runs).and_then(|reservation| {
-            let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
+            let pending = shared.enqueue_group(&group, (durability, None), &at_ticket)?;
             Ok(prepared.carry_out(shared, pending, commits.then_some(reservation)))
         });
         let mut state = self.state.lock();
@@ -429,9 +429,18 @@ fn append(
     let locks = locks::encode(locker, &batch, &runs, targets, &shared.cache)?;
     let beside = record_len(id.len(), 8) + locks::stored_len(&locks);
     check_room(shared, locks.len(), beside)?;
-    let rest = shared.make_fit(&batch, &mut runs, beside)?;
-    let (batch, mut joined) = (rest.as_ref().unwrap_or(&batch), Vec::with_capacity(runs.len()));
+    let rest = shared.rest_of(&batch, &runs, beside);
+    let small = rest.as_ref().unwrap_or(&batch);
+    let to_come = NewRun::to_come(&runs, rest.as_ref().map(|_| &batch));
     let largest = shared.zones.geometry().largest_zone();
+    let (group, mut charged) =
+        (Group::prepare(id, small, &locks, to_come.into_iter(), largest)?, None);
+    // A prepare that has to wait, or is told to try later, has written nothing.
+    shared.ask_room(&group, &mut charged)?;
+    if rest.is_some() {
+        runs.extend(shared.runs_of(&batch)?);
+    }
+    let mut joined = Vec::with_capacity(runs.len());
     let (records, len) = (Cell::new(0), Cell::new(0));
     let enqueued = shared.join(runs, &mut joined).and_then(|()| {
         if shared.committer.feed().is_some() {
@@ -440,7 +449,7 @@ fn append(
         }
         let group = || {
             let runs = joined.iter().map(Joined::table);
-            let group = Group::prepare(id, batch, &locks, runs, largest)?;
+            let group = Group::prepare(id, small, &locks, runs, largest)?;
             records.set(group.records());
             len.set(group.first_len());
             Ok(group)
@@ -449,7 +458,7 @@ fn append(
             ticket.set(lsn);
             targets.iter().for_each(|target| target.core.hold());
         };
-        shared.enqueue_group(&group, Durability::Durable, &hold)
+        shared.enqueue_group(&group, (Durability::Durable, charged), &hold)
     });
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
     let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());

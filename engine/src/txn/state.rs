@@ -543,10 +543,13 @@ impl Running {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
-    use crate::error::ErrorKind;
-    use crate::options::Options;
+    use std::time::Instant;
+
+    use crate::error::{ErrorKind, Result};
+    use crate::options::{Durability, Options};
     use crate::os::{time, with_deadline};
-    use crate::txn::TxnOptions;
+    use crate::table::{Table, WriteBatch};
+    use crate::txn::{Isolation, TxnOptions};
 
     /// Bug: after a commit that came too late the database counted memory for writes that were on
     /// disk by then, so that others spilled theirs. Cause: a commit spills the rest of its writes,
@@ -574,5 +577,80 @@ mod tests {
         shared.pace.set_delay(0, "none");
         txn.commit().unwrap();
         assert_eq!(table.iter().map(Result::unwrap).count(), 100);
+    }
+
+    /// Fills the region to the last line.
+    fn fill(table: &Table, now: Instant) {
+        for len in [10_000, 500, 1] {
+            while with_deadline(now, || table.put("filler", vec![7; len])).is_ok() {}
+        }
+    }
+
+    /// Bug: on a full region each try of a large commit wrote its rows to extents and two edits of
+    /// the journal, and then waited for the region. Batches, transactions, prepares and bulk loads
+    /// all did. So retries filled the disk with journal, and took the space that drains needed.
+    /// Cause: the region was asked for room once the runs were there. Fix: it is asked before.
+    #[test]
+    fn a_large_write_to_a_full_region_is_refused_before_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let spills = TxnOptions::new().isolation(Isolation::ReadCommitted).spill_at(64 << 10);
+        let [commits, prepares] = [(); 2].map(|()| db.begin_with(spills.clone()).unwrap());
+        let (mut load, mut batch) = (table.bulk_load().unwrap(), WriteBatch::new());
+        for n in 0..3000u32 {
+            batch.put(&table, n.to_be_bytes(), [7; 1000]);
+            load.put((n + 10_000).to_be_bytes(), [7; 1000]).unwrap();
+            for (at, txn) in [(20_000, &commits), (30_000, &prepares)] {
+                txn.put(&table, (n + at).to_be_bytes(), [7; 1000]).unwrap();
+            }
+        }
+        let now = Instant::now();
+        let soon = |f: &mut dyn FnMut() -> Result<()>| with_deadline(now, f);
+        fill(&table, now);
+        let shared = &table.shared;
+        let mut before = None;
+        for n in 0..3 {
+            let refused = [
+                soon(&mut || db.try_write(&batch, Durability::Durable, now)),
+                soon(&mut || commits.try_commit(now)),
+                soon(&mut || prepares.try_prepare("p", now)),
+                soon(&mut || load.finish()),
+            ];
+            for refused in refused.map(Result::unwrap_err) {
+                assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+            }
+            let written = (shared.set.store().bytes_written(), shared.set.floor().number);
+            // The first try writes what was left of the transactions and of the load.
+            assert_eq!(*before.get_or_insert(written), written, "try {n}");
+        }
+        assert_eq!(before.map(|(_, edits)| edits), Some(shared.set.floor().number));
+        while db.step().unwrap() {}
+        db.try_write(&batch, Durability::Durable, now).unwrap();
+        commits.try_commit(now).unwrap();
+        prepares.try_prepare("p", now).unwrap();
+        load.finish().unwrap();
+        db.commit_prepared("p").unwrap();
+        assert_eq!(table.iter().map(Result::unwrap).count(), 12_001);
+    }
+
+    /// Bug: a large batch of puts and range deletes took the part of a full region that is kept for
+    /// commits which free space. Cause: what was left of it beside its runs only deletes. Fix: a
+    /// commit with runs is an ordinary one.
+    #[test]
+    fn a_large_write_that_also_deletes_a_range_frees_no_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..3000u32 {
+            batch.put(&table, n.to_be_bytes(), [7; 1000]);
+        }
+        batch.delete_range(&table, "x".."y");
+        let now = Instant::now();
+        fill(&table, now);
+        let refused = db.try_write(&batch, Durability::Durable, now).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+        with_deadline(now, || table.delete_range("x".."y")).unwrap();
     }
 }
