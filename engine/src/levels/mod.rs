@@ -10,6 +10,7 @@ mod journal;
 mod manifest;
 mod run;
 mod set;
+mod shared_map;
 mod state;
 mod version;
 

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use super::edit::{Edit, Op};
 use super::run::Run;
+use super::shared_map::SharedMap;
 use super::version::{Level, Version};
 use crate::extent::{Described, Extent, ValueMeta};
 use crate::mvcc::{TimeMark, Timeline};
 use crate::options::TableOptions;
-use crate::os::HashSet;
 use crate::record::{Lsn, RowTable, TableId};
 
 pub(super) use invariants::Broken;
@@ -49,9 +49,9 @@ pub(super) struct Counters {
 /// The metadata of all tables.
 #[derive(Clone, Debug)]
 pub(super) struct State<E = Arc<Extent>> {
-    pub(super) tables: BTreeMap<TableId, Table<E>>,
+    pub(super) tables: SharedMap<TableId, Table<E>>,
     /// The names of the tables.
-    names: Arc<HashSet<Arc<str>>>,
+    names: SharedMap<Arc<str>, ()>,
     /// By the number of the run.
     pub(super) pending: BTreeMap<u64, JournaledRun<E>>,
     pub(super) counters: Counters,
@@ -62,8 +62,9 @@ pub(super) struct State<E = Arc<Extent>> {
 impl<E> Default for State<E> {
     fn default() -> State<E> {
         let counters = Counters { next_table: 1, next_extent: 1, table_event_lsn: 0 };
-        let (tables, pending) = (BTreeMap::new(), BTreeMap::new());
-        State { tables, names: Arc::default(), pending, counters, timeline: Arc::default() }
+        let (tables, names, pending) =
+            (SharedMap::default(), SharedMap::default(), BTreeMap::new());
+        State { tables, names, pending, counters, timeline: Arc::default() }
     }
 }
 
@@ -78,7 +79,7 @@ pub(super) struct Applied<E> {
 }
 
 impl<E: Described> State<E> {
-    /// This state with `edit` applied to it. Copies the list of tables.
+    /// This state with `edit` applied to it. Copies the parts of the tables that it touches.
     pub(super) fn apply(&self, edit: &Edit<E>) -> Result<Applied<E>, Broken> {
         self.clone().into_next(edit)
     }
@@ -113,7 +114,7 @@ impl<E: Described> State<E> {
         let Counters { next_table, next_extent, table_event_lsn } = self.counters;
         let mut ops = vec![Op::Counters { next_table, next_extent, table_event_lsn }];
         ops.extend(self.timeline.marks().iter().copied().map(Op::TimeMark));
-        for (&table, described) in &self.tables {
+        for (&table, described) in self.tables.iter() {
             let name = described.name.to_string();
             ops.push(Op::CreateTable { table, created_lsn: described.created_lsn, name });
             let options = described.version.options;
@@ -201,7 +202,7 @@ impl<E: Described> State<E> {
             (run, JournaledRun { table: pending.table, extents, loaded: pending.loaded })
         });
         let timeline = Arc::clone(&self.timeline);
-        let names = Arc::clone(&self.names);
+        let names = self.names.clone();
         State { tables, names, pending: pending.collect(), counters: self.counters, timeline }
     }
 }
@@ -336,14 +337,14 @@ impl<E: Described> Draft<E> {
     fn rename_table(&mut self, id: TableId, name: &str) -> Result<(), Broken> {
         let name = self.take_name(name)?;
         let before = std::mem::replace(&mut self.table(id)?.name, name);
-        Arc::make_mut(&mut self.state.names).remove(&before);
+        self.state.names.remove(&before);
         Ok(())
     }
 
     fn take_name(&mut self, name: &str) -> Result<Arc<str>, Broken> {
         invariants::name_is_free(&self.state.names, name)?;
         let name: Arc<str> = name.into();
-        Arc::make_mut(&mut self.state.names).insert(Arc::clone(&name));
+        self.state.names.insert(Arc::clone(&name), ());
         Ok(name)
     }
 
@@ -361,7 +362,7 @@ impl<E: Described> Draft<E> {
         }
         self.levels.retain(|(table, _), _| *table != id);
         if let Some(table) = self.state.tables.remove(&id) {
-            Arc::make_mut(&mut self.state.names).remove(&table.name);
+            self.state.names.remove(&table.name);
         }
         self.added.remove(&id);
         self.touched.remove(&id);

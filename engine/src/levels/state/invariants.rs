@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::State;
 use crate::extent::{Described, ExtentMeta, ValueMeta};
+use crate::levels::shared_map::SharedMap;
 use crate::levels::version::{Level, MAX_LEVELS};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark, Timeline};
 use crate::options::TableOptions;
-use crate::os::HashSet;
 use crate::record::{Lsn, RowTable, SYSTEM_TABLE, TableId};
 
 /// An edit breaks the invariant `name`.
@@ -24,14 +24,14 @@ fn require(holds: bool, name: &'static str, detail: impl FnOnce() -> String) -> 
 }
 
 /// A table's id is not in use and is not the engine's own.
-pub(super) fn table_is_new<E>(state: &State<E>, id: TableId) -> Check {
+pub(super) fn table_is_new<E: Clone>(state: &State<E>, id: TableId) -> Check {
     let new = id != SYSTEM_TABLE && !state.tables.contains_key(&id);
     require(new, "table_is_new", || format!("there is a table {id}"))
 }
 
 /// No two tables have one name.
-pub(super) fn name_is_free(names: &HashSet<Arc<str>>, name: &str) -> Check {
-    let is_free = !names.contains(name);
+pub(super) fn name_is_free(names: &SharedMap<Arc<str>, ()>, name: &str) -> Check {
+    let is_free = !names.contains_key(name);
     require(is_free, "name_is_free", || format!("there is a table named {name:?}"))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn level_is_disjoint<E: Described>(level: &Level<E>, table: TableId, 
 }
 
 /// A run's number is not in use.
-pub(super) fn run_is_new<E>(state: &State<E>, table: TableId, run: u64) -> Check {
+pub(super) fn run_is_new<E: Clone>(state: &State<E>, table: TableId, run: u64) -> Check {
     let mut committed = state.tables.values().flat_map(|table| &table.version.runs);
     let new = !state.pending.contains_key(&run) && committed.all(|other| other.id != run);
     require(new, "run_is_new", || format!("there is a run {run}, now again in table {table}"))

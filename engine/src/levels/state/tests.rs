@@ -118,7 +118,7 @@ fn a_dropped_table_takes_its_extents_along() {
     let ops = vec![add(2, 5, "a", "z"), Op::DropTable { table: 1 }];
     let applied = start().apply(&Edit { ops }).unwrap();
     assert_eq!(applied.removed.len(), 3);
-    assert!(applied.state.tables.is_empty() && applied.touched.is_empty());
+    assert!(applied.state.tables.iter().next().is_none() && applied.touched.is_empty());
     assert_eq!(applied.state.counters.next_table, 2, "ids are not used again");
 }
 
@@ -297,15 +297,49 @@ fn a_replay_does_not_copy_the_tables_that_an_edit_leaves_alone() {
         let versions = state.tables.values().map(|table| Arc::strong_count(&table.version));
         assert_eq!(versions.sum::<usize>(), id as usize, "no other list of tables has them");
     }
-    let (first, names) = (Arc::as_ptr(&state.tables[&1].version), Arc::as_ptr(&state.names));
+    let first = Arc::as_ptr(&state.tables[&1].version);
     let state = state.into_next(&Edit { ops: vec![create(101)] }).unwrap().state;
     assert_eq!(Arc::as_ptr(&state.tables[&1].version), first);
-    assert_eq!(Arc::as_ptr(&state.names), names);
     let again = Edit { ops: vec![create(102), Op::RenameTable { table: 102, name: "7".into() }] };
     assert_eq!(state.apply(&again).unwrap_err().name, "name_is_free");
     let swap = |table: u32, name: &str| Op::RenameTable { table, name: name.into() };
     let ops = vec![swap(7, "free"), swap(8, "7"), Op::DropTable { table: 9 }, swap(10, "9")];
     let state = state.apply(&Edit { ops }).unwrap().state;
-    assert_eq!(state.names.len(), 100);
-    assert!(state.tables.values().all(|table| state.names.contains(&table.name)));
+    assert_eq!(state.names.iter().count(), 100);
+    assert!(state.tables.values().all(|table| state.names.contains_key(&table.name)));
+}
+
+/// Bug: a table took the longer to make, and an edit to apply, the more tables there were. Cause:
+/// each edit copied the list of all tables, and a new name the set of all names. Fix: copies share
+/// the parts that they do not change.
+#[test]
+fn an_edit_copies_few_of_many_tables() {
+    const TABLES: u32 = 20_000;
+    let create = |table: u32| {
+        let name = format!("table {table}");
+        Edit { ops: vec![Op::CreateTable { table, created_lsn: 4, name }] }
+    };
+    let mut state = State::<Meta>::default();
+    for table in 1..=TABLES {
+        state = state.into_next(&create(table)).unwrap().state;
+    }
+    let edits = [
+        create(TABLES + 1),
+        Edit { ops: vec![Op::RenameTable { table: 7, name: "another".into() }] },
+        Edit { ops: vec![Op::DropTable { table: 9000 }] },
+        Edit { ops: vec![Op::AddExtent { table: 12_345, level: 1, extent: meta(1, "a", "c") }] },
+    ];
+    for edit in edits {
+        let next = state.apply(&edit).unwrap().state;
+        let (tables, names) =
+            (next.tables.copied_from(&state.tables), next.names.copied_from(&state.names));
+        // Two names are in two of the parts.
+        assert!(tables.0 <= 256 && names.0 < 3 * 256, "{tables:?} and {names:?} entries, parts");
+        assert!(tables.1 + names.1 <= 79 + 256, "{tables:?} and {names:?} entries, parts");
+        assert!(next.tables.iter().map(|(id, _)| *id).is_sorted());
+        let named = next.tables.values().all(|table| next.names.contains_key(&*table.name));
+        assert!(named && next.names.iter().count() == next.tables.iter().count());
+        state = next;
+    }
+    assert_eq!(state.tables.iter().count(), 20_000);
 }
