@@ -26,7 +26,7 @@
 //! runs that it walks in, found by the extent that the walk is in.
 //!
 //! Thread safety: one reader at a time; a mutex makes it safe for any. It is held while a block is
-//! read, and no other thread waits for it.
+//! read, and no other thread waits for it: one that has resting readers give up only tries it.
 //!
 //! Invariants:
 //!
@@ -51,7 +51,7 @@ use super::in_level::Beside;
 use super::index::{Index, IndexEntry};
 use super::{Extent, InLevel, WHOLE};
 use crate::error::Result;
-use crate::memory::Holding;
+use crate::memory::{Clock, Holding, LetGo};
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::tier::{ExtentStore, Reading};
@@ -154,6 +154,8 @@ pub(super) struct Prefetcher {
 struct Walks {
     prefetchers: Vec<Prefetcher>,
     uses: u64,
+    /// While the user's reader rests, its place in the clock that may have it give up.
+    resting: Option<(Arc<Clock>, u64)>,
 }
 
 /// Of how many parts the read-ahead of a walk is.
@@ -178,7 +180,7 @@ pub(crate) struct ReadAhead {
     places: AtomicUsize,
     /// What is not here and has to be waited for.
     pub(super) awaited: RangeWaits,
-    walks: Mutex<Walks>,
+    walks: Arc<Mutex<Walks>>,
 }
 
 impl ReadAhead {
@@ -194,7 +196,7 @@ impl ReadAhead {
 
     fn new(of_job: Option<usize>) -> Arc<ReadAhead> {
         let (wanted, places) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-        let (awaited, walks) = (RangeWaits::default(), Mutex::default());
+        let (awaited, walks) = (RangeWaits::default(), Arc::default());
         Arc::new(ReadAhead { of_job, wanted, places, awaited, walks })
     }
 
@@ -203,21 +205,23 @@ impl ReadAhead {
         self.places.store(places, Ordering::Relaxed);
     }
 
-    /// The user's reader rests until it is asked for more. If users hold more than half of what
-    /// they may, beside a cache of `cache`, it drops what it has read ahead, unless half of that is
-    /// its own. Else readers that rest for long would leave nothing to others.
+    /// The user's reader rests until it is asked for more. Readers that rest hold at most half of
+    /// what users may beside a cache of `cache`, or what the last of them has: those that rest
+    /// longest drop what they have read ahead. Else readers that rest for long would leave nothing
+    /// to others. One that does not rest drops nothing.
     pub(crate) fn rest(&self, store: &ExtentStore, cache: u64) {
         if self.has_left() {
             // The chunk has ended at a piece that is on its way.
             return;
         }
-        let all = store.memory().ahead.bytes();
-        if all > store.memory().most_ahead(cache, store.objects().is_some()) / 2 {
-            let mut walks = self.walks.lock();
-            let own = walks.prefetchers.iter().map(Prefetcher::held).sum::<u64>();
-            if own < all / 2 {
-                walks.prefetchers.iter_mut().for_each(Prefetcher::give_up);
-            }
+        let mut walks = self.walks.lock();
+        walks.wake();
+        let own = walks.prefetchers.iter().map(Prefetcher::held).sum::<u64>();
+        if own > 0 {
+            let (held, has_objects) = (store.memory(), store.objects().is_some());
+            held.resting.set_most((held.most_ahead(cache, has_objects) / 2).max(own));
+            let place = held.resting.keep(Arc::clone(&self.walks) as _, own);
+            walks.resting = Some((Arc::clone(&held.resting), place));
         }
     }
 
@@ -285,7 +289,35 @@ impl ReadAhead {
     }
 }
 
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        self.walks.lock().wake();
+    }
+}
+
+impl LetGo for Mutex<Walks> {
+    fn was_used(&self) -> bool {
+        false
+    }
+
+    fn release(&self) {
+        // A reader that holds it is awake, or about to rest.
+        if let Some(mut walks) = self.try_lock()
+            && walks.resting.take().is_some()
+        {
+            walks.prefetchers.iter_mut().for_each(Prefetcher::give_up);
+        }
+    }
+}
+
 impl Walks {
+    /// The reader goes on: no other one has it give up what it has read ahead.
+    fn wake(&mut self) {
+        if let Some((clock, place)) = self.resting.take() {
+            clock.remove(place);
+        }
+    }
+
     fn find(&mut self, extent: u64) -> Option<&mut Prefetcher> {
         self.prefetchers.iter_mut().find(|prefetcher| prefetcher.extent == extent)
     }

@@ -27,6 +27,8 @@ impl ReadAhead {
         let coming = |window: u32| ahead / most as u64 / u64::from(window.max(1));
         let deep = window.map_or(DEPTH_OF_OBJECT as u64, |window| coming(window).saturating_sub(1));
         let depth_of_object = deep.clamp(1, DEPTH_OF_OBJECT as u64) as usize;
+        let mut walks = self.walks.lock();
+        walks.wake();
         let piece = ahead / DEPTH_OF_OBJECT as u64;
         let piece = piece.clamp(u64::from(FIRST_OF_OBJECT), u64::from(MOST_OF_OBJECT)) as u32;
         Prefetchers {
@@ -36,7 +38,7 @@ impl ReadAhead {
             most,
             depth_of_object,
             wanted: self.wanted.load(Ordering::Relaxed),
-            walks: self.walks.lock(),
+            walks,
         }
     }
 }
@@ -133,7 +135,7 @@ impl Prefetchers<'_> {
     /// The prefetcher of an extent. If there is none, a new one at block `at`, perhaps in place of
     /// the one that was used longest ago.
     pub(super) fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Prefetcher {
-        let Walks { prefetchers, uses } = &mut *self.walks;
+        let Walks { prefetchers, uses, .. } = &mut *self.walks;
         let found = prefetchers.iter().position(|prefetcher| prefetcher.extent == extent);
         let number = found.unwrap_or_else(|| {
             // What has arrived is what the reader has waited for.

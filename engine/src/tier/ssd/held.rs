@@ -32,6 +32,8 @@ pub(crate) struct Held {
     /// What is read ahead for users until they come to it. One bound holds for all readers
     /// together: beyond it nothing is read ahead.
     pub(crate) ahead: Arc<Gauge>,
+    /// Says which of it stays with readers that rest.
+    pub(crate) resting: Arc<Clock>,
     /// What a memory limit leaves it.
     ahead_share: AtomicU64,
     /// The most that it would have been since its share was last looked at.
@@ -59,6 +61,7 @@ impl Default for Held {
             parts: Arc::default(),
             clock: Clock::default(),
             ahead: Arc::default(),
+            resting: Arc::default(),
             ahead_share: AtomicU64::new(0),
             ahead_wanted: AtomicU64::new(0),
             iterators: Arc::default(),
