@@ -1553,7 +1553,8 @@ uint64_t terrace_pending_number(const struct terrace_pending *pending);
  * Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
  * Several threads may wait, and a call may come again: each has the same outcome.
  *
- * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile.
+ * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile; TERRACE_UNAVAILABLE in a
+ * forked child.
  */
 enum terrace_status terrace_pending_wait(const struct terrace_pending *pending,
                                          struct terrace_error **error);

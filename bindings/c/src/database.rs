@@ -26,6 +26,14 @@ pub const TERRACE_REMOTE: u32 = 2;
 #[derive(Debug)]
 pub struct Database(pub(crate) terrace::Database);
 
+/// Fails in a forked child: a thread of the parent may have held a lock of a handle at the fork.
+pub(crate) fn check_not_forked(database: &terrace::Database) -> Result<()> {
+    if database.is_forked() {
+        database.snapshot()?;
+    }
+    Ok(())
+}
+
 /// A durability as C says it.
 pub(crate) fn durability(number: u32) -> Result<Durability> {
     match number {

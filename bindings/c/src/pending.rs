@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::batch::Batch;
-use crate::database::{Database, durability};
+use crate::database::{Database, check_not_forked, durability};
 use crate::error::{Error, Status};
 use crate::guard::{self, Failure, need};
 
@@ -14,6 +14,7 @@ use crate::guard::{self, Failure, need};
 #[derive(Debug)]
 pub struct Pending {
     number: u64,
+    database: terrace::Database,
     state: Mutex<State>,
 }
 
@@ -27,8 +28,9 @@ enum State {
 }
 
 impl Pending {
-    pub(crate) fn new(commit: terrace::PendingCommit) -> Pending {
-        Pending { number: commit.number(), state: Mutex::new(State::Waits(commit)) }
+    pub(crate) fn new(database: &terrace::Database, commit: terrace::PendingCommit) -> Pending {
+        let (number, database) = (commit.number(), database.clone());
+        Pending { number, database, state: Mutex::new(State::Waits(commit)) }
     }
 }
 
@@ -47,7 +49,7 @@ pub extern "C" fn terrace_database_enqueue(
     guard::made(error, || {
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
         let commit = database.0.enqueue(need(batch, "batch")?.take(), durability)?;
-        Ok(Pending::new(commit))
+        Ok(Pending::new(&database.0, commit))
     })
 }
 
@@ -74,15 +76,18 @@ pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
 /// Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
 /// Several threads may wait, and a call may come again: each has the same outcome.
 ///
-/// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile.
+/// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile; TERRACE_UNAVAILABLE in a
+/// forked child.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_wait(
     pending: Option<&Pending>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
+        let pending = need(pending, "pending")?;
+        check_not_forked(&pending.database)?;
         // Others that wait for the same commit wait here.
-        let mut state = need(pending, "pending")?.state.lock();
+        let mut state = pending.state.lock();
         let done = match std::mem::replace(&mut *state, State::IsWaitedFor) {
             State::Waits(commit) => commit.wait().map_err(Arc::new),
             State::IsWaitedFor => {
@@ -111,7 +116,10 @@ mod tests {
     /// it succeeded. It leaves a mark that makes every later wait fail.
     #[test]
     fn a_wait_that_did_not_end_is_no_success() {
-        let pending = Pending { number: 1, state: Mutex::new(State::IsWaitedFor) };
+        let dir = tempfile::tempdir().unwrap();
+        let database =
+            terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+        let pending = Pending { number: 1, database, state: Mutex::new(State::IsWaitedFor) };
         for _ in 0..2 {
             assert_eq!(terrace_pending_wait(Some(&pending), None), Status::TERRACE_INTERNAL);
         }

@@ -109,7 +109,8 @@ pub extern "C" fn terrace_database_enqueue_prepared(
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
         let (id, blob) = (id.bytes(id_len, "id")?, blob.bytes(blob_len, "blob")?);
         let blob = (!blob.is_empty()).then_some(blob);
-        Ok(Pending::new(database.0.enqueue_prepared(id, blob, durability)?))
+        let commit = database.0.enqueue_prepared(id, blob, durability)?;
+        Ok(Pending::new(&database.0, commit))
     })
 }
 

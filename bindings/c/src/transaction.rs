@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use terrace::LockWait;
 
 use crate::cursor::Cursor;
-use crate::database::Database;
+use crate::database::{Database, check_not_forked};
 use crate::error::{Error, Status};
 use crate::guard::{self, Failure, Result, need};
 use crate::options::TransactionOptions;
@@ -61,7 +61,7 @@ pub(crate) struct Running {
 impl Running {
     /// Runs `f` on the transaction, beside others that do.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&terrace::Transaction) -> Result<T>) -> Result<T> {
-        self.check_not_forked()?;
+        check_not_forked(&self.database)?;
         match &*self.transaction.read() {
             Some(transaction) => f(transaction),
             None => Err(self.ended()),
@@ -70,16 +70,8 @@ impl Running {
 
     /// Takes the transaction to its end.
     fn end(&self) -> Result<terrace::Transaction> {
-        self.check_not_forked()?;
+        check_not_forked(&self.database)?;
         self.transaction.write().take().ok_or_else(|| self.ended())
-    }
-
-    /// Fails in a forked child: a thread of the parent may have held the lock at the fork.
-    fn check_not_forked(&self) -> Result<()> {
-        if self.database.is_forked() {
-            self.database.snapshot()?;
-        }
-        Ok(())
     }
 
     fn ended(&self) -> Failure {
@@ -484,8 +476,8 @@ pub extern "C" fn terrace_transaction_enqueue(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Pending>> {
     guard::made(error, || {
-        let ended = need(transaction, "transaction")?.running.end()?;
-        Ok(Pending::new(ended.enqueue()?))
+        let running = &need(transaction, "transaction")?.running;
+        Ok(Pending::new(&running.database, running.end()?.enqueue()?))
     })
 }
 

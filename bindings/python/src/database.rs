@@ -235,8 +235,9 @@ impl Database {
     }
 
     /// Rolls a running transaction back, also one that waits; whether there was one of that number.
-    fn kill_transaction(&self, id: u64) -> bool {
-        self.db.kill_transaction(id)
+    fn kill_transaction(&self, py: Python<'_>, id: u64) -> bool {
+        // It waits for a call of the transaction that is under way, which may need the interpreter.
+        detached(py, || self.db.kill_transaction(id))
     }
 
     /// The transactions that are prepared and not resolved, also from before the opening.

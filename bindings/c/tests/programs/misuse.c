@@ -277,6 +277,13 @@ static void forked(terrace_database *database) {
     terrace_error *error = NULL;
     terrace_table *table = terrace_database_table(database, "t", &error);
     HANDLE(table);
+    terrace_batch *batch = terrace_batch_new();
+    OK(terrace_batch_put(batch, table, TEXT("k"), TEXT("v"), &error));
+    terrace_pending *pending =
+        terrace_database_enqueue(database, batch, TERRACE_DURABLE, &error);
+    HANDLE(pending);
+    /* Each wait has the same outcome, but in a child: a thread of the parent may be in one. */
+    OK(terrace_pending_wait(pending, &error));
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -286,6 +293,9 @@ static void forked(terrace_database *database) {
               terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
         NO_HANDLE(TERRACE_UNAVAILABLE, terrace_database_begin(database, NULL, &error));
         NO_HANDLE(TERRACE_UNAVAILABLE, terrace_database_snapshot(database, &error));
+        FAILS(TERRACE_UNAVAILABLE, terrace_pending_wait(pending, &error));
+        terrace_pending_free(pending);
+        terrace_batch_free(batch);
         terrace_table_free(table);
         terrace_database_free(database);
         /* The stacks of the other threads are gone here, and what they held is no leak to look for:
@@ -297,6 +307,8 @@ static void forked(terrace_database *database) {
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     put(table, "k", "the parent goes on");
+    terrace_pending_free(pending);
+    terrace_batch_free(batch);
     terrace_table_free(table);
 }
 
