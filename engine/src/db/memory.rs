@@ -1,5 +1,6 @@
-//! The one memory limit. The image of the region comes first; it is as large as it is. What that
-//! leaves of the limit is the **room**. Shares, and what holds each:
+//! The one memory limit. The image of the region comes first, with the locks of a persistent index;
+//! it is as large as it is. What that leaves of the limit is the **room**. Shares, and what holds
+//! each:
 //!
 //! - a quarter of the room, a fifth where there is an object store, or what as many jobs can use as
 //!   there are threads for: **jobs**, what
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use super::automatic_memory::AutomaticLimit;
 use super::scheduler::OBJECT_THREADS;
 use crate::error::{Error, Result};
+use crate::memory::Gauge;
 use crate::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
 use crate::os::sync::atomic::AtomicU64;
@@ -98,7 +100,8 @@ const MOST_GIVEN_BACK: u64 = 1 << 30;
 pub struct MemoryStats {
     /// The limit; 0 without one.
     pub limit: u64,
-    /// The image of the region, in `file` mode: all of the region.
+    /// The image of the region, in `file` mode: all of the region. With a persistent index also the
+    /// locks of its nodes, a sixty-fourth of what the index takes.
     pub region: u64,
     /// Indexes over the records of the region, in memtables and level 0, and their range deletes,
     /// as long as a reader has them. Within a quarter of what the region leaves of the limit:
@@ -262,6 +265,8 @@ enum Limit {
 /// Thread safety: every method may be called from any thread.
 pub(super) struct MemoryLimit {
     shared: Arc<Shared>,
+    /// What a persistent index takes.
+    index: Arc<Gauge>,
     limit: Limit,
     /// How many jobs may run at a time.
     threads: AtomicU64,
@@ -271,14 +276,14 @@ pub(super) struct MemoryLimit {
 
 impl MemoryLimit {
     /// The limit of a database, if it has one.
-    pub(super) fn new(shared: Arc<Shared>, plan: MemoryPlan) -> MemoryLimit {
+    pub(super) fn new(shared: Arc<Shared>, index: Arc<Gauge>, plan: MemoryPlan) -> MemoryLimit {
         let limit = match plan {
             MemoryPlan::Cache(_) => Limit::None,
             MemoryPlan::Limit(bytes) => Limit::Named(bytes),
             MemoryPlan::Automatic(share) => Limit::Automatic(AutomaticLimit::new(share)),
         };
         let (threads, moved_before_giving_back) = (AtomicU64::new(1), AtomicU64::new(0));
-        MemoryLimit { shared, limit, threads, moved_before_giving_back }
+        MemoryLimit { shared, index, limit, threads, moved_before_giving_back }
     }
 
     /// Sets how many jobs may run at a time.
@@ -318,16 +323,18 @@ impl MemoryLimit {
         }
     }
 
-    /// What the region's image takes.
+    /// What the region's image takes, and the persistent index.
     fn image_bytes(&self) -> u64 {
         let region = &self.shared.region;
-        if region.mode() == "file" { region.len() } else { 0 }
+        let image = if region.mode() == "file" { region.len() } else { 0 };
+        image + self.index.bytes()
     }
 
     /// What it takes once the region has grown.
     fn most_image_bytes(&self) -> u64 {
         let (region, zones) = (&self.shared.region, &self.shared.zones);
-        if region.mode() == "file" { zones.region_len().max(region.len()) } else { 0 }
+        let image = if region.mode() == "file" { zones.region_len().max(region.len()) } else { 0 };
+        image + self.index.bytes()
     }
 
     fn has_objects(&self) -> bool {

@@ -64,7 +64,7 @@ pub(crate) struct Region {
     media: Media,
     path: PathBuf,
     counts: PmCounts,
-    /// The memory of indexes over its records.
+    /// The memory of indexes over its records, or of the index in it.
     indexes: Arc<Gauge>,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
@@ -146,7 +146,8 @@ impl Region {
         })
     }
 
-    /// What counts the memory of indexes over its records, in views of whatever age.
+    /// What counts the memory of indexes over its records, in views of whatever age; or of the
+    /// index that lies in it.
     pub(crate) fn indexes(&self) -> &Arc<Gauge> {
         &self.indexes
     }

@@ -29,6 +29,7 @@ use super::unread::Unread;
 use super::versions::VersionTree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
+use crate::memory::Gauge;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, PAGE, PmCounts, Region, Span};
 use crate::record::{Lsn, TableId, checksum};
@@ -325,6 +326,11 @@ impl Forest {
         self.region().path()
     }
 
+    /// What counts the memory that the locks of its nodes take.
+    pub(crate) fn memory(&self) -> &Arc<Gauge> {
+        self.region().indexes()
+    }
+
     /// What persistence has cost in it.
     pub(crate) fn counts(&self) -> &PmCounts {
         self.region().counts()
@@ -395,7 +401,8 @@ impl Forest {
     ///
     /// `Full`; otherwise as [`Region::persist`].
     pub(crate) fn create(&self, table: TableId) -> Result<TableTree> {
-        let (root, head) = (self.nodes.pool.get()?, self.heads.get()?);
+        let root = self.nodes.pool.get()?;
+        let head = self.heads.get().inspect_err(|_| self.nodes.pool.put_back(root))?;
         let mut writer = self.nodes.writer();
         self.nodes.write(&mut writer, root, (0, 0, 0), &[])?;
         // A cut may have left another table's name there, without an entry.
@@ -472,5 +479,55 @@ impl Forest {
     /// Bytes of the region's segments that are taken.
     pub(crate) fn bytes(&self) -> u64 {
         self.nodes.pool.bytes() + self.nodes.keys.heap.bytes() + self.heads.bytes()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::memtable::VersionLock;
+    use crate::ptree::node::LEN_OF_CHUNK;
+    use terrace_testkit::Machine;
+
+    fn region(len: u64) -> Arc<Region> {
+        Region::of_machine(&Machine::with_memory(), len).unwrap()
+    }
+
+    /// Bug: each new table that found the index full took a node of it until the next opening.
+    /// Cause: the node stayed taken where there was no room for the head. Fix: it is put back.
+    #[test]
+    fn a_tree_that_finds_no_room_takes_no_node() {
+        let (_, most) = Forest::region_lens(1 << 20);
+        let (index, records) = (region(most), region(PAGE));
+        let forest = Forest::format(&index, (&records, 1 << 20), [7; 16]).unwrap();
+        let nodes = &forest.nodes.pool;
+        let taken: Vec<u64> = std::iter::from_fn(|| nodes.get().ok()).collect();
+        assert!(taken.len() > 3, "{} nodes fill the index", taken.len());
+        taken[..3].iter().for_each(|node| nodes.put_back(*node));
+        for table in 1..10 {
+            let full = forest.create(table).unwrap_err();
+            assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+        }
+        assert_eq!(std::iter::from_fn(|| nodes.get().ok()).count(), 3);
+    }
+
+    /// Bug: the locks of the nodes of a persistent index took memory beside the limit: a
+    /// sixty-fourth of the index. Cause: nothing counted them. Fix: the index does.
+    #[test]
+    fn the_locks_of_nodes_are_counted() {
+        let (_, most) = Forest::region_lens(1 << 20);
+        let (index, records) = (region(most), region(PAGE));
+        let forest = Forest::format(&index, (&records, 1 << 20), [7; 16]).unwrap();
+        let gauge = Arc::clone(forest.memory());
+        assert_eq!(gauge.bytes(), 0, "no node was touched");
+        let chunk = LEN_OF_CHUNK * size_of::<VersionLock>() as u64;
+        for (at, chunks) in [(0, 1), (LEN_OF_CHUNK * NODE - NODE, 1), (LEN_OF_CHUNK * NODE, 2)] {
+            forest.nodes.lock(at);
+            assert_eq!(gauge.bytes(), chunks * chunk);
+        }
+        drop(forest);
+        assert_eq!(gauge.bytes(), 0);
     }
 }

@@ -8,6 +8,7 @@ use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
 use super::node_writer::NodeWriter;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
+use crate::memory::Holding;
 use crate::memtable::{Held, Restart, Version, VersionLock};
 use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -60,7 +61,14 @@ pub(crate) struct Nodes<K> {
     pub(crate) policy: Policy,
     pub(crate) counts: Counts,
     /// By place in the region, made when first touched.
-    locks: Box<[OnceLock<Box<[VersionLock]>>]>,
+    locks: Box<[OnceLock<Chunk>]>,
+}
+
+/// The locks of nodes next to each other. They stay for as long as the tree.
+#[derive(Debug)]
+struct Chunk {
+    locks: Box<[VersionLock]>,
+    _held: Holding,
 }
 
 impl<K: Keys> Nodes<K> {
@@ -97,9 +105,13 @@ impl<K: Keys> Nodes<K> {
     /// finds a later version.
     pub(crate) fn lock(&self, at: u64) -> &VersionLock {
         let number = at / NODE;
-        let make = || (0..LEN_OF_CHUNK).map(|_| VersionLock::default()).collect();
+        let make = || {
+            let bytes = LEN_OF_CHUNK * size_of::<VersionLock>() as u64;
+            let locks = (0..LEN_OF_CHUNK).map(|_| VersionLock::default()).collect();
+            Chunk { locks, _held: self.region.indexes().hold(bytes) }
+        };
         let chunk = self.locks[(number / LEN_OF_CHUNK) as usize].get_or_init(make);
-        &chunk[(number % LEN_OF_CHUNK) as usize]
+        &chunk.locks[(number % LEN_OF_CHUNK) as usize]
     }
 
     /// Compares the key of a node's slot with a key.

@@ -69,7 +69,7 @@ pub(in crate::db) struct JobContext {
     pub(in crate::db) memory: MemoryLimit,
     pub(in crate::db) idle: Idle,
     pub(in crate::db) object_work: ObjectWork,
-    /// How often the most that a compaction reads was halved, since the disk had no room for it.
+    /// How often the most that a job reads was halved, since the disk had no room for it.
     pub(in crate::db) job_halvings: AtomicU32,
 }
 
@@ -80,6 +80,7 @@ impl JobContext {
         options: &Options,
         (superblock, forest): (Superblock, Option<Arc<Forest>>),
     ) -> JobContext {
+        let index = forest.as_ref().map(|forest| Arc::clone(forest.memory())).unwrap_or_default();
         JobContext {
             shared: Arc::clone(shared),
             set: Arc::clone(&shared.set),
@@ -92,7 +93,7 @@ impl JobContext {
             claims: Claims::default(),
             manual: ManualCompactions::default(),
             rate: RateLimiter::default(),
-            memory: MemoryLimit::new(Arc::clone(shared), options.memory_plan()),
+            memory: MemoryLimit::new(Arc::clone(shared), index, options.memory_plan()),
             idle: Idle::default(),
             object_work: ObjectWork::default(),
             job_halvings: AtomicU32::new(0),
