@@ -18,12 +18,17 @@ pub(crate) fn run(root: &Path, what: &str, folder: &Path) -> Result<bool> {
         "c" => c::package(root, folder),
         "python" => python::package(root, folder),
         "crate" => {
-            println!("{}", library(root, folder)?.display());
+            for made in library(root, folder)? {
+                println!("{}", made.display());
+            }
             Ok(true)
         }
         other => bail!("there is no package {other:?}; there are c, python and crate"),
     }
 }
+
+/// The library, and the crates of this repository that it is made of.
+const CRATES: [&str; 3] = ["terrace-os", "terrace-testkit", "terrace"];
 
 /// The program that the check builds against the crate.
 const PROGRAM: &str = r#"
@@ -46,14 +51,18 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     if empty.exists() {
         fs::remove_dir_all(&empty).with_context(|| format!("removing {}", empty.display()))?;
     }
-    let made = library(&setting.root, &empty)?;
-    let mut unpack = Command::new("tar");
-    passes(unpack.arg("-xzf").arg(&made).arg("-C").arg(&empty))?;
+    for made in library(&setting.root, &empty)? {
+        let mut unpack = Command::new("tar");
+        passes(unpack.arg("-xzf").arg(&made).arg("-C").arg(&empty))?;
+    }
     let source = empty.join("src");
     fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
+    let place = |name| format!("{name} = {{ path = \"{name}-{VERSION}\" }}\n");
     let manifest = format!(
         "[package]\nname = \"program\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\nterrace = {{ path = \"terrace-{VERSION}\" }}\n"
+         [dependencies]\n{}\n[patch.crates-io]\n{}",
+        place("terrace"),
+        CRATES[..2].iter().copied().map(place).collect::<String>()
     );
     for (path, text) in [(empty.join("Cargo.toml"), &*manifest), (source.join("main.rs"), PROGRAM)]
     {
@@ -64,17 +73,21 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     passes(command.arg(empty.join("target")).arg("--").arg(empty.join("db")))
 }
 
-/// Makes the crate of the library, as the registry would get it.
-fn library(root: &Path, folder: &Path) -> Result<PathBuf> {
+/// Makes the crates of the library, as the registry would get them.
+fn library(root: &Path, folder: &Path) -> Result<Vec<PathBuf>> {
     let mut command =
         std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = root.join("target/package-crate");
-    command.current_dir(root).args(["package", "--package", "terrace", "--no-verify"]);
+    command.current_dir(root).args(["package", "--no-verify"]);
+    command.args(CRATES.iter().flat_map(|name| ["--package", name]));
     passes(command.args(["--allow-dirty", "--quiet", "--target-dir"]).arg(&target))?;
-    let name = format!("terrace-{VERSION}.crate");
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    let (from, to) = (target.join("package").join(&name), folder.join(&name));
-    fs::copy(&from, &to)
-        .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
-    Ok(to)
+    let copy = |name: &&str| {
+        let name = format!("{name}-{VERSION}.crate");
+        let (from, to) = (target.join("package").join(&name), folder.join(&name));
+        fs::copy(&from, &to)
+            .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
+        Ok(to)
+    };
+    CRATES.iter().map(copy).collect()
 }
