@@ -41,10 +41,10 @@ impl Layers {
             || newest_in(&self.layers, key, cache) >= seq
     }
 
-    /// Writes their rows that are newer than `above`, of keys that `is_wanted`.
+    /// Writes their rows that are newer than `above`, of keys that lie `within`.
     fn write(
         &self,
-        (above, is_wanted): (Lsn, &dyn Fn(&[u8]) -> bool),
+        (above, within): (Lsn, Option<&KeyInterval>),
         (into, cache): (&Table, Option<&BlockCache>),
         writer: &mut Writer<'_>,
         lost: &mut Vec<Damage>,
@@ -57,7 +57,7 @@ impl Layers {
                 }
                 extent.salvage(lost, |entry| {
                     let is_hidden = entry.seq <= above
-                        || !is_wanted(entry.key)
+                        || within.is_some_and(|within| !within.contains(entry.key))
                         || self.tombstones.newest_over(entry.key, LSN_MAX) > entry.seq
                         || cache.is_some_and(|cache| {
                             newest_in(&self.layers[..n], entry.key, cache) >= entry.seq
@@ -81,8 +81,7 @@ impl Layers {
     ) -> Result<()> {
         writer.delete_range(into, interval)?;
         // What cannot be read was told when all was written.
-        let is_inside = |key: &[u8]| interval.contains(key);
-        self.write((seq, &is_inside), (into, Some(cache)), writer, &mut Vec::new())
+        self.write((seq, Some(interval)), (into, Some(cache)), writer, &mut Vec::new())
     }
 }
 
@@ -103,7 +102,7 @@ impl SalvageReport {
         let Some(version) = set.version(table) else { return Ok(()) };
         let layers = Layers::of(&version, expired(set, &version), &mut self.lost);
         let cache = (!journal_is_whole).then(cache);
-        layers.write((0, &|_| true), (into, cache.as_ref()), writer, &mut self.lost)
+        layers.write((0, None), (into, cache.as_ref()), writer, &mut self.lost)
     }
 }
 
