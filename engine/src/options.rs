@@ -290,6 +290,22 @@ pub enum Failpoint {
     NameUnsentExtent,
     /// A reader of the log keeps the rows of a prepared transaction after its verdict.
     KeepResolvedRows,
+    /// The last blob is looked for once, though it may be let go meanwhile.
+    LookForBlobOnce,
+    /// A pop removes and returns the row that it has seen before it had the lock.
+    PopUnlockedRow,
+    /// A commit that is enqueued finishes its slot and wakes no sleeper.
+    QuietEnqueue,
+    /// A growth of the region does not hold a closing up.
+    GrowOutside,
+    /// A bulk load writes its last extent without holding a closing up.
+    LoadOutside,
+    /// A second closing does not wait for the first one.
+    SecondCloseReturns,
+    /// A worker of compactions that rests misses a wake-up that comes before its wait.
+    MissWorkersWake,
+    /// A manual compaction is not told of a closing.
+    ForgetManualAtClose,
 }
 
 impl Default for Options {

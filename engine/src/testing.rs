@@ -17,9 +17,9 @@ pub use terrace_testkit::{
 pub mod schedule {
     pub use crate::os::schedule::{
         Blocked, End, Point, PointKind, Run, SchedulePolicy, SeededPolicy, Step, TaskScheduler,
-        draw, is_task,
+        TimedOut, draw, is_task, others,
     };
-    pub use crate::os::thread::{JoinHandle, spawn};
+    pub use crate::os::thread::{JoinHandle, spawn, yield_now};
 
     /// Runs what earlier runs have deferred, so that it is no part of the next one.
     pub fn settle() {

@@ -19,6 +19,7 @@ pub mod expiry;
 pub mod failing;
 pub mod failpoint;
 pub mod growth;
+pub mod histories;
 pub mod isolation;
 pub mod machines;
 pub mod objects;

@@ -12,15 +12,12 @@ use serde_json::json;
 use terrace_sim::coverage::{CALL_SITES, Coverage, OPERATIONS};
 use terrace_sim::cuts::Kind;
 use terrace_sim::run::{Limits, Prepared, Run};
-use terrace_sim::schedules::{Report, Schedule};
+use terrace_sim::schedules::{PLANTED, Report, Schedule};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
 
 /// So many seeds with faults have every call fail.
 const ALL_CALLS: u64 = 400;
-
-/// A failure of a schedule shows so many of the last points.
-const LAST_POINTS: usize = 40;
 
 /// Cut the power of simulated machines at every persist point and look what is found.
 ///
@@ -68,6 +65,12 @@ struct Arguments {
     /// a cut of power in some, closings, openings. One process runs one seed after the other
     #[arg(long, conflicts_with_all = ["faults", "objects", "images", "replay", "jobs"])]
     schedules: bool,
+    /// Plant one bug after the other, and say which seed of a schedule finds it, and when
+    #[arg(long, requires = "schedules")]
+    planted: bool,
+    /// A failure of a schedule shows so many of the last points
+    #[arg(long, default_value_t = 40)]
+    trace: usize,
     /// Only this image of the seed, as a violation names it
     #[arg(long)]
     replay: Option<String>,
@@ -107,6 +110,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let begin = Instant::now();
     stop::on_signals();
+    if arguments.planted {
+        return Ok(planted(arguments));
+    }
     if arguments.schedules {
         return schedules(arguments, begin);
     }
@@ -122,6 +128,25 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     report(arguments, &coverage, begin.elapsed())
 }
 
+/// Searches for each planted bug, five minutes at most.
+fn planted(arguments: &Arguments) -> ExitCode {
+    let within = Duration::from_secs_f64(arguments.minutes.unwrap_or(5.0) * 60.0);
+    let mut missed = 0;
+    for bug in PLANTED {
+        match bug.search(within) {
+            Some((seed, took, failure)) => {
+                let what = failure.violations.first().map_or("", String::as_str);
+                println!("{:?}: seed {seed}, {:.1} s: {what}", bug.bug, took.as_secs_f64());
+            }
+            None => {
+                missed += 1;
+                println!("{:?}: not found in {within:?}", bug.bug);
+            }
+        }
+    }
+    ExitCode::from(u8::from(missed > 0))
+}
+
 /// Runs schedules, and says what they have found.
 fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
     let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
@@ -132,7 +157,7 @@ fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
             break;
         }
         schedules += 1;
-        match (Schedule { trace: LAST_POINTS, ..Schedule::of(seed) }).run() {
+        match (Schedule { trace: arguments.trace, ..Schedule::of(seed) }).run() {
             Ok(report) => total.add(report),
             Err(failure) => {
                 eprintln!("VIOLATION: seed {seed}\n{failure}");
@@ -147,17 +172,19 @@ fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
     }
     let seconds = begin.elapsed().as_secs_f64();
     let done: serde_json::Map<_, _> =
-        total.done.iter().map(|(operation, n)| (format!("{operation:?}"), json!(n))).collect();
+        total.done.iter().map(|(operation, n)| ((*operation).into(), json!(n))).collect();
     let object = json!({
         "seed": arguments.seed,
         "schedules": schedules,
         "failed": failed,
         "cuts": total.cuts,
+        "failures": total.failures,
         "points": total.points,
         "switches": total.switches,
         "places": total.covered.len(),
         "places_switched_at": total.covered.values().filter(|(_, switched)| *switched > 0).count(),
         "operations": done,
+        "pairs": total.pairs.len(),
         "hash": format!("{:016x}", total.hash),
         "seconds": seconds,
     });

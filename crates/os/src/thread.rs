@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub use std::thread::{Builder, JoinHandle, scope, yield_now};
 
 #[cfg(any(test, feature = "testing"))]
-pub use scheduled::{JoinHandle, spawn};
+pub use scheduled::{JoinHandle, spawn, yield_now};
 #[cfg(any(test, feature = "testing"))]
-pub use scheduled::{ThreadBuilder as Builder, scope, yield_now};
+pub use scheduled::{ThreadBuilder as Builder, scope};
 
 /// A number of this thread; neighbours in time have neighbours. In a run it is that of the task.
 #[inline]

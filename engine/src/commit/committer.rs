@@ -36,7 +36,7 @@ use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::{Watermark, is_pinned};
-use crate::options::Durability;
+use crate::options::{Durability, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
 use crate::pm::{Fenced, Flushed, Geometry, LINE, Purpose, Region, SpentOn};
@@ -136,7 +136,8 @@ impl Pending<'_> {
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if !self.is_waited_for {
+        let is_quiet = || self.committer.region.has(Failpoint::QuietEnqueue);
+        if !self.is_waited_for && !is_quiet() {
             self.committer.publisher.pass_on();
         }
     }

@@ -10,7 +10,7 @@ use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use super::share::Shipper;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::is_waited_for;
-use crate::options::BackgroundTuning;
+use crate::options::{BackgroundTuning, Failpoint};
 use crate::os::DirectoryLock;
 use crate::os::sync::locks::Mutex;
 use crate::os::thread::JoinHandle;
@@ -148,6 +148,9 @@ impl Instance {
                            it; close on another thread";
             return Err(Error::invalid(message));
         }
+        if shared.region.has(Failpoint::SecondCloseReturns) && self.closed.is_locked() {
+            return Ok(());
+        }
         let mut closed = self.closed.lock();
         let is_first = closed.is_none();
         let done = closed.get_or_insert_with(|| self.close_once());
@@ -174,6 +177,9 @@ impl Instance {
             shipper.drain(engine);
         }
         shared.shut();
+        if !shared.region.has(Failpoint::ForgetManualAtClose) {
+            engine.ctx.manual.close();
+        }
         if let Some(objects) = engine.set.store().objects() {
             // No request is made again, so that no thread waits for the store.
             objects.stop();

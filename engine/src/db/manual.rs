@@ -18,7 +18,7 @@ use crate::os::sync::locks::{Condvar, Mutex};
 use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 
-/// A waiting call looks this often whether the database stopped, and whether it is cancelled.
+/// A waiting call asks this often whether it is cancelled, and looks whether the database stopped.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How far a manual compaction has come. See
@@ -149,6 +149,13 @@ impl ManualCompactions {
         state.progress.is_finished = result.is_ok();
         state.result = Some(result);
         request.changed.notify_all();
+    }
+
+    /// Ends all requests: the database is shut. One that comes later sees that by itself.
+    pub(super) fn close(&self) {
+        while let Some(request) = self.first() {
+            self.finish(&request, Err(Error::closed()));
+        }
     }
 }
 

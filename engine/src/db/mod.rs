@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::limits;
-use crate::options::{BackgroundTuning, CommitTuning, Durability, Options};
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
 use crate::os::{time, with_deadline};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Snapshot, Table, WriteBatch};
@@ -266,7 +266,8 @@ impl Database {
     /// - `Full`: the device has no space for it, and nothing was changed;
     /// - otherwise as [`Table::put`].
     pub fn grow_pm(&self, size: u64) -> Result<u64> {
-        let (ctx, _inside) = (&self.inner.ctx, self.inner.shared().enter()?);
+        let (ctx, inside) = (&self.inner.ctx, self.inner.shared().enter()?);
+        let _inside = (!ctx.options.has(Failpoint::GrowOutside)).then_some(inside);
         Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
         jobs::grow(ctx, |geometry| geometry.grown_to(size).map(Some))?;
         Ok(ctx.shared.region.len())

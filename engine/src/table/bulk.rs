@@ -18,7 +18,7 @@ use crate::levels::{Level, LevelCursor};
 use crate::limits;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
-use crate::options::{Durability, TableOptions};
+use crate::options::{Durability, Failpoint, TableOptions};
 use crate::os::time;
 use crate::read::KeyRange;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
@@ -161,6 +161,7 @@ impl BulkLoad {
     pub fn finish(&mut self) -> Result<()> {
         let shared = Arc::clone(&self.table.shared);
         let inside = shared.enter()?;
+        let inside = (!shared.region.has(Failpoint::LoadOutside)).then_some(inside);
         let extents = match std::mem::replace(&mut self.state, State::Ended) {
             State::Writing(writer) => {
                 let extents = Level::new(writer.finish()?);

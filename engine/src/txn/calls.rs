@@ -9,6 +9,7 @@ use super::range::{End, Row};
 use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::error::{Error, Result};
+use crate::options::Failpoint;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::spill::Write;
 use crate::table::{ReadTables, Table};
@@ -294,7 +295,7 @@ impl Transaction {
             let all = KeyRange::from_bounds(&(..));
             let mut relies_on_none = inner.options.isolation != Isolation::Serializable;
             loop {
-                let (Some((key, _)), _) = outermost(running, all.clone())? else {
+                let (Some((key, value)), _) = outermost(running, all.clone())? else {
                     if relies_on_none {
                         return Ok(None);
                     }
@@ -304,10 +305,14 @@ impl Transaction {
                     continue;
                 };
                 let to_key = match end {
-                    End::Front => KeyRange::from_bounds(&(..=key)),
-                    End::Back => KeyRange::from_bounds(&(key..)),
+                    End::Front => KeyRange::from_bounds(&(..=&key)),
+                    End::Back => KeyRange::from_bounds(&(&key..)),
                 };
                 running.own_range(inner, at, &to_key)?;
+                if inner.shared.region.has(Failpoint::PopUnlockedRow) {
+                    running.write(inner, at, &key, None)?;
+                    return Ok(Some((key, value)));
+                }
                 // Another transaction may have removed it, or put a row in front of it.
                 let (found, lsn) = outermost(running, to_key.clone())?;
                 if let Some(row) = found {

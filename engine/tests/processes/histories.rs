@@ -1,12 +1,5 @@
 //! Random transactions of many threads, recorded and checked for the cycles that their level
-//! forbids (Adya's graphs, as Elle builds them from lists that are only appended to).
-//!
-//! A value is the list of its writers, once for each time. So what was read shows the order of a
-//! key's versions and the version that each reader read. It also shows a read of a part of what a
-//! transaction writes (G1b). A range that was read has an empty list for each key that is not
-//! there, so phantoms are edges like others. Edges: ww (wrote the next version), wr (read what it
-//! wrote), rw (wrote the version after the one that was read). Read committed forbids cycles of ww
-//! and wr; snapshot those in which no two rw follow each other; serializable all.
+//! forbids.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
@@ -21,194 +14,9 @@ use crate::common::cuts::{KINDS, Kind, PATH, options as on_machine};
 use crate::common::{Chance, rounds, tiny};
 use terrace::testing::Survive;
 use terrace::{Database, Durability, Error, Isolation, Table, Transaction, TxnOptions};
+use terrace_sim::histories::{Done, check, list_of, times};
 
 const KEYS: u64 = 5;
-
-/// A committed transaction: what it read of others, and where it appended itself.
-#[derive(Clone, Debug, Default)]
-struct Done {
-    id: u32,
-    /// Key, and the list that was read.
-    reads: Vec<(u8, Vec<u32>)>,
-    /// Keys; it read the list before. Some come twice.
-    appends: Vec<u8>,
-}
-
-impl Done {
-    /// How often it appended to a key.
-    fn times(&self, key: u8) -> usize {
-        self.appends.iter().filter(|of| **of == key).count()
-    }
-}
-
-fn times(list: &[u32], id: u32) -> usize {
-    list.iter().filter(|of| **of == id).count()
-}
-
-type Edges = BTreeMap<u32, BTreeSet<u32>>;
-
-/// Edges by kind: those of ww and wr together, and rw.
-struct Graph {
-    depends: Edges,
-    anti: Edges,
-}
-
-/// Builds the graph. Fails when a list contradicts another, a write is lost or comes from nowhere.
-fn graph(history: &[Done]) -> Result<Graph, String> {
-    let mut orders: BTreeMap<u8, Vec<u32>> = BTreeMap::new();
-    for done in history {
-        for (key, list) in &done.reads {
-            let order = orders.entry(*key).or_default();
-            if list.len() > order.len() {
-                order.clone_from(list);
-            }
-        }
-    }
-    for done in history {
-        for key in &done.appends {
-            let order = orders.entry(*key).or_default();
-            while times(order, done.id) < done.times(*key) {
-                // Unread: only the last versions of a key can be that.
-                order.push(done.id);
-            }
-        }
-    }
-    let writers: BTreeSet<(u8, u32)> =
-        history.iter().flat_map(|d| d.appends.iter().map(|key| (*key, d.id))).collect();
-    let (mut depends, mut anti) = (Edges::new(), Edges::new());
-    for (key, order) in &orders {
-        if let Some(id) = order.iter().find(|id| !writers.contains(&(*key, **id))) {
-            return Err(format!("key {key}: {id} was read and never committed"));
-        }
-        for pair in order.windows(2).filter(|pair| pair[0] != pair[1]) {
-            depends.entry(pair[0]).or_default().insert(pair[1]);
-        }
-    }
-    for done in history {
-        for (key, list) in &done.reads {
-            let order = &orders[key];
-            if !order.starts_with(list) {
-                return Err(format!("key {key}: {} read {list:?} of {order:?}", done.id));
-            }
-            if list.last().is_some_and(|last| order.get(list.len()) == Some(last)) {
-                return Err(format!("key {key}: {} read a part, {list:?} of {order:?}", done.id));
-            }
-            if let Some(last) = list.last().filter(|last| **last != done.id) {
-                depends.entry(*last).or_default().insert(done.id);
-            }
-            if let Some(next) = order.get(list.len()).filter(|next| **next != done.id) {
-                anti.entry(done.id).or_default().insert(*next);
-            }
-        }
-    }
-    Ok(Graph { depends, anti })
-}
-
-/// A node that can be reached from itself.
-fn cycle(edges: &Edges) -> Option<u32> {
-    let next = |id: u32| edges.get(&id).into_iter().flatten().copied();
-    // Kahn: what cannot be taken away in order is on a cycle, or behind one.
-    let mut incoming: BTreeMap<u32, usize> = BTreeMap::new();
-    for id in edges.keys() {
-        incoming.entry(*id).or_default();
-        next(*id).for_each(|to| *incoming.entry(to).or_default() += 1);
-    }
-    let mut free: Vec<u32> = incoming.iter().filter(|(_, n)| **n == 0).map(|(id, _)| *id).collect();
-    while let Some(id) = free.pop() {
-        incoming.remove(&id);
-        for to in next(id) {
-            let left = incoming.get_mut(&to).unwrap();
-            *left -= 1;
-            if *left == 0 {
-                free.push(to);
-            }
-        }
-    }
-    incoming.keys().next().copied()
-}
-
-fn check(history: &[Done], level: Isolation) -> Result<(), String> {
-    let Graph { depends: mut edges, anti } = graph(history)?;
-    match level {
-        Isolation::ReadCommitted => {}
-        Isolation::Snapshot => {
-            // One rw may follow each ww or wr: a cycle of such steps is what is forbidden.
-            for targets in edges.values_mut() {
-                let further: Vec<u32> = targets
-                    .iter()
-                    .flat_map(|to| anti.get(to).into_iter().flatten())
-                    .copied()
-                    .collect();
-                targets.extend(further);
-            }
-        }
-        Isolation::Serializable => {
-            for (from, to) in &anti {
-                edges.entry(*from).or_default().extend(to);
-            }
-        }
-    }
-    cycle(&edges).map_or(Ok(()), |id| Err(format!("{level:?}: a cycle at or before {id}")))
-}
-
-fn done(id: u32, reads: &[(u8, &[u32])], appends: &[u8]) -> Done {
-    let reads = reads.iter().map(|(key, list)| (*key, list.to_vec())).collect();
-    Done { id, reads, appends: appends.to_vec() }
-}
-
-/// The checker finds each planted anomaly at the level that forbids it, and not below.
-#[test]
-fn the_checker_finds_planted_anomalies() {
-    use Isolation::{ReadCommitted, Serializable, Snapshot};
-    let sound = [done(1, &[(0, &[])], &[0]), done(2, &[(0, &[1])], &[0, 1])];
-    for level in [ReadCommitted, Snapshot, Serializable] {
-        check(&sound, level).unwrap();
-    }
-    let twice = [done(1, &[(0, &[])], &[0, 0]), done(2, &[(0, &[1, 1])], &[0])];
-    for level in [ReadCommitted, Snapshot, Serializable] {
-        check(&twice, level).unwrap();
-    }
-    let aborted_read = [done(1, &[(0, &[7])], &[])];
-    let intermediate_read =
-        [done(1, &[(0, &[])], &[0, 0]), done(2, &[(0, &[1])], &[]), done(3, &[(0, &[1, 1])], &[])];
-    let lost_update = [
-        done(1, &[(0, &[])], &[0]),
-        done(2, &[(0, &[])], &[0]),
-        done(3, &[(0, &[2])], &[]),
-        done(4, &[(0, &[1])], &[]),
-    ];
-    let dirty_write =
-        [done(1, &[], &[0, 1]), done(2, &[], &[0, 1]), done(3, &[(0, &[1, 2]), (1, &[2, 1])], &[])];
-    let circular = [done(1, &[(1, &[2])], &[0]), done(2, &[(0, &[1])], &[1])];
-    let forbidden_to_all =
-        [&aborted_read[..], &intermediate_read, &lost_update, &dirty_write, &circular];
-    for history in forbidden_to_all {
-        assert!(check(history, ReadCommitted).is_err(), "{history:?}");
-    }
-    let read_skew = [done(1, &[(0, &[]), (1, &[2])], &[]), done(2, &[(0, &[]), (1, &[])], &[0, 1])];
-    check(&read_skew, ReadCommitted).unwrap();
-    assert!(check(&read_skew, Snapshot).is_err());
-    // The range 0..3 is read twice, and a row has come into it.
-    let phantom = [
-        done(1, &[(0, &[]), (1, &[]), (2, &[]), (0, &[]), (1, &[2]), (2, &[])], &[]),
-        done(2, &[(1, &[])], &[1]),
-    ];
-    check(&phantom, ReadCommitted).unwrap();
-    assert!(check(&phantom, Snapshot).is_err());
-    // Two read the range, and each puts a row into it that the other one did not see.
-    let empty: &[(u8, &[u32])] = &[(0, &[]), (1, &[]), (2, &[])];
-    let predicate_skew = [done(1, empty, &[1]), done(2, empty, &[2])];
-    check(&predicate_skew, Snapshot).unwrap();
-    assert!(check(&predicate_skew, Serializable).is_err());
-    let write_skew = [done(1, &[(0, &[]), (1, &[])], &[0]), done(2, &[(0, &[]), (1, &[])], &[1])];
-    check(&write_skew, Snapshot).unwrap();
-    assert!(check(&write_skew, Serializable).is_err());
-}
-
-fn list(value: Option<&[u8]>) -> Vec<u32> {
-    let words = value.unwrap_or_default().chunks_exact(4);
-    words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
-}
 
 /// In two phases, one time in four.
 fn commit(db: &Database, txn: Transaction, id: u32, chance: &mut Chance) -> Result<(), Error> {
@@ -237,19 +45,19 @@ fn one(
                     (0..KEYS as u8).map(|key| (key, Vec::new())).collect();
                 for row in txn.range(table, ..)? {
                     let (key, value) = row?;
-                    rows.insert(key[0], list(Some(&value)));
+                    rows.insert(key[0], list_of(Some(&value)));
                 }
                 rows.retain(|key, _| !done.appends.contains(key));
                 done.reads.extend(rows);
             } else if chance.percent(50) {
-                let read = list(txn.get(table, [key])?.as_deref());
+                let read = list_of(txn.get(table, [key])?.as_deref());
                 if !done.appends.contains(&key) {
                     done.reads.push((key, read));
                 }
             } else {
                 let value = txn.get_for_update(table, [key])?;
                 if !done.appends.contains(&key) {
-                    done.reads.push((key, list(value.as_deref())));
+                    done.reads.push((key, list_of(value.as_deref())));
                 }
                 let mut value = value.map(|v| v.to_vec()).unwrap_or_default();
                 value.extend_from_slice(&id.to_be_bytes());
@@ -280,7 +88,7 @@ fn one(
 
 fn read_all(table: &Table) -> Vec<(u8, Vec<u32>)> {
     let rows = table.iter().map(|row| row.unwrap());
-    rows.map(|(key, value)| (key[0], list(Some(&value)))).collect()
+    rows.map(|(key, value)| (key[0], list_of(Some(&value)))).collect()
 }
 
 fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {

@@ -7,9 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use terrace::Durability;
+use terrace::{Durability, Isolation};
 
+use crate::histories::{self, Done};
 use crate::violation::{Class, Violation};
 
 /// A row: its table, and its key.
@@ -29,6 +31,51 @@ pub(super) enum Outcome {
     Unknown,
     /// Its caller was told that it has not happened.
     Refused,
+    /// It is being prepared, or is prepared, or is being rolled back: no reader sees it.
+    Preparing,
+    Prepared,
+    RollingBack,
+}
+
+impl Outcome {
+    fn is_hidden(self) -> bool {
+        matches!(self, Outcome::Preparing | Outcome::Prepared | Outcome::RollingBack)
+    }
+}
+
+/// A write that is about to be called.
+pub(super) struct Wanted {
+    pub caller: usize,
+    pub what: String,
+    pub durability: Durability,
+    /// It changes one of its places, or none.
+    pub is_one_of: bool,
+    /// It is prepared first.
+    pub is_prepared: bool,
+}
+
+impl Wanted {
+    /// A durable one.
+    pub(super) fn new(caller: usize, what: String) -> Wanted {
+        let (durability, is_one_of, is_prepared) = (Durability::Durable, false, false);
+        Wanted { caller, what, durability, is_one_of, is_prepared }
+    }
+}
+
+/// A row with a time to live, and between which times it was put.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Young {
+    pub stamp: u64,
+    pub called: Duration,
+    pub ended: Duration,
+}
+
+/// A transaction that appends to lists.
+#[derive(Clone, Debug)]
+struct History {
+    /// Known when it is about to commit.
+    done: Option<Done>,
+    is_committed: bool,
 }
 
 /// One write: everything in it happens at one moment.
@@ -39,8 +86,11 @@ pub(super) struct Write {
     pub what: String,
     pub changes: BTreeMap<Place, Stamp>,
     pub durability: Durability,
+    /// Of its verdict, if it was prepared.
     pub called: u64,
     pub outcome: Outcome,
+    is_one_of: bool,
+    is_prepared: bool,
     /// Since when a cut must leave it.
     pub durable: Option<u64>,
     /// When a read had ended that showed it: later ones show it, too.
@@ -80,6 +130,8 @@ pub(super) type State = BTreeMap<Place, Stamp>;
 pub(super) enum Seen {
     /// By a call in the run, which lasted from one moment to the other.
     Read(u64, u64),
+    /// The same after a failure that has stopped the database: it shows what is durable.
+    Stopped(u64, u64),
     /// In what a cut has left, at this moment: durable writes must be there.
     AfterCut(u64),
 }
@@ -91,14 +143,16 @@ impl Seen {
             Seen::Read(from, _) => {
                 [write.acknowledged(), write.read].into_iter().flatten().any(|at| at < from)
             }
-            Seen::AfterCut(cut) => write.durable.is_some_and(|at| at < cut),
+            Seen::Stopped(at, _) | Seen::AfterCut(at) => {
+                write.durable.is_some_and(|durable| durable < at)
+            }
         }
     }
 
     /// Whether the write was called early enough to be seen.
     fn may_have(self, write: &Write) -> bool {
-        let (Seen::Read(_, at) | Seen::AfterCut(at)) = self;
-        write.called < at && write.outcome != Outcome::Refused
+        let (Seen::Read(_, at) | Seen::Stopped(_, at) | Seen::AfterCut(at)) = self;
+        write.called < at && write.outcome != Outcome::Refused && !write.outcome.is_hidden()
     }
 }
 
@@ -108,7 +162,21 @@ struct Book {
     writes: Vec<Write>,
     steps: Vec<String>,
     violations: Vec<Violation>,
+    /// When cuts were whose remains were opened.
+    cuts: Vec<u64>,
+    /// What callers do now, and which operations have overlapped.
+    active: BTreeMap<usize, &'static str>,
+    pairs: BTreeSet<Pair>,
+    is_closing: bool,
+    is_full: bool,
+    histories: Vec<History>,
+    /// The least and the most time that has passed.
+    time: (Duration, Duration),
+    young: BTreeMap<usize, Young>,
 }
+
+/// Two operations.
+pub(super) type Pair = (&'static str, &'static str);
 
 /// The ledger of a run. Its mutex is no point of the scheduler: keeping it changes no schedule.
 #[derive(Clone, Debug, Default)]
@@ -143,32 +211,273 @@ impl Ledger {
         (of(|outcome| matches!(outcome, Outcome::Acknowledged(_))), of(is_open))
     }
 
+    /// An operation begins; its moment.
+    pub(super) fn begin(&self, caller: usize, operation: &'static str) -> u64 {
+        let mut book = self.book();
+        book.now += 1;
+        let pairs: Vec<Pair> = book
+            .active
+            .values()
+            .map(|other| (operation.min(*other), operation.max(*other)))
+            .collect();
+        book.pairs.extend(pairs);
+        book.active.insert(caller, operation);
+        book.now
+    }
+
+    /// The operation of a caller has ended.
+    pub(super) fn end(&self, caller: usize) {
+        let mut book = self.book();
+        book.now += 1;
+        book.active.remove(&caller);
+    }
+
+    /// The operations that have overlapped.
+    pub(super) fn pairs(&self) -> BTreeSet<Pair> {
+        self.book().pairs.clone()
+    }
+
+    /// From now on calls may be told that the database is closed.
+    pub(super) fn closing(&self) {
+        self.book().is_closing = true;
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.book().is_closing
+    }
+
+    /// From now on files get no space.
+    pub(super) fn fills_up(&self) {
+        self.book().is_full = true;
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.book().is_full
+    }
+
     /// A write is about to be called; its stamp.
     pub(super) fn call(
         &self,
-        caller: usize,
-        what: String,
-        durability: Durability,
+        wanted: Wanted,
         changes: impl FnOnce(u64) -> BTreeMap<Place, Stamp>,
     ) -> u64 {
+        let Wanted { caller, what, durability, is_one_of, is_prepared } = wanted;
+        let stamp = {
+            let mut book = self.book();
+            book.now += 1;
+            let (stamp, called) = (book.writes.len() as u64 + 1, book.now);
+            book.steps.push(format!("{called:5} caller {caller}: {what}, write {stamp}"));
+            let outcome = if is_prepared { Outcome::Preparing } else { Outcome::Called };
+            let (changes, durable, read) = (BTreeMap::new(), None, None);
+            book.writes.push(Write {
+                stamp,
+                caller,
+                what,
+                changes,
+                durability,
+                called,
+                outcome,
+                is_one_of,
+                is_prepared,
+                durable,
+                read,
+            });
+            stamp
+        };
+        self.narrow(stamp, changes(stamp));
+        stamp
+    }
+
+    /// What the write changes, once that is known.
+    pub(super) fn narrow(&self, stamp: u64, changes: BTreeMap<Place, Stamp>) {
+        self.book().writes[stamp as usize - 1].changes = changes;
+    }
+
+    /// The places of a table that writes have changed, as far as their keys begin so.
+    pub(super) fn places_of(&self, table: &str, prefix: &[u8]) -> Vec<Place> {
+        let book = self.book();
+        let changed = book.writes.iter().flat_map(|write| write.changes.keys());
+        let places = changed.filter(|(of, key)| *of == table && key.starts_with(prefix));
+        places.cloned().collect::<BTreeSet<Place>>().into_iter().collect()
+    }
+
+    /// The write that has popped the row, if one is known to have.
+    pub(super) fn popped(&self, place: &Place) -> Option<u64> {
+        let book = self.book();
+        let pops = book.writes.iter().filter(|write| write.is_one_of);
+        let popped =
+            |write: &&Write| write.acknowledged().is_some() && write.changes.contains_key(place);
+        pops.filter(popped).map(|write| write.stamp).next()
+    }
+
+    /// Whether the write changes the place.
+    pub(super) fn changes(&self, stamp: u64, place: &Place) -> bool {
+        self.book().writes[stamp as usize - 1].changes.contains_key(place)
+    }
+
+    /// The transactions that are prepared, and that no caller resolves.
+    pub(super) fn prepared(&self) -> Vec<u64> {
+        let book = self.book();
+        let prepared = book.writes.iter().filter(|write| write.outcome == Outcome::Prepared);
+        prepared.map(|write| write.stamp).collect()
+    }
+
+    /// A caller is about to resolve the transaction; false if another one does.
+    pub(super) fn resolving(&self, stamp: u64, commits: bool) -> bool {
         let mut book = self.book();
         book.now += 1;
-        let (stamp, called) = (book.writes.len() as u64 + 1, book.now);
-        let changes = changes(stamp);
-        book.steps.push(format!("{called:5} caller {caller}: {what}, write {stamp}"));
-        let (outcome, durable, read) = (Outcome::Called, None, None);
-        book.writes.push(Write {
-            stamp,
-            caller,
-            what,
-            changes,
-            durability,
-            called,
-            outcome,
-            durable,
-            read,
+        let now = book.now;
+        let write = &mut book.writes[stamp as usize - 1];
+        if write.outcome != Outcome::Prepared {
+            return false;
+        }
+        write.outcome = if commits { Outcome::Called } else { Outcome::RollingBack };
+        write.called = now;
+        let verdict = if commits { "commits" } else { "rolls back" };
+        book.steps.push(format!("{now:5}           a caller {verdict} write {stamp}"));
+        true
+    }
+
+    /// The transactions that must be prepared, and those that may be.
+    pub(super) fn prepares(&self) -> (Vec<u64>, Vec<u64>) {
+        let book = self.book();
+        let of = |is: fn(&Write) -> bool| {
+            let prepared = book.writes.iter().filter(|write| write.is_prepared);
+            prepared.filter(|write| is(write)).map(|write| write.stamp).collect()
+        };
+        let is_open = |write: &Write| {
+            write.outcome.is_hidden() || matches!(write.outcome, Outcome::Called | Outcome::Unknown)
+        };
+        (of(|write| write.outcome == Outcome::Prepared), of(is_open))
+    }
+
+    /// These transactions are prepared after an opening, and no others.
+    pub(super) fn found_prepared(&self, listed: &[u64]) {
+        let mut book = self.book();
+        for write in book.writes.iter_mut().filter(|write| write.is_prepared) {
+            if listed.contains(&write.stamp) {
+                write.outcome = Outcome::Prepared;
+            } else if write.outcome.is_hidden() {
+                write.outcome = Outcome::Refused;
+            }
+        }
+    }
+
+    /// Holds the order of operands, and that each is there once, against the ledger.
+    pub(super) fn judge_order(&self, operands: &[u64]) {
+        let book = self.book();
+        let twice = operands.iter().enumerate().find(|(n, one)| operands[..*n].contains(one));
+        let late = operands.iter().enumerate().find_map(|(n, later)| {
+            let later = of_stamp(&book.writes, *later)?;
+            let earlier = operands[..n].iter().filter_map(|one| of_stamp(&book.writes, *one));
+            earlier.into_iter().find(|earlier| later.is_before(earlier)).map(|_| later.stamp)
         });
-        stamp
+        drop(book);
+        if let Some((_, stamp)) = twice {
+            self.violate(Class::Changed.violation(format!("{stamp} is there twice: {operands:?}")));
+        }
+        if let Some(stamp) = late {
+            let what = format!("{stamp} is behind a later operand: {operands:?}");
+            self.violate(Class::NotAPrefix.violation(what));
+        }
+    }
+
+    /// The least and the most time that has passed.
+    pub(super) fn time(&self) -> (Duration, Duration) {
+        self.book().time
+    }
+
+    /// Time passes by `pass`, at some moment of it.
+    pub(super) fn pass(&self, time: Duration, pass: impl FnOnce()) {
+        self.book().time.1 += time;
+        pass();
+        self.book().time.0 += time;
+    }
+
+    /// A caller is about to put a row with a time to live: none is known until it is put.
+    pub(super) fn young_called(&self, caller: usize) -> Duration {
+        let mut book = self.book();
+        book.young.remove(&caller);
+        book.time.0
+    }
+
+    /// It was put.
+    pub(super) fn young_put(&self, caller: usize, stamp: u64, called: Duration) {
+        let mut book = self.book();
+        let ended = book.time.1;
+        book.young.insert(caller, Young { stamp, called, ended });
+    }
+
+    /// The row of a caller.
+    pub(super) fn young(&self, caller: usize) -> Option<Young> {
+        self.book().young.get(&caller).copied()
+    }
+
+    /// The number of a transaction that appends to lists.
+    pub(super) fn new_history(&self) -> u32 {
+        let mut book = self.book();
+        book.histories.push(History { done: None, is_committed: false });
+        book.histories.len() as u32
+    }
+
+    /// What it does, before it commits.
+    pub(super) fn history_meant(&self, done: Done) {
+        let mut book = self.book();
+        let number = done.id as usize - 1;
+        book.histories[number].done = Some(done);
+    }
+
+    /// It was committed.
+    pub(super) fn history_committed(&self, id: u32) {
+        self.book().histories[id as usize - 1].is_committed = true;
+    }
+
+    /// It was not.
+    pub(super) fn history_refused(&self, id: u32) {
+        self.book().histories[id as usize - 1].done = None;
+    }
+
+    /// Holds the histories of transactions, and what lists are now, against their level. After a
+    /// cut those of readers do not count: what they read may be lost.
+    pub(super) fn judge_histories(
+        &self,
+        lists: Vec<(u8, Vec<u32>)>,
+        level: Isolation,
+        (is_cut, who): (bool, &str),
+    ) {
+        let is_there = |done: &Done| {
+            let has = |(key, list): &(u8, Vec<u32>)| {
+                done.appends.contains(key) && histories::times(list, done.id) > 0
+            };
+            lists.iter().any(has)
+        };
+        let book = self.book();
+        let mut history = Vec::new();
+        let mut lost = None;
+        for History { done, is_committed } in &book.histories {
+            let Some(done) = done else { continue };
+            let counts = is_there(done) || (*is_committed && !(is_cut && done.appends.is_empty()));
+            if counts {
+                history.push(done.clone());
+            }
+            for &key in done.appends.iter().filter(|_| counts) {
+                let list = lists.iter().find(|(of, _)| *of == key);
+                let times = list.map_or(0, |(_, list)| histories::times(list, done.id));
+                if times != done.times(key) {
+                    lost = Some((done.id, key));
+                }
+            }
+        }
+        drop(book);
+        if let Some((id, key)) = lost {
+            let what = format!("transaction {id} is not in list {key}: {lists:?} {who}");
+            self.violate(Class::Lost.violation(what));
+        }
+        let reads = Done { id: u32::MAX, reads: lists, appends: Vec::new() };
+        history.push(reads);
+        if let Err(what) = histories::check(&history, level) {
+            self.violate(Class::Isolation.violation(format!("{what} {who}: {history:?}")));
+        }
     }
 
     /// What was acknowledged by the moment is durable from now on.
@@ -191,6 +500,9 @@ impl Ledger {
         let outcome = outcome(now);
         let write = &mut book.writes[stamp as usize - 1];
         write.outcome = outcome;
+        if matches!(outcome, Outcome::Prepared) {
+            write.called = now;
+        }
         if write.acknowledged().is_some() && write.durability != Durability::Relaxed {
             write.durable = Some(now);
         }
@@ -230,13 +542,24 @@ impl Ledger {
             writes: book.writes.clone(),
             steps: book.steps.clone(),
             violations: Vec::new(),
+            cuts: book.cuts.clone(),
+            active: BTreeMap::new(),
+            pairs: BTreeSet::new(),
+            is_closing: false,
+            is_full: false,
+            histories: book.histories.clone(),
+            time: book.time,
+            young: BTreeMap::new(),
         };
         Ledger(Arc::new(Mutex::new(copied)))
     }
 
     /// Holds what was read at one moment against the ledger.
     pub(super) fn judge(&self, state: &State, seen: Seen, who: &str) {
-        let found = judge(&self.book().writes, state, seen);
+        let found = {
+            let book = self.book();
+            judge(&book.writes, &book.cuts, (state, seen))
+        };
         match (found, seen) {
             (Ok(shown), Seen::Read(_, to)) => {
                 let mut book = self.book();
@@ -245,7 +568,17 @@ impl Ledger {
                     *read = Some(read.map_or(to, |at| at.min(to)));
                 }
             }
-            (Ok(_), Seen::AfterCut(_)) => {}
+            (Ok(_), Seen::Stopped(..)) => {}
+            // What an opening has found stays: it has written again what it builds on.
+            (Ok(shown), Seen::AfterCut(cut)) => {
+                let mut book = self.book();
+                book.cuts.push(cut);
+                book.now += 1;
+                let now = book.now;
+                for stamp in shown {
+                    book.writes[stamp as usize - 1].durable.get_or_insert(now);
+                }
+            }
             (Err(what), _) => self.violate(format!("{what}; read by {who}")),
         }
     }
@@ -257,7 +590,11 @@ fn of_stamp(writes: &[Write], stamp: u64) -> Option<&Write> {
 }
 
 /// Whether a state is the content at one moment; the writes that it shows for certain.
-fn judge(writes: &[Write], state: &State, seen: Seen) -> Result<BTreeSet<u64>, Violation> {
+fn judge(
+    writes: &[Write],
+    cuts: &[u64],
+    (state, seen): (&State, Seen),
+) -> Result<BTreeSet<u64>, Violation> {
     let mut shown = BTreeSet::new();
     for (place, &found) in state {
         let show = shows(writes, place, found, seen)?;
@@ -267,7 +604,13 @@ fn judge(writes: &[Write], state: &State, seen: Seen) -> Result<BTreeSet<u64>, V
     for &stamp in &shown {
         let later = &writes[stamp as usize - 1];
         for write in writes {
-            if write.stamp == stamp || write.is_before(later) {
+            let is_between = |cut: &u64| write.called < *cut && *cut < later.called;
+            if write.durable.is_none() && cuts.iter().any(is_between) {
+                // An earlier cut may have taken it.
+                continue;
+            }
+            // A call that changes one of several places says of none that it must.
+            if !write.is_one_of && (write.stamp == stamp || write.is_before(later)) {
                 is_in(writes, (write, later), state, seen)?;
             }
         }
@@ -355,11 +698,15 @@ mod tests {
         ("a", key.as_bytes().to_vec())
     }
 
+    fn wanted(durability: Durability) -> Wanted {
+        Wanted { durability, ..Wanted::new(0, "write".into()) }
+    }
+
     /// A ledger in which writes are called and acknowledged, one after the other.
     fn after(writes: &[(&[(&str, bool)], Durability)]) -> Ledger {
         let ledger = Ledger::default();
         for (changes, durability) in writes {
-            let stamp = ledger.call(0, "write".into(), *durability, |stamp| {
+            let stamp = ledger.call(wanted(*durability), |stamp| {
                 changes.iter().map(|(key, puts)| (place(key), puts.then_some(stamp))).collect()
             });
             ledger.ended(stamp, Outcome::Acknowledged);
@@ -413,9 +760,7 @@ mod tests {
         let ledger = after(&[(&[("x", true), ("y", true)], Durability::Relaxed)]);
         let from = ledger.now();
         let seen = Seen::AfterCut(from);
-        ledger.call(0, "delete".into(), Durability::Relaxed, |_| {
-            BTreeMap::from([(place("y"), None)])
-        });
+        ledger.call(wanted(Durability::Relaxed), |_| BTreeMap::from([(place("y"), None)]));
         let state = BTreeMap::from([(place("x"), Some(1)), (place("y"), None)]);
         ledger.judge(&state, seen, "a test");
         assert_eq!(Class::of(&ledger.take().0[0]), Some(Class::NotAPrefix));
@@ -424,9 +769,8 @@ mod tests {
     #[test]
     fn what_was_read_once_is_read_from_then_on() {
         let ledger = Ledger::default();
-        ledger.call(0, "put".into(), Durability::Relaxed, |stamp| {
-            BTreeMap::from([(place("x"), Some(stamp))])
-        });
+        ledger
+            .call(wanted(Durability::Relaxed), |stamp| BTreeMap::from([(place("x"), Some(stamp))]));
         assert_eq!(judged(&ledger, &[("x", None)], false), None);
         assert_eq!(judged(&ledger, &[("x", Some(1))], false), None);
         assert_eq!(judged(&ledger, &[("x", None)], false), Some(Class::Lost));

@@ -1,11 +1,16 @@
 //! The whole database under a deterministic scheduler: callers and all background threads of a
 //! database on a simulated machine, one of which runs at a time. One seed is one run: what is done,
-//! who goes on at each point, and where power is cut.
+//! who goes on at each point, where power is cut, and which call fails.
 
-mod callers;
+mod caller;
 mod ledger;
+mod operations;
+mod planted;
 mod policy;
+mod rows;
 mod run;
+mod tasks;
+mod world;
 
-pub use callers::Operation;
+pub use planted::{PLANTED, Planted};
 pub use run::{Failure, Report, Schedule};

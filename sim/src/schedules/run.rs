@@ -5,14 +5,23 @@ use std::fmt;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use terrace::testing::schedule::{self, End, Run, Step, TaskScheduler};
-use terrace::testing::{Failpoint, HandClock, Machine, Survive};
-use terrace::{Database, Options, Result};
+use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler, TimedOut};
+use terrace::testing::{
+    Call, CallSite, Failpoint, Fault, Faulty, FileKind, Machine, Reason, Survive,
+};
+use terrace::{Database, Result, TableOptions};
 
-use super::callers::{self, COUNT, COUNTER, Caller, Operation, TABLES, count_of, read_all};
-use super::ledger::{Ledger, Seen};
+use super::caller::Caller;
+use super::ledger::{Ledger, Outcome, Pair, Seen, Wanted};
+use super::operations::{CLOSE, COUNT, LIFE, Operation, resolve_all, still_prepared};
 use super::policy::{Chooser, Planned};
+use super::rows::{
+    APART, COUNTER, LIST_KEYS, LISTS, MAIN, QUEUE, TABLES, YOUNG, count_of, key, read_all, shown,
+    stamp_of, value,
+};
+use super::world::World;
 use crate::Chance;
+use crate::histories::list_of;
 use crate::machines::{Kind, PATH, table_options};
 use crate::violation::{Class, Violation};
 
@@ -20,6 +29,55 @@ use crate::violation::{Class, Violation};
 const MOST_POINTS: u64 = 3_000_000;
 /// About so many points has a run.
 const USUAL_POINTS: u64 = 40_000;
+/// About so many points has an opening.
+const OPENING_POINTS: u64 = 8_000;
+
+/// Calls that fail.
+const CALLS: [Call; 10] = [
+    Call::Open,
+    Call::Create,
+    Call::Read,
+    Call::Write,
+    Call::Write,
+    Call::Sync,
+    Call::Sync,
+    Call::Resize,
+    Call::Preallocate,
+    Call::Punch,
+];
+/// Of which files.
+const FILES: [FileKind; 3] = [FileKind::Region, FileKind::Journal, FileKind::Extents];
+
+/// Waits that nothing but time may end while all other tasks wait, and why.
+const MAY_TIME_OUT: [(&str, &str); 3] = [
+    ("db/manual.rs", "the call asks its closure now and then whether it is cancelled"),
+    ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
+    ("db/scheduler/workers.rs", "so does a worker"),
+];
+
+/// What is wrong with a wait that only time has ended. A thread of the engine may rest; but no
+/// caller waits then for what nobody does.
+fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
+    let TimedOut { waited: Blocked { task: (_, name), place }, others } = timed_out;
+    let may =
+        |place: &Location<'_>| MAY_TIME_OUT.iter().any(|(file, _)| place.file().ends_with(file));
+    let waits = |other: &&Blocked| {
+        other.task.1.starts_with("caller")
+            && other.place.file().starts_with("engine")
+            && !may(other.place)
+    };
+    match others.iter().find(waits) {
+        Some(Blocked { task: (_, caller), place: at }) => {
+            Some(format!("{caller} waits at {at}, until time wakes {name} at {place}"))
+        }
+        None if may(place) => None,
+        None => Some(format!("nothing but time ended the wait of {name} at {place}")),
+    }
+}
+
+fn take(cut: &Cut) -> Option<(Machine, Ledger)> {
+    cut.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
 
 /// What a seed stands for.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +96,15 @@ pub struct Schedule {
 #[derive(Debug, Default)]
 pub struct Report {
     pub cuts: u64,
+    /// In how many a call failed.
+    pub failures: u64,
     pub points: u64,
     pub switches: u64,
     /// Equal for equal runs in an equal order.
     pub hash: u64,
-    pub done: BTreeMap<Operation, u64>,
+    pub done: BTreeMap<&'static str, u64>,
+    /// In how many runs two operations have overlapped.
+    pub pairs: BTreeMap<Pair, u64>,
     /// For each place how often a task stood there, and how often another went on from there.
     pub covered: HashMap<&'static Location<'static>, (u64, u64)>,
 }
@@ -51,11 +113,15 @@ impl Report {
     /// Adds what a later run was.
     pub fn add(&mut self, later: Report) {
         self.cuts += later.cuts;
+        self.failures += later.failures;
         self.points += later.points;
         self.switches += later.switches;
         self.hash = self.hash.rotate_left(1) ^ later.hash;
         for (operation, n) in later.done {
             *self.done.entry(operation).or_default() += n;
+        }
+        for (pair, n) in later.pairs {
+            *self.pairs.entry(pair).or_default() += n;
         }
         for (place, (stood, switched)) in later.covered {
             let sum = self.covered.entry(place).or_default();
@@ -88,6 +154,19 @@ impl fmt::Display for Failure {
     }
 }
 
+/// What callers have done in a run.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+
+impl Told {
+    fn add(&self, more: BTreeMap<&'static str, u64>) {
+        let mut done = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (operation, n) in more {
+            *done.entry(operation).or_default() += n;
+        }
+    }
+}
+
 /// A cut of power: what it left, and the ledger as it was.
 type Cut = Arc<Mutex<Option<(Machine, Ledger)>>>;
 
@@ -101,60 +180,117 @@ impl Schedule {
         Schedule { seed, kind, callers, operations, bug: None, trace: 0 }
     }
 
-    fn options(&self, machine: &Machine, clock: &HandClock) -> Options {
-        let options = crate::tiny().machine(machine).clock(clock);
-        match self.bug {
-            Some(bug) => options.failpoint(bug),
-            None => options,
-        }
+    fn world(&self, machine: &Machine, ledger: &Ledger) -> World {
+        World::new(machine, ledger, (self.seed, self.callers), self.bug)
     }
 
-    /// Runs it.
-    pub fn run(&self) -> std::result::Result<Report, Failure> {
-        schedule::settle();
-        let mut chance = Chance::new(self.seed);
-        let (ledger, cut) = (Ledger::default(), Cut::default());
-        let machine = self.kind.machine();
-        let planned = chance.percent(60).then(|| {
+    /// A cut of power at some point of the run, in so many of a hundred.
+    fn cut(&self, chance: &mut Chance, percent: u64, world: &World, cut: &Cut) -> Option<Planned> {
+        chance.percent(percent).then(|| {
             let at = 2000 + chance.below(USUAL_POINTS);
             let survive = Survive::Seeded(chance.next());
-            let (machine, ledger, cut) = (machine.clone(), ledger.clone(), Arc::clone(&cut));
+            let (machine, ledger, cut) =
+                (world.machine.clone(), world.ledger.clone(), Arc::clone(cut));
             let act = move || {
                 ledger.note("power is cut");
                 let left = (machine.crash(survive), ledger.copy());
                 *cut.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
             };
             Planned { at, act: Box::new(act) }
-        });
-        let done = Arc::new(Mutex::new(BTreeMap::new()));
-        let first = {
-            let (schedule, ledger, done) = (*self, ledger.clone(), Arc::clone(&done));
-            move || schedule.live(&machine, &ledger, &done)
+        })
+    }
+
+    /// A call of a file fails from some point of the run on, once or for good, or files get no
+    /// space any more, or no descriptor.
+    fn failure(&self, chance: &mut Chance, world: &World) -> Planned {
+        let at = 2000 + chance.below(USUAL_POINTS / 2);
+        let (machine, ledger) = (world.machine.clone(), world.ledger.clone());
+        let act: Box<dyn FnOnce() + Send> = if chance.percent(25) {
+            Box::new(move || {
+                ledger.note("the disk is full");
+                ledger.fills_up();
+                machine.set_capacity(Some(0));
+            })
+        } else {
+            let site = CallSite { call: *chance.pick(&CALLS), file: *chance.pick(&FILES) };
+            let outcome = *chance.pick(site.call.outcomes());
+            let (nth, for_good) = (1 + chance.below(4), chance.percent(30));
+            let reason = if chance.percent(30) { Reason::NoSpace } else { Reason::Io };
+            let fault = Fault { of: Faulty::Site(site), nth, outcome, reason, for_good };
+            Box::new(move || {
+                ledger.note(format!("{fault:?} from now on"));
+                machine.fail(fault);
+            })
         };
-        let chooser = Chooser::new(self.seed, USUAL_POINTS, planned);
-        let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
-        let mut report = self.conclude(&ledger, run)?;
-        report.done = done.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let cut = cut.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((machine, ledger)) = cut {
+        Planned { at, act }
+    }
+
+    /// Runs it.
+    pub fn run(&self) -> std::result::Result<Report, Failure> {
+        schedule::settle();
+        let mut chance = Chance::new(self.seed);
+        let (ledger, cut, told) = (Ledger::default(), Cut::default(), Told::default());
+        let world = self.world(&self.kind.machine(), &ledger);
+        let planned = match chance.below(100) {
+            0..15 => Some(self.failure(&mut chance, &world)),
+            _ => self.cut(&mut chance, 60, &world, &cut),
+        };
+        let first = {
+            let (schedule, world, told) = (*self, world.clone(), told.clone());
+            move || schedule.live(&world, &told)
+        };
+        let mut report = self.under(self.seed, planned, first, &ledger)?;
+        report.done = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        report.pairs = ledger.pairs().into_iter().map(|pair| (pair, 1)).collect();
+        let mut left = take(&cut);
+        if world.has_failed() {
+            // The process is killed, and nothing fails any more.
+            report.failures += 1;
+            let machine = world.machine.kill();
+            machine.mend();
+            left = Some((machine, ledger.copy()));
+        }
+        for life in 1.. {
+            let Some((machine, ledger)) = left else { break };
             report.cuts += 1;
             let at = ledger.now();
             schedule::settle();
+            let (world, cut) = (self.world(&machine, &ledger), Cut::default());
+            let planned = self.cut(&mut chance, if life < 3 { 30 } else { 0 }, &world, &cut);
+            let planned =
+                planned.map(|planned| Planned { at: planned.at % OPENING_POINTS, ..planned });
             let first = {
-                let (schedule, ledger) = (*self, ledger.clone());
-                move || schedule.live_on(&machine, &ledger, at)
+                let schedule = *self;
+                move || schedule.live_on(&world, at)
             };
-            let chooser = Chooser::new(self.seed ^ (1 << 63), USUAL_POINTS, None);
-            let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
-            report.add(self.conclude(&ledger, run)?);
+            report.add(self.under(self.seed ^ (life << 62), planned, first, &ledger)?);
+            left = take(&cut);
         }
         Ok(report)
+    }
+
+    /// Runs `first`, and all that it begins, by the chance of a seed.
+    fn under(
+        &self,
+        seed: u64,
+        planned: Option<Planned>,
+        first: impl FnOnce() + Send + 'static,
+        ledger: &Ledger,
+    ) -> std::result::Result<Report, Failure> {
+        let chooser = Chooser::new(seed, USUAL_POINTS, planned);
+        let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
+        self.conclude(ledger, run)
     }
 
     fn conclude(&self, ledger: &Ledger, run: Run) -> std::result::Result<Report, Failure> {
         match &run.end {
             End::Done => {}
             other => ledger.violate(Class::NoEnd.violation(format!("{other:?}"))),
+        }
+        for timed_out in &run.timed_out {
+            if let Some(what) = judge_timed_out(timed_out) {
+                ledger.violate(Class::NoEnd.violation(what));
+            }
         }
         if run.has_panicked {
             ledger.violate(Class::Panic.violation("the first caller panicked"));
@@ -170,47 +306,58 @@ impl Schedule {
     }
 
     /// The life of a database: made, used by all callers at once, closed, opened again.
-    fn live(&self, machine: &Machine, ledger: &Ledger, done: &Mutex<BTreeMap<Operation, u64>>) {
-        let clock = HandClock::default();
+    fn live(&self, world: &World, told: &Told) {
         let run = || -> Result<()> {
-            let db = self.options(machine, &clock).create(PATH)?;
+            let db = world.options().create(PATH)?;
             for (name, apart) in TABLES.into_iter().zip([false, true]) {
                 db.create_table(name, table_options(apart))?;
             }
+            db.create_table(QUEUE, table_options(false))?;
+            db.create_table(LISTS, table_options(false))?;
+            db.create_table(YOUNG, TableOptions::new().ttl(LIFE))?;
+            world.has_opened(db);
             let mut chance = Chance::new(self.seed ^ 0xCA11);
-            let closer = chance.percent(30).then(|| chance.below(self.callers as u64) as usize);
-            self.call(&db, ledger, done, closer);
-            if closer.is_none() {
-                self.check(&db, ledger, "the caller")?;
+            let closer = chance.percent(15).then(|| chance.below(self.callers as u64) as usize);
+            self.call(world, told, closer);
+            if world.has_failed() {
+                // What is left is opened when nothing fails any more.
+                return Ok(());
+            }
+            let (_, db) = world.newest();
+            if db.existing_table(MAIN).is_ok() {
+                at_rest(world, &db, (false, "the caller"))?;
             }
             db.close()?;
-            let db = self.options(machine, &clock).open_existing(PATH)?;
-            self.check(&db, ledger, "the next opening")?;
-            db.close()
+            no_thread_is_left(world);
+            let db = world.options().open_existing(PATH)?;
+            still_prepared(&db, &world.ledger, "after the next opening");
+            resolve_all(&db, &world.ledger)?;
+            at_rest(world, &db, (false, "the next opening"))?;
+            db.close()?;
+            no_thread_is_left(world);
+            Ok(())
         };
-        if let Err(error) = run() {
-            ledger.violate(Class::WrongError.violation(error));
+        if let Err(error) = run()
+            && !world.excuses(&error)
+        {
+            world.ledger.violate(Class::WrongError.violation(error));
         }
+        world.forget();
+        nothing_is_late(world);
     }
 
-    fn call(
-        &self,
-        db: &Database,
-        ledger: &Ledger,
-        done: &Mutex<BTreeMap<Operation, u64>>,
-        closer: Option<usize>,
-    ) {
+    fn call(&self, world: &World, told: &Told, closer: Option<usize>) {
+        let pair = Operation::pair_of(self.seed);
         let call = |number: usize| {
-            let mut caller =
-                Caller::new(number, self.callers, db.clone(), ledger.clone(), self.seed);
+            let mut caller = Caller::new(number, world.clone(), pair[number % 2]);
             let operations = self.operations;
             schedule::spawn(&format!("caller {number}"), move || {
                 for n in 0..operations {
-                    if caller.is_closed {
+                    if caller.is_over() {
                         break;
                     }
                     if closer == Some(number) && n + 1 == operations {
-                        caller.perform(Operation::Close);
+                        caller.perform(&CLOSE);
                     } else {
                         caller.act();
                     }
@@ -221,70 +368,122 @@ impl Schedule {
         let threads: Vec<_> = (0..self.callers).map(call).collect();
         for thread in threads {
             match thread.join() {
-                Ok(of_caller) => {
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    for (operation, n) in of_caller {
-                        *done.entry(operation).or_default() += n;
-                    }
-                }
-                Err(_) => ledger.violate(Class::Panic.violation("a caller panicked")),
+                Ok(of_caller) => told.add(of_caller),
+                Err(_) => world.ledger.violate(Class::Panic.violation("a caller panicked")),
             }
         }
     }
 
-    /// Holds all rows of a database that no caller uses against the ledger.
-    fn check(&self, db: &Database, ledger: &Ledger, who: &str) -> Result<()> {
-        let from = ledger.now();
-        let state = read_all(db, self.callers)?;
-        let to = ledger.now();
-        ledger.judge(&state, Seen::Read(from, to), who);
-        let counter = db.table(TABLES[0])?.get(COUNTER)?;
-        let count = counter.map_or(0, |value| count_of(&value)) as usize;
-        let (certain, open) = ledger.count(COUNT);
-        if !(certain..=certain + open).contains(&count) {
-            let what = format!("{certain} were counted, and {open} perhaps: {count} by {who}");
-            ledger.violate(Class::Isolation.violation(what));
-        }
-        let report = db.verify()?;
-        if !report.damages.is_empty() {
-            ledger.violate(Class::Damaged.violation(format!("{report:?} by {who}")));
-        }
-        let held = db.locks_held();
-        if held != (0, 0) {
-            ledger.violate(Class::Leaked.violation(format!("locks at rest: {held:?} by {who}")));
-        }
-        Ok(())
-    }
-
-    /// What a cut has left is opened, read, used and closed.
-    fn live_on(&self, machine: &Machine, ledger: &Ledger, cut: u64) {
-        let clock = HandClock::default();
+    /// What a cut or failed calls have left is opened, read, used and closed.
+    fn live_on(&self, world: &World, cut: u64) {
+        let ledger = &world.ledger;
         let run = || -> Result<()> {
-            let options = self.options(machine, &clock);
-            let db = options.open(PATH)?;
-            let state = read_all(&db, self.callers)?;
+            let db = world.options().open(PATH)?;
+            let state = read_all(&db, self.callers, ledger)?;
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
-            if let Some(counter) = db.table(TABLES[0])?.get(COUNTER)? {
-                let count = count_of(&counter) as usize;
-                let stamp = callers::stamp_of(COUNTER, &counter);
-                let (least, most) = ledger.counts_of(COUNT, stamp, cut);
-                if !(least..=most).contains(&count) {
-                    let what = format!("{count} after a cut, of {least} to {most}");
-                    ledger.violate(Class::Isolation.violation(what));
-                }
+            if db.existing_table(MAIN).is_ok() {
+                counts(&db, world, Some(cut))?;
+                judge_lists(&db, world, (true, "after a cut"))?;
             }
-            let report = db.verify()?;
-            if !report.damages.is_empty() {
-                ledger.violate(Class::Damaged.violation(format!("{report:?} after a cut")));
-            }
+            still_prepared(&db, ledger, "after a cut");
+            resolve_all(&db, ledger)?;
+            is_sound(&db, ledger, "after a cut")?;
             for name in TABLES {
-                let table = db.table_with(name, table_options(name == TABLES[1]))?;
-                table.put(callers::key(9, 9), b"after the cut")?;
+                let table = db.table_with(name, table_options(name == APART))?;
+                let place = (name, key(0, 0));
+                let wanted = Wanted::new(0, format!("put {} after a cut", shown(&place)));
+                let stamp = ledger.call(wanted, |stamp| BTreeMap::from([(place, Some(stamp))]));
+                table.put(key(0, 0), value(stamp, 100))?;
+                ledger.ended(stamp, Outcome::Acknowledged);
             }
-            db.close()
+            db.close()?;
+            no_thread_is_left(world);
+            Ok(())
         };
-        if let Err(error) = run() {
+        if let Err(error) = run()
+            && !world.excuses(&error)
+        {
             ledger.violate(Class::Refused.violation(format!("after a cut: {error}")));
         }
+        nothing_is_late(world);
+    }
+}
+
+/// Holds all rows of a database that no caller uses against the ledger, and what it holds at rest.
+fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<()> {
+    let ledger = &world.ledger;
+    let from = ledger.now();
+    let state = read_all(db, world.callers, ledger)?;
+    let to = ledger.now();
+    ledger.judge(&state, Seen::Read(from, to), who);
+    counts(db, world, None)?;
+    judge_lists(db, world, (is_cut, who))?;
+    is_sound(db, ledger, who)?;
+    let held = db.locks_held();
+    if ledger.prepared().is_empty() && held != (0, 0) {
+        ledger.violate(Class::Leaked.violation(format!("locks at rest: {held:?} by {who}")));
+    }
+    let (open, snapshot) = (db.transactions(), db.oldest_snapshot_age());
+    if !open.is_empty() || snapshot.is_some() {
+        let what = format!("at rest: {open:?}, a snapshot of {snapshot:?} by {who}");
+        ledger.violate(Class::Leaked.violation(what));
+    }
+    Ok(())
+}
+
+/// Whether the counter of all callers is as many as have counted, after a cut at a moment too.
+fn counts(db: &Database, world: &World, cut: Option<u64>) -> Result<()> {
+    let ledger = &world.ledger;
+    let counter = db.table(MAIN)?.get(COUNTER)?;
+    let count = counter.as_ref().map_or(0, |value| count_of(value)) as usize;
+    let (least, most) = match (cut, &counter) {
+        (None, _) => {
+            let (certain, open) = ledger.count(COUNT);
+            (certain, certain + open)
+        }
+        (Some(cut), Some(counter)) => ledger.counts_of(COUNT, stamp_of(COUNTER, counter), cut),
+        (Some(_), None) => return Ok(()),
+    };
+    if !(least..=most).contains(&count) {
+        let what = format!("{count} are counted, of {least} to {most}");
+        ledger.violate(Class::Isolation.violation(what));
+    }
+    Ok(())
+}
+
+fn judge_lists(db: &Database, world: &World, when: (bool, &str)) -> Result<()> {
+    let Ok(table) = db.existing_table(LISTS) else { return Ok(()) };
+    let mut lists: BTreeMap<u8, Vec<u32>> = (0..LIST_KEYS).map(|key| (key, Vec::new())).collect();
+    for row in table.iter() {
+        let (key, value) = row?;
+        lists.insert(key[0], list_of(Some(&value)));
+    }
+    world.ledger.judge_histories(lists.into_iter().collect(), world.isolation, when);
+    Ok(())
+}
+
+fn is_sound(db: &Database, ledger: &Ledger, who: &str) -> Result<()> {
+    let report = db.verify()?;
+    if !report.damages.is_empty() {
+        ledger.violate(Class::Damaged.violation(format!("{report:?} by {who}")));
+    }
+    Ok(())
+}
+
+/// No call has changed a file after the database was closed.
+fn nothing_is_late(world: &World) {
+    let late = world.machine.late_changes();
+    if late > 0 {
+        let what = format!("{late} changes of files after a closing");
+        world.ledger.violate(Class::WrongError.violation(what));
+    }
+}
+
+/// A database that is closed has no thread.
+fn no_thread_is_left(world: &World) {
+    let left = schedule::others();
+    if !left.is_empty() {
+        let what = format!("threads after a closing: {left:?}");
+        world.ledger.violate(Class::Leaked.violation(what));
     }
 }

@@ -25,9 +25,11 @@ mod tests;
 
 pub use explore::explore;
 pub use policy::SeededPolicy;
-pub use scheduler::{Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler};
+pub use scheduler::{
+    Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler, TimedOut,
+};
 pub use task::{
     TaskHandle, adopt, block, now, number, point, register, register_failed, run, spawn_task,
     wait_ended, wake, without_switch,
 };
-pub use task::{draw, is_task};
+pub use task::{draw, is_task, others};

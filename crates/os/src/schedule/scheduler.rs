@@ -1,7 +1,7 @@
 //! The state of a run, and who goes on.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ pub enum PointKind {
     File,
     /// Gives the processor away: it waits for another task.
     Yield,
+    /// Goes on because its moment has come, while every task waited.
+    TimedOut,
 }
 
 /// Where a task stands.
@@ -65,6 +67,15 @@ pub struct Blocked {
     pub place: &'static Location<'static>,
 }
 
+/// A wait that nothing but time has ended, while every task waited.
+#[derive(Clone, Debug)]
+pub struct TimedOut {
+    /// Who waited.
+    pub waited: Blocked,
+    /// Who waited for something else then.
+    pub others: Vec<Blocked>,
+}
+
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub enum End {
@@ -74,6 +85,9 @@ pub enum End {
     Deadlock(Vec<Blocked>),
     /// More points than are allowed were passed. These tasks had not ended.
     Endless(Vec<Blocked>),
+    /// The task that was to go on has passed no point for a minute: it waits for what no task gives
+    /// it. These had not ended.
+    Stuck(Vec<Blocked>),
 }
 
 /// A point that was passed.
@@ -103,7 +117,7 @@ pub struct Run {
     /// The names of the tasks' threads.
     pub names: Vec<String>,
     /// The waits that nothing but time ended, while no task could go on.
-    pub timed_out: Vec<Blocked>,
+    pub timed_out: Vec<TimedOut>,
     /// For each place how often a task stood there, and how often another went on from there.
     pub covered: HashMap<&'static Location<'static>, (u64, u64)>,
 }
@@ -160,13 +174,84 @@ pub(super) struct State {
     steps: u64,
     most_steps: u64,
     switches: u64,
-    hasher: DefaultHasher,
+    hash: u64,
     trace: Vec<Step>,
     longest_trace: usize,
-    timed_out: Vec<Blocked>,
-    covered: HashMap<&'static Location<'static>, (u64, u64), BuildHasherDefault<DefaultHasher>>,
+    timed_out: Vec<TimedOut>,
+    places: Places,
     end: Option<End>,
 }
+
+/// The places where tasks have stood, found by the addresses of their descriptions.
+#[derive(Default)]
+struct Places {
+    all: Vec<Passed>,
+    by_address: HashMap<usize, usize, BuildHasherDefault<AddressHasher>>,
+    /// Where the point is that was passed last.
+    last: usize,
+}
+
+struct Passed {
+    place: &'static Location<'static>,
+    /// Equal for equal places in all processes.
+    hash: u64,
+    stood: u64,
+    switched: u64,
+}
+
+impl Places {
+    /// A task stands at the place; what its part of the run's hash is.
+    fn pass(&mut self, place: &'static Location<'static>) -> u64 {
+        let number = self.by_address.entry(std::ptr::from_ref(place).addr());
+        self.last = *number.or_insert_with(|| {
+            let (line, column) = (u64::from(place.line()), u64::from(place.column()));
+            let bytes = place.file().bytes().map(u64::from);
+            let hash = bytes.chain([line, column]).fold(0, mixed);
+            self.all.push(Passed { place, hash, stood: 0, switched: 0 });
+            self.all.len() - 1
+        });
+        let passed = &mut self.all[self.last];
+        passed.stood += 1;
+        passed.hash
+    }
+
+    /// By place: one may have several descriptions.
+    fn covered(&self) -> HashMap<&'static Location<'static>, (u64, u64)> {
+        let mut covered = HashMap::new();
+        for Passed { place, stood, switched, .. } in &self.all {
+            let sum: &mut (u64, u64) = covered.entry(*place).or_default();
+            *sum = (sum.0 + stood, sum.1 + switched);
+        }
+        covered
+    }
+}
+
+/// Spreads the bits of an address.
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().map(|&byte| u64::from(byte)).fold(self.0, mixed);
+    }
+
+    fn write_usize(&mut self, address: usize) {
+        self.0 = mixed(0, address as u64);
+    }
+}
+
+/// A hash with one part more: each bit of either changes it.
+fn mixed(hash: u64, part: u64) -> u64 {
+    let product = (hash.rotate_left(5) ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    product ^ (product >> 32)
+}
+
+/// A task passes a point in this time, however loaded the machine is.
+const LONGEST_STEP: Duration = Duration::from_secs(60);
 
 /// What one point costs in time.
 const TICK: Duration = Duration::from_micros(1);
@@ -189,11 +274,11 @@ impl TaskScheduler {
                 steps: 0,
                 most_steps,
                 switches: 0,
-                hasher: BuildHasherDefault::<DefaultHasher>::default().build_hasher(),
+                hash: 0,
                 trace: Vec::new(),
                 longest_trace: trace,
                 timed_out: Vec::new(),
-                covered: HashMap::default(),
+                places: Places::default(),
                 end: None,
             }),
             ended: Condvar::new(),
@@ -221,7 +306,14 @@ impl TaskScheduler {
         }
         let mut state = self.state();
         while state.end.is_none() {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let seen = state.steps;
+            let waited = self.ended.wait_timeout(state, LONGEST_STEP);
+            let (again, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            if waited.timed_out() && state.steps == seen && state.end.is_none() {
+                let left = state.left();
+                state.end = Some(End::Stuck(left));
+            }
         }
         let end = state.end.clone().unwrap_or(End::Done);
         let mut run = state.report(end);
@@ -266,7 +358,7 @@ impl State {
 
     pub(super) fn draw(&mut self, n: u64) -> u64 {
         let drawn = self.policy.draw(n);
-        self.hasher.write_u64(drawn);
+        self.hash = mixed(self.hash, drawn);
         drawn
     }
 
@@ -285,20 +377,23 @@ impl State {
         self.steps += 1;
         self.now += TICK;
         self.tasks[me].place = place;
-        for part in [me as u64, kind as u64, u64::from(place.line()), u64::from(place.column())] {
-            self.hasher.write_u64(part);
-        }
-        self.hasher.write(place.file().as_bytes());
-        if self.longest_trace > 0 {
-            if self.trace.len() >= 2 * self.longest_trace {
-                self.trace.drain(..self.longest_trace);
-            }
-            self.trace.push(Step { task: me, point });
-        }
+        let part = self.places.pass(place).wrapping_add((me as u64) << 8 | kind as u64);
+        self.hash = mixed(self.hash, part);
+        self.keep(Step { task: me, point });
         if self.next_moment.is_some_and(|moment| moment <= self.now) {
             self.wake_late();
         }
         point
+    }
+
+    /// Keeps a step for the trace, if one is asked for.
+    fn keep(&mut self, step: Step) {
+        if self.longest_trace > 0 {
+            if self.trace.len() >= self.longest_trace.saturating_mul(2) {
+                self.trace.drain(..self.longest_trace);
+            }
+            self.trace.push(step);
+        }
     }
 
     /// Who goes on from `point`, at which `me` stands. None if all have ended, or none can go on,
@@ -324,12 +419,9 @@ impl State {
             return None;
         }
         let next = self.policy.next(me, &self.runnable, point);
-        let could_stay = self.runnable.contains(&me);
-        let has_switched = could_stay && next != me;
+        let has_switched = next != me && self.runnable.contains(&me);
         self.switches += u64::from(has_switched);
-        let covered = self.covered.entry(point.place).or_default();
-        covered.0 += 1;
-        covered.1 += u64::from(has_switched);
+        self.places.all[self.places.last].switched += u64::from(has_switched);
         Some(next)
     }
 
@@ -344,8 +436,11 @@ impl State {
         }
         if !is_polled {
             for task in woken {
-                let blocked = self.blocked(task);
-                self.timed_out.push(blocked);
+                let waited = self.blocked(task);
+                let (kind, place) = (PointKind::TimedOut, waited.place);
+                self.keep(Step { task, point: Point { kind, place, step: self.steps } });
+                let others = self.left().into_iter().filter(|other| other.task.0 != task);
+                self.timed_out.push(TimedOut { waited, others: others.collect() });
             }
         }
     }
@@ -429,6 +524,12 @@ impl State {
         Blocked { task: (task, state.name.clone()), place: state.place }
     }
 
+    /// The names of those that have not ended, but for `me`.
+    pub(super) fn others(&self, me: usize) -> Vec<String> {
+        let left = self.left().into_iter().filter(|left| left.task.0 != me);
+        left.map(|left| left.task.1).collect()
+    }
+
     fn left(&self) -> Vec<Blocked> {
         let left = (0..self.tasks.len()).filter(|&task| !self.has_ended(task));
         left.map(|task| self.blocked(task)).collect()
@@ -441,11 +542,11 @@ impl State {
             has_panicked: false,
             steps: self.steps,
             switches: self.switches,
-            hash: self.hasher.finish(),
+            hash: self.hash,
             trace: self.trace.split_off(from),
             names: self.tasks.iter().map(|task| task.name.clone()).collect(),
             timed_out: std::mem::take(&mut self.timed_out),
-            covered: self.covered.drain().collect(),
+            covered: self.places.covered(),
         }
     }
 }

@@ -152,6 +152,11 @@ pub fn wait_ended(number: usize) {
     }
 }
 
+/// The threads of this run that have not ended, but for this one.
+pub fn others() -> Vec<String> {
+    with_task(|task| task.scheduler.state().others(task.number)).unwrap_or_default()
+}
+
 /// How long the run has lasted, by its own clock.
 pub fn now() -> Duration {
     with_task(|task| task.scheduler.state().now()).unwrap_or_default()

@@ -84,7 +84,7 @@ fn two_locks_in_two_orders_are_a_deadlock() {
                 assert_eq!(blocked.len(), 2, "both wait: {blocked:?}");
                 true
             }
-            End::Endless(left) => panic!("{left:?}"),
+            End::Endless(left) | End::Stuck(left) => panic!("{left:?}"),
         }
     };
     let found: Vec<bool> = (0..50).map(crosses).collect();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 use crate::error::{Error, ErrorKind};
+use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::time;
@@ -118,6 +119,8 @@ impl Scheduler {
             }
             let most = self.ctx.memory.most_workers().saturating_add(1);
             if n >= workers.threads().min(most) {
+                let misses = self.ctx.options.has(Failpoint::MissWorkersWake);
+                let wakes = if misses { workers.wakes() } else { wakes };
                 workers.wait(wakes, RESTING);
                 continue;
             }
@@ -132,6 +135,8 @@ impl Scheduler {
                 Ok(false) => IDLE,
                 Err(e) => self.note_failure(&e),
             };
+            let misses = self.ctx.options.has(Failpoint::MissWorkersWake);
+            let wakes = if misses { workers.wakes() } else { wakes };
             workers.wait(wakes, waited_for);
         }
     }

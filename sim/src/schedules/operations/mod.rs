@@ -1,0 +1,99 @@
+//! What callers do.
+//!
+//! A new operation is a function in the file of its kind, and a line in that file's list. It writes
+//! by [`Caller::write`], which says what places change, and holds what it reads against the ledger.
+
+mod lists;
+mod lives;
+mod prepared;
+mod queue;
+mod reads;
+mod tables;
+mod transactions;
+mod upkeep;
+mod writes;
+mod young;
+
+use terrace::Result;
+
+use super::caller::Caller;
+use crate::Chance;
+
+pub(super) use lives::CLOSE;
+pub(super) use prepared::{resolve_all, still_prepared};
+pub(super) use transactions::COUNT;
+pub(super) use young::LIFE;
+
+/// What a caller may do.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub name: &'static str,
+    /// How often, beside the others.
+    pub share: u64,
+    /// Does it. The moment is that of the call.
+    pub run: fn(&mut Caller, u64) -> Result<()>,
+}
+
+impl Operation {
+    const fn new(
+        name: &'static str,
+        share: u64,
+        run: fn(&mut Caller, u64) -> Result<()>,
+    ) -> Operation {
+        Operation { name, share, run }
+    }
+
+    /// All of them, in an order of their own.
+    pub(super) fn all() -> impl Iterator<Item = &'static Operation> + Clone {
+        const ALL: [&[Operation]; 10] = [
+            writes::OPERATIONS,
+            reads::OPERATIONS,
+            transactions::OPERATIONS,
+            lists::OPERATIONS,
+            prepared::OPERATIONS,
+            queue::OPERATIONS,
+            young::OPERATIONS,
+            tables::OPERATIONS,
+            upkeep::OPERATIONS,
+            lives::OPERATIONS,
+        ];
+        ALL.into_iter().flatten()
+    }
+
+    /// One by chance.
+    pub(super) fn drawn(chance: &mut Chance) -> &'static Operation {
+        let mut drawn = chance.below(Operation::all().map(|operation| operation.share).sum());
+        let mut all = Operation::all();
+        loop {
+            let operation = all.next().expect("invariant: what is drawn is below the sum");
+            if drawn < operation.share {
+                return operation;
+            }
+            drawn -= operation.share;
+        }
+    }
+
+    /// The two that a seed has more of than others, so that seeds in a row have each pair.
+    pub(super) fn pair_of(seed: u64) -> [&'static Operation; 2] {
+        let n = Operation::all().count() as u64;
+        let at = |n: u64| Operation::all().nth(n as usize);
+        [seed % n, seed / n % n]
+            .map(|number| at(number).expect("invariant: a remainder is a number of one"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_operation_has_a_name_and_each_pair_a_seed() {
+        let names: BTreeSet<_> = Operation::all().map(|operation| operation.name).collect();
+        let n = Operation::all().count();
+        assert_eq!(names.len(), n);
+        let pairs = (0..(n * n) as u64).map(|seed| Operation::pair_of(seed).map(|one| one.name));
+        assert_eq!(pairs.collect::<BTreeSet<_>>().len(), n * n);
+    }
+}

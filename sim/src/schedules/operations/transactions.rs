@@ -1,0 +1,124 @@
+//! Transactions.
+
+use std::collections::BTreeMap;
+
+use terrace::{Durability, Result, TxnOptions};
+
+use super::super::caller::{Caller, changes_of, is_of_isolation};
+use super::super::rows::{COUNTER, MAIN, count_of, counter, shown, value};
+use super::Operation;
+
+/// What a write that counts is called.
+pub(crate) const COUNT: &str = "count";
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation::new("count", 8, count),
+    Operation::new("update", 3, update),
+    Operation::new("savepoint", 4, savepoint),
+    Operation::new("spill", 1, spill),
+];
+
+/// Counts the row of all callers up, and puts a row of its own.
+fn count(caller: &mut Caller, _from: u64) -> Result<()> {
+    let (place, len) = (caller.own_place(), caller.chance.below(caller.largest));
+    let (at, optimistic) = (place.clone(), caller.chance.percent(30));
+    let counted = caller.write(
+        COUNT.into(),
+        Durability::Durable,
+        |stamp| BTreeMap::from([((MAIN, COUNTER.to_vec()), Some(stamp)), (place, Some(stamp))]),
+        |caller, stamp| {
+            let (counters, own) = (caller.db.table(MAIN)?, caller.db.table(at.0)?);
+            let options = TxnOptions::new();
+            let options = if optimistic { options.optimistic() } else { options };
+            let txn = caller.db.begin_with(options)?;
+            let count = txn.get(&counters, COUNTER)?.map_or(0, |value| count_of(&value));
+            txn.put(&counters, COUNTER, counter(stamp, count + 1))?;
+            txn.put(&own, &at.1, value(stamp, len))?;
+            txn.commit()
+        },
+    );
+    unless_refused(counted)
+}
+
+/// Counts it up without a transaction.
+fn update(caller: &mut Caller, _from: u64) -> Result<()> {
+    let counted = caller.write(
+        COUNT.into(),
+        Durability::Durable,
+        |stamp| BTreeMap::from([((MAIN, COUNTER.to_vec()), Some(stamp))]),
+        |caller, stamp| {
+            let count = |old: Option<&[u8]>| Some(counter(stamp, old.map_or(0, count_of) + 1));
+            caller.db.table(MAIN)?.update(COUNTER, count).map(drop)
+        },
+    );
+    unless_refused(counted)
+}
+
+/// What is written behind a savepoint is rolled back in some.
+fn savepoint(caller: &mut Caller, _from: u64) -> Result<()> {
+    let [first, behind, last] = [0; 3].map(|_| caller.own_place());
+    let (rolls_back, ends) = (caller.chance.percent(70), caller.chance.percent(80));
+    let wanted: Vec<_> = match (ends, rolls_back) {
+        (false, _) => Vec::new(),
+        (true, true) => vec![first.clone(), last.clone()],
+        (true, false) => vec![first.clone(), behind.clone(), last.clone()],
+    };
+    let names: Vec<String> = wanted.iter().map(shown).collect();
+    let committed = caller.write(
+        format!("transaction with a savepoint: {}", names.join(", ")),
+        Durability::Durable,
+        |stamp| wanted.into_iter().map(|place| (place, Some(stamp))).collect(),
+        |caller, stamp| {
+            let txn = caller.db.begin()?;
+            let put = |place: &(&'static str, Vec<u8>), stamp| {
+                txn.put(&caller.db.table(place.0)?, &place.1, value(stamp, 40))
+            };
+            put(&first, stamp)?;
+            txn.set_savepoint("here")?;
+            // A stamp that no write has, where it must not be seen.
+            put(&behind, if rolls_back { u64::MAX - 1 } else { stamp })?;
+            if rolls_back {
+                txn.roll_back_to("here")?;
+                // Another savepoint has room where the first one was.
+                txn.set_savepoint("again")?;
+            }
+            put(&last, stamp)?;
+            if ends {
+                return txn.commit();
+            }
+            txn.roll_back();
+            Ok(())
+        },
+    );
+    unless_refused(committed)
+}
+
+/// A transaction whose writes do not stay in memory.
+fn spill(caller: &mut Caller, _from: u64) -> Result<()> {
+    let (mut parts, _) = caller.parts(6);
+    parts.values_mut().for_each(|len| *len = len.map(|len| 4000 + len));
+    let committed = caller.write(
+        format!("transaction that spills: {} rows", parts.len()),
+        Durability::Durable,
+        |stamp| changes_of(&parts, stamp),
+        |caller, stamp| {
+            let txn = caller.db.begin_with(TxnOptions::new().spill_at(4096))?;
+            for ((table, key), len) in &parts {
+                let table = caller.db.table(table)?;
+                match len {
+                    Some(len) => txn.put(&table, key, value(stamp, *len))?,
+                    None => txn.delete(&table, key)?,
+                }
+            }
+            txn.commit()
+        },
+    );
+    unless_refused(committed)
+}
+
+fn unless_refused(done: Result<()>) -> Result<()> {
+    match done {
+        Err(error) if is_of_isolation(&error) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,109 @@
+//! What an operator does: compactions, checks, growth, backups, bulk loads.
+
+use std::collections::BTreeMap;
+
+use terrace::{Durability, ErrorKind, Existing, Result};
+
+use super::super::caller::{Caller, is_of_isolation};
+use super::super::rows::{ROWS, key, read_all, value};
+use super::Operation;
+use crate::violation::Class;
+
+pub(super) const OPERATIONS: &[Operation] = &[
+    Operation::new("compact range", 2, compact_range),
+    Operation::new("verify", 1, verify),
+    Operation::new("grow", 2, grow),
+    Operation::new("backup", 2, backup),
+    Operation::new("bulk load", 3, bulk_load),
+    Operation::new("statistics", 1, statistics),
+];
+
+fn compact_range(caller: &mut Caller, _from: u64) -> Result<()> {
+    caller.note("compact range");
+    let table = caller.any_table();
+    let table = caller.db.table(table)?;
+    match caller.db.compact_range(&table, ..) {
+        // It was emptied meanwhile.
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn verify(caller: &mut Caller, _from: u64) -> Result<()> {
+    caller.note("verify");
+    let report = caller.db.verify()?;
+    if !report.damages.is_empty() {
+        caller.world.ledger.violate(Class::Damaged.violation(format!("{report:?}")));
+    }
+    Ok(())
+}
+
+fn grow(caller: &mut Caller, _from: u64) -> Result<()> {
+    caller.note("grow");
+    match caller.db.grow_pm((3 + caller.chance.below(3)) << 20) {
+        // Another caller has made it larger.
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+        grown => grown.map(drop),
+    }
+}
+
+/// A backup beside all others is the content at one moment.
+fn backup(caller: &mut Caller, from: u64) -> Result<()> {
+    let (ledger, callers) = (caller.world.ledger.clone(), caller.world.callers);
+    let name = format!("/backups of {}", caller.number);
+    caller.note("backup");
+    let info = caller.db.backup(&name)?;
+    let to = ledger.now();
+    caller.note(&format!("backup {} is made", info.number));
+    let restored = format!("/restored {} {}", caller.number, ledger.now());
+    // Another machine has the set, and no persistent memory.
+    let machine = caller.world.machine.files_alone();
+    let restore = || -> Result<()> {
+        let options = caller.world.options_on(&machine);
+        options.clone().backup_set(&name)?.restore(info.number, &restored)?;
+        let db = options.open_existing(&restored)?;
+        let state = read_all(&db, callers, &ledger)?;
+        ledger.judge(&state, caller.world.seen(from, to), "a backup");
+        db.close()
+    };
+    match restore() {
+        Err(error) if !caller.world.excuses(&error) => {
+            ledger.violate(Class::Backup.violation(format!("{} of {name}: {error}", info.number)));
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// All rows of the caller in a table, at once.
+fn bulk_load(caller: &mut Caller, _from: u64) -> Result<()> {
+    let (table, number) = (caller.any_table(), caller.number);
+    let len = caller.chance.below(caller.largest);
+    let existing = if caller.chance.percent(80) { Existing::Replace } else { Existing::Refuse };
+    let loaded = caller.write(
+        format!("bulk load of {table}, {existing:?}"),
+        Durability::Durable,
+        |stamp| (0..ROWS).map(|row| ((table, key(number, row)), Some(stamp))).collect(),
+        |caller, stamp| {
+            let mut load = caller.db.table(table)?.bulk_load_with(existing)?;
+            for row in 0..ROWS {
+                load.put(key(number, row), value(stamp, len))?;
+            }
+            load.finish()
+        },
+    );
+    match loaded {
+        // A row was there, or the table was emptied.
+        Err(error) if error.kind() == ErrorKind::Invalid || is_of_isolation(&error) => Ok(()),
+        other => other,
+    }
+}
+
+fn statistics(caller: &mut Caller, _from: u64) -> Result<()> {
+    let stats = caller.db.stats();
+    let _all: BTreeMap<String, u32> =
+        stats.tables.into_iter().map(|table| (table.name, table.id)).collect();
+    caller.db.transactions();
+    caller.db.oldest_snapshot_age();
+    Ok(())
+}

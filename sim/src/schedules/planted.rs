@@ -1,0 +1,66 @@
+//! Bugs that the schedules must find: slips that users or readers once found, planted again.
+
+use std::time::{Duration, Instant};
+
+use terrace::testing::Failpoint;
+
+use super::run::{Failure, Schedule};
+use crate::machines::Kind;
+use crate::violation::Class;
+
+/// A bug, and what finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Planted {
+    pub bug: Failpoint,
+    pub kind: Kind,
+    /// What its violations may be.
+    pub classes: &'static [Class],
+    /// A seed that finds it.
+    pub seed: u64,
+}
+
+const fn planted(bug: Failpoint, kind: Kind, classes: &'static [Class], seed: u64) -> Planted {
+    Planted { bug, kind, classes, seed }
+}
+
+/// All of them.
+pub const PLANTED: &[Planted] = &[
+    planted(Failpoint::SkipConflictCheck, Kind::Memory, &[Class::Isolation], 0),
+    planted(Failpoint::SkipRunSync, Kind::Files, &[Class::Lost], 0),
+    planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost], 0),
+    planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost], 0),
+    planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation], 0),
+    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd], 0),
+    planted(Failpoint::GrowOutside, Kind::Files, LATE, 0),
+    planted(Failpoint::LoadOutside, Kind::Files, LATE, 0),
+    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], 0),
+    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], 0),
+    planted(Failpoint::ForgetManualAtClose, Kind::Files, &[Class::NoEnd], 0),
+];
+
+/// What a write after a closing looks like.
+const LATE: &[Class] =
+    &[Class::WrongError, Class::Refused, Class::Damaged, Class::Lost, Class::Changed];
+
+impl Planted {
+    /// Runs a seed with the bug; what of its violations was found.
+    pub fn run(&self, seed: u64) -> Option<Failure> {
+        let schedule = self.schedule(seed, Some(self.bug));
+        let failure = schedule.run().err()?;
+        let is_it = |class: Class| self.classes.contains(&class);
+        let found = failure.violations.iter().any(|what| Class::of(what).is_some_and(is_it));
+        found.then_some(failure)
+    }
+
+    /// The seed, with the bug or without.
+    pub fn schedule(&self, seed: u64, bug: Option<Failpoint>) -> Schedule {
+        Schedule { kind: self.kind, bug, ..Schedule::of(seed) }
+    }
+
+    /// The first seed that finds it within a time, and when it has.
+    pub fn search(&self, within: Duration) -> Option<(u64, Duration, Failure)> {
+        let begin = Instant::now();
+        let seeds = (0..).take_while(|_| begin.elapsed() < within);
+        seeds.filter_map(|seed| Some((seed, begin.elapsed(), self.run(seed)?))).next()
+    }
+}

@@ -1,0 +1,33 @@
+//! Commits that a task awaits.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use terrace::testing::schedule;
+use terrace::{PendingCommit, Result};
+
+/// Set by a wake-up.
+#[derive(Default)]
+struct Woken(Mutex<bool>);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+    }
+}
+
+/// Polls it when it was woken, as an executor does.
+pub(super) fn wait_for(pending: PendingCommit) -> Result<()> {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut future = pin!(pending);
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        while !std::mem::take(&mut *woken.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            schedule::yield_now();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What all callers of a run share: the machine, and the database that is open there now.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use terrace::testing::{Failpoint, HandClock, Machine};
+use terrace::{Database, Error, ErrorKind, Isolation, Options, Result};
+
+use super::ledger::{Ledger, Seen};
+use crate::machines::PATH;
+
+/// Clones are the same world. Its mutex is no point of the scheduler.
+#[derive(Clone)]
+pub(super) struct World {
+    pub machine: Machine,
+    pub clock: HandClock,
+    pub ledger: Ledger,
+    pub bug: Option<Failpoint>,
+    pub seed: u64,
+    pub callers: usize,
+    /// Of all transactions that append to lists.
+    pub isolation: Isolation,
+    database: Arc<Mutex<Life>>,
+}
+
+/// The database since its last opening.
+struct Life {
+    number: u64,
+    db: Option<Database>,
+    /// A caller that has closed it opens it again.
+    is_opening: bool,
+}
+
+impl World {
+    pub(super) fn new(
+        machine: &Machine,
+        ledger: &Ledger,
+        (seed, callers): (u64, usize),
+        bug: Option<Failpoint>,
+    ) -> World {
+        let levels = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
+        World {
+            machine: machine.clone(),
+            clock: HandClock::default(),
+            ledger: ledger.clone(),
+            bug,
+            seed,
+            callers,
+            isolation: levels[(seed % 3) as usize],
+            database: Arc::new(Mutex::new(Life { number: 0, db: None, is_opening: false })),
+        }
+    }
+
+    pub(super) fn options(&self) -> Options {
+        self.options_on(&self.machine)
+    }
+
+    /// The same on another machine.
+    pub(super) fn options_on(&self, machine: &Machine) -> Options {
+        let options = crate::tiny().machine(machine).clock(&self.clock);
+        match self.bug {
+            Some(bug) => options.failpoint(bug),
+            None => options,
+        }
+    }
+
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The database of the last opening, and the number of that.
+    ///
+    /// # Panics
+    ///
+    /// Before the first one.
+    pub(super) fn newest(&self) -> (u64, Database) {
+        let life = self.life();
+        let db = life.db.clone();
+        (life.number, db.expect("invariant: callers come after the first opening"))
+    }
+
+    /// From now on this is the database.
+    pub(super) fn has_opened(&self, db: Database) -> u64 {
+        let mut life = self.life();
+        (life.number, life.db, life.is_opening) = (life.number + 1, Some(db), false);
+        life.number
+    }
+
+    /// The last handle goes here, in a task of the run.
+    pub(super) fn forget(&self) {
+        let last = self.life().db.take();
+        drop(last);
+    }
+
+    /// Opens the database again that a caller has closed, unless another caller does so or has done
+    /// so.
+    pub(super) fn open_again(&self, closed: u64) -> Result<Option<(u64, Database)>> {
+        {
+            let mut life = self.life();
+            if life.number != closed || life.is_opening {
+                return Ok(None);
+            }
+            life.is_opening = true;
+        }
+        let db = self.options().open_existing(PATH)?;
+        Ok(Some((self.has_opened(db.clone()), db)))
+    }
+
+    /// Whether a call of the machine has failed, and this may come of it.
+    pub(super) fn excuses(&self, error: &Error) -> bool {
+        let kinds =
+            [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Full, ErrorKind::Closed];
+        kinds.contains(&error.kind()) && self.has_failed()
+    }
+
+    /// What a call must see that has lasted from one moment to the other.
+    pub(super) fn seen(&self, from: u64, to: u64) -> Seen {
+        if self.has_failed() { Seen::Stopped(from, to) } else { Seen::Read(from, to) }
+    }
+
+    /// Whether a call of the machine has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        !self.machine.failed_calls().is_empty() || self.ledger.is_full()
+    }
+}
