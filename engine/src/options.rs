@@ -7,6 +7,7 @@ mod durability;
 mod memory;
 pub(crate) mod named;
 mod object_store;
+mod storage;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -25,6 +26,7 @@ pub use compression::Compression;
 pub(crate) use container::ContainerKind;
 pub use durability::Durability;
 pub(crate) use memory::MemoryPlan;
+pub(crate) use storage::{Making, Storage};
 pub use table::{Level0Container, TableOptions, Tier};
 pub use tuning::{BackgroundTuning, CommitTuning};
 
@@ -149,27 +151,6 @@ pub struct Options {
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
-}
-
-/// The call that makes a database. Its number is on the media.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Making {
-    /// An opening, of a database without a row.
-    #[default]
-    Creation,
-    Restore,
-    Salvage,
-    Takeover,
-}
-
-/// Where a database keeps what it keeps.
-#[derive(Clone, Debug)]
-pub(crate) enum Storage {
-    /// Files of this machine; the region in `file` mode.
-    Real,
-    /// A simulated machine.
-    #[cfg(any(test, feature = "testing"))]
-    Simulated(terrace_testkit::Machine),
 }
 
 /// A bug put in on purpose, to prove that the tests would find it. Without the feature `testing`

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use terrace::{Durability, Isolation};
 
+use super::judge::{judge, of_stamp};
 use crate::histories::{self, Done};
 use crate::violation::{Class, Violation};
 
@@ -89,7 +90,7 @@ pub(super) struct Write {
     /// Of its verdict, if it was prepared.
     pub called: u64,
     pub outcome: Outcome,
-    is_one_of: bool,
+    pub is_one_of: bool,
     is_prepared: bool,
     /// Since when a cut must leave it.
     pub durable: Option<u64>,
@@ -106,7 +107,7 @@ impl Write {
     }
 
     /// Whether it was acknowledged before the other was called.
-    fn is_before(&self, other: &Write) -> bool {
+    pub(super) fn is_before(&self, other: &Write) -> bool {
         self.acknowledged().is_some_and(|at| at < other.called)
     }
 }
@@ -138,7 +139,7 @@ pub(super) enum Seen {
 
 impl Seen {
     /// Whether the write was acknowledged early enough to be seen for certain.
-    fn must_have(self, write: &Write) -> bool {
+    pub(super) fn must_have(self, write: &Write) -> bool {
         match self {
             Seen::Read(from, _) => {
                 [write.acknowledged(), write.read].into_iter().flatten().any(|at| at < from)
@@ -150,7 +151,7 @@ impl Seen {
     }
 
     /// Whether the write was called early enough to be seen.
-    fn may_have(self, write: &Write) -> bool {
+    pub(super) fn may_have(self, write: &Write) -> bool {
         let (Seen::Read(_, at) | Seen::Stopped(_, at) | Seen::AfterCut(at)) = self;
         write.called < at && write.outcome != Outcome::Refused && !write.outcome.is_hidden()
     }
@@ -582,112 +583,6 @@ impl Ledger {
             (Err(what), _) => self.violate(format!("{what}; read by {who}")),
         }
     }
-}
-
-/// The write of a stamp.
-fn of_stamp(writes: &[Write], stamp: u64) -> Option<&Write> {
-    writes.get(usize::try_from(stamp.checked_sub(1)?).ok()?)
-}
-
-/// Whether a state is the content at one moment; the writes that it shows for certain.
-fn judge(
-    writes: &[Write],
-    cuts: &[u64],
-    (state, seen): (&State, Seen),
-) -> Result<BTreeSet<u64>, Violation> {
-    let mut shown = BTreeSet::new();
-    for (place, &found) in state {
-        let show = shows(writes, place, found, seen)?;
-        shown.extend(show);
-    }
-    // What is shown, and all before it, must show in each place.
-    for &stamp in &shown {
-        let later = &writes[stamp as usize - 1];
-        for write in writes {
-            let is_between = |cut: &u64| write.called < *cut && *cut < later.called;
-            if write.durable.is_none() && cuts.iter().any(is_between) {
-                // An earlier cut may have taken it.
-                continue;
-            }
-            // A call that changes one of several places says of none that it must.
-            if !write.is_one_of && (write.stamp == stamp || write.is_before(later)) {
-                is_in(writes, (write, later), state, seen)?;
-            }
-        }
-    }
-    Ok(shown)
-}
-
-/// The write that a place shows for certain. None if it may be one of several, or none.
-fn shows(
-    writes: &[Write],
-    place: &Place,
-    found: Stamp,
-    seen: Seen,
-) -> Result<Option<u64>, Violation> {
-    let here = |write: &&Write| write.changes.contains_key(place);
-    let may_be = |write: &&Write| {
-        let newer = writes
-            .iter()
-            .filter(here)
-            .find(|newer| write.is_before(newer) && seen.must_have(newer));
-        write.changes[place] == found && seen.may_have(write) && newer.is_none()
-    };
-    let mut can_be = writes.iter().filter(here).filter(may_be);
-    if let Some(first) = can_be.next() {
-        // Nothing is also what was there first.
-        let was_there = || writes.iter().filter(here).any(|write| seen.must_have(write));
-        let is_certain = can_be.next().is_none() && (found.is_some() || was_there());
-        return Ok(is_certain.then_some(first.stamp));
-    }
-    let hides = |write: &&Write| seen.must_have(write);
-    let hidden = writes.iter().filter(here).rfind(hides);
-    match (found, hidden) {
-        (None, None) => Ok(None),
-        (None, Some(write)) => Err(Class::Lost.violation(format!("{} lacks {write}", name(place)))),
-        (Some(stamp), _) => {
-            let shown = of_stamp(writes, stamp).map(ToString::to_string);
-            let shown = shown.unwrap_or_else(|| format!("unknown write {stamp}"));
-            let hidden = hidden.map(|write| format!(", though {write} is newer"));
-            let hidden = hidden.unwrap_or_default();
-            Err(Class::Changed.violation(format!("{} has {shown}{hidden}", name(place))))
-        }
-    }
-}
-
-/// Whether no place is older than `write`, since `later` is shown.
-fn is_in(
-    writes: &[Write],
-    (write, later): (&Write, &Write),
-    state: &State,
-    seen: Seen,
-) -> Result<(), Violation> {
-    for (place, change) in &write.changes {
-        let Some(found) = state.get(place) else { continue };
-        if found == change {
-            continue;
-        }
-        let other = found.and_then(|stamp| of_stamp(writes, stamp));
-        let is_older = match other {
-            // Nothing is there, and no deletion can be the cause.
-            None => !writes.iter().any(|deletion| {
-                deletion.changes.get(place) == Some(&None)
-                    && !deletion.is_before(write)
-                    && seen.may_have(deletion)
-            }),
-            Some(other) => other.is_before(write),
-        };
-        if is_older {
-            let there = other.map_or("nothing".into(), ToString::to_string);
-            let what = format!("{later} is there, and {} has {there} for {write}", name(place));
-            return Err(Class::NotAPrefix.violation(what));
-        }
-    }
-    Ok(())
-}
-
-fn name((table, key): &Place) -> String {
-    format!("{table}[{}]", String::from_utf8_lossy(key))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! who goes on at each point, where power is cut, and which call fails.
 
 mod caller;
+mod judge;
 mod ledger;
 mod operations;
 mod planted;

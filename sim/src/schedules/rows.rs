@@ -137,7 +137,7 @@ pub(super) fn own_table(db: &Database, own: &str) -> Option<(String, u64)> {
     named.next()
 }
 
-/// All rows of a database that nobody changes meanwhile, its blob, and the names and options of its
+/// All rows of a database that no caller changes meanwhile, its blob, and the names and options of its
 /// tables.
 pub(super) fn read_all(db: &Database, callers: usize, ledger: &Ledger) -> Result<State> {
     let mut state = State::new();

@@ -56,7 +56,7 @@ const MAY_TIME_OUT: [(&str, &str); 3] = [
 ];
 
 /// What is wrong with a wait that only time has ended. A thread of the engine may rest; but no
-/// caller waits then for what nobody does.
+/// caller waits then for what no thread does.
 fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
     let TimedOut { waited: Blocked { task: (_, name), place }, others } = timed_out;
     let may =

@@ -178,13 +178,13 @@ pub(super) struct State {
     trace: Vec<Step>,
     longest_trace: usize,
     timed_out: Vec<TimedOut>,
-    places: Places,
+    places: PassedPlaces,
     end: Option<End>,
 }
 
 /// The places where tasks have stood, found by the addresses of their descriptions.
 #[derive(Default)]
-struct Places {
+struct PassedPlaces {
     all: Vec<Passed>,
     by_address: HashMap<usize, usize, BuildHasherDefault<AddressHasher>>,
     /// Where the point is that was passed last.
@@ -199,7 +199,7 @@ struct Passed {
     switched: u64,
 }
 
-impl Places {
+impl PassedPlaces {
     /// A task stands at the place; what its part of the run's hash is.
     fn pass(&mut self, place: &'static Location<'static>) -> u64 {
         let number = self.by_address.entry(std::ptr::from_ref(place).addr());
@@ -278,7 +278,7 @@ impl TaskScheduler {
                 trace: Vec::new(),
                 longest_trace: trace,
                 timed_out: Vec::new(),
-                places: Places::default(),
+                places: PassedPlaces::default(),
                 end: None,
             }),
             ended: Condvar::new(),
