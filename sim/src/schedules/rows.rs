@@ -137,8 +137,8 @@ pub(super) fn own_table(db: &Database, own: &str) -> Option<(String, u64)> {
     named.next()
 }
 
-/// All rows of a database that no caller changes meanwhile, its blob, and the names and options of its
-/// tables.
+/// All rows of a database that no caller changes meanwhile, its blob, and the names and options of
+/// its tables.
 pub(super) fn read_all(db: &Database, callers: usize, ledger: &Ledger) -> Result<State> {
     let mut state = State::new();
     for table in TABLES.into_iter().chain([QUEUE]) {
