@@ -7,9 +7,9 @@ use terrace::Database;
 use terrace::testing::{Failpoint, Machine, Survive};
 
 use crate::backups::{Backups, Kept};
-use crate::content::{Content, Differences, Effect, read_all};
+use crate::content::{Content, Differences, Effect, Keys, Rows, read_all, read_named};
 use crate::cuts::{End, PATH, copy, options};
-use crate::violation::{Class, Violation};
+use crate::violation::{Class, Violation, of_panic};
 
 /// One commit that was asked for.
 #[derive(Clone, Debug)]
@@ -47,6 +47,29 @@ impl Account {
         let mut account = Account { durable, settled, ..self.clone() };
         account.backups.owe(kept);
         account
+    }
+
+    /// Each key that it names, of each table.
+    fn keys(&self) -> Keys {
+        let keys_of = |rows: &Rows| rows.keys().cloned().collect();
+        let mut keys: Keys =
+            self.base.0.iter().map(|(name, rows)| (name.clone(), keys_of(rows))).collect();
+        for effect in self.commits.iter().flat_map(|commit| &commit.effects) {
+            match effect {
+                Effect::Put(table, key, _)
+                | Effect::Merge(table, key, _)
+                | Effect::Delete(table, key)
+                | Effect::DeleteRange(table, key, _) => {
+                    keys.entry(table.clone()).or_default().insert(key.clone());
+                }
+                Effect::Rename(from, to) => {
+                    let moved = keys.get(from).cloned().unwrap_or_default();
+                    keys.entry(to.clone()).or_default().extend(moved);
+                }
+                _ => {}
+            }
+        }
+        keys
     }
 
     /// Holds `found` against the account.
@@ -107,11 +130,11 @@ pub fn reopen(
         if has_index(&db) {
             verified(&db)?;
         }
-        let content = read_all(&db).map_err(refused)?;
+        let content = read_named(&db, &account.keys()).map_err(refused)?;
         Ok((db, content))
     }));
-    let panicked = |_| Err(Class::Panic.violation("in it"));
-    let (db, content) = opened.unwrap_or_else(panicked).map_err(after)?;
+    let opened = opened.unwrap_or_else(|panic| Err(of_panic(&*panic, "in it")));
+    let (db, content) = opened.map_err(after)?;
     account.check(end, &content).map_err(after)?;
     if let Some(note) = db.stats().pm.index_note {
         return Err(after(Class::Damaged.violation(format!("the index: {note}"))));
@@ -127,7 +150,7 @@ fn has_index(db: &Database) -> bool {
     db.stats().pm.index == "persistent"
 }
 
-fn verified(db: &Database) -> Result<(), Violation> {
+pub(crate) fn verified(db: &Database) -> Result<(), Violation> {
     let report = db.verify().map_err(|e| Class::Refused.violation(e))?;
     let damage = report.damages.first();
     damage.map_or(Ok(()), |damage| Err(Class::Damaged.violation(damage)))

@@ -1,9 +1,12 @@
 //! What a database should hold, as plain maps, and what one does hold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::{Bound, RangeBounds};
 
 use terrace::{Database, LockWait, Result, Table, TxnOptions};
+
+use crate::violation::Class;
 
 /// The rows of one table.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -220,7 +223,33 @@ pub fn short(bytes: &[u8]) -> String {
     format!("{:?} ({} bytes)", String::from_utf8_lossy(head), bytes.len())
 }
 
+/// Keys by table.
+pub type Keys = BTreeMap<String, BTreeSet<Vec<u8>>>;
+
+/// As [`read_all`], and point reads agree on each of these keys, which may be gone.
+pub fn read_named(db: &Database, keys: &Keys) -> Result<Content> {
+    let content = read_all(db)?;
+    for (name, rows) in &content.0 {
+        let table = db.existing_table(name)?;
+        for key in keys.get(name).into_iter().flatten().filter(|key| !rows.contains_key(*key)) {
+            if table.get(key)?.is_some() {
+                disagree(format_args!("a get alone finds {name}[{}]", short(key)));
+            }
+        }
+    }
+    Ok(content)
+}
+
+/// Two reads of one moment are not the same.
+fn disagree(what: fmt::Arguments<'_>) -> ! {
+    panic!("{}", Class::Changed.violation(what))
+}
+
 /// Everything in the database, read forward, held against what backward and point reads say.
+///
+/// # Panics
+///
+/// Two reads disagree.
 pub fn read_all(db: &Database) -> Result<Content> {
     let mut content = Content::default();
     for name in db.table_names() {
@@ -263,13 +292,17 @@ pub fn read_table(table: &Table) -> Result<Rows> {
     let (mut backward, mut left) = (table.iter().rev(), forward.iter().rev());
     for row in &mut backward {
         let (key, value) = row?;
-        let same = left.next().is_some_and(|(k, v)| *k == key && *v == value);
-        assert!(same, "both directions see the same, not backward alone {}", short(&key));
+        if !left.next().is_some_and(|(k, v)| *k == key && *v == value) {
+            disagree(format_args!("backward alone there is {}", short(&key)));
+        }
     }
-    assert_eq!(left.len(), 0, "both directions see as many rows");
-    for (key, value) in forward.iter().step_by(7) {
-        let got = table.get(key)?;
-        assert_eq!(got.as_deref(), Some(value.as_slice()), "get agrees on {}", short(key));
+    if left.len() > 0 {
+        disagree(format_args!("backward there are {} rows less", left.len()));
+    }
+    for (key, value) in &forward {
+        if table.get(key)?.as_deref() != Some(value.as_slice()) {
+            disagree(format_args!("a get does not find {} as it is", short(key)));
+        }
     }
     Ok(forward.into_iter().collect())
 }

@@ -9,7 +9,7 @@ use terrace::{Database, Durability, Stats};
 use crate::violation::Class;
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 44] = [
+pub const OPERATIONS: [&str; 49] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -54,6 +54,11 @@ pub const OPERATIONS: [&str; 44] = [
     "deletion of objects",
     "collection of objects",
     "change of the tier",
+    "recovery with levels",
+    "closing with levels",
+    "opening with levels",
+    "drop with levels",
+    "backup with levels",
 ];
 
 /// Every call of every file, and every request to an object store, that the engine makes on a

@@ -23,7 +23,6 @@ use crate::disturbed::Disturbed;
 pub use crate::machines::{
     ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, mixed_level0, options, table_options,
 };
-use crate::mixes_level0;
 use crate::transact::{prepare_transaction, write_in_transaction};
 use crate::violation::Class;
 pub use crate::violation::Violation;
@@ -102,24 +101,7 @@ impl Rig {
         let initial = if seed % 4 == 3 { WHOLE / 2 } else { WHOLE };
         let options = options(&machine, failpoint).pm_initial_size(initial);
         let db = options.create(PATH).unwrap();
-        Rig {
-            machine,
-            db,
-            chance: Chance::new(seed),
-            failpoint,
-            base: Content::default(),
-            commits: Vec::new(),
-            durable: 0,
-            acknowledged: 0,
-            content: Content::default(),
-            backups: Backups::default(),
-            marks: None,
-            disturbed: None,
-            written: Vec::new(),
-            apart: lies_apart,
-            mixes_level0: kind == Kind::Mixed || mixes_level0(),
-            is_closed: false,
-        }
+        Rig::over((machine, db, Content::default()), kind, seed, failpoint)
     }
 
     /// Records from now on what happens to the machine.
@@ -400,7 +382,9 @@ impl Rig {
     pub fn tolerate<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
         match (result, &mut self.disturbed) {
             (Ok(value), _) => Some(value),
-            (Err(error), None) => panic!("{what}: {error}"),
+            (Err(error), None) => {
+                panic!("{}", Class::WrongError.violation(format!("{what}: {error}")))
+            }
             (Err(error), Some(disturbed)) => {
                 if disturbed.failed(what, &error) {
                     self.machine.mend();
@@ -418,10 +402,10 @@ impl Rig {
         }
         let read = read_all(&self.db);
         let Some(found) = self.tolerate("read", read) else { return };
-        let has_stopped = self.disturbed.as_ref().is_some_and(|disturbed| disturbed.errors > 0);
+        let has_stopped = || self.db.sync().is_err();
         let is_durable = || self.owed().check(End::Cut(Survive::Nothing), &found).is_ok();
         if let Some(what) = found.differs_from(&self.content)
-            && !(has_stopped && is_durable())
+            && !(is_durable() && has_stopped())
         {
             self.complain(Class::Changed, &format!("read: {what}"));
         }

@@ -1,5 +1,5 @@
 //! Rows with a time to live, by a clock that moves by chance: each is there until its time is over,
-//! whatever the background does, and after a kill.
+//! and gone soon after, whatever the background does, and after a kill.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,13 @@ use crate::violation::{Class, Violation};
 /// How long rows live.
 const TTL: Duration = Duration::from_secs(60);
 
-/// Writes by chance, and looks whether something is gone that is younger than its time.
+/// A row counts as written when the clock is looked at next, a second later at least: here after
+/// the longest pause. At a great age it does so up to a 64th of that later. Its time is over by
+/// then.
+const LATE: Duration = Duration::from_millis(12_000);
+
+/// Writes by chance, and looks whether something is gone that is younger than its time, or there
+/// that is older.
 pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     let mut chance = Chance::new(seed);
     let mut machine = KINDS[(seed % 3) as usize].machine();
@@ -49,6 +55,15 @@ pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
                 let age = (now - *at).as_millis();
                 let what = format!("seed {seed}, round {round}: {key} is gone after {age} ms");
                 return Err(Class::EarlyExpiry.violation(what));
+            }
+        }
+        let left = table.iter().collect::<terrace::Result<Vec<_>>>().map_err(refused)?;
+        for (key, (at, _)) in written.iter().filter(|(_, (at, _))| now - *at > TTL + LATE) {
+            let is_left = left.iter().any(|(other, _)| **other == *key.as_bytes());
+            if is_left || table.get(key).map_err(refused)?.is_some() {
+                let age = (now - *at).as_millis();
+                let what = format!("seed {seed}, round {round}: {key} is there after {age} ms");
+                return Err(Class::LateExpiry.violation(what));
             }
         }
     }

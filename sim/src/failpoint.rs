@@ -14,6 +14,8 @@ use crate::{elsewhere, expiry, growth, isolation, objects, writers};
 pub enum Trial {
     /// The power is cut while an operation is under way.
     Cuts(Kind, Scenario),
+    /// The same, and the bug is in openings after a cut and in what they go on with, alone.
+    Afterwards(Kind, Scenario),
     /// Calls fail while one is, then the power is cut.
     Faults(Kind, Scenario),
     /// Transactions count.
@@ -54,20 +56,31 @@ pub struct Found {
 }
 
 impl Search {
-    /// The first violation of one of these classes, if any. A panic is of none: it says that an
-    /// assertion does not hold, not that something is lost.
-    pub fn first(&self, classes: &[Class]) -> Option<Found> {
-        let mut prepared = Prepared::default();
-        (0..self.seeds).find_map(|seed| {
-            let violation = self.try_seed(seed, &mut prepared)?;
-            let class = Class::of(&violation).filter(|class| classes.contains(class));
-            class.map(|_| Found { seed, violation })
-        })
+    /// The first violation of one of these classes, or of any if none is named; else the others.
+    /// A panic is of a class of its own: it says that an assertion does not hold, not that
+    /// something is lost.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn first(&self, classes: &[Class]) -> Result<Found, Vec<Violation>> {
+        let (mut prepared, mut others) = (Prepared::default(), Vec::new());
+        for seed in 0..self.seeds {
+            let Some(violation) = self.try_seed(seed, &mut prepared) else { continue };
+            let is_it = Class::of(&violation).is_some_and(|class| classes.contains(&class));
+            if classes.is_empty() || is_it {
+                return Ok(Found { seed, violation });
+            }
+            others.push(violation);
+        }
+        Err(others)
     }
 
     fn try_seed(&self, seed: u64, prepared: &mut Prepared) -> Option<Violation> {
         match self.trial {
-            Trial::Cuts(kind, scenario) => self.run(seed, (kind, scenario), LIMITS, prepared),
+            Trial::Cuts(kind, scenario) | Trial::Afterwards(kind, scenario) => {
+                self.run(seed, (kind, scenario), LIMITS, prepared)
+            }
             Trial::Faults(kind, scenario) => {
                 self.run(seed, (kind, scenario), FAULT_LIMITS, prepared)
             }
@@ -90,7 +103,9 @@ impl Search {
     ) -> Option<Violation> {
         let mut coverage = Coverage::default();
         let faults = matches!(self.trial, Trial::Faults(..));
-        let run = Run { seed, kind, scenario, limits, failpoint: self.bug, replay: None, faults };
+        let is_afterwards = matches!(self.trial, Trial::Afterwards(..));
+        let run = Run { seed, kind, scenario, limits, faults, is_afterwards, ..Run::of(0, limits) };
+        let run = Run { failpoint: self.bug, has_levels: false, ..run };
         run.run(prepared, &mut coverage);
         coverage.violations.pop()
     }

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "what a run cannot do ends it, and that is a finding")]
 
 pub mod account;
+mod afterwards;
 pub mod backups;
 pub mod chance;
 pub mod content;

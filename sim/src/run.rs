@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use terrace::ObjectServer;
 use terrace::testing::{Explorer, Failpoint, Machine, Moment, Survive, Trace};
 
-use crate::content::{Content, read_all, resolve_all};
+use crate::chance::Chance;
+use crate::content::{Content, read_all};
 use crate::coverage::{Before, Coverage, count_journal};
 use crate::cuts::{Account, End, Kind, PATH, Rig, Violation, copy, options, reopen};
 use crate::failing::{self, Failing};
 use crate::scenario::{self, SCENARIOS, Scenario};
 use crate::stop;
-use crate::violation::Class;
+use crate::violation::{Class, of_panic};
 
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +35,14 @@ impl Limits {
     pub const SHORT: Limits = Limits { moments: 9, most: 2, until: None };
 }
 
-/// What takes long to prepare, done once for all runs.
+/// What takes long to prepare, done once for all runs: by the scenario that begins with it, or
+/// `None` for many.
 #[derive(Default)]
-pub struct Prepared(BTreeMap<(Scenario, Kind), Rig>);
+pub struct Prepared(BTreeMap<(Option<Scenario>, Kind), Rig>);
 
 impl Prepared {
-    fn get(&mut self, scenario: Scenario, kind: Kind, prepare: fn(Kind) -> Rig) -> &Rig {
-        self.0.entry((scenario, kind)).or_insert_with(|| prepare(kind))
+    fn get(&mut self, of: Option<Scenario>, kind: Kind, prepare: fn(Kind) -> Rig) -> &Rig {
+        self.0.entry((of, kind)).or_insert_with(|| prepare(kind))
     }
 }
 
@@ -51,14 +52,25 @@ pub struct Run {
     pub seed: u64,
     pub kind: Kind,
     pub scenario: Scenario,
+    /// Rows lie on disk when it begins.
+    pub has_levels: bool,
     pub limits: Limits,
     pub failpoint: Option<Failpoint>,
+    /// The bug is in what comes after a cut alone.
+    pub is_afterwards: bool,
     pub replay: Option<String>,
     /// Calls fail, and several lives follow on each other.
     pub faults: bool,
 }
 
 impl Run {
+    fn new((seed, kind, scenario): (u64, Kind, Scenario), limits: Limits, faults: bool) -> Run {
+        let has_levels =
+            scenario.may_begin_with_levels() && Chance::new(seed ^ 0x1E7E_15).percent(50);
+        let (failpoint, replay, is_afterwards) = (None, None, false);
+        Run { seed, kind, scenario, has_levels, limits, failpoint, is_afterwards, replay, faults }
+    }
+
     /// The run that a seed stands for: two of three on persistent memory. In every second round of
     /// the scenarios level 0 is another one: a persistent index, a matrix, a triangle, or one by
     /// the name of the table.
@@ -81,7 +93,7 @@ impl Run {
         if is_long && !(seed / 3 / count).is_multiple_of(8) {
             scenario = Scenario::Commits;
         }
-        Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: false }
+        Run::new((seed, kind, scenario), limits, false)
     }
 
     /// The run with calls that fail that a seed stands for: half of them on a machine whose region
@@ -97,7 +109,7 @@ impl Run {
         let kind = [Kind::Files, memory, files, Kind::Index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
         let kind = if scenario == Scenario::Cold { Kind::Objects } else { kind };
-        Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: true }
+        Run::new((seed, kind, scenario), limits, true)
     }
 
     /// Whether no time is left.
@@ -137,11 +149,8 @@ impl Run {
             _ => self.operation(prepared, coverage),
         };
         let done = catch_unwind(AssertUnwindSafe(run));
-        let panicked = |_| {
-            let what = format!("seed {}, {:?}", self.seed, self.scenario);
-            Err(Class::Panic.violation(what))
-        };
-        if let Err(what) = done.unwrap_or_else(panicked) {
+        let place = format!("seed {}, {:?}", self.seed, self.scenario);
+        if let Err(what) = done.unwrap_or_else(|panic| Err(of_panic(&*panic, &place))) {
             coverage.violations.push(what);
         }
     }
@@ -156,12 +165,14 @@ impl Run {
     }
 
     pub(crate) fn rig(&self, prepared: &mut Prepared) -> Rig {
-        let prepare: fn(Kind) -> Rig = match self.scenario {
-            Scenario::Checkpoint => scenario::long_journal,
-            Scenario::Joining => scenario::many_openings,
-            _ => return Rig::new(self.kind, self.seed, self.failpoint),
+        let bug = self.failpoint.filter(|_| !self.is_afterwards);
+        let (of, prepare): (_, fn(Kind) -> Rig) = match self.scenario {
+            Scenario::Checkpoint => (Some(self.scenario), scenario::long_journal),
+            Scenario::Joining => (Some(self.scenario), scenario::many_openings),
+            _ if self.has_levels => (None, scenario::with_levels),
+            _ => return Rig::new(self.kind, self.seed, bug),
         };
-        scenario::again(prepared.get(self.scenario, self.kind, prepare), self.kind, self.seed)
+        scenario::again(prepared.get(of, self.kind, prepare), self.kind, self.seed, bug)
     }
 
     fn operation(&self, prepared: &mut Prepared, coverage: &mut Coverage) -> Result<(), Violation> {
@@ -173,6 +184,7 @@ impl Run {
         let recording = rig.recorded();
         before.count(&rig.db, &rig.written, coverage);
         self.scenario.operations().iter().for_each(|(name, n)| coverage.count(name, *n));
+        self.count_with_levels(coverage);
         if self.scenario == Scenario::Closing {
             rig.open();
         }
@@ -212,6 +224,7 @@ impl Run {
         );
         let Some(trace) = found.recorded() else { return Ok(()) };
         coverage.count("recovery", 1);
+        self.count_with_levels(coverage);
         let result = self.explorer().explore(&trace, |again, _| {
             let (_, content) = reopen(again, self.failpoint, &account, End::Cut(survive))?;
             match end {
@@ -222,6 +235,12 @@ impl Run {
             }
         });
         self.conclude(result, &trace, coverage)
+    }
+
+    fn count_with_levels(&self, coverage: &mut Coverage) {
+        if let Some(operation) = self.scenario.operation_with_levels().filter(|_| self.has_levels) {
+            coverage.count(operation, 1);
+        }
     }
 
     fn conclude(
@@ -248,8 +267,8 @@ impl Run {
         }
     }
 
-    /// Opens an image and holds it against the account; some openings are cut once more, and some
-    /// databases work on until they rest, to see whether a zone leaked.
+    /// Opens an image, holds it against the account and works on it; some openings are cut once
+    /// more.
     pub(crate) fn check(
         &self,
         found: &Machine,
@@ -261,25 +280,12 @@ impl Run {
         let before = (choice == 0).then(|| copy(found));
         let end = End::Cut(Survive::Nothing);
         let (db, content) = reopen(found, self.failpoint, account, end)?;
-        if choice == 1 {
-            rests_without_leaks(&db)?;
-            keeps_what_it_needs(&db, found)?;
-            same(&read_all(&db).map_err(|e| Class::Refused.violation(e))?, &content)
-                .map_err(|what| format!("after background jobs: {what}"))?;
-        }
-        if choice == 3 {
-            let resolved =
-                resolve_all(&db, content.clone()).map_err(|e| Class::Refused.violation(e))?;
-            resolved.map_or(Ok(()), |what| {
-                Err(Class::Changed.violation(format!("after what was prepared: {what}")))
-            })?;
-        }
-        drop(db);
         if choice == 2 {
             let cut = found.crash(Survive::Seeded(self.seed));
             let (_, again) = reopen(&cut, self.failpoint, account, end)?;
             same(&again, &content).map_err(|what| format!("a cut after the opening: {what}"))?;
         }
+        self.go_on_with(found, (db, content.clone()), moment.event as u64)?;
         let Some(before) = before else { return Ok(()) };
         let survive = Survive::Seeded(self.seed ^ moment.event as u64);
         before.cut_before(1 + (self.seed / 4 + moment.event as u64) % 6, survive);
@@ -294,43 +300,10 @@ impl Run {
 
 /// A panic is a violation.
 pub(crate) fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
-    let panicked = |_| Err(Class::Panic.violation("in a check"));
-    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(panicked)
+    let done = catch_unwind(AssertUnwindSafe(check));
+    done.unwrap_or_else(|panic| Err(of_panic(&*panic, "in a check")))
 }
 
 pub(crate) fn same(got: &Content, want: &Content) -> Result<(), Violation> {
     got.differs_from(want).map_or(Ok(()), |what| Err(Class::Changed.violation(what)))
-}
-
-/// After a collection the object store has what the database needs, and nothing else of it: also
-/// once all requests have arrived that were late.
-fn keeps_what_it_needs(db: &terrace::Database, machine: &Machine) -> Result<(), Violation> {
-    let Some(store) = ObjectServer::of_machine(machine) else { return Ok(()) };
-    store.deliver();
-    let lost = |lost: Vec<String>| Class::Damaged.violation(format!("lost objects: {lost:?}"));
-    let found = db.collect_objects().map_err(|e| Class::Refused.violation(e))?;
-    if !found.lost.is_empty() {
-        return Err(lost(found.lost));
-    }
-    let found = db.check_object_store().map_err(|e| Class::Refused.violation(e))?;
-    match (found.left.first(), found.lost.is_empty()) {
-        (None, true) => Ok(()),
-        (_, false) => Err(lost(found.lost)),
-        (Some(left), _) => Err(Class::Leaked.violation(format!("object {left}"))),
-    }
-}
-
-/// Each zone holds a record, but for the open one and the spare of each stream, and the open
-/// one of the cleaner.
-fn rests_without_leaks(db: &terrace::Database) -> Result<(), Violation> {
-    for _ in 0..1000 {
-        if !db.step().map_err(|e| Class::Refused.violation(e))? {
-            let pm = db.stats().pm;
-            if pm.zones_empty <= 2 * pm.streams_used + 1 {
-                return Ok(());
-            }
-            std::thread::yield_now();
-        }
-    }
-    Err(Class::Leaked.violation(format!("zones: {:?}", db.stats().pm)))
 }

@@ -1,6 +1,7 @@
 //! The operations under test: each prepares a database and then does one thing to it.
 
 mod disk;
+mod levels;
 mod objects;
 mod overlaid;
 mod prepared;
@@ -15,6 +16,7 @@ use Durability::{Durable, Relaxed};
 use disk::{operands, ranges, rewrite_until, rows_below, sink, values};
 use overlaid::{drain_overlaid, overlay};
 
+pub use levels::with_levels;
 pub use prepared::{again, journal, long_journal, many_openings};
 
 /// What a seed puts under test.
@@ -210,6 +212,26 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// Whether rows may lie on disk when it begins. The others put some there, or have a history of
+    /// their own.
+    pub fn may_begin_with_levels(self) -> bool {
+        let others =
+            [Checkpoint, Joining, Ranges, Operands, Values, Sinking, Buried, Overlaid, Cold];
+        !others.contains(&self)
+    }
+
+    /// What it has under test where rows lie on disk, in words.
+    pub fn operation_with_levels(self) -> Option<&'static str> {
+        match self {
+            Recovery => Some("recovery with levels"),
+            Closing => Some("closing with levels"),
+            Opening => Some("opening with levels"),
+            Tables => Some("drop with levels"),
+            Backup => Some("backup with levels"),
+            _ => None,
+        }
+    }
+
     /// What it has under test by its name alone, and how often.
     pub fn operations(self) -> &'static [(&'static str, u64)] {
         match self {
@@ -354,10 +376,18 @@ fn put_any(rig: &mut Rig, durability: Durability) {
     rig.put(table, &key, len, durability);
 }
 
+/// Tables `a` and `b`, if they are not there.
+fn two_tables(rig: &mut Rig) {
+    for name in ["a", "b"] {
+        if !rig.content.0.contains_key(name) {
+            rig.create(name);
+        }
+    }
+}
+
 /// Two tables with a few rows.
 fn small(rig: &mut Rig) {
-    rig.create("a");
-    rig.create("b");
+    two_tables(rig);
     for _ in 0..1 + rig.chance.below(8) {
         let durability = *rig.chance.pick(&[Durable, Relaxed]);
         put_any(rig, durability);
@@ -462,8 +492,7 @@ fn half_full(rig: &mut Rig) {
 /// A region close to half full in which each zone has one cold record, the others of which are
 /// superseded.
 fn mostly_dead(rig: &mut Rig) {
-    rig.create("a");
-    rig.create("b");
+    two_tables(rig);
     let mut n = 0;
     while rig.db.stats().pm.zones_used < 7 {
         if n % 18 == 0 {

@@ -1,5 +1,6 @@
 //! What went wrong, in words that begin with what sort of thing it is.
 
+use std::any::Any;
 use std::fmt;
 
 /// What went wrong, in words.
@@ -28,6 +29,8 @@ pub enum Class {
     Isolation,
     /// A row was gone before its time to live was over.
     EarlyExpiry,
+    /// A row was there long after it.
+    LateExpiry,
     /// Two writers had one database open.
     TwoWriters,
     /// Threads wait for each other, or go on for ever.
@@ -35,7 +38,7 @@ pub enum Class {
     Panic,
 }
 
-const CLASSES: [Class; 13] = [
+const CLASSES: [Class; 14] = [
     Class::Lost,
     Class::Refused,
     Class::NotAPrefix,
@@ -46,6 +49,7 @@ const CLASSES: [Class; 13] = [
     Class::WrongError,
     Class::Isolation,
     Class::EarlyExpiry,
+    Class::LateExpiry,
     Class::TwoWriters,
     Class::NoEnd,
     Class::Panic,
@@ -64,6 +68,7 @@ impl Class {
             Class::WrongError => "wrong error",
             Class::Isolation => "isolation",
             Class::EarlyExpiry => "early expiry",
+            Class::LateExpiry => "late expiry",
             Class::TwoWriters => "two writers",
             Class::NoEnd => "no end",
             Class::Panic => "panic",
@@ -80,6 +85,16 @@ impl Class {
         let place = |class: &Class| violation.find(&format!("[{class}]"));
         let found = CLASSES.into_iter().filter_map(|class| Some((place(&class)?, class)));
         found.min_by_key(|(at, _)| *at).map(|(_, class)| class)
+    }
+}
+
+/// What a panic stands for: the violation that it tells, or a panic.
+pub fn of_panic(payload: &(dyn Any + Send), place: &str) -> Violation {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or_default();
+    match Class::of(text) {
+        Some(_) => format!("{place}: {text}"),
+        None => Class::Panic.violation(format!("{place}: {text}")),
     }
 }
 

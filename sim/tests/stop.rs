@@ -39,6 +39,7 @@ fn a_run_of_some_minutes_ends_with_them_in_the_middle_of_a_seed() {
     let begin = Instant::now();
     let output = run(&["--minutes", "0.1", "--jobs", "2", "--json"]).output().unwrap();
     assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
-    assert!(output.status.success(), "{output:?}");
+    // So short a run has not had everything under test.
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
     is_an_account(&output.stdout);
 }

@@ -14,6 +14,7 @@ mod house;
 mod mariadb;
 mod measure_build;
 mod media;
+mod mutants;
 mod object;
 mod package;
 mod peers;
@@ -44,6 +45,9 @@ usage: cargo xtask check            run every check, and list at the end what fa
                                     print the time and the disk of the first put; of another
                                     build of the command, where its path is given
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
+       cargo xtask mutants [--only N]
+                                    make each slip of a list in a copy of the engine, and say
+                                    which tests find it
        cargo xtask media            shut down, fill and fail real file systems (root only)
        cargo xtask object [--long]  try the object store's client on S3 servers of this machine
        cargo xtask fuzz [--minutes N] [TARGET]
@@ -81,6 +85,7 @@ fn main() -> ExitCode {
         ["first-put", program] => first_put::run(&root(), Some(program)),
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
+        ["mutants", rest @ ..] => mutants::run(&root(), rest),
         ["object"] => object::run(&root(), false),
         ["object", "--long"] => object::run(&root(), true),
         ["corpora"] => fuzz::corpora(&root()),

@@ -31,7 +31,7 @@ use crate::error::{Damage, Error, ErrorKind, Findings, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline, about_to_wait};
 use crate::operator::{Operators, TableOperator};
-use crate::options::TableOptions;
+use crate::options::{Failpoint, TableOptions};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::shared::ArcSwap;
@@ -88,6 +88,9 @@ pub(crate) struct VersionSet {
     operators: OnceLock<Operators>,
     /// Edits that the opening replayed.
     replayed: u64,
+    /// A bug that a test has planted.
+    #[cfg(any(test, feature = "testing"))]
+    failpoint: Option<Failpoint>,
 }
 
 impl VersionSet {
@@ -199,7 +202,26 @@ impl VersionSet {
             poisoned: AtomicBool::new(false),
             operators: OnceLock::new(),
             replayed: 0,
+            #[cfg(any(test, feature = "testing"))]
+            failpoint: None,
         }
+    }
+
+    /// Plants a bug.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn with_failpoint(mut self, bug: Option<Failpoint>) -> VersionSet {
+        self.failpoint = bug;
+        self
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn has(&self, bug: Failpoint) -> bool {
+        self.failpoint == Some(bug)
+    }
+
+    #[cfg(not(any(test, feature = "testing")))]
+    const fn has(&self, _bug: Failpoint) -> bool {
+        false
     }
 
     /// Edits that the opening replayed.
@@ -353,10 +375,13 @@ impl VersionSet {
             next_extent: self.next_extent.load(Ordering::Relaxed),
             table_event_lsn: 0,
         });
-        let applied = self.current.load().apply(&edit).map_err(|broken| refused(&broken))?;
+        let mut applied =
+            Some(self.current.load().apply(&edit).map_err(|broken| refused(&broken))?);
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::JournalEdit);
         find_room(&mut writer, &edit)?;
+        let is_early = self.has(Failpoint::PublishBeforeEdit);
+        let early = applied.take_if(|_| is_early).map(|applied| self.publish(applied));
         if let Err(failure) = writer.journal.append(lsn, &edit) {
             if failure.may_be_durable {
                 self.poison();
@@ -367,9 +392,9 @@ impl VersionSet {
         }
         *self.floor.lock() = writer.journal.floor();
         edit.added().for_each(|extent| extent.installed());
-        let versions = self.publish(applied);
+        let versions = applied.map_or(early, |applied| Some(self.publish(applied)));
         self.roll_if_long(&mut writer, lsn)?;
-        Ok(versions)
+        Ok(versions.unwrap_or_default())
     }
 
     /// Makes `edit` visible without a word on the media: for a read-only opening, which sees what
@@ -418,7 +443,9 @@ impl VersionSet {
         let version = |id| Some((id, Arc::clone(&state.tables.get(&id)?.version)));
         let versions = touched.into_iter().filter_map(version).collect();
         self.current.store(Arc::new(state));
-        removed.iter().for_each(|extent| extent.mark_obsolete());
+        if !self.has(Failpoint::KeepObsoleteExtents) {
+            removed.iter().for_each(|extent| extent.mark_obsolete());
+        }
         versions
     }
 

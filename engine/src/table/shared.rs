@@ -253,7 +253,8 @@ impl Shared {
             Some(_) => {
                 let timeline = self.set.timeline();
                 let ahead = u64::from(self.region.has(Failpoint::ExpireEarly)) * 1_000_000;
-                version.expired_at(&timeline, time() + ahead)
+                let never = self.region.has(Failpoint::NeverExpire);
+                version.expired_at(&timeline, if never { 0 } else { time() + ahead })
             }
         }
     }

@@ -229,7 +229,7 @@ fn cleaning() {
         prepared.db.clone().close().unwrap();
         let steps = cut_everywhere(
             kind,
-            |kind| again(&prepared, kind, 6),
+            |kind| again(&prepared, kind, 6, None),
             |rig| {
                 let mut n = 0;
                 while rig.db.stats().background.zones_cleaned == 0 {
@@ -379,7 +379,7 @@ fn the_change_of_the_journals_epoch() {
         let prepared = long_journal(kind);
         let steps = cut_everywhere(
             kind,
-            |kind| again(&prepared, kind, 6),
+            |kind| again(&prepared, kind, 6, None),
             |rig| {
                 let epoch = journal(&rig.machine).0;
                 for n in 0..30 {

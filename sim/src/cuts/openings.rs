@@ -1,12 +1,44 @@
 //! A rig syncs its database, makes its region longer, closes it, and opens it again.
 
-use terrace::Options;
+use terrace::testing::{Failpoint, Machine};
+use terrace::{Database, Options};
 
-use super::{PATH, Rig, options};
+use super::{Kind, PATH, Rig, lies_apart, options};
+use crate::backups::Backups;
+use crate::chance::Chance;
+use crate::content::Content;
 use crate::disturbed::Disturbed;
+use crate::mixes_level0;
 use crate::violation::Class;
 
 impl Rig {
+    /// A rig that goes on with what is open on a machine, and holds `content`.
+    pub fn over(
+        (machine, db, content): (Machine, Database, Content),
+        kind: Kind,
+        seed: u64,
+        failpoint: Option<Failpoint>,
+    ) -> Rig {
+        Rig {
+            machine,
+            db,
+            chance: Chance::new(seed),
+            failpoint,
+            base: content.clone(),
+            commits: Vec::new(),
+            durable: 0,
+            acknowledged: 0,
+            content,
+            backups: Backups::default(),
+            marks: None,
+            disturbed: None,
+            written: Vec::new(),
+            apart: lies_apart,
+            mixes_level0: kind == Kind::Mixed || mixes_level0(),
+            is_closed: false,
+        }
+    }
+
     /// Opens the database if it was closed.
     pub fn open_again(&mut self) {
         if self.is_closed {

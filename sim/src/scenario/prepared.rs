@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use terrace::Durability::Durable;
-use terrace::testing::{LONG_LIST, Machine, Survive};
+use terrace::testing::{Failpoint, LONG_LIST, Machine, Survive};
 
 use super::{JOURNAL_EPOCH, put_any};
 use crate::content::Effect;
@@ -54,10 +54,8 @@ pub fn journal(machine: &Machine) -> (String, u64) {
 }
 
 /// A rig on a copy of a closed one.
-pub fn again(prepared: &Rig, kind: Kind, seed: u64) -> Rig {
+pub fn again(prepared: &Rig, kind: Kind, seed: u64, bug: Option<Failpoint>) -> Rig {
     let machine = copy(&prepared.machine);
-    let db = options(&machine, None).open(PATH).unwrap();
-    let mut rig = Rig::new(kind, seed, None);
-    rig.go_on(machine, db, prepared.content.clone());
-    rig
+    let db = options(&machine, bug).open(PATH).unwrap();
+    Rig::over((machine, db, prepared.content.clone()), kind, seed, bug)
 }

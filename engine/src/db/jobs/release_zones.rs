@@ -95,6 +95,9 @@ impl ReleaseZones {
 /// floor on the media, so what is above it must stay, dead or not.
 fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
+    if ctx.options.has(Failpoint::KeepDeadZones) {
+        return Ok(Vec::new());
+    }
     let durable = zones.dead(committer.durable());
     if !are_worth_it(ctx, &durable, batch) {
         return Ok(Vec::new());

@@ -88,6 +88,8 @@ impl Opening<'_> {
             false => FoundEdits::Rewrite,
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
+        #[cfg(any(test, feature = "testing"))]
+        let set = set.with_failpoint(self.options.failpoint);
         set.know_operators(self.options.operators()?);
         if self.options.caches_blocks_twice() {
             set.store().cache_blocks_in_system();

@@ -60,5 +60,6 @@ fn planted(options: &Options) -> Planted {
         same_epoch: options.has(Failpoint::ReuseOfName),
         unchecked_fence: options.has(Failpoint::SkipFenceCheck),
         unacknowledged: options.has(Failpoint::EditBeforeAcknowledgement),
+        keeps_unneeded: options.has(Failpoint::KeepUnneededObjects),
     }
 }

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::levels::VersionSet;
 use crate::locks::Locker;
 use crate::memtable::Record;
+use crate::options::Failpoint;
 use crate::os::HashMap;
 use crate::pm::Region;
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
@@ -171,7 +172,8 @@ impl FoundPrepare<'_> {
     ) -> Result<Prepared> {
         let shared = &engine.shared;
         let missing = || unknown(&format!("prepare {} of a table", self.place.lsn));
-        let mut locker = (!shared.read_only).then(|| Locker::new(&shared.locks));
+        let locks = !shared.read_only && !shared.region.has(Failpoint::UnlockPrepares);
+        let mut locker = locks.then(|| Locker::new(&shared.locks));
         let mut targets: Vec<Arc<Pinned>> = Vec::new();
         let mut target = |table| -> Result<Arc<Pinned>> {
             if let Some(known) = targets.iter().find(|target| target.core.id() == table) {

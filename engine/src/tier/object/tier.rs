@@ -60,6 +60,8 @@ pub(crate) struct Planted {
     pub(crate) unchecked_fence: bool,
     /// No edit waits for the store to acknowledge an object.
     pub(crate) unacknowledged: bool,
+    /// A collection leaves every second object that is not needed.
+    pub(crate) keeps_unneeded: bool,
 }
 
 #[derive(Debug, Default)]
@@ -526,7 +528,9 @@ impl ObjectTier {
         }
         collected.lost = self.lost(live_before.difference(&seen))?;
         if !dry_run {
-            for some in collected.left.chunks(LIST_LEN) {
+            let step = if self.planted.keeps_unneeded { 2 } else { 1 };
+            let unneeded: Vec<_> = collected.left.iter().copied().step_by(step).collect();
+            for some in unneeded.chunks(LIST_LEN) {
                 self.delete(some)?;
             }
         }

@@ -1,0 +1,208 @@
+//! `cargo xtask mutants [--only N]`: small slips in the engine, each of which some test has to
+//! find.
+//!
+//! A copy of the sources is built once with all of them in it. Each stands behind a question: is it
+//! this one? An environment variable answers it for each run of a test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+/// The slips.
+const LIST: &str = include_str!("mutants/list.toml");
+
+/// Says which slip is made.
+const VARIABLE: &str = "TERRACE_MUTANT";
+
+/// What each slip asks whether it is made.
+const QUESTION: &str = r#"
+/// Which slip a run of the tests makes.
+pub(crate) mod mutants {
+    pub(crate) fn is(n: u32) -> bool {
+        static MADE: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+            std::env::var("TERRACE_MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+        });
+        *MADE == n
+    }
+}
+"#;
+
+/// A test that has no end has found something.
+const LONGEST: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    mutant: Vec<Mutant>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutant {
+    file: String,
+    /// What stands there, the first time after `after`, and what stands there instead.
+    #[serde(default)]
+    after: String,
+    was: String,
+    now: String,
+    /// Binaries with filters, such as `lib locks::`, in the order in which they are tried.
+    tests: Vec<String>,
+    /// Why no test finds it.
+    survives: Option<String>,
+}
+
+/// Makes each slip, or one, and says whether a test fails; whether all fared as the list says.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<bool> {
+    let only = match arguments {
+        [] => None,
+        ["--only", n] => Some(n.parse::<usize>().context("--only takes a number")?),
+        _ => bail!("usage: cargo xtask mutants [--only N]"),
+    };
+    let List { mutant: mutants } = toml::from_str(LIST).context("reading the list")?;
+    let tree = root.join("target/mutants");
+    copy(root, &tree)?;
+    for (n, mutant) in (1..).zip(&mutants) {
+        mutant.plant(&tree, n)?;
+    }
+    let library = tree.join("engine/src/lib.rs");
+    let text = fs::read_to_string(&library)?;
+    fs::write(&library, text + QUESTION)?;
+    let binaries = build(root, &tree)?;
+    let meant = || (1..).zip(&mutants).filter(|(n, _)| only.is_none_or(|only| only == *n));
+    let tests: BTreeSet<&String> = meant().flat_map(|(_, mutant)| &mutant.tests).collect();
+    for test in tests {
+        if !passes(&binaries, &tree, test, 0)? {
+            bail!("{test} fails without a slip");
+        }
+    }
+    let (mut killed, mut all, mut as_listed) = (0, 0, true);
+    for (n, mutant) in meant() {
+        let mut by = None;
+        for test in &mutant.tests {
+            if !passes(&binaries, &tree, test, n)? {
+                by = Some(test);
+                break;
+            }
+        }
+        all += 1;
+        killed += usize::from(by.is_some());
+        as_listed &= by.is_some() != mutant.survives.is_some();
+        let fate = by.map_or("survived".into(), |test| format!("killed by {test}"));
+        println!("{n:3} {}: {} → {}: {fate}", mutant.file, short(&mutant.was), short(&mutant.now));
+    }
+    println!("{killed} of {all} killed");
+    Ok(as_listed)
+}
+
+fn short(text: &str) -> String {
+    let text: Vec<&str> = text.split_whitespace().collect();
+    let text = text.join(" ");
+    text.chars().take(60).collect()
+}
+
+/// What git has in its index, so that nothing that is built is copied.
+fn copy(root: &Path, tree: &Path) -> Result<()> {
+    if tree.exists() {
+        fs::remove_dir_all(tree)?;
+    }
+    let prefix = format!("--prefix={}/", tree.display());
+    let status = Command::new("git")
+        .args(["checkout-index", "--all", &prefix])
+        .current_dir(root)
+        .status()
+        .context("starting git")?;
+    if !status.success() {
+        bail!("git checkout-index ended with {status}");
+    }
+    Ok(())
+}
+
+impl Mutant {
+    /// Puts the slip beside what stands there.
+    fn plant(&self, tree: &Path, n: usize) -> Result<()> {
+        let path = tree.join(&self.file);
+        let text = fs::read_to_string(&path).with_context(|| self.file.clone())?;
+        let from = text.find(&self.after).with_context(|| format!("{n}: no {:?}", self.after))?;
+        let at = text[from..].find(&self.was).with_context(|| format!("{n}: no {:?}", self.was))?;
+        let (head, tail) = text.split_at(from + at);
+        let (was, now, rest) = (&self.was, &self.now, &tail[self.was.len()..]);
+        // A statement stays one.
+        let is_statement = was.ends_with([';', '}']);
+        let (open, close) = if is_statement { ("", "") } else { ("(", ")") };
+        let slip = format!("{open}if crate::mutants::is({n}) {{ {now} }} else {{ {was} }}{close}");
+        fs::write(&path, format!("{head}{slip}{rest}")).map_err(Into::into)
+    }
+}
+
+/// Builds the tests that the list names; their programs by name.
+fn build(root: &Path, tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["test", "--no-run", "--message-format=json", "-p", "terrace", "--lib"])
+        .args(["--test", "suite", "--test", "stepped", "--test", "processes"])
+        // A folder of its own: cargo takes two trees of one name in one folder for the same.
+        .env("CARGO_TARGET_DIR", root.join("target/mutants-build"))
+        .env_remove("CARGO_MANIFEST_DIR")
+        .current_dir(tree)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("starting cargo")?;
+    if !output.status.success() {
+        bail!("the slips do not compile");
+    }
+    let mut binaries = BTreeMap::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let Some(program) = message["executable"].as_str() else { continue };
+        let name = match message["target"]["kind"][0].as_str() {
+            Some("lib") => "lib",
+            _ => message["target"]["name"].as_str().unwrap_or_default(),
+        };
+        binaries.insert(name.to_string(), PathBuf::from(program));
+    }
+    Ok(binaries)
+}
+
+/// Whether a test passes with a slip.
+fn passes(
+    binaries: &BTreeMap<String, PathBuf>,
+    tree: &Path,
+    test: &str,
+    slip: usize,
+) -> Result<bool> {
+    let mut words = test.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let program = binaries.get(name).with_context(|| format!("no binary {name:?}"))?;
+    let folder = if name == "terrace-sim" { "sim" } else { "engine" };
+    let mut child = Command::new(program)
+        .args(words)
+        .env(VARIABLE, slip.to_string())
+        .env("CARGO_MANIFEST_DIR", tree.join(folder))
+        .current_dir(tree.join(folder))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .with_context(|| format!("starting {}", program.display()))?;
+    ended(&mut child)
+}
+
+/// Whether a test ends well, and in time.
+fn ended(child: &mut Child) -> Result<bool> {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.success());
+        }
+        if begin.elapsed() >= LONGEST {
+            child.kill()?;
+            child.wait()?;
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
