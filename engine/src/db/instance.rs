@@ -177,9 +177,7 @@ impl Instance {
             shipper.drain(engine);
         }
         shared.shut();
-        if !shared.region.has(Failpoint::ForgetManualAtClose) {
-            engine.ctx.manual.close();
-        }
+        engine.ctx.manual.close();
         if let Some(objects) = engine.set.store().objects() {
             // No request is made again, so that no thread waits for the store.
             objects.stop();

@@ -449,8 +449,8 @@ impl CommitRequest for BatchRequest<'_> {
             return Err(gone);
         }
         self.withdraw();
-        // The change that has taken the table away is over then.
-        drop(self.shared.ddl.lock());
+        // The change that has taken the table away is over then, and no other one is under way.
+        let _ddl = self.shared.ddl.lock();
         self.batch.tables().try_for_each(|table| table.check())
     }
 }

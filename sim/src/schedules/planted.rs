@@ -35,7 +35,6 @@ pub const PLANTED: &[Planted] = &[
     planted(Failpoint::LoadOutside, Kind::Files, LATE, 0),
     planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], 0),
     planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], 0),
-    planted(Failpoint::ForgetManualAtClose, Kind::Files, &[Class::NoEnd], 0),
 ];
 
 /// What a write after a closing looks like.

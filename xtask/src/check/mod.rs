@@ -11,7 +11,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
@@ -111,6 +111,7 @@ const STAGES: &[Stage] = &[
     ("controls", testing::controls),
     ("simulator", simulated),
     ("failing calls", failing),
+    ("schedules", schedules),
     ("fuzz", fuzz::check),
     ("dax", on_dax),
     ("media", media::check),
@@ -285,6 +286,17 @@ fn failing(setting: &mut Setting) -> Result<()> {
     }
     let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
     passes(simulator.command().args(faults).args(["--seeds", "60", "--short"]))
+}
+
+/// A minute of schedules with seeds that no earlier check has had; an hour at length. What fails
+/// names its seed.
+fn schedules(setting: &mut Setting) -> Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let minutes = if setting.long { "60" } else { "1" };
+    let first = (now * 1000).to_string();
+    let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
+    let arguments = ["--schedules", "--seed", &first, "--minutes", minutes, "--json"];
+    passes(simulator.command().args(arguments))
 }
 
 /// A real DAX mapping, in the long suite only.
