@@ -25,9 +25,9 @@ fn schedules_of_the_whole_database_find_nothing() {
     }
 }
 
-/// Bug: a batch was told that its table was dropped, where two truncations came one after the other.
-/// Cause: it waited for the first one to end, and looked at the table when the second one had marked
-/// it and not replaced it yet. Fix: it looks while no change of tables is under way.
+/// Bug: a batch was told that its table was dropped, where two truncations came one after the
+/// other. Cause: it waited for the first one to end, and looked at the table when the second one
+/// had marked it and not replaced it yet. Fix: it looks while no change of tables is under way.
 #[test]
 fn a_batch_beside_two_truncations_follows_its_table() {
     let _alone = alone();

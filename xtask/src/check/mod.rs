@@ -288,8 +288,8 @@ fn failing(setting: &mut Setting) -> Result<()> {
     passes(simulator.command().args(faults).args(["--seeds", "60", "--short"]))
 }
 
-/// An hour of schedules with seeds that no earlier check has had, in the long suite only. What fails
-/// names its seed.
+/// An hour of schedules with seeds that no earlier check has had, in the long suite only. What
+/// fails names its seed.
 fn schedules(setting: &mut Setting) -> Result<()> {
     if setting.is_left_to_long() {
         return Ok(());
