@@ -148,6 +148,4 @@ pub enum Failpoint {
     SecondCloseReturns,
     /// A worker of compactions that rests misses a wake-up that comes before its wait.
     MissWorkersWake,
-    /// A manual compaction is not told of a closing.
-    ForgetManualAtClose,
 }
