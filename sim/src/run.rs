@@ -66,7 +66,7 @@ pub struct Run {
 impl Run {
     fn new((seed, kind, scenario): (u64, Kind, Scenario), limits: Limits, faults: bool) -> Run {
         let has_levels =
-            scenario.may_begin_with_levels() && Chance::new(seed ^ 0x1E7E_15).percent(50);
+            scenario.may_begin_with_levels() && Chance::new(seed ^ 0x1E_7E15).percent(50);
         let (failpoint, replay, is_afterwards) = (None, None, false);
         Run { seed, kind, scenario, has_levels, limits, failpoint, is_afterwards, replay, faults }
     }
