@@ -26,6 +26,10 @@ use crate::os::PRIVATE;
 pub use compression::Compression;
 pub(crate) use container::ContainerKind;
 pub use durability::Durability;
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unreachable_pub, reason = "exported with `testing` only")
+)]
 pub use failpoint::Failpoint;
 pub(crate) use memory::MemoryPlan;
 pub(crate) use storage::{Making, Storage};

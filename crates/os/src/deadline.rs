@@ -15,7 +15,7 @@ thread_local! {
 
 /// Runs `f`, whose calls on this thread wait for their turn until `deadline` and no longer: for a
 /// lock on a row, and for space in the region. A call that would wait longer fails with
-/// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout), and nothing was written. Times that a call
+/// `ErrorKind::Timeout`, and nothing was written. Times that a call
 /// has of its own, such as `lock_wait` of a transaction, count too: the earliest moment ends the
 /// wait.
 ///

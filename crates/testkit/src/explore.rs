@@ -31,29 +31,6 @@ const MOST: usize = 4096;
 const SEEDED: usize = 6;
 
 /// Explores recordings.
-///
-/// ```
-/// use terrace::testing::{Explorer, Machine};
-/// # use terrace::Options;
-/// let machine = Machine::with_memory();
-/// let options = Options::new().pm_size(2 << 20).stepped();
-/// let table = options.clone().machine(&machine).create("/db")?.table("t")?;
-/// machine.record();
-/// table.put("key", "value")?;
-/// machine.mark();
-/// let trace = machine.recorded().ok_or("nothing was recorded")?;
-/// let explored = Explorer::new("put", 1).most(8).explore(&trace, |found, moment| {
-///     let db = options.clone().machine(found).open("/db").map_err(|e| e.to_string())?;
-///     let table = db.table("t").map_err(|e| e.to_string())?;
-///     match table.get("key").map_err(|e| e.to_string())? {
-///         Some(value) if &value[..] == b"value" => Ok(()),
-///         None if moment.acknowledged == 0 => Ok(()),
-///         other => Err(format!("found {other:?}")),
-///     }
-/// })?;
-/// assert!(explored.images > 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Explorer {
     operation: String,
