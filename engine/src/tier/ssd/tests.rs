@@ -31,10 +31,15 @@ fn conformance(files: Arc<dyn Files>, directory: &Path) {
     assert_eq!(store.space().taken_bytes, 2 * UNIT);
     drop(store);
 
-    let store = ExtentStore::open(files, directory, &[at], true).unwrap();
+    let store = ExtentStore::open(Arc::clone(&files), directory, &[at], true).unwrap();
     assert_eq!(store.space(), used(4 << 20, 2 * UNIT));
     assert_eq!(store.read(&at, 0, 1).unwrap(), [7]);
     assert_eq!(store.reserve(1).unwrap_err().kind(), ErrorKind::Invalid);
+    store.release(&at);
+    assert_eq!(store.space().taken_bytes, 2 * UNIT, "one that is only read gives none out again");
+    drop(store);
+
+    let store = ExtentStore::open(files, directory, &[at], false).unwrap();
     store.release(&at);
     assert_eq!(store.space().taken_bytes, 0);
 }
