@@ -16,7 +16,7 @@ use crate::table::Table;
 /// Bytes of blocks that are kept to look for newer versions in.
 const CACHE_BYTES: u64 = 16 << 20;
 
-/// The levels of a table as they lie over each other, the deepest first.
+/// The levels of a table in order of age. The deepest and oldest comes first.
 pub(super) struct Layers {
     layers: Vec<Level>,
     tombstones: Tombstones,
@@ -72,7 +72,8 @@ impl Layers {
         Ok(())
     }
 
-    /// Deletes what lies in an interval so far, but for their rows that are newer than `seq`.
+    /// Deletes what lies in an interval so far, but for their rows that are newer than `seq` or of
+    /// the same commit: a row outlives the range delete of its own batch.
     pub(super) fn delete_range(
         &self,
         (interval, seq): (&KeyInterval, Lsn),
@@ -81,7 +82,8 @@ impl Layers {
     ) -> Result<()> {
         writer.delete_range(into, interval)?;
         // What cannot be read was told when all was written.
-        self.write((seq, Some(interval)), (into, Some(cache)), writer, &mut Vec::new())
+        let above = seq.saturating_sub(1);
+        self.write((above, Some(interval)), (into, Some(cache)), writer, &mut Vec::new())
     }
 }
 
