@@ -1,5 +1,5 @@
-//! Rows with a time to live, by a clock that moves by chance: each is there until its time is over,
-//! and gone soon after, whatever the background does, and after a kill.
+//! Rows with a time to live, by a clock that moves by chance. Each row is there until its time is
+//! over, and gone soon after. Jobs run meanwhile, and the process is killed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,6 @@
-//! What survives a power cut, and who chooses it.
+//! What survives a power cut, and what chooses it.
+
+use terrace_os::schedule::SplitMix;
 
 /// What survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +13,7 @@ pub enum Survive {
     Seeded(u64),
 }
 
-/// Chooses for [`Survive`]; splitmix64 under the seeded one.
+/// Chooses for [`Survive`].
 #[derive(Debug)]
 pub enum Fate {
     /// As [`Survive::Nothing`].
@@ -19,7 +21,7 @@ pub enum Fate {
     /// As [`Survive::Everything`].
     Everything,
     /// Of each sector or line any of its states, drawn from this seed.
-    Random(u64),
+    Random(SplitMix),
 }
 
 impl Fate {
@@ -28,7 +30,7 @@ impl Fate {
         match survive {
             Survive::Nothing => Fate::Nothing,
             Survive::Everything => Fate::Everything,
-            Survive::Seeded(seed) => Fate::Random(seed),
+            Survive::Seeded(seed) => Fate::Random(SplitMix::new(seed)),
         }
     }
 
@@ -38,13 +40,7 @@ impl Fate {
         match self {
             Fate::Nothing => 0,
             Fate::Everything => states - 1,
-            Fate::Random(state) => {
-                *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-                let mut z = *state;
-                z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-                z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-                ((z ^ (z >> 31)) % states as u64) as usize
-            }
+            Fate::Random(numbers) => numbers.below(states as u64) as usize,
         }
     }
 }

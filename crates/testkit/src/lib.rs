@@ -128,23 +128,19 @@ impl State {
             .files()
             .filter_map(|id| Some((id, self.files.get(&id)?.after_crash(&mut fate))))
             .collect();
-        State {
-            files,
-            names,
-            next_file: self.next_file,
-            capacity: self.capacity,
-            has_index: self.has_index,
-            option: self.option.clone(),
-            reaches: self.reaches.as_ref().map(|store| store.after_end()),
-            ..State::default()
-        }
+        self.with(files, names)
     }
 
     /// The file system as another process finds it after this one died.
     fn after_kill(&self) -> State {
+        self.with(self.files.clone(), self.names.clone())
+    }
+
+    /// The state of the machine that comes up with these files.
+    fn with(&self, files: BTreeMap<u64, Content>, names: Names) -> State {
         State {
-            files: self.files.clone(),
-            names: self.names.clone(),
+            files,
+            names,
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
@@ -533,7 +529,7 @@ impl RawFile for SimFile {
         let failure = self.begin_call(Call::Sync);
         let mut state = self.state.lock();
         let is_true = state.begin_sync();
-        let mut fate = Fate::Random(state.changes);
+        let mut fate = Fate::new(Survive::Seeded(state.changes));
         let content = state.content_mut(self.id)?;
         match failure.map(|failure| failure.outcome) {
             None | Some(Outcome::Done) if is_true => content.sync(),

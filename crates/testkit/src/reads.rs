@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Fate, SimFiles};
+use super::{Fate, SimFiles, Survive};
 
 /// Which reads of files go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Reads {
 
 impl Reads {
     pub(super) fn new(faults: ReadFaults) -> Reads {
-        Reads { faults, fate: Fate::Random(faults.seed), struck: 0 }
+        Reads { faults, fate: Fate::new(Survive::Seeded(faults.seed)), struck: 0 }
     }
 
     pub(super) fn next(&mut self) -> ReadFate {

@@ -94,8 +94,7 @@ impl Group {
         Group { tables, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
-    /// Encodes a batch whose other rows are in runs, by their numbers. It frees no space at once,
-    /// whatever it does.
+    /// Encodes a batch whose other rows are in runs, by their numbers. It frees no space at once.
     ///
     /// # Errors
     ///

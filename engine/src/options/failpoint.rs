@@ -34,7 +34,7 @@ pub enum Failpoint {
     PruneTombstones,
     /// A drain makes values of operands without what lies below them.
     ForgetBelow,
-    /// Level 0 lets go of a range tombstone when D covers a part of it.
+    /// Level 0 releases a range tombstone when D covers a part of it.
     RetireRangesEarly,
     /// A drain's zones are used again before its edit is in the journal.
     ReuseBeforeEdit,
@@ -120,7 +120,7 @@ pub enum Failpoint {
     NameUnsentExtent,
     /// A reader of the log keeps the rows of a prepared transaction after its verdict.
     KeepResolvedRows,
-    /// Every batch is a relaxed one, whatever its caller asked for.
+    /// Every batch is committed as a relaxed one.
     RelaxAll,
     /// No zone is released, however dead it is.
     KeepDeadZones,

@@ -146,8 +146,7 @@ impl Region {
         })
     }
 
-    /// What counts the memory of indexes over its records, in views of whatever age; or of the
-    /// index that lies in it.
+    /// The gauge of indexes over its records, in all views; or of the index that lies in it.
     pub(crate) fn indexes(&self) -> &Arc<Gauge> {
         &self.indexes
     }

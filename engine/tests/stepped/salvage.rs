@@ -419,7 +419,8 @@ fn the_first_pages_of_a_region_cost_no_more_than_themselves() {
     }
 }
 
-/// Bug, cause and fix: see above. And a region of zeros, as one that was made anew by hand.
+/// Bug, cause and fix: see above. A region of zeros, which a user may have made by hand, is another
+/// case.
 #[test]
 fn a_region_that_is_cut_short_costs_what_was_cut_off() {
     let _alone = alone();
@@ -474,6 +475,8 @@ fn the_region_of_another_database_is_refused() {
 /// Cause: the edit that added it was lost, and later ones were not. By its number and its sequence
 /// numbers it seemed to have come before all that the journal knew of.
 /// Fix: it is compared with what the journal knew of in front of the first lost edit.
+///
+/// It does not show the fix yet: the rows are found without it too.
 #[test]
 fn a_row_table_that_an_edit_in_the_middle_added_counts() {
     let _alone = alone();

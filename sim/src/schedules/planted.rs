@@ -15,26 +15,24 @@ pub struct Planted {
     pub kind: Kind,
     /// What its violations may be.
     pub classes: &'static [Class],
-    /// A seed that finds it.
-    pub seed: u64,
 }
 
-const fn planted(bug: Failpoint, kind: Kind, classes: &'static [Class], seed: u64) -> Planted {
-    Planted { bug, kind, classes, seed }
+const fn planted(bug: Failpoint, kind: Kind, classes: &'static [Class]) -> Planted {
+    Planted { bug, kind, classes }
 }
 
 /// All of them.
 pub const PLANTED: &[Planted] = &[
-    planted(Failpoint::SkipConflictCheck, Kind::Memory, &[Class::Isolation], 0),
-    planted(Failpoint::SkipRunSync, Kind::Files, &[Class::Lost], 0),
-    planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost], 0),
-    planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost], 0),
-    planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation], 0),
-    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd], 0),
-    planted(Failpoint::GrowOutside, Kind::Files, LATE, 0),
-    planted(Failpoint::LoadOutside, Kind::Files, LATE, 0),
-    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], 0),
-    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], 0),
+    planted(Failpoint::SkipConflictCheck, Kind::Memory, &[Class::Isolation]),
+    planted(Failpoint::SkipRunSync, Kind::Files, &[Class::Lost]),
+    planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost]),
+    planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost]),
+    planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation]),
+    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd]),
+    planted(Failpoint::GrowOutside, Kind::Files, LATE),
+    planted(Failpoint::LoadOutside, Kind::Files, LATE),
+    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError]),
+    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd]),
 ];
 
 /// What a write after a closing looks like.

@@ -59,7 +59,7 @@ const CHANGES: &[&str] = &[
     "ALTER TABLE ledger ADD KEY IF NOT EXISTS kn (n, note), LOCK=NONE",
     "ALTER TABLE shape RENAME KEY IF EXISTS ka TO kb",
     "ALTER TABLE ledger DROP KEY IF EXISTS kj",
-    // Reads by this one find all columns in its entries, whatever its name is.
+    // The entries of this index have all columns that its reads ask for.
     "ALTER TABLE ledger ADD KEY IF NOT EXISTS ki (n, part), LOCK=NONE",
     "ALTER TABLE ledger RENAME KEY IF EXISTS ki TO kj",
     "CREATE TABLE IF NOT EXISTS ballast (id INT PRIMARY KEY, a INT, b VARCHAR(100), KEY (a)) \

@@ -16,6 +16,7 @@
 //! a thread that becomes a task, and the thread that waits for the end. The baton of a task is a
 //! flag that the task parks for.
 
+mod chance;
 mod explore;
 mod policy;
 mod scheduler;
@@ -23,6 +24,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 
+pub use chance::SplitMix;
 pub use explore::explore;
 pub use policy::SeededPolicy;
 pub use scheduler::{

@@ -2,6 +2,7 @@
 //! Kothari, Musuvathi, Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of
 //! Finding Bugs", 2010).
 
+use super::chance::SplitMix;
 use super::scheduler::{Point, PointKind, SchedulePolicy};
 
 /// After so many points in a row a task gives way: it may wait for another in a loop.
@@ -10,7 +11,7 @@ const LONGEST_TURN: u64 = 20_000;
 /// A policy that follows from one seed.
 #[derive(Debug)]
 pub struct SeededPolicy {
-    chance: Chance,
+    chance: SplitMix,
     how: How,
     turn: u64,
     last: usize,
@@ -24,28 +25,10 @@ enum How {
     Priorities { of_tasks: Vec<u64>, falls: Vec<u64>, lowest: u64 },
 }
 
-/// SplitMix64: Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
-#[derive(Debug)]
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % n.max(1)
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
-    }
-}
-
 impl SeededPolicy {
     /// For runs of about `len` points.
     pub fn new(seed: u64, len: u64) -> SeededPolicy {
-        let mut chance = Chance(seed);
+        let mut chance = SplitMix::new(seed);
         let how = if chance.below(2) == 0 {
             How::Chance { switches: chance.pick(&[5, 20, 100, 500]) }
         } else {

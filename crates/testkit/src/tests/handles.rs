@@ -49,7 +49,7 @@ fn after_a_failed_sync_nothing_is_written_or_believed() {
     assert!(failed.to_string().contains("simulated I/O error"), "{failed}");
     refuses_everything(&file, "sync failed (simulated I/O error: sync");
     assert_eq!(found(&files), b"before");
-    // A handle that is opened afterwards begins anew; what it writes counts.
+    // Another handle has not failed. What it writes counts.
     let again = files.open(Path::new("/f"), OpenHow::Write).unwrap();
     again.write_all_at(b"again!", 0).unwrap();
     again.sync().unwrap();

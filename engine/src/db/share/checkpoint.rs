@@ -216,6 +216,7 @@ impl<'a> Uploading<'a> {
         self.sends.finish(|_, _| ())?;
         Ok(self.bytes)
     }
+
     fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
         let engine = self.engine;
         let gathered = gather(engine, self)?;

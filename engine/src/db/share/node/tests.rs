@@ -129,7 +129,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
 
 /// Bug: a writer kept data for a node that was gone. Cause: a node whose thread could not be
 /// started, or that was closed before it had come to the end of the log, stayed registered. Fix:
-/// whatever ends a node that starts ends its registration.
+/// the end of a node that starts ends its registration.
 #[test]
 fn a_node_that_ends_before_it_has_started_is_not_registered() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
