@@ -248,12 +248,16 @@ impl DueWork {
 
     fn end_hold(&self, number: u64, process: ForkGuard) {
         let mut state = self.state.lock();
+        let was_oldest = state.holds.first() == Some(&number);
         state.holds.remove(&number);
-        let oldest = state.holds.first().copied().unwrap_or(u64::MAX);
-        let all = std::mem::take(&mut state.kept_back);
-        let (free, kept) = all.into_iter().partition(|(after, _)| *after < oldest);
-        state.kept_back = kept;
-        state.due.extend(VecDeque::into_iter(free).map(|(_, work)| work));
+        // Only the oldest hold has kept back what no other one does.
+        if was_oldest {
+            let oldest = state.holds.first().copied().unwrap_or(u64::MAX);
+            let all = std::mem::take(&mut state.kept_back);
+            let (free, kept) = all.into_iter().partition(|(after, _)| *after < oldest);
+            state.kept_back = kept;
+            state.due.extend(VecDeque::into_iter(free).map(|(_, work)| work));
+        }
         self.leave_if_alone(state, process);
     }
 
@@ -275,6 +279,9 @@ impl DueWork {
     /// that took it out before: what is deferred meanwhile waits. A database's work may take long,
     /// so it has a hold for that, and pins for itself what it walks through.
     fn run_some(&self, process: ForkGuard, panicked: &mut Option<Panic>) -> bool {
+        if self.state.lock().due.is_empty() {
+            return false;
+        }
         let has_holds = !std::ptr::eq(self, DueWork::of(process));
         let held = has_holds.then(|| self.hold());
         let mut any = false;
