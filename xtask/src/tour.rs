@@ -1,12 +1,12 @@
 //! The tours as a check: what they were told of was there, and they were told of enough. It runs
 //! the command as the tests were built, with the assertions of debug builds.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::check::{Setting, binaries};
+use crate::check::{Setting, binaries, last_lines};
 
 /// Fewer acknowledged commits than this prove little.
 const ENOUGH: u64 = 10_000;
@@ -46,14 +46,11 @@ pub(crate) fn lose_machines(mut command: Command, store: &str) -> Result<()> {
 }
 
 fn judged(mut command: Command, enough: u64) -> Result<()> {
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("starting {command:?}"))?;
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{}", text.trim());
     if !output.status.success() {
-        bail!("{}", output.status);
+        bail!("{}: {}", output.status, last_lines(&output.stderr));
     }
     judge(&text, enough)
 }

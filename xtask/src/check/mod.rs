@@ -172,6 +172,9 @@ fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
     let outcomes: Vec<Outcome> =
         stages.iter().map(|stage| run_stage(*stage, &mut setting)).collect();
     let failed = summary(&outcomes, long);
+    if failed > 0 {
+        say_free_space(root);
+    }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("check: {verdict} in {:.1} s", begin.elapsed().as_secs_f64());
     println!("{}", setting.tally);
@@ -209,6 +212,21 @@ fn summary(outcomes: &[Outcome], long: bool) -> usize {
         failed += usize::from(result.is_err() || long && !left_out.is_empty());
     }
     failed
+}
+
+/// A full disk fails a stage in words of its own: what is free says whether it was that.
+fn say_free_space(root: &Path) {
+    let asked = Command::new("df").arg("-h").arg(root).arg(env::temp_dir()).output();
+    if let Ok(said) = asked {
+        println!("{}", String::from_utf8_lossy(&said.stdout).trim());
+    }
+}
+
+/// The last lines of what a command said, for the error that its end is.
+pub(crate) fn last_lines(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let lines: Vec<&str> = said.trim().lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("; ")
 }
 
 /// The cargo that runs this program, so that a toolchain chosen by the user stays chosen.

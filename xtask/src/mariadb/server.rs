@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::FOLDER;
-use crate::check::passes;
+use crate::check::last_lines;
 
 /// How long one of a script, or of a benchmark, may take: it loads millions of rows at once.
 const LONGEST_SCRIPT: Duration = Duration::from_secs(3600);
@@ -235,5 +235,9 @@ fn install(folder: &Path) -> Result<()> {
     command.args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal"]);
     command.arg("--skip-test-db");
     command.arg(format!("--datadir={}", folder.join("data").display()));
-    passes(command.stdout(Stdio::null()))
+    let said = command.output().with_context(|| format!("starting {command:?}"))?;
+    if !said.status.success() {
+        bail!("{command:?}: {}: {}", said.status, last_lines(&said.stderr));
+    }
+    Ok(())
 }
