@@ -88,3 +88,14 @@ fn a_table_goes_to_a_bucket_and_comes_back() {
         Err(_) => println!("skipped: TERRACE_S3 names no bucket to write to"),
     }
 }
+
+/// A build without the feature `object` says how to get one that has it.
+#[cfg(not(feature = "object"))]
+#[test]
+fn a_command_that_reaches_no_bucket_says_which_one_does() {
+    let bench = Bench::new();
+    let said = bench.run(["--object-store", "s3://bucket/x", "put", "-t", "t", "k", "v"]);
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    let named = ["--features object", "s3://bucket/x"];
+    assert!(named.iter().all(|part| said.err.contains(part)), "{}", said.err);
+}

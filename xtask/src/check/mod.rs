@@ -262,7 +262,8 @@ fn tidied(setting: &mut Setting) -> Result<()> {
 
 fn clippy(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
-    command.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    command.args(["clippy", "--workspace", "--all-targets", "--features", "terrace-cli/object"]);
+    command.args(["--", "-D", "warnings"]);
     passes(command)
 }
 

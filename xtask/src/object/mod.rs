@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::check::binaries::{self, Program};
 use crate::check::{Setting, passes};
 use proxy::Proxy;
 use server::{Kind, Running};
@@ -29,43 +28,16 @@ const KILLED_EVERY: Duration = Duration::from_secs(2);
 /// and at least so many times: a course may be over before the first one.
 const KILLS: u32 = 5;
 
-/// The tests that use the server: what a binary is called, the folder of its crate, and which of
-/// its tests.
-const TESTS: [(&str, &str, &str); 2] =
-    [("terrace", "engine", "tier::object::remote"), ("object", "cli", "bucket")];
-
-/// The stage of the check: runs the tests of its build. The build of the whole workspace has the
-/// feature `object`, since the command does.
+/// The stage of the check. The tests get a build of their own: no other has the feature `object`.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    let program = match Kind::Moto.program(&setting.root) {
-        Ok(program) => program,
-        Err(missing) => {
-            setting.leave_out(format!("there is no S3 server here: {missing:#}"));
-            return Ok(());
-        }
-    };
-    let built = setting.programs()?;
-    let find = |(name, folder, tests)| {
-        let is_it =
-            |one: &&Program| one.is_test && one.name == name && one.folder.ends_with(folder);
-        let found = built.iter().find(is_it);
-        let found = found.with_context(|| format!("the build has no tests {name} of {folder}"))?;
-        Ok((found.command(), tests))
-    };
-    let mut commands = TESTS.into_iter().map(find).collect::<Result<Vec<_>>>()?;
-    let terrace = binaries::find(built, "terrace")?.command();
-    let server = Running::start(Kind::Moto, &program)?;
-    for (command, tests) in &mut commands {
-        run_at(command, tests, server.port)?;
-    }
-    drop(server);
-    if !setting.long {
-        println!("object store: MinIO, versitygw and toxiproxy are part of --long");
+    if let Err(missing) = Kind::Moto.program(&setting.root) {
+        setting.leave_out(format!("there is no S3 server here: {missing:#}"));
         return Ok(());
     }
-    let [_, (course, tests)] = &mut commands[..] else { return Ok(()) };
-    let course: &mut Course<'_> = &mut |port| run_at(course, tests, port);
-    for missing in at_length(&setting.root, course, &terrace)? {
+    if !setting.long {
+        println!("object store: MinIO, versitygw and toxiproxy are part of --long");
+    }
+    for missing in run_all(&setting.root, setting.long)? {
         setting.leave_out(missing);
     }
     Ok(())
@@ -73,41 +45,43 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
 
 /// Runs the suite; a missing server is an error.
 pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
-    let program = Kind::Moto.program(root)?;
-    let mut commands = built(root)?;
-    let server = Running::start(Kind::Moto, &program)?;
-    for (command, tests) in &mut commands {
-        run_at(command, tests, server.port)?;
-    }
-    drop(server);
-    if long && let [_, (course, tests)] = &mut commands[..] {
-        let mut terrace = cargo(root);
-        terrace.args(["run", "--quiet", "--package", "terrace-cli", "--"]);
-        let missing = at_length(root, &mut |port| run_at(course, tests, port), &terrace)?;
-        missing.iter().for_each(|missing| println!("left out: {missing}"));
-        return Ok(missing.is_empty());
-    }
-    Ok(true)
+    let missing = run_all(root, long)?;
+    missing.iter().for_each(|missing| println!("left out: {missing}"));
+    Ok(missing.is_empty())
 }
 
-/// The tests of [`TESTS`], built.
-fn built(root: &Path) -> Result<Vec<(Command, &'static str)>> {
-    let test = |arguments: &[&str]| {
+/// Returns what could not be had.
+fn run_all(root: &Path, long: bool) -> Result<Vec<String>> {
+    let program = Kind::Moto.program(root)?;
+    let [mut suite, mut course] = built(root)?;
+    let server = Running::start(Kind::Moto, &program)?;
+    run_at(&mut suite, "tier::object::remote", server.port)?;
+    run_at(&mut course, "bucket", server.port)?;
+    drop(server);
+    if !long {
+        return Ok(Vec::new());
+    }
+    let mut terrace = cargo(root);
+    terrace.args(["run", "--quiet", "--package", "terrace-cli", "--features", "object", "--"]);
+    at_length(root, &mut |port| run_at(&mut course, "bucket", port), &terrace)
+}
+
+/// The tests that use the server, built: the conformance suite of the engine's stores, and a course
+/// of the whole engine, by its command.
+fn built(root: &Path) -> Result<[Command; 2]> {
+    let of = |arguments: &[&str]| {
         let mut command = cargo(root);
-        command.arg("test").args(arguments);
+        command.args(["test", "--features", "object", "--package"]).args(arguments);
         command
     };
-    let suite = ["--package", "terrace", "--lib", "--features", "object"];
-    // The whole engine, by its command.
-    let course = ["--package", "terrace-cli", "--test", "object"];
-    let mut commands = Vec::new();
-    for (arguments, (_, _, tests)) in [&suite[..], &course[..]].into_iter().zip(TESTS) {
-        passes(test(arguments).arg("--no-run"))?;
-        let mut command = test(arguments);
-        command.arg("--");
-        commands.push((command, tests));
+    let commands = || [of(&["terrace", "--lib"]), of(&["terrace-cli", "--test", "object"])];
+    for mut command in commands() {
+        passes(command.arg("--no-run"))?;
     }
-    Ok(commands)
+    Ok(commands().map(|mut command| {
+        command.arg("--");
+        command
+    }))
 }
 
 fn cargo(root: &Path) -> Command {

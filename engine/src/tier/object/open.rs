@@ -170,8 +170,9 @@ fn remote(url: &str) -> Result<Arc<dyn ObjectStore>> {
 #[cfg(not(feature = "object"))]
 fn remote(url: &str) -> Result<Arc<dyn ObjectStore>> {
     Err(Error::invalid(format!(
-        "this build has no way to the object store {url}: build it with the cargo feature \
-         `object`, or use a directory, file:///…"
+        "this build has no way to the object store {url}, because it lacks the cargo feature \
+         `object`: use one that has it (`cargo build --release -p terrace-cli --features object`, \
+         the Python package, the installed C library), or a directory, file:///…"
     )))
 }
 
