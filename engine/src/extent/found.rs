@@ -3,19 +3,25 @@
 //!
 //! A footer says where its extent begins and which one it is, and its checksum is seeded with that.
 //! It does not say whether an edit still names the extent, nor its table. So this finds extents
-//! that were replaced, too, as long as their space was not written again. Which of several value
-//! extents of one id an extent means, the checksums in its references say.
+//! that were replaced, too, as long as their space was not written again.
+//!
+//! The footer of a value extent does not say where that begins. Where a value lies, and in which of
+//! several value extents of one id, its checksum in the reference says. So one value that is lost
+//! costs no other.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::footer::{FOOTER_LEN, Footer};
-use super::frame::{self, HEADER_LEN};
-use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
-use super::{Extent, ExtentMeta, values};
+use super::values::{ValueExtent, ValueMeta, is_sound_footer};
+use super::{Extent, ExtentMeta};
 use crate::error::{Damage, Error, Result};
+use crate::limits::MAX_VALUE_LEN;
 use crate::os::{Unread, read_past};
-use crate::record::Reader;
+use crate::record::{EntryRef, ReadValue, Reader, Reference};
 use crate::tier::{ExtentStore, Location};
 
 /// How much is looked through at a time.
@@ -31,18 +37,30 @@ pub(crate) struct FoundExtents {
     metas: Vec<ExtentMeta>,
     /// Value extents by their ids. An id is given again when the job that it was given to has ended
     /// without an edit, and what that job wrote is still there.
-    values: BTreeMap<u64, Vec<ValueUse>>,
+    values: BTreeMap<u64, Vec<FoundValueExtent>>,
+}
+
+/// A value extent whose footer is sound.
+struct FoundValueExtent {
+    file: u32,
+    /// Where the footer begins, and the values end.
+    end: u64,
+    /// Where it began for the value that was found last.
+    begin: Cell<Option<u64>>,
 }
 
 /// Looks through all files for extents. What cannot be read goes to `lost`.
 pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> FoundExtents {
-    let (mut metas, mut values) = (Vec::new(), BTreeMap::<u64, Vec<ValueUse>>::new());
+    let (mut metas, mut values) = (Vec::new(), BTreeMap::<u64, Vec<FoundValueExtent>>::new());
     for (file, len) in store.file_lens() {
         let mut tombstones_lost = Vec::new();
         look_through(store, (file, len), lost, |at, bytes| {
             metas.extend(extent_before(store, (file, at, bytes), &mut tombstones_lost));
-            if let Some(found) = values_before(store, file, at, bytes) {
-                values.entry(found.of.id).or_default().push(found);
+            if let Some((id, _)) =
+                named(bytes).filter(|(id, sum)| is_sound_footer(*id, *sum, bytes))
+            {
+                let found = FoundValueExtent { file, end: at, begin: Cell::default() };
+                values.entry(id).or_default().push(found);
             }
         });
         lost.append(&mut tombstones_lost);
@@ -51,45 +69,76 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> 
 }
 
 impl FoundExtents {
-    /// The extents but those of `known` ids, each opened when it is its turn. It lists the value
-    /// extents that its records refer to. Of several with one id that is the one that has most of
-    /// the values: extents may begin alike, and a single one may be damaged.
+    /// The extents but those of `known` ids, each opened when it is its turn. They list no value
+    /// extents: [`salvage`](Self::salvage) reads their values.
     pub(crate) fn each_but(&self, known: &BTreeSet<u64>) -> impl Iterator<Item = Arc<Extent>> {
-        self.metas.iter().filter(|meta| !known.contains(&meta.id)).map(|meta| {
-            let alone = Extent::open(meta.clone(), Arc::clone(&self.store));
-            let mut votes: BTreeMap<u64, Vec<(u64, Arc<ValueExtent>)>> = BTreeMap::new();
-            alone.each_reference(|at| {
-                let Some(same) = self.values.get(&at.extent) else { return };
-                let candidates = votes
-                    .entry(at.extent)
-                    .or_insert_with(|| same.iter().map(|one| (0, self.open_values(one))).collect());
-                // Nothing is read for the ids that only one value extent has.
-                if let [_, _, ..] = &candidates[..] {
-                    candidates.iter_mut().for_each(|(count, values)| {
-                        *count += u64::from(values.check(at).is_ok());
-                    });
-                }
-            });
-            // The last of those with most: what was written later.
-            let most = |of: Vec<(u64, Arc<ValueExtent>)>| of.into_iter().max_by_key(|(n, _)| *n);
-            let mut own: ValueExtents = votes
-                .into_iter()
-                .filter_map(|(id, candidates)| Some((id, most(candidates)?.1)))
-                .collect();
-            let list = own.values().map(|values| {
-                let of = *values.meta();
-                ValueUse { of, bytes: u64::from(of.values_end()) }
-            });
-            let meta = ExtentMeta { values: list.collect(), ..meta.clone() };
-            Extent::open_among(meta, Arc::clone(&self.store), &mut own)
-        })
+        let metas = self.metas.iter().filter(|meta| !known.contains(&meta.id));
+        metas.map(|meta| Extent::open(meta.clone(), Arc::clone(&self.store)))
     }
 
-    fn open_values(&self, one: &ValueUse) -> Arc<ValueExtent> {
-        let values = ValueExtent::new(one.of, Arc::clone(&self.store));
+    /// As [`Extent::salvage`], of an extent that was found.
+    ///
+    /// # Errors
+    ///
+    /// What `each` fails with.
+    pub(crate) fn salvage(
+        &self,
+        extent: &Extent,
+        lost: &mut Vec<Damage>,
+        each: impl FnMut(&EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let read = |at: Reference| {
+            let values =
+                self.values.get(&at.extent).filter(|_| at.value_len as usize <= MAX_VALUE_LEN);
+            let values = values.into_iter().flatten();
+            let found = values.flat_map(|one| one.begins(&at).map(move |begin| (one, begin)));
+            let mut found = found.filter_map(|(one, begin)| one.read(&self.store, begin, &at));
+            found.next().ok_or_else(|| self.no_value(extent.meta(), &at))
+        };
+        extent.salvage_with(read, lost, each)
+    }
+
+    fn no_value(&self, of: &ExtentMeta, at: &Reference) -> Error {
+        let places = self.values.get(&at.extent).map_or(0, Vec::len);
+        Error::corrupt(Damage {
+            tier: "ssd",
+            file: self.store.path(of.location.file),
+            offset: of.location.offset,
+            what: format!("value of value extent {}", at.extent),
+            expected: format!("{} bytes of checksum {:#010x}", at.len, at.checksum),
+            got: format!("none in the {places} value extents of this number that were found"),
+        })
+    }
+}
+
+impl FoundValueExtent {
+    /// Where it may begin if it has a value: where it began for another one, and then all places,
+    /// the nearest first. It is not the nearest for all where a newer extent lies in its space.
+    fn begins(&self, at: &Reference) -> impl Iterator<Item = u64> {
+        let unit = ExtentStore::unit();
+        let nearest = self.end.checked_sub(u64::from(at.offset) + u64::from(at.len));
+        let nearest = nearest.map(|place| place / unit * unit);
+        let places = std::iter::successors(nearest, move |place| place.checked_sub(unit));
+        let end = self.end;
+        let places = places.take_while(move |place| end - place <= LONGEST_VALUES);
+        self.begin.get().into_iter().chain(places)
+    }
+
+    /// The value that a reference leads to, if it lies there.
+    fn read(&self, store: &Arc<ExtentStore>, begin: u64, at: &Reference) -> Option<Bytes> {
+        let len =
+            u32::try_from(self.end.checked_sub(begin)?).ok()?.checked_add(FOOTER_LEN as u32)?;
+        let location = Location { file: self.file, offset: begin, len };
+        // Nothing but its place is asked for.
+        let (id, values, footer_checksum, has_content_sum) = (at.extent, 1, 0, false);
+        let of = ValueMeta { id, location, values, footer_checksum, has_content_sum };
+        let values = ValueExtent::new(of, Arc::clone(store));
         // Its space is not given back: nothing is known of it.
         values.name();
-        values
+        // Its header first, which is enough for all other places.
+        let value = values.check(at).and_then(|()| values.read_value(at)).ok()?;
+        self.begin.set(Some(begin));
+        Some(value)
     }
 }
 
@@ -185,36 +234,4 @@ fn tombstones_of(store: &ExtentStore, location: &Location, footer: &Footer) -> R
     }
     let head = store.read(location, footer.ranges_offset(), HEAD)?;
     Ok(Reader::new(&head[4..]).u32().unwrap_or(0))
-}
-
-/// The value extent that the footer at `at` of a file ends: the nearest place before it from which
-/// as many values lie end to end as the footer says.
-fn values_before(store: &ExtentStore, file: u32, at: u64, footer: &[u8]) -> Option<ValueUse> {
-    let (id, sum) = named(footer)?;
-    let (count, has_content_sum) = values::count_in_footer(id, sum, footer)?;
-    let unit = ExtentStore::unit();
-    let nearest = (at / unit * unit).checked_sub(if at.is_multiple_of(unit) { unit } else { 0 })?;
-    let places = std::iter::successors(Some(nearest), |place| place.checked_sub(unit));
-    let begin = places
-        .take_while(|place| at - place <= LONGEST_VALUES)
-        .find(|place| lead_to(store, (file, *place), at, count).is_some())?;
-    let len = u32::try_from(at - begin).ok()?.checked_add(FOOTER_LEN as u32)?;
-    let location = Location { file, offset: begin, len };
-    let of = ValueMeta { id, location, values: count, footer_checksum: sum, has_content_sum };
-    Some(ValueUse { of, bytes: u64::from(of.values_end()) })
-}
-
-/// Whether `count` values lie end to end from a place of a file up to `end`, by their headers.
-fn lead_to(store: &ExtentStore, (file, begin): (u32, u64), end: u64, count: u32) -> Option<()> {
-    let mut at = begin;
-    for _ in 0..count {
-        let place = Location { file, offset: at, len: HEADER_LEN as u32 };
-        if at + HEADER_LEN as u64 > end {
-            return None;
-        }
-        let header = store.read(&place, 0, place.len).ok()?;
-        let (len, _) = frame::lens_of(&header)?;
-        at += HEADER_LEN as u64 + u64::from(len);
-    }
-    (at == end).then_some(())
 }

@@ -47,7 +47,7 @@ pub(crate) use blocks::{Ahead, BlockWalk};
 pub(crate) use buffer::ExtentBuffer;
 pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
-pub(crate) use found::find_extents;
+pub(crate) use found::{FoundExtents, find_extents};
 #[cfg(feature = "bench")]
 pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;

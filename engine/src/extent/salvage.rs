@@ -1,5 +1,7 @@
 //! Reads what can still be read of an extent, block by block.
 
+use bytes::Bytes;
+
 use super::block::BlockCursor;
 use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
@@ -73,6 +75,16 @@ impl Extent {
     pub(crate) fn salvage(
         &self,
         lost: &mut Vec<Damage>,
+        each: impl FnMut(&EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.salvage_with(|at| self.separated(at)?.read(), lost, each)
+    }
+
+    /// As [`salvage`](Self::salvage); `read` reads values that lie apart.
+    pub(super) fn salvage_with(
+        &self,
+        read: impl Fn(Reference) -> Result<Bytes>,
+        lost: &mut Vec<Damage>,
         mut each: impl FnMut(&EntryRef<'_>) -> Result<()>,
     ) -> Result<()> {
         let index = self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?));
@@ -108,8 +120,7 @@ impl Extent {
                 }
                 if is_new || versions.go_on {
                     let seq = self.meta().one_seq().unwrap_or(entry.seq);
-                    let read = |at| self.separated(at).and_then(|apart| apart.read());
-                    match entry.reference().map(read).transpose() {
+                    match entry.reference().map(&read).transpose() {
                         Ok(None) => versions.add(&EntryRef { seq, ..entry }),
                         Ok(Some(value)) => {
                             let (kind, value) = (Kind::Put, &value[..]);
@@ -130,23 +141,6 @@ impl Extent {
             }
         }
         versions.pass(last.as_deref(), &mut each)
-    }
-
-    /// Passes the references of all records that can be read to `each`.
-    pub(super) fn each_reference(&self, mut each: impl FnMut(&Reference)) {
-        let index = self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?));
-        let (index, ahead) = (index.unwrap_or_default(), ReadAhead::for_job(1));
-        for n in 0..index.entries().len() {
-            let Ok(block) = self.load_in_turn(&index, n, None, &ahead) else { continue };
-            let mut cursor = BlockCursor::new(&block);
-            let mut stepped = cursor.first();
-            while stepped.is_ok()
-                && let Some(entry) = cursor.entry()
-            {
-                entry.reference().iter().for_each(&mut each);
-                stepped = cursor.next();
-            }
-        }
     }
 
     fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {

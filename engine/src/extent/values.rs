@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::footer::{ContentSum, has_content_sum};
+use super::footer::ContentSum;
 use super::frame::{self, HEADER_LEN};
 use super::{Extent, Malformed};
 use crate::error::{Damage, Error, Findings, Result};
@@ -53,11 +53,9 @@ pub(crate) struct ValueExtent {
     named: AtomicU32,
 }
 
-/// How many values lie before this footer of the value extent `id`, if it is sound; and whether it
-/// has a checksum of them.
-pub(super) fn count_in_footer(id: u64, checksum: u32, footer: &[u8]) -> Option<(u32, bool)> {
-    let footer = Footer::decode(id, checksum, footer).ok()?;
-    Some((footer.values, has_content_sum(footer.version)))
+/// Whether it is a sound footer of the value extent `id`.
+pub(super) fn is_sound_footer(id: u64, checksum: u32, footer: &[u8]) -> bool {
+    Footer::decode(id, checksum, footer).is_ok()
 }
 
 /// Value extents by their ids.

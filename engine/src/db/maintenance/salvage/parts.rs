@@ -15,7 +15,7 @@ use super::{SalvageReport, Writer, begin, end};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
-use crate::extent::{Extent, find_extents};
+use crate::extent::{Extent, FoundExtents, find_extents};
 use crate::levels::{GoneTables, free_name};
 use crate::memtable::Record;
 use crate::options::{TableOptions, Tier};
@@ -117,7 +117,7 @@ impl SalvageReport {
             // has ended without an edit.
             let name = format!("extent-{:08}", extent.meta().id);
             let name = free_name(name, |name| names.contains(name));
-            rows_of(&extent, (store, &name), writer, self)?;
+            rows_of((&extents, &extent), (store, &name), writer, self)?;
             names.insert(name);
         }
         Ok(())
@@ -126,7 +126,7 @@ impl SalvageReport {
 
 /// Writes the rows of an extent to a table of its own, and says so.
 fn rows_of(
-    extent: &Extent,
+    (extents, extent): (&FoundExtents, &Extent),
     (store, name): (&ExtentStore, &str),
     writer: &mut Writer<'_>,
     report: &mut SalvageReport,
@@ -134,7 +134,7 @@ fn rows_of(
     let meta = extent.meta();
     let into = writer.db.table(name)?;
     let tombstones = extent.salvage_tombstones(&mut report.lost);
-    extent.salvage(&mut report.lost, |entry| {
+    extents.salvage(extent, &mut report.lost, |entry| {
         let is_hidden = tombstones.newest_over(entry.key, LSN_MAX) > entry.seq;
         if is_hidden { Ok(()) } else { writer.write(&into, entry.kind, entry.key, entry.value) }
     })?;
