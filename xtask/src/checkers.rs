@@ -23,9 +23,6 @@ pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
 
 /// The smallest parts of commit, in every schedule.
 pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "loom"]);
     command.args(["--", "commit::tests::loom"]);
@@ -35,9 +32,6 @@ pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
 /// ThreadSanitizer. The standard library is built with it too, else its own fences are reported;
 /// that takes a nightly toolchain with the library's source.
 pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     if let Some(missing) = missing() {
         setting.leave_out(missing);
         return Ok(());

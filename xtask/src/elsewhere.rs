@@ -8,25 +8,32 @@ use anyhow::{Context, Result};
 
 use crate::check::{Setting, cargo, passes};
 
+const MACOS: &str = "x86_64-apple-darwin";
+const WINDOWS: &str = "x86_64-pc-windows-gnu";
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// All of them.
+pub(crate) const TARGETS: &[&str] = &[MACOS, WINDOWS, AARCH64];
+
 /// The stage of the check for macOS.
 pub(crate) fn macos(setting: &mut Setting) -> Result<()> {
-    check(setting, "macOS", "x86_64-apple-darwin")
+    check(setting, "macOS", MACOS)
 }
 
 /// The stage of the check for Windows.
 pub(crate) fn windows(setting: &mut Setting) -> Result<()> {
-    check(setting, "Windows", "x86_64-pc-windows-gnu")
+    check(setting, "Windows", WINDOWS)
 }
 
 /// The stage of the check for Linux on aarch64, where the search of heads is one of its own.
 pub(crate) fn aarch64(setting: &mut Setting) -> Result<()> {
-    check(setting, "aarch64", "aarch64-unknown-linux-gnu")
+    check(setting, "aarch64", AARCH64)
 }
 
 fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {
     if !is_installed(target)? {
         setting.leave_out(format!(
-            "the engine for {system}; `rustup target add {target}` installs what it takes"
+            "the engine for {system}; `cargo xtask setup` installs what it takes"
         ));
         return Ok(());
     }
@@ -42,15 +49,10 @@ fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {
     passes(command.env("SDKROOT", "/"))
 }
 
-/// Whether the standard library of the target is there, or could be had.
+/// Whether the standard library of the target is there.
 fn is_installed(target: &str) -> Result<bool> {
     let printed = Command::new("rustc").args(["--print", "sysroot"]).output();
     let printed = printed.context("starting rustc")?;
     let sysroot = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
-    let library = Path::new(&sysroot).join("lib/rustlib").join(target);
-    if library.is_dir() {
-        return Ok(true);
-    }
-    let added = Command::new("rustup").args(["target", "add", target]).status();
-    Ok(added.is_ok_and(|status| status.success()) && library.is_dir())
+    Ok(Path::new(&sysroot).join("lib/rustlib").join(target).is_dir())
 }

@@ -18,9 +18,6 @@ const MEMORY: &str = "-malloc_limit_mb=16";
 
 /// Ten minutes for each target, in the long suite only.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     if let Some(missing) = missing() {
         setting.leave_out(missing);
         return Ok(());

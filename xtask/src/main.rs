@@ -19,6 +19,7 @@ mod object;
 mod package;
 mod peers;
 mod python;
+mod setup;
 mod tidy;
 mod tour;
 
@@ -31,11 +32,15 @@ use anyhow::Result;
 use check::Scope;
 
 const USAGE: &str = "\
-usage: cargo xtask check            run every check, and list at the end what failed
+usage: cargo xtask check            what passes on a fresh machine, in minutes; it lists at the
+                                    end what failed and what this machine lacks
        cargo xtask check --quick    format, tidy, clippy and the unit tests
+       cargo xtask check --full     what continuous integration runs; nothing may be lacking
        cargo xtask check --long     every check, at length
        cargo xtask check --only STAGE
                                     one stage, such as tests, by the name that a check prints
+       cargo xtask setup            install what `check --full` needs: MariaDB's packages, Rust's
+                                    components and targets (root, Debian 12)
        cargo xtask tidy             check the house rules alone
        cargo xtask asserts          count assertions by part of the engine
        cargo xtask house [TREE]     circles between files, the largest types, assertions; of
@@ -71,10 +76,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["check"] => check::run(&root(), Scope::Full),
+        ["check"] => check::run(&root(), Scope::Check),
+        ["check", "--full"] => check::run(&root(), Scope::Full),
         ["check", "--quick"] => check::run(&root(), Scope::Quick),
         ["check", "--long"] => check::run(&root(), Scope::Long),
         ["check", "--only", stage] => check::run_only(&root(), stage),
+        ["setup"] => setup::run(&root()),
         ["tidy"] => tidy_alone(),
         ["dax"] => dax::run(&root()),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),

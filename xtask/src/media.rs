@@ -37,9 +37,6 @@ const LEFT: u64 = 14 << 10;
 
 /// Part of the long check, for users that may.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     match missing() {
         Some(missing) => setting.leave_out(missing),
         None => return run(&setting.root).map(drop),

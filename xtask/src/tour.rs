@@ -32,7 +32,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
 fn take(setting: &mut Setting, arguments: &[&str], enough: u64) -> Result<()> {
     let mut command = binaries::find(setting.programs()?, "terrace")?.command();
     command.args(["tour", "--json"]).args(arguments);
-    if setting.long {
+    if setting.is_long() {
         command.args(["--rounds", "20"]);
     }
     judged(command, enough)

@@ -60,7 +60,7 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     example::check(&compiler, &installed)?;
     programs::run_plain(setting, &compiler, &installed)?;
     package::check(setting, &compiler, &installed)?;
-    if setting.long {
+    if setting.is_long() {
         programs::run_sanitized(setting, &compiler, &installed)?;
     }
     Ok(())

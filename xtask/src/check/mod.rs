@@ -22,23 +22,42 @@ use binaries::Program;
 pub(crate) use jobs::at_a_time;
 use tally::Tally;
 
-/// How much is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much is checked: each has what those before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     /// What a developer runs between two edits.
     Quick,
-    /// What continuous integration runs.
+    /// What passes on a fresh machine, in minutes. It writes only below the target folder.
+    Check,
+    /// What continuous integration runs, on a machine that `cargo xtask setup` has set up.
     Full,
     /// The same at length.
     Long,
+}
+
+impl Scope {
+    /// How it is asked for.
+    fn option(self) -> &'static str {
+        match self {
+            Scope::Quick => "--quick",
+            Scope::Check => "no option",
+            Scope::Full => "--full",
+            Scope::Long => "--long",
+        }
+    }
+
+    /// Whether all its stages have to find what they need.
+    fn leaves_nothing_out(self) -> bool {
+        self >= Scope::Full
+    }
 }
 
 /// What the stages share.
 pub(crate) struct Setting {
     /// The root of the repository.
     pub(crate) root: PathBuf,
-    /// Whether to test at length.
-    pub(crate) long: bool,
+    /// How much is checked.
+    pub(crate) scope: Scope,
     /// What the build of the tests gave, once a stage has needed it.
     programs: Option<Vec<Program>>,
     /// What the tests counted so far.
@@ -71,58 +90,65 @@ impl Setting {
         }
     }
 
+    /// Whether to test at length.
+    pub(crate) fn is_long(&self) -> bool {
+        self.scope == Scope::Long
+    }
+
+    /// Whether this is more than what a fresh machine passes.
+    pub(crate) fn is_full(&self) -> bool {
+        self.scope >= Scope::Full
+    }
+
     /// Notes what the stage does not run, and why. Its verdict is "left out" then, and with
-    /// `--long` it fails: what did not run has not passed.
+    /// `--full` it fails: what did not run has not passed.
     pub(crate) fn leave_out(&self, what: impl Into<String>) {
         let what = what.into();
         println!("left out: {what}");
         self.left_out.borrow_mut().push(what);
     }
-
-    /// Whether the stage is left out, because only `--long` has it.
-    pub(crate) fn is_left_to_long(&self) -> bool {
-        if !self.long {
-            self.leave_out("it is part of --long");
-        }
-        !self.long
-    }
 }
 
-type Stage = (&'static str, fn(&mut Setting) -> Result<()>);
+/// A stage: its name, the least scope that has it, and what it does.
+type Stage = (&'static str, Scope, fn(&mut Setting) -> Result<()>);
 
 /// The stages: those that read the code first, then the tests, then what takes long.
 const STAGES: &[Stage] = &[
-    ("format", format),
-    ("tidy", tidied),
-    ("clippy", clippy),
-    ("checkers' builds", checkers::builds),
-    ("macOS", elsewhere::macos),
-    ("Windows", elsewhere::windows),
-    ("aarch64", elsewhere::aarch64),
-    ("docs", docs),
-    ("build", build),
-    ("tests", testing::all),
-    ("C interface", c::check),
-    ("YCSB's client", c::ycsb),
-    ("Python package", python::check),
-    ("crate", package::check),
-    ("MariaDB", mariadb::check),
-    ("tour", tour::check),
-    ("controls", testing::controls),
-    ("simulator", simulated),
-    ("failing calls", failing),
-    ("schedules", schedules),
-    ("fuzz", fuzz::check),
-    ("dax", on_dax),
-    ("media", media::check),
-    ("object store", object::check),
-    ("loom", checkers::loom),
-    ("thread sanitizer", checkers::thread_sanitizer),
+    ("format", Scope::Check, format),
+    ("tidy", Scope::Check, tidied),
+    ("clippy", Scope::Check, clippy),
+    ("checkers' builds", Scope::Full, checkers::builds),
+    ("macOS", Scope::Full, elsewhere::macos),
+    ("Windows", Scope::Full, elsewhere::windows),
+    ("aarch64", Scope::Full, elsewhere::aarch64),
+    ("docs", Scope::Full, docs),
+    ("build", Scope::Check, build),
+    ("tests", Scope::Check, testing::all),
+    ("C interface", Scope::Check, c::check),
+    ("YCSB's client", Scope::Long, c::ycsb),
+    ("Python package", Scope::Check, python::check),
+    ("crate", Scope::Long, package::check),
+    ("MariaDB", Scope::Check, mariadb::check),
+    ("tour", Scope::Check, tour::check),
+    ("controls", Scope::Full, testing::controls),
+    ("simulator", Scope::Check, simulated),
+    ("failing calls", Scope::Full, failing),
+    ("schedules", Scope::Check, schedules),
+    ("fuzz", Scope::Long, fuzz::check),
+    ("dax", Scope::Long, on_dax),
+    ("media", Scope::Long, media::check),
+    ("object store", Scope::Full, object::check),
+    ("loom", Scope::Long, checkers::loom),
+    ("thread sanitizer", Scope::Long, checkers::thread_sanitizer),
 ];
 
 /// The stages of `--quick`.
-const QUICK: &[Stage] =
-    &[("format", format), ("tidy", tidied), ("clippy", clippy), ("unit tests", testing::unit)];
+const QUICK: &[Stage] = &[
+    ("format", Scope::Quick, format),
+    ("tidy", Scope::Quick, tidied),
+    ("clippy", Scope::Quick, clippy),
+    ("unit tests", Scope::Quick, testing::unit),
+];
 
 /// How a stage went.
 struct Outcome {
@@ -142,9 +168,11 @@ impl Outcome {
     }
 }
 
-/// Runs all stages, also behind one that fails. Returns whether all went well.
+/// Runs the stages of a scope, also behind one that fails. Returns whether all went well.
 pub(crate) fn run(root: &Path, scope: Scope) -> Result<bool> {
-    run_stages(root, scope == Scope::Long, if scope == Scope::Quick { QUICK } else { STAGES })
+    let table = if scope == Scope::Quick { QUICK } else { STAGES };
+    let stages: Vec<Stage> = table.iter().copied().filter(|stage| stage.1 <= scope).collect();
+    run_stages(root, scope, &stages)
 }
 
 /// Runs one stage, by its name.
@@ -157,13 +185,13 @@ pub(crate) fn run_only(root: &Path, name: &str) -> Result<bool> {
         let names: Vec<&str> = STAGES.iter().map(|stage| stage.0).collect();
         bail!("there is no stage {name:?}; there are {}", names.join(", "));
     };
-    run_stages(root, false, &[*stage])
+    run_stages(root, Scope::Full, &[*stage])
 }
 
-fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
+fn run_stages(root: &Path, scope: Scope, stages: &[Stage]) -> Result<bool> {
     let mut setting = Setting {
         root: root.to_owned(),
-        long,
+        scope,
         programs: None,
         tally: Tally::default(),
         left_out: RefCell::default(),
@@ -171,7 +199,11 @@ fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
     let begin = Instant::now();
     let outcomes: Vec<Outcome> =
         stages.iter().map(|stage| run_stage(*stage, &mut setting)).collect();
-    let failed = summary(&outcomes, long);
+    let failed = summary(&outcomes, scope);
+    for more in [Scope::Check, Scope::Full, Scope::Long].into_iter().filter(|more| *more > scope) {
+        let others = STAGES.iter().filter(|stage| stage.1 == more).map(|stage| stage.0);
+        println!("{} has also: {}", more.option(), others.collect::<Vec<_>>().join(", "));
+    }
     if failed > 0 {
         say_free_space(root);
     }
@@ -181,7 +213,7 @@ fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
     Ok(failed == 0)
 }
 
-fn run_stage((name, stage): Stage, setting: &mut Setting) -> Outcome {
+fn run_stage((name, _, stage): Stage, setting: &mut Setting) -> Outcome {
     println!("{name}: …");
     let begin = Instant::now();
     let result = stage(setting);
@@ -192,8 +224,8 @@ fn run_stage((name, stage): Stage, setting: &mut Setting) -> Outcome {
 }
 
 /// Prints the time of each stage, and behind them what was left out and what failed. Returns how
-/// many stages failed. At length one that has left something out has failed.
-fn summary(outcomes: &[Outcome], long: bool) -> usize {
+/// many stages failed. In some scopes one that has left something out has failed.
+fn summary(outcomes: &[Outcome], scope: Scope) -> usize {
     println!();
     for Outcome { name, took, .. } in outcomes {
         println!("{:>8.1} s  {name}", took.as_secs_f64());
@@ -206,10 +238,12 @@ fn summary(outcomes: &[Outcome], long: bool) -> usize {
         }
         if let Err(error) = result {
             println!("FAILED: {name}: {error:#}");
-        } else if long && !left_out.is_empty() {
-            println!("FAILED: {name}: --long leaves nothing out");
         }
-        failed += usize::from(result.is_err() || long && !left_out.is_empty());
+        let lacks = scope.leaves_nothing_out() && !left_out.is_empty();
+        if lacks {
+            println!("FAILED: {name}: {} leaves nothing out; see `xtask setup`", scope.option());
+        }
+        failed += usize::from(result.is_err() || lacks);
     }
     failed
 }
@@ -262,7 +296,10 @@ fn tidied(setting: &mut Setting) -> Result<()> {
 
 fn clippy(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
-    command.args(["clippy", "--workspace", "--all-targets", "--features", "terrace-cli/object"]);
+    command.args(["clippy", "--workspace", "--all-targets"]);
+    if setting.is_full() {
+        command.args(["--features", "terrace-cli/object"]);
+    }
     command.args(["--", "-D", "warnings"]);
     passes(command)
 }
@@ -284,7 +321,7 @@ fn build(setting: &mut Setting) -> Result<()> {
 /// hour of everything, built for speed.
 fn simulated(setting: &mut Setting) -> Result<()> {
     let seeds = ["--seed", "0", "--seeds", "1000"];
-    if setting.long {
+    if setting.is_long() {
         let mut command = cargo(setting);
         command.args(["run", "--release", "--quiet", "--package", "terrace-sim", "--"]);
         return passes(command.args(seeds).args(["--minutes", "30"]));
@@ -297,7 +334,7 @@ fn simulated(setting: &mut Setting) -> Result<()> {
 /// and a hundred thousand different images are opened.
 fn failing(setting: &mut Setting) -> Result<()> {
     let faults = ["--faults", "--seed", "0"];
-    if setting.long {
+    if setting.is_long() {
         let mut command = cargo(setting);
         command.args(["run", "--release", "--quiet", "--package", "terrace-sim", "--"]);
         let enough = ["--seeds", "400", "--images", "100000", "--moments", "40", "--most", "8"];
@@ -307,24 +344,19 @@ fn failing(setting: &mut Setting) -> Result<()> {
     passes(simulator.command().args(faults).args(["--seeds", "60", "--short"]))
 }
 
-/// An hour of schedules with seeds that no earlier check has had, in the long suite only. What
-/// fails names its seed.
+/// Schedules with seeds that no earlier check has had: a minute, at length an hour. What fails
+/// names its seed.
 fn schedules(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let first = (now * 1000).to_string();
+    let minutes = if setting.is_long() { "60" } else { "1" };
     let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
-    let arguments = ["--schedules", "--seed", &first, "--minutes", "60", "--json"];
+    let arguments = ["--schedules", "--seed", &first, "--minutes", minutes, "--json"];
     passes(simulator.command().args(arguments))
 }
 
-/// A real DAX mapping, in the long suite only.
+/// A real DAX mapping.
 fn on_dax(setting: &mut Setting) -> Result<()> {
-    if setting.is_left_to_long() {
-        return Ok(());
-    }
     let missing = dax::missing();
     if !missing.is_empty() {
         setting.leave_out(format!("apt-get installs what is missing: {}", missing.join(", ")));
@@ -343,14 +375,14 @@ mod tests {
     }
 
     /// Bug: a stage whose server or tool was missing was "ok", with `--long` too. Cause: a stage
-    /// had two verdicts. Fix: what was left out is one of its own, and `--long` fails on it.
+    /// had two verdicts. Fix: what was left out is one of its own, and `--full` fails on it.
     #[test]
     fn what_was_left_out_has_not_passed() {
         let outcomes = [outcome(Ok(()), &["no server"]), outcome(Ok(()), &[])];
         assert_eq!(outcomes.each_ref().map(Outcome::verdict), ["left out", "ok"]);
-        assert_eq!([summary(&outcomes, false), summary(&outcomes, true)], [0, 1]);
+        assert_eq!([summary(&outcomes, Scope::Check), summary(&outcomes, Scope::Full)], [0, 1]);
         let both = [outcome(Err(anyhow::anyhow!("wrong")), &["no server"])];
         assert_eq!(both[0].verdict(), "FAILED");
-        assert_eq!([summary(&both, false), summary(&both, true)], [1, 1]);
+        assert_eq!([summary(&both, Scope::Check), summary(&both, Scope::Full)], [1, 1]);
     }
 }

@@ -99,14 +99,14 @@ fn job(setting: &Setting, program: &Program, name: String, tests: &[String]) -> 
     if !tests.is_empty() {
         command.arg("--exact").args(tests);
     }
-    if setting.long {
+    if setting.is_long() {
         command.env("TERRACE_LONG", "1");
     }
     Job { name, command }
 }
 
 fn run(setting: &mut Setting, to_run: Vec<Job>, workers: usize) -> Result<()> {
-    let limit = if setting.long { LONG_LIMIT } else { LIMIT };
+    let limit = if setting.is_long() { LONG_LIMIT } else { LIMIT };
     let ended = jobs::run(to_run, workers, limit)?;
     let (tally, outcome) = judge(&ended);
     setting.add(tally);

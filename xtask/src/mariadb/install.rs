@@ -45,34 +45,38 @@ impl Found {
     }
 }
 
-/// Finds the packages and the headers, and installs what is missing where that is possible. The
-/// inner error is a reason to skip.
-pub(super) fn find_or_install(root: &Path) -> Result<Result<Found, String>> {
+/// Finds the packages and the headers. The inner error says how to install them.
+pub(super) fn find(root: &Path) -> Result<Found, String> {
     let found = Found::at(root);
-    let server = server_is_there();
-    if server && found.source.join("sql/handler.h").is_file() {
-        return Ok(Ok(found));
+    if server_is_there() && has_headers(&found) {
+        return Ok(found);
     }
-    let advice = format!(
-        "MariaDB {RELEASE} is not here. Install, as root of a Debian 12: {} (version {PACKAGE}), \
-         and the source package's folders {} under {}",
+    Err(format!(
+        "MariaDB {RELEASE} is not here: `cargo xtask setup` installs it, as root of a Debian 12 \
+         (the packages {} in version {PACKAGE}; the source package's folders {} under {})",
         PACKAGES.join(" "),
         HEADERS.join(", "),
         found.source.display()
-    );
-    if !can_install() {
-        return Ok(Err(advice));
-    }
-    let installed = (|| {
-        if !server {
-            packages()?;
+    ))
+}
+
+/// Installs the packages and the headers that are missing.
+pub(crate) fn install(root: &Path) -> Result<()> {
+    let found = Found::at(root);
+    if !server_is_there() {
+        if !can_install() {
+            bail!("MariaDB {RELEASE}: its packages need root on a machine with apt-get");
         }
-        headers(root, &found.source)
-    })();
-    Ok(match installed {
-        Ok(()) => Ok(found),
-        Err(error) => Err(format!("{advice} ({error:#})")),
-    })
+        packages()?;
+    }
+    if !has_headers(&found) {
+        headers(root, &found.source)?;
+    }
+    Ok(())
+}
+
+fn has_headers(found: &Found) -> bool {
+    found.source.join("sql/handler.h").is_file()
 }
 
 /// Whether the server of the release runs.

@@ -28,6 +28,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::check::Setting;
+pub(crate) use install::install;
 use server::{Server, Start};
 
 /// The folder of what is built, under the root of the repository.
@@ -73,14 +74,14 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
         println!("{USAGE}");
         return Ok(true);
     }
-    let found = match install::find_or_install(root)? {
-        Ok(found) => found,
-        Err(reason) => bail!("{reason}"),
-    };
+    let found = install::find(root).map_err(anyhow::Error::msg)?;
     let plugin = build::plugin(root, &found)?;
     match rest {
         [] => prompt(root, &plugin).map(|()| true),
-        ["--test"] => test(root, &plugin, false).map(|()| true),
+        ["--test"] => {
+            on_one_server(root, &plugin, false)?;
+            more(root, &plugin, false).map(|()| true)
+        }
         ["--scripts"] => {
             let server = Server::start(root, &plugin, &Start::fresh("scripts"))?;
             scripts::run(root, &server)?;
@@ -132,7 +133,7 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
 ///
 /// When a test fails. Where MariaDB cannot be had, the stage is left out.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    let found = match install::find_or_install(&setting.root)? {
+    let found = match install::find(&setting.root) {
         Ok(found) => found,
         Err(reason) => {
             setting.leave_out(reason);
@@ -140,8 +141,11 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         }
     };
     let plugin = build::plugin(&setting.root, &found)?;
-    test(&setting.root, &plugin, setting.long)?;
-    if setting.long { sanitized(&setting.root, &found) } else { Ok(()) }
+    on_one_server(&setting.root, &plugin, setting.is_long())?;
+    if setting.is_full() {
+        more(&setting.root, &plugin, setting.is_long())?;
+    }
+    if setting.is_long() { sanitized(&setting.root, &found) } else { Ok(()) }
 }
 
 /// Scripts and sessions on a handler that finds its own wrong accesses to memory.
@@ -165,12 +169,11 @@ fn sanitized(root: &Path, found: &install::Found) -> Result<()> {
 
 /// Each part in turn. What the servers of a part wrote goes before the next: a server's own tables
 /// take 120 MB, and there are nine.
-fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
+fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     let statements = if long { STATEMENTS_LONG } else { STATEMENTS };
     let kills = if long { KILLS_LONG } else { KILLS };
     let seed = random::seed_of_the_day()?;
     let parts: &[&dyn Fn() -> Result<()>] = &[
-        &|| on_one_server(root, plugin, long),
         &|| owed::run(root),
         &|| between::run(root),
         &|| kept::run(root),
@@ -194,6 +197,7 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     Ok(())
 }
 
+/// Scripts, sessions and online ALTER.
 fn on_one_server(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     let server = Server::start(root, plugin, &Start::fresh("test"))?;
     scripts::run(root, &server)?;

@@ -34,10 +34,10 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
         setting.leave_out(format!("there is no S3 server here: {missing:#}"));
         return Ok(());
     }
-    if !setting.long {
+    if !setting.is_long() {
         println!("object store: MinIO, versitygw and toxiproxy are part of --long");
     }
-    for missing in run_all(&setting.root, setting.long)? {
+    for missing in run_all(&setting.root, setting.is_long())? {
         setting.leave_out(missing);
     }
     Ok(())

@@ -50,11 +50,13 @@ pub(crate) fn package(root: &Path, folder: &Path) -> Result<bool> {
 /// The stage of the check: the tests on the library that the build of the tests gave. At length,
 /// on the wheel.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if setting.long {
+    if setting.is_long() {
         return check_wheel(setting);
     }
     let library = built_for_tests(setting)?;
-    let environment = match environment_for_tests(&setting.root, FOR_TESTS) {
+    let packages =
+        if setting.is_full() { [FOR_TESTS, FOR_ALL_TESTS].concat() } else { FOR_TESTS.to_vec() };
+    let environment = match environment_for_tests(&setting.root, &packages) {
         Ok(environment) => environment,
         Err(missing) => return skip(setting, missing),
     };
@@ -193,7 +195,7 @@ fn tests(root: &Path, environment: &Environment, setting: Option<&mut Setting>) 
     command
         .env("MYPY_CACHE_DIR", root.join("target/python/mypy"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    if setting.as_ref().is_some_and(|setting| setting.long) {
+    if setting.as_ref().is_some_and(|setting| setting.is_long()) {
         command.env("TERRACE_LONG", "1");
     }
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
