@@ -20,10 +20,18 @@ thread_local! {
 /// wait.
 ///
 /// A commit that has its place in the order is not given up: waits for a device and for a shared
-/// store are not bounded. Inside of `f` the same may be called again, and the earlier deadline
-/// counts.
+/// store are not bounded. Nor is one whose rows were written to extents, because it does not fit in
+/// a zone of the region: it waits for space for up to a minute, as without a deadline.
+///
+/// Inside of `f` the same may be called again, and the earlier deadline counts.
 pub fn with_deadline<T>(deadline: Instant, f: impl FnOnce() -> T) -> T {
     with(&DEADLINE, earlier(Some(deadline)), f)
+}
+
+/// Runs `f`, whose calls on this thread wait for as long as they do without a deadline: what was
+/// done for them would have to be done again.
+pub fn without_deadline<T>(f: impl FnOnce() -> T) -> T {
+    with(&DEADLINE, None, f)
 }
 
 /// Runs `f`, whose calls on this thread stand in the queues for row locks as if they had come at
@@ -83,6 +91,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| assert_eq!(earlier(None), None)).join().unwrap();
             });
+            without_deadline(|| assert_eq!(earlier(Some(late)), Some(late)));
             let ended = std::panic::catch_unwind(|| with_deadline(now, || panic!("ends")));
             assert!(ended.is_err());
             assert_eq!(earlier(None), Some(soon));

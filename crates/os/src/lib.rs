@@ -37,7 +37,7 @@ pub use calls::{
 pub use chance::{HashMap, HashSet, RandomKeys, draw_random};
 pub use cores::{at_once, cores};
 pub use deadline::{arrival, earlier};
-pub use deadline::{with_arrival, with_deadline};
+pub use deadline::{with_arrival, with_deadline, without_deadline};
 pub use device_read::before_device_read;
 pub use device_read::reads_device;
 pub use directory::{Directory, create_directory, parent_of, sync_name};

@@ -32,7 +32,7 @@ use crate::table::Shared;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    batch: TableBatch,
+    pub(super) batch: TableBatch,
     database: Option<Arc<Shared>>,
     mixed: bool,
 }

@@ -194,9 +194,11 @@ impl BulkLoad {
         let (core, listed) = (Arc::clone(&self.pinned.core), extents.clone());
         let run = NewRun { core, extents, loaded: true };
         let committed = shared.commit_runs(&TableBatch::default(), vec![run]);
-        let is_late = committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout);
-        // Else the journal has named them, and may not have dropped them again.
-        if is_late && listed.extents().iter().all(|extent| extent.is_new()) {
+        if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
+            debug_assert!(
+                listed.extents().iter().all(|extent| extent.is_new()),
+                "a commit of runs has no deadline once the journal has named them"
+            );
             self.state = State::Written(listed);
         }
         let lsn = committed?;

@@ -12,8 +12,9 @@
 //! 1. A write is charged to the pace once, however often it is tried.
 //! 2. Runs of a request that has no ticket are withdrawn before it waits for locks or tables, and
 //!    when it fails.
-//! 3. Runs are written once the write was charged and the region had room for their numbers. So a
-//!    call that waits, or is told to try later, has written nothing, unless others were faster.
+//! 3. Runs are written once the write was charged and the region had room for their numbers. From
+//!    then on the write has no deadline, as others may have taken the room meanwhile. So a call
+//!    that is told to try later has written nothing, and the next one does not write it all again.
 //! 4. Of a batch from outside of a transaction either the group says that its rows are not locked,
 //!    or the request has the locker.
 
@@ -31,7 +32,7 @@ use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::is_waited_for;
 use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
-use crate::os::time;
+use crate::os::{time, without_deadline};
 use crate::pm::LINE;
 use crate::read::KeyRange;
 use crate::record::Lsn;
@@ -435,7 +436,9 @@ impl CommitRequest for BatchRequest<'_> {
     }
 
     fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<()> {
-        self.shared.wait_for_space(&full, mark)
+        let wait = || self.shared.wait_for_space(&full, mark);
+        // Invariant 3.
+        if self.placed.is_some() { without_deadline(wait) } else { wait() }
     }
 
     fn lock_rows(&mut self) -> Result<()> {
@@ -460,8 +463,11 @@ impl CommitRequest for BatchRequest<'_> {
 mod tests {
     use std::time::Instant;
 
-    use crate::error::ErrorKind;
-    use crate::options::{Durability, Options};
+    use super::*;
+    use crate::options::Options;
+    use crate::os::sync::atomic::{AtomicBool, Ordering};
+    use crate::os::thread::{scope, yield_now};
+    use crate::os::with_deadline;
     use crate::table::WriteBatch;
 
     /// Bug: a large batch with a deadline was written to extents again by each try, and never
@@ -490,5 +496,45 @@ mod tests {
         shared.pace.set_delay(0, "none");
         db.try_write(&batch, Durability::Durable, now).unwrap();
         assert_eq!(table.iter().map(Result::unwrap).count(), 3000);
+    }
+
+    /// Bug: a large commit with a deadline was written to extents again by each try, and never
+    /// committed. Cause: small writes took the zone that it had asked for while its runs were
+    /// written, and it gave up at its deadline then. A bulk load that did so was lost. Fix: a
+    /// commit whose runs are written waits for space without the deadline.
+    #[test]
+    fn a_write_whose_runs_are_written_waits_for_space_beyond_its_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let mut batch = WriteBatch::new();
+        for n in 0..3000u32 {
+            batch.put(&table, n.to_be_bytes(), [7; 1000]);
+        }
+        let (shared, now) = (&table.shared, Instant::now());
+        let mut request = BatchRequest::new(shared, &batch.batch);
+        let largest = shared.zones.geometry().largest_zone();
+        request.group(largest).unwrap();
+        assert!(request.placed.is_some());
+        for len in [10_000, 500, 1] {
+            while with_deadline(now, || table.put("filler", vec![7; len])).is_ok() {}
+        }
+        let [begins, done] = [(); 2].map(|()| AtomicBool::new(false));
+        scope(|scope| {
+            scope.spawn(|| {
+                while !begins.load(Ordering::Relaxed) {
+                    yield_now();
+                }
+                while !done.load(Ordering::Relaxed) {
+                    db.step().unwrap();
+                    yield_now();
+                }
+            });
+            begins.store(true, Ordering::Relaxed);
+            let placed = with_deadline(now, || request.enqueue_runs());
+            done.store(true, Ordering::Relaxed);
+            placed.unwrap();
+        });
+        assert_eq!(table.iter().map(Result::unwrap).count(), 3001);
     }
 }

@@ -36,6 +36,7 @@ use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::options::{Durability, Failpoint};
 use crate::os::sync::locks::{Condvar, Mutex};
+use crate::os::without_deadline;
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 use crate::view::TicketLsn;
@@ -458,7 +459,9 @@ fn append(
             ticket.set(lsn);
             targets.iter().for_each(|target| target.core.hold());
         };
-        shared.enqueue_group(&group, (Durability::Durable, charged), &hold)
+        let enqueue = || shared.enqueue_group(&group, (Durability::Durable, charged), &hold);
+        // Else the next try writes all of them again.
+        if joined.is_empty() { enqueue() } else { without_deadline(enqueue) }
     });
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
     let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());
