@@ -73,6 +73,8 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Spilled {
     pieces: Vec<Piece>,
+    /// What [`Spilled::run`] has merged of these pieces.
+    run: Option<Vec<Arc<Extent>>>,
 }
 
 impl Spilled {
@@ -127,6 +129,7 @@ impl Spilled {
         if extents.is_empty() {
             return;
         }
+        self.run = None;
         if let Some(last) = self.pieces.last_mut() {
             let both = [last.extents.extents(), extents.as_slice()].concat();
             let both = Level::new(both);
@@ -157,6 +160,7 @@ impl Spilled {
 
     /// Forgets writes after the epoch `before`; they are dead already.
     pub(crate) fn roll_back(&mut self, before: Epoch) {
+        self.run = None;
         self.pieces.retain(|piece| piece.epochs().0 <= before);
         for piece in &mut self.pieces {
             piece.clean &= piece.epochs().1 <= before;
@@ -252,24 +256,24 @@ impl Spilled {
         Ok(found)
     }
 
-    /// The last living write of each key, as extents that are sorted and disjoint, not synced, and
-    /// of no earlier run.
+    /// The last living write of each key, as extents that are sorted and disjoint, and not synced.
+    /// A commit that is tried again has the same ones, unless something was written or rolled back.
     ///
     /// # Errors
     ///
     /// As [`Spilled::add`] and [`Spilled::get`].
-    pub(crate) fn to_run(&self, store: Store<'_>, epochs: &Epochs) -> Result<Vec<Arc<Extent>>> {
-        // A commit that was withdrawn has named its extents in the journal, which may not have
-        // dropped them: the next opening does then. A second run of them would lose its rows.
+    pub(crate) fn run(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<Vec<Arc<Extent>>> {
         if let [piece] = self.pieces.as_slice()
             && piece.clean
-            && piece.extents.extents().iter().all(|extent| extent.is_new())
         {
             return Ok(piece.extents.extents().to_vec());
         }
-        let mut at_last = epochs.clone();
-        at_last.release(0);
-        Ok(merge(&self.pieces, store, &at_last)?.0)
+        if self.run.is_none() {
+            let mut at_last = epochs.clone();
+            at_last.release(0);
+            self.run = Some(merge(&self.pieces, store, &at_last)?.0);
+        }
+        Ok(self.run.clone().unwrap_or_default())
     }
 }
 

@@ -634,6 +634,53 @@ mod tests {
         assert_eq!(table.iter().map(Result::unwrap).count(), 12_001);
     }
 
+    /// Bug: on a full region each try of a commit wrote all its rows again, where they came out of
+    /// order or a savepoint was rolled back. Cause: what was spilled is merged into one run before
+    /// the region is asked for room, and the run was dropped when there was none. Fix: it is kept
+    /// until something is written or rolled back.
+    #[test]
+    fn a_commit_that_is_tried_again_merges_what_it_has_spilled_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let spills = TxnOptions::new().isolation(Isolation::ReadCommitted).spill_at(64 << 10);
+        let [shuffled, rolled_back] = [(); 2].map(|()| db.begin_with(spills.clone()).unwrap());
+        for n in 0..2000u32 {
+            shuffled.put(&table, (n * 7919 % 2000).to_be_bytes(), [7; 1000]).unwrap();
+            if n == 1000 {
+                rolled_back.set_savepoint("s").unwrap();
+            }
+            rolled_back.put(&table, (n + 10_000).to_be_bytes(), [8; 1000]).unwrap();
+        }
+        rolled_back.roll_back_to("s").unwrap();
+        let now = Instant::now();
+        fill(&table, now);
+        let store = table.shared.set.store();
+        let try_all = || {
+            let refused = with_deadline(now, || {
+                [shuffled.try_commit(now), rolled_back.try_prepare("p", now)]
+            });
+            for refused in refused.map(Result::unwrap_err) {
+                assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
+            }
+            store.bytes_written()
+        };
+        let written = try_all();
+        assert_eq!([(); 3].map(|()| try_all()), [written; 3], "later tries write nothing");
+        // What is changed after that counts.
+        shuffled.put(&table, 3u32.to_be_bytes(), [9; 10]).unwrap();
+        rolled_back.put(&table, 20_000u32.to_be_bytes(), [9; 10]).unwrap();
+        assert!(try_all() > written);
+        rolled_back.roll_back_to("s").unwrap();
+        while db.step().unwrap() {}
+        shuffled.commit().unwrap();
+        rolled_back.try_prepare("p", now).unwrap();
+        db.commit_prepared("p").unwrap();
+        assert_eq!(table.get(3u32.to_be_bytes()).unwrap().as_deref(), Some(&[9; 10][..]));
+        assert_eq!(table.get(20_000u32.to_be_bytes()).unwrap(), None);
+        assert_eq!(table.iter().map(Result::unwrap).count(), 2000 + 1000 + 1);
+    }
+
     /// Bug: a large batch of puts and range deletes took the part of a full region that is kept for
     /// commits which free space. Cause: what was left of it beside its runs only deletes. Fix: a
     /// commit with runs is an ordinary one.

@@ -230,7 +230,7 @@ impl WriteSet {
         for (table, of_table) in self.tables.iter_mut().enumerate() {
             if !of_table.spilled.is_empty() {
                 of_table.spill(store, &self.epochs)?;
-                let run = of_table.spilled.to_run(store, &self.epochs)?;
+                let run = of_table.spilled.run(store, &self.epochs)?;
                 // Empty if all of it was rolled back.
                 runs.extend((!run.is_empty()).then_some((table, run)));
             }
@@ -421,6 +421,9 @@ impl OfTable {
             self.counts_its_bytes(),
             "a spill writes as many bytes as were counted (invariant 1)"
         );
+        if self.memory.is_empty() {
+            return Ok(());
+        }
         let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
         self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
