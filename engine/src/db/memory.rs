@@ -30,12 +30,12 @@ use std::sync::Arc;
 use super::automatic_memory::AutomaticLimit;
 use super::scheduler::OBJECT_THREADS;
 use crate::error::{Error, Result};
-use crate::memory::Gauge;
 use crate::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
 use crate::os::sync::atomic::AtomicU64;
 use crate::os::sync::atomic::Ordering::Relaxed;
 use crate::pm::Geometry;
+use crate::ptree::forest::Forest;
 use crate::table::Shared;
 use crate::tier::{EXTENT_BYTES, MOST_SENT};
 
@@ -47,6 +47,9 @@ const LOCKS: u64 = 8;
 
 /// So many for the chunks of ranges, before they become shorter.
 const ITERATORS: u64 = 32;
+
+/// A node of a persistent index takes so many times the bytes of its lock.
+const NODES_TO_LOCKS: u64 = 64;
 
 /// One part of so many of the room is for jobs, without an object store and with one,
 const JOBS: u64 = 4;
@@ -265,8 +268,7 @@ enum Limit {
 /// Thread safety: every method may be called from any thread.
 pub(super) struct MemoryLimit {
     shared: Arc<Shared>,
-    /// What a persistent index takes.
-    index: Arc<Gauge>,
+    index: Option<Arc<Forest>>,
     limit: Limit,
     /// How many jobs may run at a time.
     threads: AtomicU64,
@@ -276,7 +278,11 @@ pub(super) struct MemoryLimit {
 
 impl MemoryLimit {
     /// The limit of a database, if it has one.
-    pub(super) fn new(shared: Arc<Shared>, index: Arc<Gauge>, plan: MemoryPlan) -> MemoryLimit {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        index: Option<Arc<Forest>>,
+        plan: MemoryPlan,
+    ) -> MemoryLimit {
         let limit = match plan {
             MemoryPlan::Cache(_) => Limit::None,
             MemoryPlan::Limit(bytes) => Limit::Named(bytes),
@@ -323,18 +329,20 @@ impl MemoryLimit {
         }
     }
 
-    /// What the region's image takes, and the persistent index.
+    /// What the region's image takes, and the locks of a persistent index.
     fn image_bytes(&self) -> u64 {
         let region = &self.shared.region;
         let image = if region.mode() == "file" { region.len() } else { 0 };
-        image + self.index.bytes()
+        image + self.index.as_ref().map_or(0, |index| index.memory().bytes())
     }
 
-    /// What it takes once the region has grown.
+    /// What it takes once the region has grown, and all nodes of the index were touched.
     fn most_image_bytes(&self) -> u64 {
         let (region, zones) = (&self.shared.region, &self.shared.zones);
         let image = if region.mode() == "file" { zones.region_len().max(region.len()) } else { 0 };
-        image + self.index.bytes()
+        let locks =
+            |index: &Arc<Forest>| index.memory().bytes().max(index.bytes() / NODES_TO_LOCKS);
+        image + self.index.as_ref().map_or(0, locks)
     }
 
     fn has_objects(&self) -> bool {
@@ -459,10 +467,12 @@ fn check_limit(limit: u64, fixed: u64) -> Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
 
     use crate::limits::MIN_PM_SIZE;
+    use terrace_testkit::Machine;
 
     const MIB: u64 = 1 << 20;
 
@@ -503,6 +513,27 @@ mod tests {
             let most = Shares::new(1 << 40, region, (4, has_objects));
             assert_eq!(most.sends, MOST_SENT, "sixteen of the longest");
         }
+    }
+
+    /// Bug: an opening accepted a limit that the locks of a persistent index exceeded later. Cause:
+    /// they were counted as they are, and an opening has touched no node yet. Fix: all of them are.
+    #[test]
+    fn a_limit_leaves_room_for_the_locks_of_an_index_that_was_not_touched_yet() {
+        let machine = Machine::with_memory().index(true);
+        let options = Options::new().pm_size(4 << 20).stepped().machine(&machine);
+        let db = options.clone().create("/db").unwrap();
+        let table = db.table("t").unwrap();
+        for n in 0..2000u32 {
+            table.put(n.to_be_bytes(), [7; 100]).unwrap();
+        }
+        while db.step().unwrap() {}
+        db.close().unwrap();
+        drop(table);
+        let db = options.open("/db").unwrap();
+        let (ctx, index) = (&db.inner.ctx, db.inner.ctx.forest.as_ref().unwrap());
+        assert!(index.bytes() > 0);
+        let locks = ctx.memory.most_image_bytes() - ctx.memory.image_bytes();
+        assert_eq!(index.memory().bytes() + locks, index.bytes() / NODES_TO_LOCKS);
     }
 
     #[test]

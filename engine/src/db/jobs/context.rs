@@ -80,20 +80,19 @@ impl JobContext {
         options: &Options,
         (superblock, forest): (Superblock, Option<Arc<Forest>>),
     ) -> JobContext {
-        let index = forest.as_ref().map(|forest| Arc::clone(forest.memory())).unwrap_or_default();
         JobContext {
             shared: Arc::clone(shared),
             set: Arc::clone(&shared.set),
             options: options.clone(),
             tables: Tables::default(),
-            forest,
+            forest: forest.clone(),
             superblock: Mutex::new(superblock),
             transactions: Arc::default(),
             metrics: Metrics::default(),
             claims: Claims::default(),
             manual: ManualCompactions::default(),
             rate: RateLimiter::default(),
-            memory: MemoryLimit::new(Arc::clone(shared), index, options.memory_plan()),
+            memory: MemoryLimit::new(Arc::clone(shared), forest, options.memory_plan()),
             idle: Idle::default(),
             object_work: ObjectWork::default(),
             job_halvings: AtomicU32::new(0),
