@@ -130,6 +130,11 @@ impl Clock {
         place
     }
 
+    /// Whether something is at a place still.
+    pub(crate) fn keeps(&self, place: u64) -> bool {
+        self.ring.lock().things.contains_key(&place)
+    }
+
     /// Forgets what is at a place, if it is there still.
     pub(crate) fn remove(&self, place: u64) {
         let mut ring = self.ring.lock();

@@ -222,6 +222,11 @@ impl ReadAhead {
             held.resting.set_most((held.most_ahead(cache, has_objects) / 2).max(own));
             let place = held.resting.keep(Arc::clone(&self.walks) as _, own);
             walks.resting = Some((Arc::clone(&held.resting), place));
+            drop(walks);
+            // Evicted meanwhile, it could not be told.
+            if !held.resting.keeps(place) {
+                self.walks.release();
+            }
         }
     }
 

@@ -194,6 +194,34 @@ fn readers_that_go_on_keep_what_they_have_read_ahead() {
     assert_eq!((gauge.bytes(), store.memory().resting.kept()), (0, 0));
 }
 
+/// Bug: a reader rested with all that it had read ahead, and no bound counted that. Cause: another
+/// one lowered the bound while it began to rest, so the sweep evicted its own place, and it has its
+/// walks locked then. Fix: it looks afterwards whether its place is there still.
+#[test]
+fn a_reader_that_is_evicted_while_it_begins_to_rest_holds_nothing() {
+    /// Lowers the bound as soon as it is evicted.
+    struct Lowers(Arc<Clock>);
+
+    impl LetGo for Lowers {
+        fn was_used(&self) -> bool {
+            false
+        }
+
+        fn release(&self) {
+            self.0.set_most(1);
+        }
+    }
+
+    let ((_, store), index) = (crate::extent::tests::sim_store(), index(200));
+    let (gauge, resting) = (&store.memory().ahead, &store.memory().resting);
+    let user = ReadAhead::for_user();
+    counted_pieces(&user, &index, 0..100, gauge);
+    assert!(gauge.bytes() > 0);
+    resting.keep(Arc::new(Lowers(Arc::clone(resting))), u64::MAX / 2);
+    user.rest(&store, 0);
+    assert_eq!((gauge.bytes(), resting.kept()), (0, 0));
+}
+
 /// Walks through many extents as the walk of a merge does, which names no border: what it holds
 /// then, as the store counts it, at most.
 fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
