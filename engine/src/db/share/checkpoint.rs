@@ -7,8 +7,9 @@
 //! rows that they have spilled as objects.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use super::shipper::{AHEAD_BYTES, Shipper};
 use crate::db::engine::Engine;
 use crate::db::maintenance::{Destination, KnownExtents, gather};
 use crate::error::{Error, ErrorKind, Result};
@@ -168,11 +169,13 @@ pub(super) fn send(
     sent
 }
 
-/// The extents that a checkpoint of this moment has of levels.
-pub(super) fn extents(engine: &Engine) -> Vec<Arc<Extent>> {
+/// The extents that a checkpoint of this moment has of levels, and the store lacks. They are sent
+/// for hours maybe, so nothing keeps them from being given back.
+pub(super) fn extents(engine: &Engine, sent: &SentData) -> Vec<Weak<Extent>> {
     let versions = engine.tables().into_iter().map(|table| Arc::clone(&table.view().version));
-    let of = |version: Arc<Version>| -> Vec<Arc<Extent>> {
-        version.levels.iter().flat_map(|level| level.extents().iter().cloned()).collect()
+    let of = |version: Arc<Version>| -> Vec<Weak<Extent>> {
+        let all = version.levels.iter().flat_map(|level| level.extents().iter());
+        all.filter(|extent| !sent.known.has(extent.meta())).map(Arc::downgrade).collect()
     };
     versions.flat_map(of).collect()
 }
@@ -186,7 +189,7 @@ pub(super) fn extents(engine: &Engine) -> Vec<Arc<Extent>> {
 pub(super) fn send_ahead(
     engine: &Engine,
     log: &SharedLog,
-    (extents, most): (&mut Vec<Arc<Extent>>, u64),
+    (extents, most): (&mut Vec<Weak<Extent>>, u64),
     into: (&mut DataPieces, &mut SentData),
 ) -> Result<u64> {
     let mut uploading = Uploading::new(engine, log, into, None);
@@ -206,15 +209,24 @@ impl<'a> Uploading<'a> {
         Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new() }
     }
 
-    fn send_some(&mut self, extents: &mut Vec<Arc<Extent>>, most: u64) -> Result<u64> {
+    fn send_some(&mut self, extents: &mut Vec<Weak<Extent>>, most: u64) -> Result<u64> {
         while self.bytes < most
             && let Some(extent) = extents.pop()
         {
             self.engine.shared.check_open()?;
-            self.copy(&extent)?;
+            if self.is_closing() {
+                return Err(Error::closed());
+            }
+            if let Some(extent) = extent.upgrade() {
+                self.copy(&extent)?;
+            }
         }
         self.sends.finish(|_, _| ())?;
         Ok(self.bytes)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.engine.shipper.get().is_some_and(Shipper::is_closing)
     }
 
     fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
@@ -248,7 +260,11 @@ impl<'a> Uploading<'a> {
         }
     }
 
+    /// A closing waits for a small checkpoint alone.
     fn send(&mut self, bytes: Vec<u8>) -> Result<Location> {
+        if self.bytes >= AHEAD_BYTES && self.is_closing() {
+            return Err(Error::closed());
+        }
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let place = self.pieces.take(len)?;
         if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {

@@ -15,7 +15,7 @@
 //! 5. What an entry leads to follows once it is there: no note of what is to be done goes before.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
@@ -48,12 +48,13 @@ const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 const PART_BYTES: usize = 4 << 20;
 const STEPPED_PART_BYTES: usize = 2 << 10;
 
-/// Bytes of extents that are sent ahead of a checkpoint between two segments: as many as are under
-/// way at a time. And as above.
-const AHEAD_BYTES: u64 = 16 << 20;
+/// About so many bytes of extents are sent ahead of a checkpoint between two segments. One extent
+/// with its values is sent whole. And as above.
+pub(super) const AHEAD_BYTES: u64 = 16 << 20;
 const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
-/// After a failure the shipper waits so long at most, and the collector.
+/// After a failure the shipper waits so long at most, and the collector. A checkpoint that failed
+/// is made again after a time between the two.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REST: Duration = Duration::from_secs(300);
 
@@ -70,6 +71,9 @@ pub(in crate::db) struct Shipper {
     kept: Mutex<Kept>,
     /// Checkpoints that the collector has not taken note of yet.
     made: Mutex<Vec<MadeCheckpoint>>,
+    /// Set by the closing before its own steps: no checkpoint that is only due is begun any more,
+    /// and a long one is given up.
+    closing: AtomicBool,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
     has_thread: bool,
@@ -101,6 +105,15 @@ enum After {
     Checkpoint(Box<SentCheckpoint>),
 }
 
+/// Why a checkpoint that is due could not be made.
+#[derive(Debug)]
+struct Hindrance {
+    cause: String,
+    /// It is tried again then. Where steps come in their turn, each one tries.
+    until: Instant,
+    pause: Duration,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     writer: LogWriter,
@@ -114,8 +127,11 @@ pub(super) struct State {
     forgotten: Lsn,
     /// There are segments enough for a checkpoint.
     is_due: bool,
-    /// What is left to be sent ahead of the checkpoint that is due, once that has begun.
-    ahead: Option<Vec<Arc<Extent>>>,
+    /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
+    /// compaction replaces meanwhile is given back: no checkpoint has it any more.
+    ahead: Option<Vec<Weak<Extent>>>,
+    /// Why the checkpoint that is due failed, if so. Segments go on.
+    hindered: Option<Hindrance>,
     /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
     /// so that it leaps over none.
     ready: Option<Box<SentCheckpoint>>,
@@ -161,6 +177,7 @@ impl Shipper {
             forgotten: 0,
             is_due: false,
             ahead: None,
+            hindered: None,
             ready: None,
             large: None,
             has_forgotten: false,
@@ -180,6 +197,7 @@ impl Shipper {
             state: Mutex::new(state),
             kept: Mutex::new(kept),
             made: Mutex::default(),
+            closing: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
             counts: ShipCounts::default(),
@@ -276,7 +294,8 @@ impl Shipper {
     }
 
     fn note(&self, state: &State, did: &Result<bool>) {
-        *self.counts.failure.lock() = did.as_ref().err().map(ToString::to_string);
+        let hindered = || state.hindered.as_ref().map(|it| it.cause.clone());
+        *self.counts.failure.lock() = did.as_ref().err().map(ToString::to_string).or_else(hindered);
         self.note_waiting(state);
     }
 
@@ -294,6 +313,7 @@ impl Shipper {
     pub(in crate::db) fn drain(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
         self.log.hurry();
+        self.closing.store(true, Ordering::Release);
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
@@ -304,6 +324,11 @@ impl Shipper {
                 return;
             }
         }
+    }
+
+    /// Whether a closing has begun.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
     }
 
     /// From now on a request that fails is not made again, so that a closing does not wait for it.
@@ -326,6 +351,15 @@ impl Shipper {
 
 impl State {
     fn advance(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        let did = self.append_next(engine, feed, shipper);
+        if did.is_err() {
+            // Until the store answers there may be other extents.
+            self.ahead = None;
+        }
+        did
+    }
+
+    fn append_next(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
         *shipper.counts.looked_at.lock() = Some(time::now());
         if let Some(after) = self.after.take() {
             if let Err(error) = self.writer.settle() {
@@ -352,13 +386,11 @@ impl State {
         if self.large.is_some() {
             return self.send_large(engine, feed, shipper);
         }
-        if self.is_due && self.ready.is_none() {
-            if self.send_ahead(engine, shipper)? {
-                self.send_segment(engine, feed, shipper)?;
-                return Ok(true);
-            }
-            self.ready = Some(Box::new(self.send_data(engine, shipper)?));
-            return Ok(true);
+        if self.is_due && self.ready.is_none() && self.may_try(shipper) {
+            let sent = self.send_some(engine, shipper);
+            let done = self.send_segment(engine, feed, shipper)?;
+            return sent
+                .map_or_else(|error| if done { Ok(true) } else { Err(error) }, |()| Ok(true));
         }
         if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
             return self.append_checkpoint(ready, feed, shipper);
@@ -458,12 +490,36 @@ impl State {
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
+    /// Whether the checkpoint that is due may be sent now.
+    fn may_try(&self, shipper: &Shipper) -> bool {
+        let waits = |it: &Hindrance| shipper.has_thread && time::now() < it.until;
+        !shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
+    }
+
+    /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
+    /// again later: what fails may be of this machine alone.
+    fn send_some(&mut self, engine: &Engine, shipper: &Shipper) -> Result<()> {
+        let sent = match self.send_ahead(engine, shipper) {
+            Ok(false) => self.send_data(engine, shipper).map(|sent| {
+                self.ready = Some(Box::new(sent));
+            }),
+            ahead => ahead.map(drop),
+        };
+        self.hindered = sent.as_ref().err().map(|error| {
+            self.ahead = None;
+            let before = self.hindered.as_ref().map(|it| (it.pause * 2).min(LONGEST_REST));
+            let (cause, pause) = (error.to_string(), before.unwrap_or(LONGEST_PAUSE));
+            Hindrance { cause, until: time::now() + pause, pause }
+        });
+        sent
+    }
+
     /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
     /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
     /// alone to send then.
     fn send_ahead(&mut self, engine: &Engine, shipper: &Shipper) -> Result<bool> {
         let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
-        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine));
+        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine, &self.sent));
         let into = (&mut self.pieces, &mut self.sent);
         let bytes = checkpoint::send_ahead(engine, &shipper.log, (extents, most), into)?;
         shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -558,7 +614,7 @@ impl State {
             After::Checkpoint(sent) => {
                 self.next = self.next.max(sent.manifest.lsn + 1);
                 (self.needs_checkpoint, self.is_due, self.since_checkpoint) = (false, false, 0);
-                self.has_forgotten = false;
+                (self.has_forgotten, self.hindered) = (false, None);
                 // It names all tables itself.
                 self.first_tables = None;
                 self.sent.keep_only(&sent);

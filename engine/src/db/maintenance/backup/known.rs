@@ -150,6 +150,11 @@ impl KnownExtents {
         Ok(own)
     }
 
+    /// Whether the destination has an extent with its values.
+    pub(in crate::db) fn has(&self, meta: &ExtentMeta) -> bool {
+        self.own_of(meta).is_some()
+    }
+
     /// The own copy of an extent, with the own copies of its values.
     fn own_of(&self, meta: &ExtentMeta) -> Option<Arc<ExtentMeta>> {
         let is_one = |known: &&KnownCopy<Arc<ExtentMeta>>| {
