@@ -1,10 +1,10 @@
 //! Data of checkpoints on its way to the store and back: requests that fail, stores that are far.
 
 use super::nodes::again;
-use super::{Content, content, key, settle, taken_over, writer_options};
+use super::{Content, content, key, of_machine, settle, taken_over, writer_options};
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone};
-use terrace::testing::Machine;
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine};
 use terrace::{Database, Durability, Existing, ObjectServer, StoreFault, TableOptions};
 
 /// Rows in several extents, some with values apart, and a transaction whose rows are spilled.
@@ -91,4 +91,81 @@ fn segments_go_on_while_the_extents_of_a_checkpoint_are_sent() {
     let second = taken_over(&server);
     assert_eq!(content(&second).unwrap(), content(&db).unwrap());
     assert_eq!(second.verify().unwrap().damages, []);
+}
+
+/// Ships commits until a checkpoint is due that cannot be made: this machine cannot read an extent.
+fn hindered(machine: &Machine, server: &ObjectServer) -> Database {
+    let db = writer_options(machine, server, None).open(PATH).unwrap();
+    let small = db.table("small").unwrap();
+    settle(|| db.step());
+    let mut load = db.table("loaded").unwrap().bulk_load().unwrap();
+    (0..20).for_each(|row| load.put(key(row), Chance::new(row).bytes(1000)).unwrap());
+    load.finish().unwrap();
+    settle(|| db.step());
+    let of = Faulty::Site(CallSite { call: Call::Read, file: FileKind::Extents });
+    machine.fail(Fault { for_good: true, ..Fault::once(of, 1) });
+    for n in 0..400 {
+        small.put_with(key(n), Chance::new(n).bytes(900), Durability::Remote).unwrap();
+    }
+    db
+}
+
+/// Bug: no commit was shipped any more, and those that asked for `Remote` waited without end. Cause:
+/// a checkpoint that was due and could not be made, as with a damaged extent here, ended each step
+/// of the shipper before its segment. Fix: segments go on, and it is tried again.
+#[test]
+fn a_checkpoint_that_cannot_be_made_holds_no_commit_up() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = hindered(&machine, &server);
+    let stats = || db.stats().share.unwrap();
+    let before = stats().checkpoints;
+    assert!(stats().note.is_some(), "it says why there is no checkpoint");
+    machine.mend();
+    settle(|| db.step());
+    assert_eq!((stats().checkpoints, stats().note), (before + 1, None));
+    let second = taken_over(&server);
+    assert_eq!(content(&second).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: commits before a closing were not shipped, though the store answered. Cause: the closing
+/// began with the checkpoint that was due. Fix: it ships segments alone.
+#[test]
+fn a_closing_ships_commits_where_a_checkpoint_is_due() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = hindered(&machine, &server);
+    db.existing_table("small").unwrap().put("last", "one").unwrap();
+    let status = || of_machine(&Machine::with_files(), None).shared_status(server.url()).unwrap();
+    let before = status().checkpoint;
+    db.close().unwrap();
+    assert_eq!(status().checkpoint, before, "no checkpoint was made");
+    let second = taken_over(&server);
+    let last = second.existing_table("small").unwrap().get("last").unwrap();
+    assert_eq!(last.as_deref(), Some(&b"one"[..]));
+}
+
+/// Bug: what compactions had replaced took disk as long as extents were sent ahead of a checkpoint,
+/// and it was sent too. Cause: the shipper held each of them. Fix: it holds none.
+#[test]
+fn what_is_replaced_while_extents_are_sent_ahead_is_given_back() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer_options(&Machine::with_files(), &server, None).open(PATH).unwrap();
+    settle(|| db.step());
+    let name = |n: u64| format!("many {n}");
+    for n in 0..20 {
+        let mut load = db.table(&name(n)).unwrap().bulk_load().unwrap();
+        (0..20).for_each(|row| load.put(key(row), Chance::new(n << 8 | row).bytes(1000)).unwrap());
+        load.finish().unwrap();
+    }
+    let pieces = || server.names().iter().filter(|it| it.starts_with("shared/extents/")).count();
+    let before = pieces();
+    while pieces() == before {
+        assert!(db.step().unwrap(), "a checkpoint is due");
+    }
+    (0..20).for_each(|n| db.truncate_table(&name(n)).unwrap());
+    settle(|| db.step());
+    assert!(pieces() - before < 10, "{} pieces", pieces() - before);
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
 }
