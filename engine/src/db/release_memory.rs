@@ -33,7 +33,7 @@ impl Engine {
         }
         let region = Arc::clone(&self.shared.region);
         // Work on records of dropped tables was deferred before, and reads the image. It runs
-        // before the outer closure, or on a thread that holds an epoch which the inner one waits
+        // before the outer closure, or on a thread that has a hold which the inner one waits
         // for.
         let (queue, behind) = (&self.shared.queue, Arc::clone(&self.shared.queue));
         queue.defer(move || behind.defer(move || region.discard()));

@@ -9,7 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 
-use super::shipper::{AHEAD_BYTES, Shipper};
+use super::due::AHEAD_BYTES;
+use super::shipper::Shipper;
 use crate::db::engine::Engine;
 use crate::db::maintenance::{Destination, KnownExtents, gather};
 use crate::error::{Error, ErrorKind, Result};

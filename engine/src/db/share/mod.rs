@@ -13,6 +13,7 @@ mod apply_large;
 mod checkpoint;
 mod collect;
 mod digest;
+mod due;
 mod follower;
 mod large;
 mod node;

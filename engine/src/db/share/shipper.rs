@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
+use super::due::Hindrance;
 use super::large::{LargeCommit, PartsSent};
 use super::segment;
 use crate::commit::{FedGroups, Feed};
@@ -48,15 +49,10 @@ const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 const PART_BYTES: usize = 4 << 20;
 const STEPPED_PART_BYTES: usize = 2 << 10;
 
-/// About so many bytes of extents are sent ahead of a checkpoint between two segments. One extent
-/// with its values is sent whole. And as above.
-pub(super) const AHEAD_BYTES: u64 = 16 << 20;
-const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
-
 /// After a failure the shipper waits so long at most, and the collector. A checkpoint that failed
 /// is made again after a time between the two.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_REST: Duration = Duration::from_secs(300);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// The collector looks so often whether there is a newer checkpoint.
 const COLLECTIONS: Duration = Duration::from_secs(1);
@@ -76,7 +72,7 @@ pub(in crate::db) struct Shipper {
     closing: AtomicBool,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
-    has_thread: bool,
+    pub(super) has_thread: bool,
     pub(super) counts: ShipCounts,
 }
 
@@ -105,15 +101,6 @@ enum After {
     Checkpoint(Box<SentCheckpoint>),
 }
 
-/// Why a checkpoint that is due could not be made.
-#[derive(Debug)]
-struct Hindrance {
-    cause: String,
-    /// It is tried again then. Where steps come in their turn, each one tries.
-    until: Instant,
-    pause: Duration,
-}
-
 #[derive(Debug)]
 pub(super) struct State {
     writer: LogWriter,
@@ -129,12 +116,12 @@ pub(super) struct State {
     is_due: bool,
     /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
     /// compaction replaces meanwhile is given back: no checkpoint has it any more.
-    ahead: Option<Vec<Weak<Extent>>>,
+    pub(super) ahead: Option<Vec<Weak<Extent>>>,
     /// Why the checkpoint that is due failed, if so. Segments go on.
-    hindered: Option<Hindrance>,
+    pub(super) hindered: Option<Hindrance>,
     /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
     /// so that it leaps over none.
-    ready: Option<Box<SentCheckpoint>>,
+    pub(super) ready: Option<Box<SentCheckpoint>>,
     /// The commit of which the next entries are parts, or the end.
     large: Option<LargeCommit>,
     /// Groups were forgotten since the last checkpoint.
@@ -147,8 +134,8 @@ pub(super) struct State {
     /// Bytes of segments since the last checkpoint, and from when on there is another one.
     since_checkpoint: u64,
     checkpoint_bytes: u64,
-    pieces: DataPieces,
-    sent: SentData,
+    pub(super) pieces: DataPieces,
+    pub(super) sent: SentData,
 }
 
 /// How a shipper begins.
@@ -490,44 +477,12 @@ impl State {
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
-    /// Whether the checkpoint that is due may be sent now.
-    fn may_try(&self, shipper: &Shipper) -> bool {
-        let waits = |it: &Hindrance| shipper.has_thread && time::now() < it.until;
-        !shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
-    }
-
-    /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
-    /// again later: what fails may be of this machine alone.
-    fn send_some(&mut self, engine: &Engine, shipper: &Shipper) -> Result<()> {
-        let sent = match self.send_ahead(engine, shipper) {
-            Ok(false) => self.send_data(engine, shipper).map(|sent| {
-                self.ready = Some(Box::new(sent));
-            }),
-            ahead => ahead.map(drop),
-        };
-        self.hindered = sent.as_ref().err().map(|error| {
-            self.ahead = None;
-            let before = self.hindered.as_ref().map(|it| (it.pause * 2).min(LONGEST_REST));
-            let (cause, pause) = (error.to_string(), before.unwrap_or(LONGEST_PAUSE));
-            Hindrance { cause, until: time::now() + pause, pause }
-        });
-        sent
-    }
-
-    /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
-    /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
-    /// alone to send then.
-    fn send_ahead(&mut self, engine: &Engine, shipper: &Shipper) -> Result<bool> {
-        let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
-        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine, &self.sent));
-        let into = (&mut self.pieces, &mut self.sent);
-        let bytes = checkpoint::send_ahead(engine, &shipper.log, (extents, most), into)?;
-        shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(bytes > 0)
-    }
-
     /// Sends what a checkpoint of this moment has.
-    fn send_data(&mut self, engine: &Engine, shipper: &Shipper) -> Result<SentCheckpoint> {
+    pub(super) fn send_data(
+        &mut self,
+        engine: &Engine,
+        shipper: &Shipper,
+    ) -> Result<SentCheckpoint> {
         self.ahead = None;
         let into = (&mut self.pieces, &mut self.sent);
         let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;

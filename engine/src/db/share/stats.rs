@@ -34,7 +34,8 @@ pub struct ShareStats {
     pub puts: u64,
     /// Lists and deletions of objects.
     pub others: u64,
-    /// Why shipping fails, if it does: it is tried again.
+    /// Why the last step of the shipping failed, or why a checkpoint that is due could not be made;
+    /// `None` if all is well. Both are tried again. A checkpoint that fails holds no commit up.
     pub note: Option<String>,
     /// Why nothing is deleted from the store, if so: it is tried again, and shipping goes on.
     pub collect_note: Option<String>,
