@@ -397,17 +397,17 @@ impl Node {
 
     /// Starts from the newest checkpoint of the log.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
             let found = self.newest()?;
+            let base = found.manifest.number;
+            tries += 1;
             match self.registration.beating(|| self.restart_from(&found, applier)) {
                 // The node stood still for so long that the writer has gone on without it.
-                Err(error)
-                    if error.kind() == ErrorKind::Corrupt
-                        && self.log.read_register()?.0.kept > found.manifest.number => {}
+                Err(error) if tries < TRIES && self.registration.is_deleted(&error, base)? => {}
                 done => return done,
             }
         }
-        Err(self.log.overtaken())
     }
 
     fn restart_from(&self, found: &FoundCheckpoint, applier: &mut Option<Applier>) -> Result<()> {

@@ -175,14 +175,20 @@ impl Registration {
         self.log.enlist(&self.name)
     }
 
-    /// Whether data may be deleted that the reader has told of.
+    /// The checkpoint that the reader has told of last.
+    pub(super) fn base(&self) -> u64 {
+        self.state.lock().told.map_or(0, |(place, _)| place.base)
+    }
+
+    /// Whether an error is of data that the writer may have deleted, of checkpoint `base`. Damage
+    /// of this machine is not: to start again would hide it.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer.
-    pub(super) fn is_left_behind(&self) -> Result<bool> {
-        let base = self.state.lock().told.map_or(0, |(place, _)| place.base);
-        Ok(base > 0 && base < self.log.read_register()?.0.kept)
+    pub(super) fn is_deleted(&self, error: &Error, base: u64) -> Result<bool> {
+        let is_lost = error.kind() == ErrorKind::Corrupt && error.is_of_store();
+        Ok(is_lost && base > 0 && base < self.log.read_register()?.0.kept)
     }
 
     /// Says again and again that the reader starts, while it does `work`: however long a copy, its

@@ -71,21 +71,24 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
     let claiming = Claiming::new(url, &options)?;
     let registration = Registration::of_takeover(&claiming.log, claiming.nonce, options.stepped);
     let opened = registration.beating(|| {
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
+            tries += 1;
             let opened = open_once(&claiming, &registration, to, &options);
             match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(())) {
                 Ok(Some(opened)) => return Ok(opened),
-                Ok(None) => remove_unfinished(to, &options)?,
-                // It stood still for so long that the writer has deleted what it reads.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    if !registration.is_left_behind()? {
-                        return Err(error);
+                Ok(None) => {
+                    remove_unfinished(to, &options)?;
+                    if tries == TRIES {
+                        return Err(claiming.log.overtaken());
                     }
                 }
+                // It stood still for so long that the writer has deleted what it reads.
+                Err(error)
+                    if tries < TRIES && registration.is_deleted(&error, registration.base())? => {}
                 Err(error) => return Err(error),
             }
         }
-        Err(claiming.log.overtaken())
     });
     // The writer before leaves the data of its last two checkpoints, whenever it collects. It
     // leaves that of an earlier one as long as this registration is there.
