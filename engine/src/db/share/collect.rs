@@ -43,8 +43,9 @@ struct Needs {
 #[derive(Clone, Copy, Debug)]
 struct Beat {
     number: u64,
-    /// How many checkpoints were made when it came.
-    made: u64,
+    /// How many checkpoints there were when a collection began that knew it; `None` in the one that
+    /// has read it first.
+    made: Option<u64>,
     /// As [`FollowerPlace::base`].
     base: u64,
 }
@@ -132,6 +133,8 @@ impl Kept {
     }
 
     fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
+        // What an earlier collection has read came before so many checkpoints at least.
+        self.starting.values_mut().for_each(|beat| _ = beat.made.get_or_insert(self.made));
         for _ in 0..TRIES {
             log.check_open()?;
             if self.try_collect(log, live)? {
@@ -188,7 +191,7 @@ impl Kept {
         for (name, place) in registered {
             let mut is_bounded = true;
             if place.beat > 0 {
-                let fresh = Beat { number: place.beat, made: self.made, base: place.base };
+                let fresh = Beat { number: place.beat, made: None, base: place.base };
                 let known = before.get(&name).filter(|known| known.number == place.beat);
                 let beat = known.copied().unwrap_or(fresh);
                 is_bounded = self.is_silent(beat);
@@ -200,7 +203,7 @@ impl Kept {
     }
 
     fn is_silent(&self, beat: Beat) -> bool {
-        self.made - beat.made >= MOST_HELD as u64
+        beat.made.is_some_and(|made| self.made - made >= MOST_HELD as u64)
     }
 
     /// Whether a reader that was taken for dead has given a sign since.
@@ -228,8 +231,9 @@ impl Kept {
     }
 
     /// Forgets readers that died while they started, once nothing is `kept` for them: if one is
-    /// alive, it learns that from the register. What a takeover has registered is what holds an
-    /// earlier writer back: it stays as long as this machine, or a checkpoint, has data of one.
+    /// alive, it learns that from the register, and starts under another name. What a takeover has
+    /// registered is what holds an earlier writer back: it stays as long as this machine, or a
+    /// checkpoint, has data of one.
     fn forget_dead(
         &mut self,
         log: &SharedLog,

@@ -34,6 +34,7 @@ const BEAT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Registration {
     log: Arc<SharedLog>,
+    /// The user's, or the first part of its own.
     name: String,
     /// Whether the name is the user's.
     is_named: bool,
@@ -51,6 +52,8 @@ struct State {
     beat: u64,
     /// Whether the store may have it.
     is_registered: bool,
+    /// How often the reader has started: a part of its own name.
+    starts: u64,
 }
 
 impl Registration {
@@ -127,13 +130,26 @@ impl Registration {
         }
     }
 
-    /// The reader starts, and tells so.
+    /// The reader starts, and tells so: under a new name, if that is its own. A collector may have
+    /// taken the one before for dead, and then deletes what that one tells at any later time.
     pub(super) fn begin(&self, place: FollowerPlace) -> Result<()> {
-        {
+        let before = {
             let mut state = self.state.lock();
             state.beat = state.beat.max(1);
-        }
-        self.tell(place).map(drop)
+            let is_renamed = !self.is_named && state.is_registered;
+            let before = is_renamed.then(|| self.name(&state));
+            if !self.is_named {
+                (state.told, state.starts) = (None, state.starts + 1);
+            }
+            before
+        };
+        let told = self.tell(place).map(drop);
+        before.map_or(Ok(()), |name| self.log.unregister(&name)).unwrap_or(());
+        told
+    }
+
+    fn name(&self, state: &State) -> String {
+        if self.is_named { self.name.clone() } else { format!("{}-{}", self.name, state.starts) }
     }
 
     /// Tells the store how far the reader is, if that is news that is due. As
@@ -172,7 +188,8 @@ impl Registration {
     /// `Unavailable` if the store does not answer.
     pub(super) fn confirm(&self, place: FollowerPlace) -> Result<u64> {
         self.tell(place)?;
-        self.log.enlist(&self.name)
+        let name = self.name(&self.state.lock());
+        self.log.enlist(&name)
     }
 
     /// The checkpoint that the reader has told of last.
@@ -226,16 +243,17 @@ impl Registration {
     /// deleted, if the store may not have known the reader.
     fn tell(&self, place: FollowerPlace) -> Result<u64> {
         let _telling = self.telling.lock();
-        let (place, is_first) = {
+        let (name, place, is_first) = {
             let mut state = self.state.lock();
             if state.beat > 0 {
                 state.beat += 1;
             }
             state.is_registered = true;
-            (FollowerPlace { beat: state.beat, ..place }, state.told.is_none())
+            let place = FollowerPlace { beat: state.beat, ..place };
+            (self.name(&state), place, state.told.is_none())
         };
-        let is_new = self.log.register(&self.name, place)?;
-        let kept = if is_new || is_first { self.log.enlist(&self.name)? } else { 0 };
+        let is_new = self.log.register(&name, place)?;
+        let kept = if is_new || is_first { self.log.enlist(&name)? } else { 0 };
         self.state.lock().told = Some((place, time::now()));
         Ok(kept)
     }
@@ -258,13 +276,11 @@ impl Registration {
 
     /// Ends it. A writer that does not hear of it keeps a few checkpoints more for a while.
     pub(super) fn end(&self) {
-        let is_registered = {
+        let name = {
             let mut state = self.state.lock();
             state.told = None;
-            std::mem::take(&mut state.is_registered)
+            std::mem::take(&mut state.is_registered).then(|| self.name(&state))
         };
-        if is_registered {
-            self.log.unregister(&self.name).unwrap_or(());
-        }
+        name.map_or(Ok(()), |name| self.log.unregister(&name)).unwrap_or(());
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::super::registration::Registration;
 use super::*;
 use crate::os::Files;
 use crate::replica::data_name;
@@ -200,7 +201,7 @@ fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
     }
     // The last sign came before checkpoint 50.
     let silent = (60..70).find(|number| !make(*number, &no_piece));
-    assert_eq!(silent, Some(66));
+    assert_eq!(silent, Some(67), "counted from the collection behind the one that read it");
     assert_eq!(log.registered(&log.read_register().unwrap().0).unwrap(), [], "it is forgotten");
 }
 
@@ -242,8 +243,7 @@ fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
             kept.collect(&log, &no_piece).unwrap();
         }
         assert!(left(&server, OWN).contains(&0), "fewer than sixteen checkpoints since its sign");
-        kept.add(made(26, names(OWN, &[8]), 9));
-        kept.add(made(27, names(OWN, &[8]), 9));
+        (26..29).for_each(|number| kept.add(made(number, names(OWN, &[8]), 9)));
         let files = SimFiles::new() as Arc<dyn Files>;
         let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
         let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
@@ -251,7 +251,7 @@ fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
         let into = Arc::clone(&found);
         server.watch(Some(Box::new(move |_, after| {
             if !after && came.fetch_add(1, Ordering::Relaxed) == at {
-                let place = FollowerPlace { entry: 27, base: 10, beat: 2 };
+                let place = FollowerPlace { entry: 28, base: 10, beat: 2 };
                 other.register("takeover-a", place).unwrap();
                 into.store(other.enlist("takeover-a").unwrap(), Ordering::Relaxed);
             }
@@ -264,13 +264,83 @@ fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
             _ => {
                 kept_for_it += 1;
                 // It claims the log. What the writer does yet deletes nothing of it.
-                kept.add(made(28, names(OWN, &[8]), 9));
+                kept.add(made(29, names(OWN, &[8]), 9));
                 kept.collect(&log, &no_piece).unwrap();
                 assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
             }
         }
     }
     assert!(told > 2 && kept_for_it > 2, "{told} {kept_for_it}");
+}
+
+/// Bug: a reader that had just given a sign was taken for dead, and its data was deleted. Cause: a
+/// collection that took long counted the checkpoints from its own beginning on, also those that
+/// came before the sign. Fix: they are counted from the beginning of the next collection on.
+#[test]
+fn checkpoints_beside_a_collection_count_for_no_silence() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    (10..13).for_each(|number| kept.add(made(number, names(OWN, &[number as u32 - 10]), 9)));
+    log.register("takeover-a", FollowerPlace { entry: 12, base: 10, beat: 1 }).unwrap();
+    log.enlist("takeover-a").unwrap();
+    kept.collect(&log, &no_piece).unwrap();
+    // They were made while that went on, before the sign that it has read.
+    (13..40).for_each(|number| kept.add(made(number, names(OWN, &[3]), 9)));
+    for number in 40..56 {
+        kept.collect(&log, &no_piece).unwrap();
+        assert!(left(&server, OWN).contains(&0), "{number}: it was alive lately");
+        kept.add(made(number, names(OWN, &[3]), 9));
+    }
+    kept.collect(&log, &no_piece).unwrap();
+    assert!(!left(&server, OWN).contains(&0), "it is dead");
+}
+
+/// Bug: a reader that started anew was not registered, and its data was deleted. Cause: the
+/// collector had taken it for dead at its earlier start, and forgot it by its name after the new
+/// one. Fix: each start has a name of its own.
+#[test]
+fn a_start_beside_each_request_of_a_collection_is_registered() {
+    let mut started = 0;
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let other = Arc::new(SharedLog::new(client, false));
+        let registration = Arc::new(Registration::of_takeover(&other, nonce, true));
+        let starts = |entry| FollowerPlace { entry, base: entry, beat: 0 };
+        registration.begin(starts(10)).unwrap();
+        for number in 10..27 {
+            kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+        }
+        let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
+        assert_eq!(registered(), 1);
+        // The newest one alone has piece 0.
+        server.place(&data_name(OWN, 0));
+        kept.add(made(27, names(OWN, &[0]), 9));
+        let (again, came) = (Arc::clone(&registration), AtomicU64::new(0));
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                again.begin(starts(27)).unwrap();
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        if registration.base() == 10 {
+            assert_eq!(registered(), 0, "it is forgotten");
+            break;
+        }
+        started += 1;
+        for number in 28..32 {
+            kept.add(made(number, names(OWN, &[1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+            assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+        }
+        registration.end();
+        assert_eq!(registered(), 0, "{at}");
+    }
+    assert!(started > 10, "{started}");
 }
 
 /// Bug: closing a shared database waited for a whole collection, thousands of requests. Cause:

@@ -100,6 +100,31 @@ fn a_node_that_starts_gives_signs_of_life() {
     assert!(after >= before + 2 && beats() == 0, "a node that has started is forgotten");
 }
 
+/// Bug: a takeover of which the machine was damaged started again and again, and then said that the
+/// writer was too fast. Cause: any damage counted as data that the writer has deleted. Fix: damage
+/// of the store alone does, and the last error is told.
+#[test]
+fn damage_of_this_machine_is_not_data_that_was_deleted() {
+    let server = ObjectServer::new();
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (client, nonce) = crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+    let log = Arc::new(SharedLog::new(client, false));
+    let registration = Registration::of_takeover(&log, nonce, true);
+    registration.begin(FollowerPlace { entry: 3, base: 3, beat: 0 }).unwrap();
+    let missing = || log.data("shared/extents/0000000000000001-00000000").unwrap_err();
+    let damage = missing().damage().unwrap().clone();
+    let here = Error::corrupt(damage);
+    let is_deleted = |error: &Error| registration.is_deleted(error, registration.base()).unwrap();
+    assert!(!is_deleted(&missing()) && !is_deleted(&here), "all is kept");
+    let (mut register, tag) = log.read_register().unwrap();
+    register.kept = 4;
+    assert!(log.replace_register(&register, tag).unwrap());
+    assert!(is_deleted(&missing()));
+    assert!(!is_deleted(&here), "{here}");
+    let away = Error::new(ErrorKind::Unavailable, "away").of_store();
+    assert!(!is_deleted(&away));
+}
+
 /// Bug: a node whose thread panicked went on as if there was no news. Cause: nothing caught the
 /// panic. Fix: its status says so, and what it has is never promoted.
 #[test]
