@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -18,6 +19,9 @@ use pyo3::types::PyDict;
 /// Threads that are about to take the interpreter's lock, or that have Python run below them.
 static INSIDE: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// How long the end waits for a callback that another thread runs.
+const END_WAITS: Duration = Duration::from_secs(10);
 
 thread_local! {
     /// How often this thread is counted.
@@ -83,14 +87,18 @@ fn forget_other_threads() {
 }
 
 /// Stops other threads before they take the interpreter's lock again. The interpreter calls it as
-/// the first step of its end.
+/// the first step of its end. It waits for threads that have Python run below them, at most
+/// [`END_WAITS`]: a callback may run for ever. One that still runs then is the interpreter's to
+/// stop, as any thread of Python.
 #[pyfunction]
 fn stop_threads(py: Python<'_>) {
     ENDS_HERE.set(true);
     ENDS.store(true, Ordering::SeqCst);
     py.detach(|| {
-        while INSIDE.load(Ordering::SeqCst) > 0 {
-            std::thread::yield_now();
+        let until = Instant::now() + END_WAITS;
+        // A pass that ends wakes no thread: passes are taken often, and an end comes once.
+        while INSIDE.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     });
 }

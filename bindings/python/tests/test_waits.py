@@ -357,6 +357,48 @@ def test_a_daemon_thread_in_a_call_does_not_abort_the_process(path: Path, call: 
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
+def test_a_callback_that_runs_for_ever_does_not_keep_the_process(path: Path) -> None:
+    """Bug: a process did not end while a daemon thread was in a callback that never returned.
+    Cause: the end waited for such a thread without a bound. Fix: it waits for ten seconds."""
+    program = (
+        "import sys, threading, terrace\n"
+        "db = terrace.open(sys.argv[1], pm_size='4MiB')\n"
+        "started, never = threading.Event(), threading.Event()\n"
+        "def progress(_):\n"
+        "    started.set()\n"
+        "    never.wait()\n"
+        "db['t'][b'a'] = b'1'\n"
+        "work = lambda: db.backup(sys.argv[1] + '-backup', progress=progress)\n"
+        "threading.Thread(target=work, daemon=True).start()\n"
+        "assert started.wait(60)\n"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+
+
+def test_a_kill_ends_a_transaction_whose_call_waits(
+    db: terrace.Database, held: terrace.Table
+) -> None:
+    """A kill needs no lock of the interpreter while the engine ends the call that waits."""
+    txn, raised = db.begin(lock_wait="endless"), list[BaseException]()
+
+    def work() -> None:
+        try:
+            txn.put(held, b"a", b"2")
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(0.5)
+    assert thread.is_alive(), "it waits"
+    assert db.kill_transaction(txn.id)
+    thread.join(60)
+    assert not thread.is_alive() and [type(error) for error in raised] != []
+    assert isinstance(raised[0], terrace.Error) and held[b"a"] == b"0"
+
+
 CHILD_DROPS = {
     "snapshot": "db.snapshot()",
     "transaction": "db.begin(durability='relaxed')",

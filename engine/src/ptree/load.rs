@@ -4,16 +4,19 @@ use super::keys::Keys;
 use super::node::{SLOTS, Slot};
 use super::root::Root;
 use super::tree::Tree;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How many slots of a node are filled: the rest is for what comes later.
 const FILL: usize = 10;
 
-/// A node that was written but for its sibling.
-#[derive(Clone, Copy, Debug)]
-struct Written {
+/// A node that a load took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
     at: u64,
     low: u64,
+    is_leaf: bool,
+    /// It says on the media that it is taken.
+    is_written: bool,
 }
 
 impl<K: Keys> Tree<K> {
@@ -32,55 +35,94 @@ impl<K: Keys> Tree<K> {
         if used {
             return Err(Error::invalid("a bulk load needs an empty tree: insert instead"));
         }
-        let mut level = self.load_level(slots.inspect(|_| count += 1), true)?;
-        if level.is_empty() {
+        let mut taken = Vec::new();
+        let loaded = self.load_levels(slots.inspect(|_| count += 1), &mut taken);
+        let Some((root, height)) = loaded.or_else(|error| self.undo_load(&taken, error))? else {
             return Ok(0);
-        }
-        let mut height = 0;
-        while level.len() > 1 {
-            let slots = level.iter().map(|node| Ok(Slot { id: node.at, other: node.low }));
-            level = self.load_level(slots, false)?;
-            height += 1;
-        }
+        };
         let mut writer = self.nodes.writer();
-        writer.set(self.root.at, Root::encode(level[0].at, height));
+        writer.set(self.root.at, Root::encode(root, height));
         writer.persist()?;
         self.nodes.pool.release(old)?;
         Ok(count)
+    }
+
+    /// Writes all levels; the root and its height, unless there is no slot. `taken` has the nodes,
+    /// also where it fails.
+    fn load_levels(
+        &self,
+        slots: impl Iterator<Item = Result<Slot>>,
+        taken: &mut Vec<Taken>,
+    ) -> Result<Option<(u64, u32)>> {
+        self.load_level(slots, true, taken)?;
+        let (mut from, mut height) = (0, 0);
+        while taken.len() - from > 1 {
+            let below = taken[from..].to_vec();
+            from = taken.len();
+            let slots = below.iter().map(|node| Ok(Slot { id: node.at, other: node.low }));
+            self.load_level(slots, false, taken)?;
+            height += 1;
+        }
+        Ok(taken.last().map(|root| (root.at, height)))
+    }
+
+    /// Frees what a load took, if it is want of space or a slot alone which failed. The memory of a
+    /// bound is that of the leaf; the nodes above repeat it.
+    fn undo_load<T>(&self, taken: &[Taken], error: Error) -> Result<T> {
+        if matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid) {
+            for node in taken {
+                match node.is_written {
+                    true => self.nodes.pool.release(node.at)?,
+                    false => self.nodes.pool.put_back(node.at),
+                }
+                if node.is_leaf && node.low != 0 {
+                    self.nodes.keys.release(node.low)?;
+                }
+            }
+        }
+        Err(error)
     }
 
     /// Writes the nodes of one level, each once its right sibling's place is known.
     fn load_level(
         &self,
         slots: impl Iterator<Item = Result<Slot>>,
-        leaves: bool,
-    ) -> Result<Vec<Written>> {
+        is_leaf: bool,
+        taken: &mut Vec<Taken>,
+    ) -> Result<()> {
         let mut slots = slots.peekable();
-        let (mut nodes, mut writer) = (Vec::new(), self.nodes.writer());
-        let (mut at, mut last) = (0, None);
+        let (mut writer, mut last, mut n) = (self.nodes.writer(), None, taken.len());
+        let take = || self.nodes.pool.get().map(|at| Taken { at, is_leaf, ..Taken::default() });
+        if slots.peek().is_some() {
+            taken.push(take()?);
+        }
         while slots.peek().is_some() {
-            let content: Vec<Slot> =
-                slots.by_ref().take(if leaves { FILL } else { FILL + 1 }).collect::<Result<_>>()?;
-            let here = if at == 0 { self.nodes.pool.get()? } else { at };
-            at = if slots.peek().is_some() { self.nodes.pool.get()? } else { 0 };
+            let content: Vec<Slot> = slots
+                .by_ref()
+                .take(if is_leaf { FILL } else { FILL + 1 })
+                .collect::<Result<_>>()?;
+            if slots.peek().is_some() {
+                taken.push(take()?);
+            }
             // The first node of a level starts before all keys.
             let low = match last.replace(content[content.len() - 1]) {
                 None => 0,
-                Some(last) if leaves => self.nodes.keys.bound(&mut writer, last, content[0])?,
+                Some(last) if is_leaf => self.nodes.keys.bound(&mut writer, last, content[0])?,
                 Some(_) => content[0].other,
             };
-            let (leftmost, rest) = match leaves {
+            let (leftmost, rest) = match is_leaf {
                 true => (0, &content[..]),
                 false => (content[0].id, &content[1..]),
             };
             let spread = |i: usize| i * SLOTS / rest.len();
             let rest: Vec<_> = rest.iter().enumerate().map(|(i, s)| (spread(i), *s)).collect();
-            self.nodes.write(&mut writer, here, (at, low, leftmost), &rest)?;
+            let sibling = taken.get(n + 1).map_or(0, |node| node.at);
+            self.nodes.write(&mut writer, taken[n].at, (sibling, low, leftmost), &rest)?;
             writer.order();
-            nodes.push(Written { at: here, low });
+            taken[n] = Taken { low, is_written: true, ..taken[n] };
+            n += 1;
         }
-        writer.persist()?;
-        Ok(nodes)
+        writer.persist()
     }
 
     /// Releases nodes that no link leads to: what a cut in a split or a load can leave. Reads the

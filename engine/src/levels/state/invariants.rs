@@ -92,10 +92,12 @@ pub(super) fn level_is_disjoint<E: Described>(level: &Level<E>, table: TableId, 
     })
 }
 
-/// A run's number is not in use.
+/// A run's number is not in use by its table, or by a run that is not committed: that one is found
+/// by its number alone.
 pub(super) fn run_is_new<E: Clone>(state: &State<E>, table: TableId, run: u64) -> Check {
-    let mut committed = state.tables.values().flat_map(|table| &table.version.runs);
-    let new = !state.pending.contains_key(&run) && committed.all(|other| other.id != run);
+    let of_table = state.tables.get(&table).map(|table| &table.version.runs);
+    let new = !state.pending.contains_key(&run)
+        && of_table.into_iter().flatten().all(|other| other.id != run);
     require(new, "run_is_new", || format!("there is a run {run}, now again in table {table}"))
 }
 

@@ -77,6 +77,7 @@ fn each_invariant_is_kept() {
         (vec![run(9, &[("a", "c"), ("c", "d")])], "run_is_disjoint"),
         (vec![run(9, &[])], "run_is_disjoint"),
         (vec![run(9, &[("a", "c")]), run(9, &[("x", "y")])], "run_is_new"),
+        (vec![load(9, &[("x", "y")]), commit(9), run(9, &[("a", "c")])], "run_is_new"),
         (vec![Op::CommitRun { table: 1, run: 9, lsn: 5 }], "run_is_there"),
         (vec![Op::DropRun { table: 1, run: 9 }], "run_is_there"),
         (vec![move_from(9, 2, &[10])], "run_is_there"),

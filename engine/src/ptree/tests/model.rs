@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::super::node::NODE;
 use super::super::{OdsTree, Policy};
-use super::support::{Chance, Model, POLICIES, check_shape, content, create, lives, open};
+use super::support::{
+    Chance, MACHINES, Model, POLICIES, check_shape, content, create, create_on, lives, open,
+};
 use crate::error::ErrorKind;
 use terrace_testkit::Survive;
 
@@ -110,6 +112,27 @@ fn a_full_region_refuses_and_keeps_what_it_has() {
         let (first, _) = model.pop_first().unwrap();
         assert_eq!(tree.delete(first).unwrap(), Some(1));
         assert_eq!(content(&tree).unwrap(), model);
+    }
+}
+
+/// Bug: a bulk load that found no room, or a key that does not ascend, took its nodes until a call
+/// of `reclaim`, and one until the next opening. Cause: they stayed taken. Fix: they are freed.
+#[test]
+fn a_refused_bulk_load_takes_no_node() {
+    for machine in MACHINES {
+        for n in [2u64, 11, 12, 130, 139, 140, 141, 150, 151, 152, 161, 2000] {
+            let (_machine, mut tree) = create_on(machine(), 15, Policy::Nearest);
+            let free = std::iter::from_fn(|| tree.tree.nodes.pool.get().ok());
+            let all: Vec<u64> = free.collect();
+            all.iter().for_each(|node| tree.tree.nodes.pool.put_back(*node));
+            let keys = (0..n).chain([n - 1]).map(|key| (key, key));
+            let refused = tree.bulk_load(keys).unwrap_err();
+            let kind = if n > 160 { ErrorKind::Full } else { ErrorKind::Invalid };
+            assert!(refused.kind() == kind || n > 130, "{n} keys: {refused}");
+            assert_eq!(tree.reclaim().unwrap(), 0, "{n} keys: nothing is left of it");
+            let free = std::iter::from_fn(|| tree.tree.nodes.pool.get().ok()).count();
+            assert_eq!(free, all.len(), "{n} keys");
+        }
     }
 }
 
