@@ -11,7 +11,7 @@ const FILL: usize = 10;
 
 /// A node that a load took.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct LoadedNode {
     at: u64,
     low: u64,
     is_leaf: bool,
@@ -52,7 +52,7 @@ impl<K: Keys> Tree<K> {
     fn load_levels(
         &self,
         slots: impl Iterator<Item = Result<Slot>>,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<LoadedNode>,
     ) -> Result<Option<(u64, u32)>> {
         self.load_level(slots, true, taken)?;
         let (mut from, mut height) = (0, 0);
@@ -68,7 +68,7 @@ impl<K: Keys> Tree<K> {
 
     /// Frees what a load took, if it is want of space or a slot alone which failed. The memory of a
     /// bound is that of the leaf; the nodes above repeat it.
-    fn undo_load<T>(&self, taken: &[Taken], error: Error) -> Result<T> {
+    fn undo_load<T>(&self, taken: &[LoadedNode], error: Error) -> Result<T> {
         if matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid) {
             for node in taken {
                 match node.is_written {
@@ -88,11 +88,12 @@ impl<K: Keys> Tree<K> {
         &self,
         slots: impl Iterator<Item = Result<Slot>>,
         is_leaf: bool,
-        taken: &mut Vec<Taken>,
+        taken: &mut Vec<LoadedNode>,
     ) -> Result<()> {
         let mut slots = slots.peekable();
         let (mut writer, mut last, mut n) = (self.nodes.writer(), None, taken.len());
-        let take = || self.nodes.pool.get().map(|at| Taken { at, is_leaf, ..Taken::default() });
+        let take =
+            || self.nodes.pool.get().map(|at| LoadedNode { at, is_leaf, ..LoadedNode::default() });
         if slots.peek().is_some() {
             taken.push(take()?);
         }
@@ -119,7 +120,7 @@ impl<K: Keys> Tree<K> {
             let sibling = taken.get(n + 1).map_or(0, |node| node.at);
             self.nodes.write(&mut writer, taken[n].at, (sibling, low, leftmost), &rest)?;
             writer.order();
-            taken[n] = Taken { low, is_written: true, ..taken[n] };
+            taken[n] = LoadedNode { low, is_written: true, ..taken[n] };
             n += 1;
         }
         writer.persist()
