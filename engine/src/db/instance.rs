@@ -10,6 +10,7 @@ use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use super::share::Shipper;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::is_waited_for;
+use crate::operator;
 use crate::options::{BackgroundTuning, Failpoint};
 use crate::os::DirectoryLock;
 use crate::os::sync::locks::Mutex;
@@ -166,7 +167,7 @@ impl Instance {
 
     /// Whether a closing waits for this thread: for its call or step, or for what it reads.
     fn waits_for_this_thread(&self) -> bool {
-        self.engine.shared.gate.is_inside() || is_waited_for()
+        self.engine.shared.gate.is_inside() || is_waited_for() || operator::is_running()
     }
 
     /// The order of it is in `os/gate.rs`.

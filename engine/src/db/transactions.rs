@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::Database;
 use crate::error::{Error, Result};
+use crate::operator;
 use crate::options::Durability;
 use crate::record::Kind;
 use crate::table::{PendingCommit, WriteBatch};
@@ -266,10 +267,10 @@ impl Database {
 
     /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`
     /// from then on. A commit under way is waited for, and not undone. In a forked child there is
-    /// none.
+    /// none; nor in a merge operator, for which a call of the transaction may wait.
     pub fn kill_transaction(&self, id: u64) -> bool {
         // A thread of the parent may hold what a kill takes.
-        !self.is_forked() && self.inner.transactions().kill(id)
+        !self.is_forked() && !operator::is_running() && self.inner.transactions().kill(id)
     }
 
     /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one

@@ -3,7 +3,9 @@
 //! past others, finds it: no other step adds an edge.
 //!
 //! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
-//! that it runs. An edge leads from that transaction to the waiter: the waiter *suspends* it.
+//! that it runs. An edge leads from that transaction to the waiter: the waiter *suspends* it. A
+//! transaction suspends others too if their thread waits for a call of it, which another thread
+//! makes.
 //!
 //! Thread safety: none of its own. The manager holds the graph in a mutex, and takes it only when
 //! an owner has to wait or may be waited for.
@@ -15,7 +17,8 @@
 //! 2. The edges of a waiter are all owners that can ever stand in its way: those that held or
 //!    asked for what excludes it when it came, and those that were let past it later.
 //! 3. No cycle is left when the manager lets go of the graph.
-//! 4. A suspended owner stands in `suspended` for as long as its waiter is in the graph.
+//! 4. A suspended owner stands in `suspended` for as long as its waiter is in the graph, or in
+//!    `held_up` for as long as its thread waits for the call.
 //! 5. A closed graph has no waiter.
 
 use std::fmt::Write;
@@ -37,6 +40,8 @@ pub(super) struct Graph {
     waiting: HashMap<OwnerId, Wait>,
     /// Owners that cannot end before a waiter has its lock, with the waiter.
     suspended: HashMap<OwnerId, OwnerId>,
+    /// Owners that cannot end before a call of another one, which may wait, has ended.
+    held_up: HashMap<OwnerId, OwnerId>,
     is_closed: bool,
 }
 
@@ -54,6 +59,15 @@ impl Graph {
         let before = self.waiting.insert(owner, wait);
         debug_assert!(before.is_none(), "an owner waits for one lock at a time (invariant 1)");
         self.suspended.extend(suspends.iter().map(|&suspended| (suspended, owner)));
+    }
+
+    /// Owners cannot end before a call of `caller` has, and can again.
+    pub(super) fn hold_up(&mut self, owners: &[OwnerId], caller: OwnerId) {
+        self.held_up.extend(owners.iter().map(|&owner| (owner, caller)));
+    }
+
+    pub(super) fn let_go_on(&mut self, owners: &[OwnerId]) {
+        self.held_up.retain(|owner, _| !owners.contains(owner));
     }
 
     /// Takes a waiter out, with those it waited for; `None` if it is decided already.
@@ -124,7 +138,8 @@ impl Graph {
         let mut open = vec![from];
         while let Some(at) = open.pop() {
             let blockers = self.waiting.get(&at).map_or(&[][..], |wait| &wait.blockers);
-            for &next in blockers.iter().chain(self.suspended.get(&at)) {
+            let by = [&self.suspended, &self.held_up].map(|of| of.get(&at)).into_iter().flatten();
+            for &next in blockers.iter().chain(by) {
                 if next == to {
                     let mut path = vec![to, at];
                     while path.last() != Some(&from) {

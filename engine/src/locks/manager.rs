@@ -414,6 +414,18 @@ impl LockManager {
         waiting.iter().for_each(|waiter| waiter.tell(Outcome::Closed));
     }
 
+    /// The calling thread waits for a call of `owner` that another thread makes: the transactions
+    /// that it runs cannot end before. Ends the deadlocks that closes.
+    pub(crate) fn wait_for_call(&self, owner: OwnerId) -> WaitsForCall<'_> {
+        let held_up = running::on_this_thread(self, owner);
+        if !held_up.is_empty() {
+            let mut graph = self.graph.lock();
+            graph.hold_up(&held_up, owner);
+            held_up.iter().for_each(|&owner| end_deadlocks(&mut graph, owner));
+        }
+        WaitsForCall { graph: &self.graph, held_up }
+    }
+
     /// What an owner waits for, in words.
     pub(crate) fn waits_for(&self, owner: OwnerId) -> Option<String> {
         let graph = self.graph.lock();
@@ -425,6 +437,20 @@ impl LockManager {
     pub(crate) fn held(&self) -> (usize, usize) {
         let shards = self.all_shards();
         (shards.iter().map(|shard| shard.held()).sum(), self.ranges.lock().held())
+    }
+}
+
+/// A thread waits for another one's call.
+pub(crate) struct WaitsForCall<'a> {
+    graph: &'a Mutex<Graph>,
+    held_up: SmallVec<[OwnerId; 2]>,
+}
+
+impl Drop for WaitsForCall<'_> {
+    fn drop(&mut self) {
+        if !self.held_up.is_empty() {
+            self.graph.lock().let_go_on(&self.held_up);
+        }
     }
 }
 

@@ -3,11 +3,14 @@
 //! An operand is an ordinary record of its key. Reads, drains and compactions make values of
 //! operands with the operator of the table. `docs/internals/merge-operators.md` has the argument.
 //!
-//! Thread safety: everything here is immutable.
+//! Thread safety: everything here is immutable, but for what each thread notes for itself: whether
+//! it runs an operator. Operators run under locks, and calls of the database take some: so these
+//! fail there ([`check_outside`]).
 
 mod built_in;
 mod name;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,8 +30,8 @@ use crate::record::{ChainBase, OperandList};
 /// An operand has the form of a value. The operator is associative: of a value `v` and operands `a`
 /// and `b`, `merge(merge(v, a), b)` is `merge(v, merge(a, b))`. It gives the same result for the
 /// same input, always: its name stands for what it does, and the name is on disk. It is called by
-/// reads, merges of transactions, drains and compactions, on their threads. It calls nothing of the
-/// database.
+/// reads, merges of transactions, drains and compactions, on their threads. It calls nothing of a
+/// database: such a call might wait for the one that needs the value, so it fails with `Invalid`.
 ///
 /// # Examples
 ///
@@ -137,6 +140,38 @@ impl fmt::Debug for TableOperator {
     }
 }
 
+thread_local! {
+    static IS_RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether an operator runs on this thread.
+pub(crate) fn is_running() -> bool {
+    IS_RUNNING.get()
+}
+
+/// Fails inside of an operator.
+///
+/// # Errors
+///
+/// `Invalid`.
+pub(crate) fn check_outside() -> Result<()> {
+    if !is_running() {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "a merge operator has called the database: the call might wait for the one that needs the \
+         merged value; make the value of the key, the old value and the operand alone",
+    ))
+}
+
+/// Runs an operator, whose calls of a database fail.
+fn run<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
+    let before = IS_RUNNING.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(f));
+    IS_RUNNING.set(before);
+    done
+}
+
 impl TableOperator {
     /// The operator.
     ///
@@ -187,8 +222,7 @@ impl TableOperator {
         };
         let mut value = base.map(<[u8]>::to_vec);
         for operand in operands {
-            let merged =
-                catch_unwind(AssertUnwindSafe(|| operator.merge(key, value.as_deref(), operand)));
+            let merged = run(|| operator.merge(key, value.as_deref(), operand));
             let merged = merged.map_err(|_| failed("it panics"))?.map_err(|why| failed(&why))?;
             if merged.len() > MAX_VALUE_LEN {
                 let len = merged.len();

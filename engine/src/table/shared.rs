@@ -18,6 +18,7 @@ use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{Clock, DeferQueue, Registered, SnapshotRegistry, Time, pin};
+use crate::operator;
 use crate::options::{Compression, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -128,9 +129,10 @@ impl Shared {
     ///
     /// # Errors
     ///
-    /// `Closed`, or `Unavailable` in a forked child.
+    /// `Closed`, `Invalid` inside of a merge operator, or `Unavailable` in a forked child.
     pub(crate) fn check_open(&self) -> Result<()> {
-        Ok(self.gate.check_open()?)
+        self.gate.check_open()?;
+        operator::check_outside()
     }
 
     /// Whether writes may go on.

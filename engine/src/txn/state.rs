@@ -1,7 +1,8 @@
 //! A transaction from its begin to its end: what it holds, and what its calls do with it.
 //!
 //! Thread safety: calls of several threads on one transaction come one after the other, held by
-//! `state`; what is reported about it is read without.
+//! `state`; what is reported about it is read without. A thread that waits for its turn may run
+//! other transactions: the search for deadlocks knows what it holds up.
 //!
 //! Invariants:
 //!
@@ -33,10 +34,11 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
+use crate::operator;
+use crate::os::earlier;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::time;
-use crate::os::with_deadline;
 use crate::read::{self, AsOf, Lookup};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
@@ -146,26 +148,45 @@ impl Inner {
         })
     }
 
+    /// The state, once no other call has it.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` at the deadline of the thread; `Invalid` inside of a merge operator, for which the
+    /// other call may wait.
+    fn turn(&self) -> Result<MutexGuard<'_, State>> {
+        operator::check_outside()?;
+        if let Some(state) = self.state.try_lock() {
+            return Ok(state);
+        }
+        let _waits = self.shared.locks.wait_for_call(self.id);
+        let Some(deadline) = earlier(None) else { return Ok(self.state.lock()) };
+        let wait = deadline.saturating_duration_since(time::now());
+        self.state.try_lock_for(wait).ok_or_else(|| {
+            let message = format!(
+                "another call of transaction {} is under way: the deadline comes before its end; \
+                 nothing was done, try again",
+                self.id
+            );
+            Error::new(ErrorKind::Timeout, message)
+        })
+    }
+
     /// Runs a call. A deadlock or a conflict ends the transaction.
     pub(super) fn call<T>(&self, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
-        let mut state = self.state.lock();
+        let mut state = self.turn()?;
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let work = running.locker.work();
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
         };
-        let Err(e) = &done else {
-            running.debug_assert_sound(self);
-            self.report(running);
-            return done;
-        };
-        running.owes_checks |= running.locker.work() != work;
+        running.owes_checks |= done.is_err() && running.locker.work() != work;
         running.debug_assert_sound(self);
         self.report(running);
-        match e.kind() {
-            ErrorKind::Conflict => self.end(&mut state, End::Conflict),
-            ErrorKind::Deadlock => self.end(&mut state, End::Deadlock),
+        match done.as_ref().err().map(Error::kind) {
+            Some(ErrorKind::Conflict) => self.end(&mut state, End::Conflict),
+            Some(ErrorKind::Deadlock) => self.end(&mut state, End::Deadlock),
             _ if self.killed.load(Ordering::Acquire) => self.end(&mut state, End::Killed),
             _ => false,
         };
@@ -226,7 +247,16 @@ impl Inner {
 
     /// Ends it without a trace. No error when it has ended already.
     pub(super) fn roll_back(&self) {
-        self.end(&mut self.state.lock(), End::RolledBack);
+        let mut state = match self.state.try_lock() {
+            Some(state) => state,
+            // The call may be the one that needs the operator, and ends it then.
+            None if operator::is_running() => return self.killed.store(true, Ordering::Release),
+            None => {
+                let _waits = self.shared.locks.wait_for_call(self.id);
+                self.state.lock()
+            }
+        };
+        self.end(&mut state, End::RolledBack);
     }
 
     fn end(&self, state: &mut MutexGuard<'_, State>, end: End) -> bool {
@@ -261,11 +291,11 @@ impl Inner {
         }
     }
 
-    /// Commits and ends. Rows that an optimistic one locks are waited for until the deadline.
-    pub(super) fn commit(&self, deadline: Option<Instant>) -> Result<()> {
+    /// Commits and ends.
+    pub(super) fn commit(&self) -> Result<()> {
         self.finish(End::Committed, |running| {
             self.shared.committer.check_durability(self.options.durability)?;
-            let (batch, runs) = within(deadline, || running.batch(self))?;
+            let (batch, runs) = running.batch(self)?;
             if !runs.is_empty() {
                 let lsn = self.shared.commit_runs(&batch, runs)?;
                 let durability = self.options.durability.at_least_durable();
@@ -279,11 +309,11 @@ impl Inner {
     }
 
     /// Gives the commit its place in the order and ends. The locks go to the waiter for the commit.
-    pub(super) fn enqueue(&self, keep: Keep, deadline: Option<Instant>) -> Result<PendingCommit> {
+    pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
         self.finish(End::Committed, |running| {
             let durability = self.options.durability;
             self.shared.committer.check_durability(durability)?;
-            let (batch, runs) = within(deadline, || running.batch(self))?;
+            let (batch, runs) = running.batch(self)?;
             let lsn = match (runs.is_empty(), batch.is_empty()) {
                 (true, true) => None,
                 (true, false) => self.shared.enqueue(&batch, durability)?,
@@ -295,12 +325,7 @@ impl Inner {
     }
 
     /// Prepares and ends; `set` has it from there on, with its locks.
-    pub(super) fn prepare(
-        &self,
-        id: &[u8],
-        set: &PreparedSet,
-        deadline: Option<Instant>,
-    ) -> Result<()> {
+    pub(super) fn prepare(&self, id: &[u8], set: &PreparedSet) -> Result<()> {
         self.finish(End::Prepared, |running| {
             self.shared.check_writable()?;
             if running.blob.is_some() {
@@ -309,7 +334,7 @@ impl Inner {
                      to Database::enqueue_prepared",
                 ));
             }
-            let writes = within(deadline, || running.batch(self))?;
+            let writes = running.batch(self)?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
             let durability = self.options.durability.at_least_durable();
             self.shared.committer.check_durability(durability)?;
@@ -323,7 +348,7 @@ impl Inner {
     /// Ends it by `f`, as `good` if that succeeds. After a `Timeout` nothing was done: it goes on,
     /// so that its handle may try again.
     fn finish<T>(&self, good: End, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
-        let mut state = self.state.lock();
+        let mut state = self.turn()?;
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let done = self.check_killed().and_then(|()| f(running));
         let done = done.map_err(|e| running.explain(self, e));
@@ -344,14 +369,6 @@ impl Inner {
         let ended = self.end(&mut state, end);
         debug_assert!(ended, "a transaction ends once (invariant 4)");
         done
-    }
-}
-
-/// Runs `f`, which waits for its turn until `deadline`, if there is one.
-fn within<T>(deadline: Option<Instant>, f: impl FnOnce() -> T) -> T {
-    match deadline {
-        Some(deadline) => with_deadline(deadline, f),
-        None => f(),
     }
 }
 

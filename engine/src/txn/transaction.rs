@@ -16,7 +16,9 @@ use crate::limits;
 use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
 use crate::mvcc::Registered;
+use crate::operator;
 use crate::os::sync::atomic::Ordering;
+use crate::os::with_deadline;
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
@@ -268,12 +270,14 @@ impl Transaction {
     /// - `Conflict`: optimistic, and something that it relies on has changed;
     /// - otherwise as [`Database::write`](crate::Database::write).
     pub fn commit(self) -> Result<()> {
-        self.inner.commit(None)
+        self.inner.commit()
     }
 
-    /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline` for
-    /// rows that an optimistic one locks at its end. After a `Timeout` it goes on as before the
-    /// call, and the same or another end may be tried.
+    /// Commits as [`Transaction::commit`], unless that would have to wait beyond `deadline`: for
+    /// rows that an optimistic one locks at its end, for its pace or space in the region, or for
+    /// another call of the transaction. After a `Timeout` it goes on as before the call, and the
+    /// same or another end may be tried. What [`with_deadline`](crate::with_deadline) leaves
+    /// unbounded stays so, and so does a change of a table that was truncated meanwhile.
     ///
     /// # Errors
     ///
@@ -300,7 +304,7 @@ impl Transaction {
     /// # }
     /// ```
     pub fn try_commit(&self, deadline: Instant) -> Result<()> {
-        self.inner.commit(Some(deadline))
+        with_deadline(deadline, || self.inner.commit())
     }
 
     /// Gives the commit its place in the order, without waiting until it is visible and durable.
@@ -310,7 +314,7 @@ impl Transaction {
     ///
     /// As [`Transaction::commit`], but never `UnknownOutcome`: after any error nothing was done.
     pub fn enqueue(self) -> Result<PendingCommit> {
-        self.inner.enqueue(Arc::clone(&self.keep), None)
+        self.inner.enqueue(Arc::clone(&self.keep))
     }
 
     /// As [`Transaction::enqueue`], with a deadline as [`Transaction::try_commit`] has it.
@@ -319,7 +323,7 @@ impl Transaction {
     ///
     /// As [`Transaction::try_commit`], but never `UnknownOutcome`.
     pub fn try_enqueue(&self, deadline: Instant) -> Result<PendingCommit> {
-        self.inner.enqueue(Arc::clone(&self.keep), Some(deadline))
+        with_deadline(deadline, || self.inner.enqueue(Arc::clone(&self.keep)))
     }
 
     /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
@@ -365,7 +369,7 @@ impl Transaction {
     /// # }
     /// ```
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.inner.prepare(id.as_ref(), &self.registry.prepared, None)
+        self.inner.prepare(id.as_ref(), &self.registry.prepared)
     }
 
     /// As [`Transaction::prepare`], with a deadline as [`Transaction::try_commit`] has it.
@@ -374,7 +378,8 @@ impl Transaction {
     ///
     /// `Timeout`, with what it would have waited for; otherwise as [`Transaction::prepare`].
     pub fn try_prepare(&self, id: impl AsRef<[u8]>, deadline: Instant) -> Result<()> {
-        self.inner.prepare(id.as_ref(), &self.registry.prepared, Some(deadline))
+        let id = id.as_ref();
+        with_deadline(deadline, || self.inner.prepare(id, &self.registry.prepared))
     }
 
     /// Locks what a record of a prepared transaction says that it had locked.
@@ -448,9 +453,8 @@ impl Drop for Transaction {
             return;
         }
         self.inner.roll_back();
-        debug_assert_eq!(
-            self.inner.bytes.load(Ordering::Relaxed),
-            0,
+        debug_assert!(
+            self.inner.bytes.load(Ordering::Relaxed) == 0 || operator::is_running(),
             "a transaction that has ended takes no memory for writes (invariant 3 of `state`)"
         );
         self.registry.remove(self.inner.id);

@@ -5,10 +5,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use terrace::operators::{APPEND, COUNTER, MAX};
-use terrace::{Database, ErrorKind, MergeOperator, Options, Table, TableOptions, WriteBatch};
+use terrace::{
+    Database, ErrorKind, MergeOperator, Options, Table, TableOptions, Transaction, WriteBatch,
+};
 
 use crate::common::cuts::{Kind, PATH};
 use crate::common::{rounds, tiny};
@@ -377,4 +380,102 @@ fn copies_of_a_database_have_the_same_values() {
     let report = Database::salvage(at("db"), at("salvaged")).unwrap();
     assert_eq!(report.lost, []);
     check(&at("salvaged"));
+}
+
+/// What an operator does besides, and what came of that.
+type Calls = Box<dyn FnOnce() -> Vec<terrace::Result<()>> + Send>;
+
+/// Calls the database once, when it is asked to.
+struct Caller(Arc<Mutex<Option<Calls>>>, mpsc::Sender<Vec<terrace::Result<()>>>);
+
+impl MergeOperator for Caller {
+    fn name(&self) -> &str {
+        "test.caller"
+    }
+
+    fn merge(&self, _: &[u8], value: Option<&[u8]>, operand: &[u8]) -> Result<Vec<u8>, String> {
+        let calls = self.0.lock().unwrap().take();
+        calls.into_iter().for_each(|calls| self.1.send(calls()).unwrap());
+        Ok([value.unwrap_or_default(), operand].concat())
+    }
+}
+
+/// Bug: an operator that called the database hung: on the transaction that it ran for, in a drain,
+/// or in a kill. Cause: it runs under what the call that needs it has locked. Fix: calls inside of
+/// an operator fail, and a transaction that is dropped there ends with the call that needs it.
+#[test]
+fn an_operator_that_calls_the_database_is_refused() {
+    let (calls, (told, tells)) = (Arc::new(Mutex::new(None)), mpsc::channel());
+    let caller = Caller(Arc::clone(&calls), told);
+    let machine = Kind::Files.machine();
+    let db = tiny().stepped().machine(&machine).merge_operator(caller).open(PATH).unwrap();
+    let t = db.create_table("t", TableOptions::new().merge_operator("test.caller")).unwrap();
+    let merge = || ["1", "2"].iter().for_each(|operand| t.merge("k", operand).unwrap());
+    let refused = |what: &str| {
+        let results = tells.try_recv().unwrap_or_else(|_| panic!("{what}: it merges"));
+        assert!(!results.is_empty());
+        for error in results.into_iter().map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{what}: {error}");
+            assert!(error.to_string().contains("merge operator"), "{what}: {error}");
+        }
+    };
+    let ask = |asked: Calls| *calls.lock().unwrap() = Some(asked);
+    let all = |txn: &Arc<Transaction>| -> Calls {
+        let (db, t, txn) = (db.clone(), t.clone(), Arc::clone(txn));
+        Box::new(move || {
+            let soon = Instant::now();
+            assert!(!db.kill_transaction(txn.id()));
+            vec![
+                txn.get(&t, "other").map(drop),
+                txn.put(&t, "other", "1"),
+                txn.set_savepoint("s"),
+                txn.try_commit(soon),
+                txn.try_prepare("p", soon),
+                db.begin().map(drop),
+                t.get("other").map(drop),
+                t.put("other", "1"),
+                t.iter().next().unwrap().map(drop),
+                db.create_table("new", TableOptions::new()).map(drop),
+                db.drop_table(&t),
+                db.clone().close(),
+            ]
+        })
+    };
+    merge();
+    let txn = Arc::new(db.begin().unwrap());
+    ask(all(&txn));
+    assert_eq!(txn.get(&t, "k").unwrap().unwrap(), "12");
+    refused("a read of a transaction");
+    ask(all(&txn));
+    assert_eq!(txn.iter(&t).unwrap().next().unwrap().unwrap().1, "12");
+    refused("a range of a transaction");
+    ask(all(&txn));
+    txn.merge(&t, "k", "3").unwrap();
+    refused("a merge of a transaction");
+    assert_eq!(txn.get(&t, "k").unwrap().unwrap(), "123");
+    ask(all(&txn));
+    assert_eq!(t.get("k").unwrap().unwrap(), "12");
+    refused("a read");
+    ask(all(&txn));
+    db.compact_range(&t, ..).unwrap();
+    refused("a drain");
+    txn.try_commit(Instant::now()).unwrap();
+    drop(txn);
+    assert_eq!(t.get("k").unwrap().unwrap(), "123");
+
+    // A transaction that goes while a range of it needs the operator.
+    merge();
+    let txn = db.begin().unwrap();
+    txn.put(&t, "z", "1").unwrap();
+    let mut range = txn.range(&t, "k"..).unwrap();
+    let left = Mutex::new(Some(txn));
+    ask(Box::new(move || {
+        drop(left.lock().unwrap().take());
+        Vec::new()
+    }));
+    assert_eq!(range.next().unwrap().unwrap().0, "k", "the call that was under way is done");
+    assert_eq!(tells.try_recv().unwrap().len(), 0);
+    assert_eq!(range.next().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    t.put("z", "2").unwrap();
+    assert!(db.transactions().is_empty());
 }

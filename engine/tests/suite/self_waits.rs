@@ -158,3 +158,78 @@ fn a_deadlock_through_a_thread_is_found() {
         });
     }
 }
+
+/// Bug: three threads waited for each other for ever, with endless waits for locks. Cause: a thread
+/// that runs a transaction called another one, and waited for a call that was under way there; the
+/// search for deadlocks did not know of that wait. Fix: it does, whichever of the waits is last.
+#[test]
+fn a_deadlock_through_a_call_of_another_thread_is_found() {
+    for call_is_last in [true, false] {
+        let (_dir, db, table) = open();
+        let (db, table) = (&db, &table);
+        let shared = &db.begin_with(endless()).unwrap();
+        let other = db.begin_with(endless()).unwrap();
+        other.put(table, "of other", "1").unwrap();
+        let (go, goes) = mpsc::channel();
+        let ends = thread::scope(|scope| {
+            let calls = scope.spawn(|| shared.put(table, "of other", "2"));
+            until_one_waits(db);
+            let other = scope.spawn(move || {
+                goes.recv().unwrap();
+                let done = other.put(table, "of run", "1");
+                done.and_then(|()| other.commit())
+            });
+            let runs = Cell::new(0);
+            let run = db.run(|txn| {
+                runs.set(runs.get() + 1);
+                txn.put(table, "of run", "2")?;
+                if runs.get() == 1 {
+                    go.send(()).unwrap();
+                    let waits =
+                        || db.transactions().iter().filter(|t| t.waits_for.is_some()).count();
+                    if call_is_last {
+                        wait_until("two wait for locks", || waits() == 2);
+                    }
+                }
+                // A call that waits for the other thread's, or finds it ended.
+                shared.get(table, "k").map(drop)
+            });
+            [calls.join().unwrap(), other.join().unwrap(), run]
+        });
+        let kinds = ends.map(|end| end.err().map(|error| error.kind()));
+        let deadlocks = kinds.iter().filter(|kind| **kind == Some(ErrorKind::Deadlock));
+        assert_eq!(deadlocks.count(), 1, "one gives way: {kinds:?}");
+        table.put("of run", "3").unwrap();
+    }
+}
+
+/// Bug: `try_commit` waited beyond its deadline while another thread had a call under way on the
+/// transaction. Cause: the deadline bounded the row locks at its end alone. Fix: it bounds the wait
+/// for that call too.
+#[test]
+fn a_try_does_not_wait_for_a_call_of_another_thread_beyond_its_deadline() {
+    let (_dir, db, table) = open();
+    let (db, table) = (&db, &table);
+    let (shared, other) = (&db.begin_with(endless()).unwrap(), db.begin().unwrap());
+    other.put(table, "k", "1").unwrap();
+    thread::scope(|scope| {
+        let calls = scope.spawn(|| shared.get_for_share(table, "k"));
+        until_one_waits(db);
+        let now = std::time::Instant::now();
+        let late = [
+            shared.try_commit(now),
+            shared.try_enqueue(now).map(drop),
+            shared.try_prepare("p", now),
+            terrace::with_deadline(now, || shared.put(table, "other", "1")),
+        ];
+        for late in late.map(Result::unwrap_err) {
+            assert_eq!(late.kind(), ErrorKind::Timeout, "{late}");
+            assert!(late.to_string().contains("another call"), "{late}");
+        }
+        other.roll_back();
+        assert_eq!(calls.join().unwrap().unwrap(), None);
+    });
+    shared.put(table, "k", "2").unwrap();
+    shared.try_commit(std::time::Instant::now()).unwrap();
+    assert_eq!(table.get("k").unwrap().unwrap(), "2");
+}
