@@ -7,7 +7,7 @@ use terrace::{Durability, ObjectServer};
 
 use crate::account::verified;
 use crate::content::{Content, read_all, resolve_all};
-use crate::cuts::{End, Kind, PATH, Rig, copy, options, reopen};
+use crate::cuts::{End, PATH, Rig, copy, options, reopen};
 use crate::run::{Run, same};
 use crate::violation::{Class, Violation};
 use crate::workload::Taste;
@@ -56,10 +56,7 @@ impl Run {
             rests_without_leaks(&rig.db).map_err(named)?;
             keeps_what_it_needs(&rig.db, &rig.machine).map_err(named)?;
             holds_what_an_opening_finds(&rig).map_err(named)?;
-            // What row tables have copied is counted out with the whole of one.
-            if !matches!(self.kind, Kind::Matrix | Kind::Triangle | Kind::Mixed) {
-                counts_nothing_drained(&rig).map_err(named)?;
-            }
+            counts_nothing_drained(&rig).map_err(named)?;
         }
         same(&read(&rig.db)?, &rig.content).map_err(named)?;
         let (end, left) = match choice {

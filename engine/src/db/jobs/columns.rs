@@ -58,8 +58,8 @@ pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
     (ctx.shared.zones.region_len() / 16).clamp(1 << 18, 4 << 20)
 }
 
-/// The LSN up to which a drain takes records, which is at most `upto`. Of a matrix it is where the
-/// round began: later row tables wait for the next one.
+/// The LSN up to which a drain in turn takes records, which is at most `upto`. Of a matrix it is
+/// where the round began: later row tables wait for the next one.
 pub(super) fn in_round(view: &View, round: &DrainRound, upto: Lsn) -> Lsn {
     let by_round = view.level0.row_tables().is_some_and(|rows| rows.drains_by_round());
     round.began.filter(|_| by_round).map_or(upto, |began| began.min(upto))
@@ -124,7 +124,6 @@ pub(super) fn drain_out_of_turn(
     let (plan, done) = {
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
-        let upto = in_round(&view, &change.round, upto);
         let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
         let plan = {
             let _guard = pin();
