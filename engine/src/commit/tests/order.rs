@@ -52,6 +52,23 @@ fn a_run_is_bounded_and_handed_over() {
     assert_eq!((fixture.committer.visible(), runs()), (last, u64::from(TURNS) + 2));
 }
 
+/// A run that is handed over shows readers what is relaxed in it, and what comes before that. A
+/// durable commit behind them is seen from its sync on: who reads it may tell of it.
+#[test]
+fn a_durable_commit_is_not_visible_before_its_sync() {
+    let fixture = Fixture::new(false);
+    let batch = fixture.batch(&[("k", "1")]);
+    let lsns = [Durable, Relaxed, Durable, Durable]
+        .map(|durability| fixture.committer.enqueue(&mut &batch, durability).unwrap().lsn());
+    assert_eq!(lsns, [1, 2, 3, 4]);
+    let (committer, publisher) = (&fixture.committer, &fixture.committer.publisher);
+    // Whoever waits for no sync hands over all four.
+    publisher.wait(4, Goal::Written).unwrap();
+    assert_eq!((committer.visible(), committer.durable()), (2, 0));
+    publisher.wait(4, Goal::Durable).unwrap();
+    assert_eq!((committer.visible(), committer.durable()), (4, 4));
+}
+
 /// A publisher that publishes as much as it may wakes a sleeper to go on with the rest.
 #[test]
 fn what_is_left_of_a_bounded_run_is_handed_to_a_sleeper() {
