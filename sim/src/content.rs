@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
-use terrace::{Database, LockWait, Result, Table, TxnOptions};
+use terrace::{Database, LockWait, Result, Table, TableOptions, TxnOptions};
 
 use crate::violation::Class;
 
@@ -24,6 +25,10 @@ pub enum Effect {
     Drop(String),
     Rename(String, String),
     Truncate(String),
+    /// Changes options of a table.
+    Options(String, Settings),
+    /// The last blob.
+    Blob(Vec<u8>),
     /// Transaction number so and so, which does [`prepared_rows`], is prepared.
     Prepare(u64),
     Commit(u64),
@@ -82,9 +87,34 @@ pub fn prepared_name(n: u64) -> Vec<u8> {
     format!("transaction {n}").into_bytes()
 }
 
-/// All tables by name, and the names of prepared transactions.
+/// The options of a table that a history changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    pub filter_bits: u8,
+    pub ttl: Option<Duration>,
+}
+
+impl Settings {
+    pub fn of(options: &TableOptions) -> Settings {
+        Settings { filter_bits: options.filter_bits_per_key(), ttl: options.time_to_live() }
+    }
+
+    /// These options with the settings.
+    pub fn set(self, options: TableOptions) -> TableOptions {
+        let options = options.filter_bits(self.filter_bits);
+        self.ttl.map_or(options, |ttl| options.ttl(ttl))
+    }
+}
+
+/// All tables by name, the names of prepared transactions, the settings of the tables, and the last
+/// blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Content(pub BTreeMap<String, Rows>, pub BTreeSet<Vec<u8>>);
+pub struct Content(
+    pub BTreeMap<String, Rows>,
+    pub BTreeSet<Vec<u8>>,
+    pub BTreeMap<String, Settings>,
+    pub Option<Vec<u8>>,
+);
 
 impl Content {
     pub fn apply(&mut self, effect: &Effect) {
@@ -104,14 +134,22 @@ impl Content {
             }
             Effect::Create(table) => {
                 self.0.entry(table.clone()).or_default();
+                let new = || Settings::of(&TableOptions::new());
+                self.2.entry(table.clone()).or_insert_with(new);
             }
             Effect::Drop(table) => {
                 self.0.remove(table);
+                self.2.remove(table);
             }
             Effect::Rename(from, to) => {
-                let rows = self.0.remove(from).unwrap();
+                let (rows, settings) = (self.0.remove(from).unwrap(), self.2.remove(from).unwrap());
                 self.0.insert(to.clone(), rows);
+                self.2.insert(to.clone(), settings);
             }
+            Effect::Options(table, settings) => {
+                self.2.insert(table.clone(), *settings);
+            }
+            Effect::Blob(blob) => self.3 = Some(blob.clone()),
             Effect::Truncate(table) => self.rows_mut(table).clear(),
             Effect::Prepare(n) => {
                 self.1.insert(prepared_name(*n));
@@ -149,6 +187,13 @@ impl Content {
             };
             let (got, want) = (show(&self.1), show(&other.1));
             return Some(format!("prepared are [{got}] instead of [{want}]"));
+        }
+        if self.2 != other.2 {
+            return Some(format!("options are {:?} instead of {:?}", self.2, other.2));
+        }
+        if self.3 != other.3 {
+            let [got, want] = [&self.3, &other.3].map(|blob| blob.as_deref().map(short));
+            return Some(format!("the last blob is {got:?} instead of {want:?}"));
         }
         for (name, rows) in &self.0 {
             let others = &other.0[name];
@@ -208,7 +253,10 @@ impl Differences {
 
     /// Whether the two are the same.
     pub fn is_none(&self, content: &Content, found: &Content) -> bool {
-        self.0.is_empty() && content.1 == found.1 && content.0.keys().eq(found.0.keys())
+        let Content(tables, prepared, settings, blob) = content;
+        self.0.is_empty()
+            && (prepared, settings, blob) == (&found.1, &found.2, &found.3)
+            && tables.keys().eq(found.0.keys())
     }
 }
 
@@ -254,8 +302,10 @@ pub fn read_all(db: &Database) -> Result<Content> {
     let mut content = Content::default();
     for name in db.table_names() {
         let table = db.existing_table(&name)?;
+        content.2.insert(name.clone(), Settings::of(&table.options()));
         content.0.insert(name, read_table(&table)?);
     }
+    content.3 = db.last_blob().map(|blob| blob.to_vec());
     content.1 = db.list_prepared().into_iter().map(|prepared| prepared.id).collect();
     Ok(content)
 }
@@ -322,7 +372,12 @@ mod tests {
         let effects = |chance: &mut Chance| {
             let table = |chance: &mut Chance| chance.pick(&["a", "b"]).to_string();
             let key = |chance: &mut Chance| vec![b'k', chance.below(3) as u8];
-            match chance.below(12) {
+            match chance.below(14) {
+                12 => Effect::Blob(chance.bytes(1)),
+                13 => {
+                    let settings = Settings { filter_bits: 1 + chance.below(2) as u8, ttl: None };
+                    Effect::Options(table(chance), settings)
+                }
                 0 => Effect::Truncate(table(chance)),
                 1 => Effect::DeleteRange(table(chance), key(chance), None),
                 2 => Effect::Prepare(1),

@@ -8,6 +8,7 @@ mod openings;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use terrace::testing::{Failpoint, Machine, Moment, Survive, Trace};
 use terrace::{
@@ -18,7 +19,7 @@ use terrace::{
 pub use crate::account::{Account, Commit, cut_the_opening, reopen};
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
-use crate::content::{Content, Effect, Rows, prepared_name, read_all, upper};
+use crate::content::{Content, Effect, Rows, Settings, prepared_name, upper};
 use crate::disturbed::Disturbed;
 pub use crate::machines::{
     ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, mixed_level0, options, table_options,
@@ -26,7 +27,7 @@ pub use crate::machines::{
 use crate::transact::{prepare_transaction, write_in_transaction};
 use crate::violation::Class;
 pub use crate::violation::Violation;
-use crate::workload::{self, Action, Taste};
+use crate::workload::{self, AGING, Action, Taste};
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -133,6 +134,25 @@ impl Rig {
     pub fn act(&mut self, taste: &Taste) {
         let action = workload::next(&mut self.chance, taste, &self.content);
         self.perform(&action);
+        // By the number of commits: what is drawn stays the same.
+        let n = self.commits.len();
+        let Some(table) = self.content.names().pop() else { return };
+        match n % 11 {
+            3 => {
+                let blob = Effect::Blob(format!("blob {n}").into_bytes());
+                let put = Effect::Put(table, b"key with blob".to_vec(), b"value".to_vec());
+                self.perform(&Action::Write(vec![put, blob], Durability::Durable));
+            }
+            5 if !self.content.0.contains_key(AGING) => self.create(AGING),
+            7 => {
+                let ages = self.content.0.contains_key(AGING);
+                let table = if ages { AGING.into() } else { table };
+                let ttl = ages.then(|| Duration::from_hours(100_000 + n as u64));
+                let settings = Settings { filter_bits: 5 + n as u8 % 8, ttl };
+                self.perform(&Action::Table(Effect::Options(table, settings)));
+            }
+            _ => {}
+        }
     }
 
     /// Creates a table.
@@ -170,8 +190,11 @@ impl Rig {
                     false => Level0Container::GlobalIndex,
                 };
                 let cold = self.cold_tier();
-                let options =
-                    |name: &str| table_options((self.apart)(name)).level0(level0(name)).cold(cold);
+                let made = |name: &str| match name {
+                    AGING => TableOptions::new().large_values(600),
+                    name => table_options((self.apart)(name)),
+                };
+                let options = |name: &str| made(name).level0(level0(name)).cold(cold);
                 let options = if let Effect::Create(name) = effect {
                     options(name)
                 } else {
@@ -185,7 +208,12 @@ impl Rig {
                     Effect::Prepare(n) => prepare_transaction(db, *n),
                     Effect::Commit(n) => db.commit_prepared(prepared_name(*n)),
                     Effect::RollBack(n) => db.roll_back_prepared(prepared_name(*n)),
-                    Effect::Put(..)
+                    Effect::Options(name, settings) => {
+                        let options = db.existing_table(name)?.options();
+                        db.set_table_options(name, settings.set(options))
+                    }
+                    Effect::Blob(_)
+                    | Effect::Put(..)
                     | Effect::Merge(..)
                     | Effect::Delete(..)
                     | Effect::DeleteRange(..) => {
@@ -206,13 +234,15 @@ impl Rig {
         self.disturbed.is_none()
             || match effect {
                 Effect::Create(name) => !there(name),
+                Effect::Options(name, _) => there(name),
                 Effect::Drop(name) | Effect::Truncate(name) => there(name) && is_free(name),
                 Effect::Rename(from, to) => there(from) && is_free(from) && !there(to),
                 Effect::Prepare(n) => {
                     !has(n) && ["a", "b"].iter().all(|name| self.content.0.contains_key(*name))
                 }
                 Effect::Commit(n) | Effect::RollBack(n) => has(n),
-                Effect::Put(..)
+                Effect::Blob(_)
+                | Effect::Put(..)
                 | Effect::Merge(..)
                 | Effect::Delete(..)
                 | Effect::DeleteRange(..) => true,
@@ -267,6 +297,10 @@ impl Rig {
     fn batch(&mut self, effects: &[Effect]) -> Option<WriteBatch> {
         let mut batch = WriteBatch::new();
         for effect in effects {
+            if let Effect::Blob(blob) = effect {
+                batch.set_blob(blob);
+                continue;
+            }
             let name = effect.written().unwrap_or_else(|| panic!("{effect:?} is no write"));
             let table = self.table(name)?;
             match effect {
@@ -391,23 +425,6 @@ impl Rig {
                 }
                 None
             }
-        }
-    }
-
-    /// Reads everything: what is read is right, or a call that failed is told. A database that has
-    /// stopped serves nothing that is not durable.
-    pub fn read(&mut self) {
-        if !self.goes_on() || self.is_closed || self.has_unknown() {
-            return;
-        }
-        let read = read_all(&self.db);
-        let Some(found) = self.tolerate("read", read) else { return };
-        let has_stopped = || self.db.sync().is_err();
-        let is_durable = || self.owed().check(End::Cut(Survive::Nothing), &found).is_ok();
-        if let Some(what) = found.differs_from(&self.content)
-            && !(is_durable() && has_stopped())
-        {
-            self.complain(Class::Changed, &format!("read: {what}"));
         }
     }
 

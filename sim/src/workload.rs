@@ -45,6 +45,9 @@ impl Default for Taste {
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
+/// A table with a time to live, if there is one: it takes no operands, and keeps its name.
+pub const AGING: &str = "aging";
+
 /// The next action, possible for `content`.
 pub fn next(chance: &mut Chance, taste: &Taste, content: &Content) -> Action {
     let dice = chance.below(100);
@@ -75,7 +78,9 @@ fn table_action(chance: &mut Chance, content: &Content) -> Effect {
     let table = chance.pick(&there).clone();
     match chance.below(4) {
         0 if there.len() > 1 => Effect::Drop(table),
-        1 if !missing.is_empty() => Effect::Rename(table, chance.pick(&missing).to_string()),
+        1 if !missing.is_empty() && table != AGING => {
+            Effect::Rename(table, chance.pick(&missing).to_string())
+        }
         2 => Effect::Truncate(table),
         _ if !missing.is_empty() => Effect::Create(chance.pick(&missing).to_string()),
         _ => Effect::Truncate(table),
@@ -96,7 +101,7 @@ fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
         let last = b"key :".to_vec();
         return Effect::DeleteRange(table, key, Some(if chance.percent(3) { last } else { end }));
     }
-    if chance.percent(20) {
+    if chance.percent(20) && table != AGING {
         let len = chance.below(30);
         return Effect::Merge(table, key, chance.bytes(len as usize));
     }

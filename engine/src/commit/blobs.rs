@@ -1,8 +1,8 @@
 //! The blob that the last commit with one left: a position in another system's log, for example.
 //!
 //! A blob is a record of the engine's own in the group of its commit. It counts as living in its
-//! zone until a later commit with a blob is durable and visible; the cleaner carries it along like
-//! any other record.
+//! zone until a later commit with a blob is durable and visible, and yet another blob is noted. The
+//! cleaner carries it along like any other record.
 //!
 //! A reader names a moment and takes the blob of that moment in one call ([`Blobs::as_of`]). What
 //! it took stays readable while its thread is pinned. A snapshot keeps no blob: its owner takes it

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use crate::common::content::{
-    Content, Effect, Rows, prepared_name, prepared_rows, read_all, read_table, upper,
+    Content, Effect, Rows, Settings, prepared_name, prepared_rows, read_all, read_table, upper,
 };
 use crate::common::cuts::{Kind, PATH, options};
 use crate::common::{Chance, rounds, together};
@@ -78,8 +78,10 @@ impl Course {
             "b" => options.merge_operator(operators::APPEND).large_values(600),
             _ => options.merge_operator(operators::APPEND),
         };
+        let settings = Settings::of(&options);
         self.db().create_table(name, options).unwrap();
         self.content.apply(&Effect::Create(name.into()));
+        self.content.apply(&Effect::Options(name.into(), settings));
     }
 
     fn key(&mut self) -> Vec<u8> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::content::{Content, Rows, read_all};
+use crate::common::content::{Content, Effect, Rows, read_all};
 use crate::common::cuts::{PATH, copy, lies_apart, mixed_level0, options, table_options};
 use crate::common::{Chance, rounds, tiny};
 use terrace::testing::{Machine, Survive};
@@ -98,7 +98,7 @@ fn backups_are_what_there_was_wherever_it_lay() {
         for name in ["a", "b"] {
             db.create_table(name, table_options(lies_apart(name)).level0(mixed_level0(name)))
                 .unwrap();
-            now.0.insert(name.into(), Rows::new());
+            now.apply(&Effect::Create(name.into()));
         }
         let mut taken: Vec<(BackupInfo, Content)> = Vec::new();
         for _ in 0..5 {
@@ -387,7 +387,7 @@ fn backed_up() -> (Machine, Vec<Content>) {
     let mut now = Content::default();
     for name in ["a", "b"] {
         db.table(name).unwrap();
-        now.0.insert(name.into(), Rows::new());
+        now.apply(&Effect::Create(name.into()));
     }
     let contents = (0..2).map(|_| {
         for _ in 0..60 {

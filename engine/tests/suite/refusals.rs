@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
-use crate::common::content::{Content, read_all};
+use crate::common::content::{Content, Effect, read_all};
 use crate::common::cuts::{KINDS, PATH, options};
 use crate::common::{made, tiny};
 use terrace::testing::Machine;
@@ -701,7 +701,8 @@ fn a_failed_sync_stops_the_database_and_hides_nothing() {
         options(&machine.crash(terrace::testing::Survive::Nothing), None).open(PATH).unwrap();
     let content = read_all(&db).unwrap();
     let mut want = Content::default();
-    want.0.entry("t".into()).or_default().insert(b"before".to_vec(), b"1".to_vec());
+    want.apply(&Effect::Create("t".into()));
+    want.apply(&Effect::Put("t".into(), b"before".to_vec(), b"1".to_vec()));
     assert_eq!(content.differs_from(&want), None);
     db.table("t").unwrap().put("after", "4").unwrap();
 }

@@ -1,12 +1,12 @@
-//! A rig syncs its database, makes its region longer, closes it, and opens it again.
+//! A rig reads and syncs its database, makes its region longer, closes it, and opens it again.
 
-use terrace::testing::{Failpoint, Machine};
+use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{Database, Options};
 
-use super::{Kind, PATH, Rig, lies_apart, options};
+use super::{End, Kind, PATH, Rig, lies_apart, options};
 use crate::backups::Backups;
 use crate::chance::Chance;
-use crate::content::Content;
+use crate::content::{Content, read_all};
 use crate::disturbed::Disturbed;
 use crate::mixes_level0;
 use crate::violation::Class;
@@ -36,6 +36,23 @@ impl Rig {
             apart: lies_apart,
             mixes_level0: kind == Kind::Mixed || mixes_level0(),
             is_closed: false,
+        }
+    }
+
+    /// Reads everything: what is read is right, or a call that failed is told. A database that has
+    /// stopped serves nothing that is not durable.
+    pub fn read(&mut self) {
+        if !self.goes_on() || self.is_closed || self.has_unknown() {
+            return;
+        }
+        let read = read_all(&self.db);
+        let Some(found) = self.tolerate("read", read) else { return };
+        let has_stopped = || self.db.sync().is_err();
+        let is_durable = || self.owed().check(End::Cut(Survive::Nothing), &found).is_ok();
+        if let Some(what) = found.differs_from(&self.content)
+            && !(is_durable() && has_stopped())
+        {
+            self.complain(Class::Changed, &format!("read: {what}"));
         }
     }
 
