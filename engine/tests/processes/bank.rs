@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::common::child::{given, tell, told_until_killed};
 use crate::common::{Chance, rounds, tiny};
-use terrace::{Database, Error, Isolation, Table, TxnOptions, WriteBatch};
+use terrace::{Database, Durability, Error, Isolation, Table, TxnOptions, WriteBatch};
 
 const ACCOUNTS: u64 = 12;
 const EACH: u64 = 1000;
@@ -82,8 +82,16 @@ fn child_entry() {
                 }
             });
         }
-        for _ in 0.. {
-            assert_eq!(sum(&db, &table), ACCOUNTS * EACH);
+        // Rows beside them, with which the accounts freeze, drain and sink.
+        let padding = db.table("padding").unwrap();
+        let mut chance = Chance::new(first);
+        for n in 0u64.. {
+            let key = chance.below(200).to_be_bytes();
+            padding.put_with(key, chance.bytes(3000), Durability::Relaxed).unwrap();
+            if n % 8 == 0 {
+                assert_eq!(sum(&db, &table), ACCOUNTS * EACH);
+                tell(&format!("drains {}", db.stats().background.drains));
+            }
         }
     });
 }
@@ -93,12 +101,16 @@ fn money_is_neither_made_nor_lost_by_kills() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     found(&path);
-    let (mut chance, mut first, mut resolved) = (Chance::new(3), 1, 0);
+    let (mut chance, mut first, mut resolved, mut drains) = (Chance::new(3), 1, 0, 0);
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     for _ in 0..rounds(6, 100) {
         let wait = Duration::from_millis(50 + chance.below(150));
         for line in told_until_killed("bank::child_entry", &path, &first.to_string(), wait) {
             let (t, n) = line.split_once(' ').unwrap();
+            if t == "drains" {
+                drains = drains.max(n.parse::<u64>().unwrap());
+                continue;
+            }
             last.insert(t.parse().unwrap(), n.parse().unwrap());
         }
         let db = tiny().open(&path).unwrap();
@@ -122,5 +134,6 @@ fn money_is_neither_made_nor_lost_by_kills() {
         assert!(db.verify().unwrap().damages.is_empty());
         db.close().unwrap();
     }
+    assert!(drains > 0, "nothing was drained");
     assert!(first > 20, "there was work: {first} transfers a thread, {resolved} left prepared");
 }

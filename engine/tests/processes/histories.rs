@@ -158,6 +158,8 @@ fn serializable_holds() {
 struct Lives {
     history: Vec<Done>,
     next_id: u32,
+    /// Drains until the ends.
+    drains: u64,
 }
 
 /// Levels, and whether transactions are optimistic.
@@ -216,6 +218,16 @@ impl Lives {
 /// The recipient of an answer.
 type Tell<'a, T> = dyn Fn(&T) + Sync + 'a;
 
+/// Writes rows beside the transactions, so that theirs freeze, drain and sink with these.
+fn pad(db: &Database, is_over: impl Fn() -> bool) {
+    let table = db.table("padding").unwrap();
+    let mut chance = Chance::new(7);
+    while !is_over() {
+        let key = chance.below(200).to_be_bytes();
+        table.put_with(key, chance.bytes(3000), Durability::Relaxed).unwrap();
+    }
+}
+
 /// Transactions of four threads until `stop`; `about_to` and `acknowledged` are told of each.
 fn work(
     db: &Database,
@@ -226,21 +238,24 @@ fn work(
 ) {
     let table = db.table("t").unwrap();
     thread::scope(|s| {
-        for t in 0..4 {
-            let table = &table;
-            s.spawn(move || {
-                let mut chance = Chance::new(u64::from(first_id + t));
-                // Each thread has every fourth number, and as many as a life may need.
-                for id in (first_id + t..first_id + 1200).step_by(4) {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
+        let workers: Vec<_> = (0..4)
+            .map(|t| {
+                let table = &table;
+                s.spawn(move || {
+                    let mut chance = Chance::new(u64::from(first_id + t));
+                    // Each thread has every fourth number, and as many as a life may need.
+                    for id in (first_id + t..first_id + 1200).step_by(4) {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        if one(db, table, options, (id, &mut chance), about_to).is_some() {
+                            acknowledged(&id);
+                        }
                     }
-                    if one(db, table, options, (id, &mut chance), about_to).is_some() {
-                        acknowledged(&id);
-                    }
-                }
-            });
-        }
+                })
+            })
+            .collect();
+        pad(db, || workers.iter().all(thread::ScopedJoinHandle::is_finished));
     });
 }
 
@@ -253,10 +268,11 @@ fn cut_life(
     machine: &terrace::testing::Machine,
     chance: &mut Chance,
 ) -> terrace::testing::Machine {
-    let db = on_machine(machine, None).open(PATH).unwrap();
+    let db = tiny().machine(machine).open(PATH).unwrap();
     drop(db.table("t").unwrap());
     let (meant, acknowledged) = (Mutex::new(Vec::new()), Mutex::new(BTreeSet::new()));
     let (stop, enough) = (AtomicBool::new(false), 10 + chance.below(60) as usize);
+    let waits_for_drain = chance.percent(30);
     let options = transactions(way);
     let (before, found) = thread::scope(|s| {
         let worker = s.spawn(|| {
@@ -266,11 +282,13 @@ fn cut_life(
             };
             work(&db, &options, lives.next_id, &stop, (&about_to, &ack));
         });
-        while acknowledged.lock().unwrap().len() < enough && !worker.is_finished() {
+        let waits = || waits_for_drain && db.stats().background.drains == 0;
+        while (waits() || acknowledged.lock().unwrap().len() < enough) && !worker.is_finished() {
             thread::yield_now();
         }
         let before = acknowledged.lock().unwrap().clone();
         let found = machine.crash(Survive::Seeded(chance.next()));
+        lives.drains += db.stats().background.drains;
         stop.store(true, Ordering::Relaxed);
         (before, found)
     });
@@ -283,17 +301,20 @@ fn cut_life(
 
 #[test]
 fn levels_hold_over_power_cuts() {
+    let mut drains = 0;
     for seed in 0..rounds(2, 40) {
         for (kind, way) in KINDS.into_iter().flat_map(|k| WAYS.map(|way| (k, way))) {
             let mut chance = Chance::new(seed);
-            let mut lives = Lives { history: Vec::new(), next_id: 1 };
+            let mut lives = Lives { history: Vec::new(), next_id: 1, drains: 0 };
             let mut machine = kind.machine();
             for _ in 0..3 {
                 machine = cut_life(kind, way, &mut lives, &machine, &mut chance);
             }
+            drains += lives.drains;
             lives.check(&on_machine(&machine, None).open(PATH).unwrap(), way.0);
         }
     }
+    assert!(drains > 20, "{drains} drains");
 }
 
 /// Not a test of its own: what the killed process runs. Without its variables it does nothing.
@@ -345,7 +366,7 @@ fn levels_hold_over_kills() {
     for (n, way) in WAYS.into_iter().enumerate() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let mut lives = Lives { history: Vec::new(), next_id: 1 };
+        let mut lives = Lives { history: Vec::new(), next_id: 1, drains: 0 };
         for _ in 0..rounds(3, 40) {
             let wait = Duration::from_millis(30 + chance.below(120));
             let told = told_until_killed(

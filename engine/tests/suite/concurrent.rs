@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -74,7 +75,7 @@ fn sum(snapshot: &Snapshot, table: &Table, backward: bool) -> u64 {
 
 #[test]
 fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
-    let (_dir, db) = open();
+    let (dir, db) = open();
     let tables = [db.table("left").unwrap(), db.table("right").unwrap()];
     let mut chance = Chance::new(1);
     for n in 0..ACCOUNTS {
@@ -119,12 +120,25 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
     let stats = db.stats();
     eprintln!("{} scans, {:?}", scans.load(Ordering::Relaxed), stats.background);
     assert!(has_enough(), "{stats:?}");
-    assert!(db.verify().unwrap().damages.is_empty());
+    let db = again((dir.path(), db), tables);
+    let tables = ["left", "right"].map(|name| db.existing_table(name).unwrap());
+    let snapshot = db.snapshot().unwrap();
+    let sums = tables.iter().map(|table| sum(&snapshot, table, false));
+    assert_eq!(sums.sum::<u64>(), 2 * ACCOUNTS * EACH);
+}
+
+/// Closes the database, and opens and verifies what it left.
+fn again<T>((dir, db): (&Path, Database), handles: T) -> Database {
+    drop(handles);
+    db.close().unwrap();
+    let db = tiny().open(dir.join("db")).unwrap();
+    assert_eq!(db.verify().unwrap().damages, []);
+    db
 }
 
 #[test]
 fn readers_never_see_a_torn_batch() {
-    let (_dir, db) = open();
+    let (dir, db) = open();
     let tables = [db.table("a").unwrap(), db.table("b").unwrap()];
     let (course, reads) = (Course::of(seconds()), AtomicU64::new(0));
     let has_enough = || reads.load(Ordering::Relaxed) > 1000 && db.stats().background.drains > 0;
@@ -169,11 +183,17 @@ fn readers_never_see_a_torn_batch() {
         }
     });
     assert!(has_enough(), "{reads:?} reads, {:?}", db.stats());
+    let db = again((dir.path(), db), tables);
+    let [a, b] = ["a", "b"].map(|name| db.existing_table(name).unwrap());
+    for pair in 0..40 {
+        let [a, b] = [&a, &b].map(|table| table.get(key(pair)).unwrap());
+        assert_eq!(a, b, "{} is the same in both tables, opened again", key(pair));
+    }
 }
 
 #[test]
 fn iterators_are_sorted_and_complete_while_others_write() {
-    let (_dir, db) = open();
+    let (dir, db) = open();
     let table = db.table("t").unwrap();
     // Even keys stay; odd ones come and go between them.
     let key = |n: u64| n.to_be_bytes();
@@ -227,6 +247,10 @@ fn iterators_are_sorted_and_complete_while_others_write() {
         }
     });
     assert!(has_enough(), "{:?}", db.stats());
+    let all = |table: &Table| -> Vec<_> { table.iter().map(Result::unwrap).collect() };
+    let before = all(&table);
+    let db = again((dir.path(), db), table);
+    assert!(all(&db.existing_table("t").unwrap()) == before, "other rows, opened again");
 }
 
 /// Stops the other threads, however this one ends.

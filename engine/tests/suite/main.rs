@@ -37,5 +37,6 @@ mod shared_threads;
 mod transactions;
 mod txn_calls;
 mod typed;
+mod under_load;
 mod unknown_outcome;
 mod views;
