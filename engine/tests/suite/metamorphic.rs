@@ -19,8 +19,8 @@ use terrace::{CommitTuning, Compression, Index, Level0Container, Mode, Options};
 const FIRST: usize = 100;
 const ACTIONS: usize = 2000;
 
-/// Actions, each possible after those before. After the first ones no table is emptied, so that rows
-/// go down to level 2 and deeper.
+/// Actions, each possible after those before. After the first ones no table is emptied, so that
+/// rows go down to level 2 and deeper.
 fn script(seed: u64) -> (Vec<Action>, Content) {
     let mut rig = Rig::new(Kind::Files, seed, None);
     let first =

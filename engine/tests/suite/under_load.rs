@@ -27,8 +27,8 @@ fn options(machine: &Machine) -> Options {
     tiny().machine(machine)
 }
 
-/// What the commit `n` of writer `t` does where its rows and its own tables are `content`: one event
-/// of a table, or writes.
+/// What the commit `n` of writer `t` does where its rows and its own tables are `content`: one
+/// event of a table, or writes.
 fn effects(t: u64, n: u64, content: &Content) -> Vec<Effect> {
     let mut chance = Chance::new(t << 32 | n);
     let own: Vec<String> =

@@ -53,7 +53,7 @@ fn a_run_is_bounded_and_handed_over() {
 }
 
 /// A run that is handed over shows readers what is relaxed in it, and what comes before that. A
-/// durable commit behind them is seen from its sync on: who reads it may tell of it.
+/// durable commit behind them is seen from its sync on: a reader may tell others of it.
 #[test]
 fn a_durable_commit_is_not_visible_before_its_sync() {
     let fixture = Fixture::new(false);
@@ -62,7 +62,7 @@ fn a_durable_commit_is_not_visible_before_its_sync() {
         .map(|durability| fixture.committer.enqueue(&mut &batch, durability).unwrap().lsn());
     assert_eq!(lsns, [1, 2, 3, 4]);
     let (committer, publisher) = (&fixture.committer, &fixture.committer.publisher);
-    // Whoever waits for no sync hands over all four.
+    // A thread that waits for no sync hands over all four.
     publisher.wait(4, Goal::Written).unwrap();
     assert_eq!((committer.visible(), committer.durable()), (2, 0));
     publisher.wait(4, Goal::Durable).unwrap();
