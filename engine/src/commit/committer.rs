@@ -431,12 +431,12 @@ impl Committer {
         for &span in switched.spans() {
             written.push(Written { stream: None, span });
         }
-        let relaxed = durability == Durability::Relaxed;
-        if relaxed {
-            // Here, where others do the same, and not when all of them wait for one.
-            let handed = [&fenced, &switched].map(|ranges| self.region.hand_over(ranges));
-            handed.into_iter().filter_map(Result::err).for_each(|e| self.stop(&e));
-        }
+        // Here, where others do the same, and not when all of them wait for one. What was not
+        // handed over stays in the run.
+        let is_handed =
+            |ranges| self.region.hand_over(ranges).inspect_err(|e| self.stop(e)).is_ok();
+        let relaxed =
+            durability == Durability::Relaxed && is_handed(&fenced) && is_handed(&switched);
         if let Some(feed) = &self.feed {
             feed.hand_over(lsn, group);
         }

@@ -206,8 +206,8 @@ impl Publisher {
     fn advance(&self, goal: Goal) -> bool {
         let (mut turned, _spent) = (false, SpentOn::purpose_if_none(Purpose::Commit));
         for turn in 1..=TURNS {
-            let (handed, run) = self.take_turn(goal);
-            turned |= handed || run.is_some();
+            let (took_stage, run) = self.take_turn(goal);
+            turned |= took_stage;
             let goes_on = turned && turn < TURNS && self.has_work(goal);
             match run.map(|run| &self.queues[run as usize % QUEUES]) {
                 // The next run first: to wake all takes as long as there are sleepers.
@@ -230,25 +230,26 @@ impl Publisher {
         self.can_hand_over() || goal == Goal::Durable && self.can_make_durable()
     }
 
-    /// Takes each stage once, if it is free and has something to do: whether anything was handed
-    /// over, and the run that was made durable.
+    /// Takes each stage once, if it is free and seems to have something to do: whether any was
+    /// taken, and the run that was made durable. A stage that was taken for nothing was taken: it
+    /// kept others away, so the caller passes on.
     fn take_turn(&self, goal: Goal) -> (bool, Option<u64>) {
-        let mut handed = false;
+        let mut took_stage = false;
         if self.can_hand_over()
             && let Some(mut writer) = self.writer.try_lock()
         {
             self.hand_over(&mut writer);
             drop(writer);
             self.handed.wake_all();
-            handed = true;
+            took_stage = true;
         }
         if goal == Goal::Durable
             && self.can_make_durable()
             && let Some(syncer) = self.syncer.try_lock()
         {
-            return (handed, self.make_durable(syncer));
+            return (true, self.make_durable(syncer));
         }
-        (handed, None)
+        (took_stage, None)
     }
 
     fn can_hand_over(&self) -> bool {
@@ -388,6 +389,7 @@ impl Publisher {
         };
         // Another thread may have found the first stage taken for this moment; the second one is.
         self.pass_on();
+        reached(Step::SyncTarget);
         // On persistent memory the first stage makes durable, and may have passed the target.
         if target <= self.durable.get() || self.poison.is_set() {
             return None;
@@ -476,6 +478,12 @@ impl Publisher {
         self.syncer.lock()
     }
 
+    /// As if another thread's run had ended.
+    #[cfg(all(test, not(feature = "loom")))]
+    pub(super) fn say_durable(&self, lsn: Lsn) {
+        self.durable.raise(lsn);
+    }
+
     /// Threads that sleep, or are about to.
     #[cfg(all(test, not(feature = "loom")))]
     pub(super) fn sleepers(&self) -> u32 {
@@ -486,8 +494,9 @@ impl Publisher {
     /// for may not even be handed over.
     pub(super) fn is_floor_current(&self) -> bool {
         let durable = self.durable.get();
-        let handed_over = !self.ring.is_finished(self.written.get() + 1);
-        handed_over && self.visible.get() == durable && {
+        let written = self.written.get();
+        let handed_over = !self.ring.is_finished(written + 1);
+        handed_over && written == durable && self.visible.get() == durable && {
             let floor_writer = self.floor_writer.lock();
             floor_writer.durable() == durable
                 && !floor_writer.lags()

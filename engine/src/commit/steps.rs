@@ -17,6 +17,8 @@ pub(crate) enum Step {
     Finishing,
     /// As the publisher, it stored the floor, which its run takes along.
     FloorInRun,
+    /// As the publisher, it took the second stage, and read up to where its run goes.
+    SyncTarget,
     /// As the publisher, it said that its run is durable, and has not told the floor writer yet.
     SaidDurable,
     /// It changed a table that the list of changed tables does not have yet.

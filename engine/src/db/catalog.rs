@@ -387,8 +387,9 @@ impl Catalog {
         Ok(CarriedOut { lsn, in_journal })
     }
 
-    /// The event with what has expired by now, as readers have seen it: that does not come back.
-    /// The record of the event says what had when it was begun.
+    /// The event with what has expired by now, as readers have seen it: that does not come back in
+    /// the journal. The record of the event says what had when it was begun, so what expires while
+    /// the event waits for the table is back after a kill before the journal has it.
     fn as_of_now(&self, event: &Event, of: Option<&Arc<TableCore>>) -> Event {
         match (event, of) {
             (Event::Options { table, options, expired }, Some(core)) => {

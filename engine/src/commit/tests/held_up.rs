@@ -284,6 +284,50 @@ fn an_enqueued_commit_wakes_a_sleeper_behind_it() {
     }
 }
 
+/// Bug: a durable commit slept until some other commit came. Cause: a thread that took the second
+/// stage, and found that another one had just made all of it durable, gave the stage back without a
+/// look whether another thread had found it taken meanwhile. Fix: a stage that was taken is passed
+/// on, whatever was done in it.
+#[test]
+fn a_second_stage_that_was_taken_for_nothing_is_passed_on() {
+    let fixture = &Fixture::new(false);
+    fixture.commit(&[("first", "1")]);
+    fixture.committer.commit(&mut &fixture.batch(&[("second", "1")]), Relaxed).unwrap();
+    let publisher = &fixture.committer.publisher;
+    let (stopped, at_step) = mpsc::channel();
+    let ((go, told_to_go), (done, behind)) = (mpsc::channel(), mpsc::channel());
+    std::thread::scope(|scope| {
+        let go = go;
+        let writer = publisher.writer.lock();
+        scope.spawn(move || {
+            stop_here(Step::SyncTarget, stopped, told_to_go);
+            publisher.wait(2, Goal::Durable).unwrap();
+        });
+        let begun = Instant::now();
+        while !publisher.syncer.is_locked() {
+            assert!(begun.elapsed() < LONG, "it takes the second stage");
+            std::thread::yield_now();
+        }
+        publisher.say_durable(2);
+        drop(writer);
+        at_step.recv_timeout(LONG).expect("it has read up to where its run goes");
+        scope.spawn(move || {
+            let batch = fixture.batch(&[("behind", "1")]);
+            done.send(fixture.committer.commit(&mut &batch, Durable)).unwrap();
+        });
+        while publisher.sleepers() == 0 {
+            assert!(begun.elapsed() < LONG, "the one behind sleeps");
+            std::thread::yield_now();
+        }
+        assert!(!fixture.committer.is_floor_current(), "the background would sync");
+        go.send(()).unwrap();
+        let found = behind.recv_timeout(LONG).map(|lsn| lsn.unwrap());
+        // Where it sleeps on, the scope would wait for it.
+        fixture.committer.wake_all();
+        assert_eq!(found, Ok(3));
+    });
+}
+
 /// Bug: after a failure a closing gave the directory's lock back while a commit that had its ticket
 /// went on to write to the region, which the next opening used by then. Cause: a closing waited for
 /// tickets as commits wait, and that wait ends with the failure. Fix: it waits until each of their
