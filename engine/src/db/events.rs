@@ -93,14 +93,14 @@ impl Event {
     }
 
     /// The edit that brings the journal up to the event.
-    pub(crate) fn edit(&self, lsn: Lsn) -> Edit {
+    pub(crate) fn edit<E>(&self, lsn: Lsn) -> Edit<E> {
         let create = |table, name, options| {
             let create = Op::CreateTable { table, created_lsn: lsn, name };
             let others = options != TableOptions::new();
             let options = others.then_some(Op::TableOptions { table, options });
             std::iter::once(create).chain(options)
         };
-        let mut ops: Vec<Op> = match self.clone() {
+        let mut ops: Vec<Op<E>> = match self.clone() {
             Event::Create { table, name, options } => create(table, name, options).collect(),
             Event::Drop { table } => vec![Op::DropTable { table }],
             Event::Rename { table, name } => vec![Op::RenameTable { table, name }],

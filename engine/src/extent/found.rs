@@ -10,7 +10,7 @@
 //! costs no other.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,10 +69,13 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> 
 }
 
 impl FoundExtents {
-    /// The extents but those of `known` ids, each opened when it is its turn. They list no value
+    /// The extents of the ids that are wanted, each opened when it is its turn. They list no value
     /// extents: [`salvage`](Self::salvage) reads their values.
-    pub(crate) fn each_but(&self, known: &BTreeSet<u64>) -> impl Iterator<Item = Arc<Extent>> {
-        let metas = self.metas.iter().filter(|meta| !known.contains(&meta.id));
+    pub(crate) fn each_of(
+        &self,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = Arc<Extent>> {
+        let metas = self.metas.iter().filter(move |meta| is_wanted(meta.id));
         metas.map(|meta| Extent::open(meta.clone(), Arc::clone(&self.store)))
     }
 

@@ -251,7 +251,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not.
+    /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not. Behind
+    /// `floor` an append that was torn ends it, as for an opening; that is no damage.
     ///
     /// # Errors
     ///
@@ -259,6 +260,7 @@ impl Journal {
     pub(super) fn open_readable(
         files: &dyn Files,
         directory: &Path,
+        floor: JournalFloor,
     ) -> Result<(Journal, Vec<Replayed>, Vec<Damage>)> {
         let Some(epoch) = epochs(files, directory)?.pop() else {
             let message = format!("{} holds no database: it has no journal", directory.display());
@@ -270,6 +272,12 @@ impl Journal {
         let (mut content, mut unread) = (vec![0; usize::try_from(len).unwrap_or(0)], Vec::new());
         read_past(0, &mut content, &mut |at, part| file.read_exact_at(part, at), &mut unread);
         let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
+        if let Some(last) = edits.last()
+            && floor.epoch == epoch
+            && floor.number <= last.number
+        {
+            flaws.retain(|flaw| flaw.offset < last.offset);
+        }
         let flaw = |Unread { place, error }| {
             let expected = format!("{} readable bytes", place.end - place.start);
             Flaw { offset: place.start as usize, what: "journal", expected, got: error }

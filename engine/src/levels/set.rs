@@ -42,7 +42,7 @@ use crate::tier::{ExtentStore, Location, ObjectId};
 
 pub(crate) use lost_edits::LostEdits;
 pub(crate) use room::{EditReservation, Room};
-pub(crate) use salvage::{GoneTables, SalvagedSet, free_name};
+pub(crate) use salvage::{Decided, Ended, SalvagedSet, free_name};
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod edits;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;

@@ -22,9 +22,9 @@ use crate::db::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
 };
 use crate::db::{Database, OpenHow};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Result};
 use crate::levels::{
-    Edit, GoneTables, JournalFloor, Op, Run, SalvagedSet, TableInfo, Version, VersionSet,
+    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
 };
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
@@ -32,7 +32,7 @@ use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::os::Unread;
 use crate::pm::Region;
 use crate::read::KeyRange;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Table, WriteBatch};
 
 use tables::SalvagedTables;
@@ -70,8 +70,11 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     }
     let mark = loaded.as_ref().map_or_else(JournalMark::default, |loaded| loaded.floor.journal);
     let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
-    let SalvagedSet { set, lost: flaws, mut gone, removed: mut known, lost_edits } =
-        VersionSet::open_readable(Arc::clone(&opening.files), from, floor)?;
+    let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded)).transpose()?;
+    let in_zones = in_zones.unwrap_or_default();
+    let region_is_whole = loaded.is_some() && report.lost.is_empty();
+    let SalvagedSet { set, lost: flaws, ended, lost_edits } =
+        VersionSet::open_readable(Arc::clone(&opening.files), from, floor, in_zones.decided())?;
     opening.attach_objects(&set, 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
         check_pair(&loaded.region, &loaded.superblock, &set)?;
@@ -80,20 +83,17 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     report.lost.extend(flaws);
     let target = begin(to)?;
     let mut writer = Writer::new(&target);
-    let records = match &loaded {
-        Some(loaded) => report.region(loaded, |report, region, zones| {
-            let mut rows = report.named_rows(region, &set)?;
-            if !journal_is_whole {
-                rows.extend(report.unnamed_rows(region, (&set, &gone, &lost_edits), zones)?);
-            }
-            Ok(rows)
-        })?,
-        None => Vec::new(),
-    };
-    known.extend(extents_of(&set));
-    report.adopt_events(from, (&set, &mut gone), &records);
-    known.extend(extents_of(&set));
+    let mut records = Vec::new();
+    if let Some(loaded) = &loaded {
+        let mut rows = report.named_rows(&loaded.region, &set)?;
+        if !journal_is_whole {
+            let known = (&set, &ended, &lost_edits);
+            rows.extend(report.unnamed_rows(&loaded.region, known, &in_zones.zones)?);
+        }
+        records = report.region(&loaded.region, in_zones, rows);
+    }
     if !journal_is_whole {
+        report.unnamed_objects(&set, &ended)?;
         report.doubted_tables(from, (&set, &lost_edits), &records);
     }
     for table in set.tables() {
@@ -111,15 +111,13 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
             report.run(&set, (&table, &run), &into_tables, &mut writer)?;
         }
-        report.record(record, (&mut into_tables, &gone), &mut writer)?;
+        report.record(record, (&mut into_tables, &ended), &mut writer)?;
     }
     for (table, run) in runs {
         report.run(&set, (&table, &run), &into_tables, &mut writer)?;
     }
     drop(into_tables);
-    if !journal_is_whole {
-        report.unnamed_extents(set.store(), &known, &mut writer)?;
-    }
+    report.unclaimed_extents(&set, &ended, (journal_is_whole, region_is_whole), &mut writer)?;
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)?;
@@ -136,22 +134,6 @@ fn end(target: Database, to: &Path) -> Result<()> {
     let database_id = target.inner.set.database_id();
     target.close()?;
     end_making(to, &Options::new(), database_id)
-}
-
-/// What of a table event the journal lacks. The edit of an earlier one than its last may be lost.
-fn missing_of(event: &Event, seq: Lsn, (set, gone): (&VersionSet, &GoneTables)) -> Edit {
-    let mut edit = event.edit(seq);
-    let is_news = Event::is_news_to(set, seq);
-    let makes = matches!(event, Event::Create { .. } | Event::Truncate { .. });
-    let is_there = |table: &TableId| set.version(*table).is_some();
-    edit.ops.retain(|op| match op {
-        Op::DropTable { table } => is_there(table),
-        Op::CreateTable { table, .. } | Op::TableOptions { table, .. } if makes => {
-            is_news || !is_there(table) && !gone.has(*table)
-        }
-        _ => is_news,
-    });
-    edit
 }
 
 /// The spilled runs of all tables, the oldest first.
@@ -178,6 +160,13 @@ fn extents_of(set: &VersionSet) -> BTreeSet<u64> {
     ids
 }
 
+/// The extents of runs without a commit.
+fn pending_extents(set: &VersionSet) -> BTreeSet<u64> {
+    let runs = set.pending_runs().into_iter().filter_map(|(run, _)| set.pending_run(run));
+    let ids = |level: Level| level.extents().iter().map(|extent| extent.meta().id).collect();
+    runs.flat_map(|(_, level)| -> Vec<u64> { ids(level) }).collect()
+}
+
 /// The LSN up to which everything of a table has expired by now.
 fn expired(set: &VersionSet, version: &Version) -> Lsn {
     let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now());
@@ -185,10 +174,28 @@ fn expired(set: &VersionSet, version: &Version) -> Lsn {
 }
 
 /// What is there of zones.
-struct InZones {
-    payloads: Vec<Payload>,
+#[derive(Default)]
+struct InZones<'a> {
+    records: Vec<Record<'a>>,
+    prepared: Vec<Payload>,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
+}
+
+impl InZones<'_> {
+    fn decided(&self) -> Decided {
+        let mut decided = Decided::default();
+        for record in self.records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+            if record.kind == Kind::SpilledRun {
+                let run = Reader::new(record.key).u64();
+                decided.runs.extend(run.map(|run| (run, record.seq)));
+            } else if record.kind == Kind::TableEvent {
+                let event = Event::decode(record.key, record.value);
+                decided.events.extend(event.map(|event| (record.seq, event.edit(record.seq))));
+            }
+        }
+        decided
+    }
 }
 
 impl SalvageReport {
@@ -206,62 +213,16 @@ impl SalvageReport {
         }
     }
 
-    /// Table events and commits of runs that the journal lacks. An event that does not fit what is
-    /// left of it is lost.
-    fn adopt_events(
-        &mut self,
-        from: &Path,
-        (set, gone): (&VersionSet, &mut GoneTables),
-        records: &[Record<'_>],
-    ) {
-        for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
-            if record.kind == Kind::SpilledRun {
-                self.adopt_run(from, set, record);
-            } else if record.kind == Kind::TableEvent
-                && let Some(event) = Event::decode(record.key, record.value)
-            {
-                if let Event::Drop { table } | Event::Truncate { table, .. } = event {
-                    gone.add(table);
-                }
-                let edit = missing_of(&event, record.seq, (set, gone));
-                if let Err(refused) = set.adopt_readable(&edit) {
-                    self.does_not_fit(from, format!("table event {}", record.seq), &refused);
-                }
-            }
-        }
-    }
-
-    fn adopt_run(&mut self, from: &Path, set: &VersionSet, record: &Record<'_>) {
-        let run = record.key.first_chunk().copied().map(u64::from_le_bytes);
-        let pending = set.pending_runs().into_iter().find(|(pending, _)| Some(*pending) == run);
-        let Some((run, table)) = pending else { return };
-        let op = Op::CommitRun { table, run, lsn: record.seq };
-        if let Err(refused) = set.adopt(&Edit { ops: vec![op] }) {
-            self.does_not_fit(from, format!("run {run} of commit {}", record.seq), &refused);
-        }
-    }
-
-    fn does_not_fit(&mut self, from: &Path, what: String, refused: &Error) {
-        let (file, expected) = (from.to_path_buf(), "one that fits the journal".into());
-        let got = refused.to_string();
-        self.lost.push(Damage { tier: "journal", file, offset: 0, what, expected, got });
-    }
-
-    /// The records of the region in the order of their commits: those in zones, and those in the
-    /// row tables that `rows` finds outside of the zones that it is told of.
+    /// The records of the region in the order of their commits: those in zones, and those in `rows`
+    /// of row tables.
     fn region<'a>(
         &mut self,
-        loaded: &'a Loaded,
-        rows: impl FnOnce(&mut Self, &'a Region, &[Range<u64>]) -> Result<Vec<Record<'a>>>,
-    ) -> Result<Vec<Record<'a>>> {
-        let region = &*loaded.region;
-        let InZones { payloads, zones } = self.zones(loaded)?;
-        let (prepared, payloads): (Vec<_>, Vec<_>) =
-            payloads.into_iter().partition(|payload| payload.is_prepared);
-        let in_payload = |payload: &Payload| records_in(region, payload.at, payload.len);
-        let in_zones = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
-        let mut records: Vec<Record<'_>> = in_zones.collect();
-        records.append(&mut rows(self, region, &zones)?);
+        region: &Region,
+        in_zones: InZones<'a>,
+        mut rows: Vec<Record<'a>>,
+    ) -> Vec<Record<'a>> {
+        let InZones { mut records, prepared, .. } = in_zones;
+        records.append(&mut rows);
         // Within a commit range deletes come first, and a key occurs once beside them. What the
         // cleaner or a row table has taken in lies where it was, too, until its zone is released.
         let place = |r: &Record<'a>| (r.seq, r.kind != Kind::RangeDelete, r.table, r.key);
@@ -277,7 +238,7 @@ impl SalvageReport {
             got: error,
         });
         self.lost.extend(lost);
-        Ok(records)
+        records
     }
 
     /// Says which transactions were prepared and neither committed nor rolled back.
@@ -303,8 +264,44 @@ impl SalvageReport {
         }
     }
 
+    /// The rows of extents that lost edits may have named. Where records of the region are lost,
+    /// those of pending runs too: one of the records may have committed them.
+    fn unclaimed_extents(
+        &mut self,
+        set: &VersionSet,
+        ended: &Ended,
+        (journal_is_whole, region_is_whole): (bool, bool),
+        writer: &mut Writer<'_>,
+    ) -> Result<()> {
+        if !journal_is_whole {
+            let known = &extents_of(set) | &ended.extents;
+            return self.unnamed_extents(set.store(), |id| !known.contains(&id), writer);
+        }
+        let pending = pending_extents(set);
+        match region_is_whole || pending.is_empty() {
+            true => Ok(()),
+            false => self.unnamed_extents(set.store(), |id| pending.contains(&id), writer),
+        }
+    }
+
+    /// Says how many objects of the store no edit names. They are not looked into.
+    fn unnamed_objects(&mut self, set: &VersionSet, ended: &Ended) -> Result<()> {
+        let Some(objects) = set.store().objects() else { return Ok(()) };
+        let left = objects.collect(true)?.left;
+        let unnamed = left.iter().filter(|id| !ended.extents.contains(&id.extent)).count();
+        self.lost.extend((unnamed > 0).then(|| Damage {
+            tier: "object",
+            file: objects.address().into(),
+            offset: 0,
+            what: format!("{unnamed} objects"),
+            expected: "edits of the journal that name them, or that removed them".into(),
+            got: "none; their rows are left out, whether they are current or not".into(),
+        }));
+        Ok(())
+    }
+
     /// What is there of zones.
-    fn zones(&mut self, loaded: &Loaded) -> Result<InZones> {
+    fn zones<'a>(&mut self, loaded: &'a Loaded) -> Result<InZones<'a>> {
         self.lost.extend(loaded.damages.iter().cloned());
         let geometry = loaded.superblock.geometry;
         let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
@@ -320,12 +317,15 @@ impl SalvageReport {
             progress: &|_, _| (),
             check_payloads: true,
         };
-        let payloads = readable(&evidence, &mut self.lost)?;
+        let payloads = readable(&evidence, &mut self.lost)?.into_iter();
+        let (prepared, payloads): (Vec<_>, Vec<_>) = payloads.partition(|it| it.is_prepared);
+        let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
+        let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record).collect();
         let span = |scan: &ZoneScan| {
             let at = geometry.zone(scan.zone);
             at..at + scan.len(geometry)
         };
-        Ok(InZones { payloads, zones: scans.iter().map(span).collect() })
+        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect() })
     }
 
     /// What is not drained of a run.
@@ -343,8 +343,12 @@ impl SalvageReport {
         let into = writer.db.table(&table.name)?;
         let before = self.lost.len();
         for extent in run.extents.extents().iter() {
+            // An edit that drains all of an extent removes or moves it, and is lost.
+            let meta = extent.meta();
+            let drained = version.drained.least_within(&meta.smallest_key, &meta.greatest_key);
+            let is_covered = drained >= run.lsn;
             extent.salvage(&mut self.lost, |entry| {
-                if version.drained.get(entry.key) >= run.lsn
+                if !is_covered && version.drained.get(entry.key) >= run.lsn
                     || into_tables.hide(table.id, entry.key, run.lsn)
                 {
                     return Ok(());
@@ -380,7 +384,7 @@ impl<'a> Writer<'a> {
     /// Writes a record that is not a range delete.
     fn write(&mut self, into: &Table, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         match kind {
-            Kind::Put | Kind::Delete | Kind::Merge => self.batch.push(into, kind, key, value),
+            Kind::Put | Kind::Delete | Kind::Merge => {}
             Kind::RangeDelete
             | Kind::Prepare
             | Kind::CommitPrepared
@@ -390,9 +394,12 @@ impl<'a> Writer<'a> {
             | Kind::TableEvent
             | Kind::Blob
             | Kind::Lock => return Ok(()),
-        };
+        }
+        // The operands of a key in a batch become one record, which has a limit.
+        self.commit_beyond(value.len())?;
+        self.batch.push(into, kind, key, value);
         self.records += 1;
-        self.commit_large()
+        Ok(())
     }
 
     /// Deletes what lies in an interval so far.
@@ -400,11 +407,12 @@ impl<'a> Writer<'a> {
         let KeyRange { lower, upper } = KeyRange::from(interval.clone());
         self.batch.delete_range(into, (lower, upper));
         self.records += 1;
-        self.commit_large()
+        self.commit_beyond(0)
     }
 
-    fn commit_large(&mut self) -> Result<()> {
-        if self.batch.stored_bytes() >= BATCH_BYTES {
+    /// Commits what there is, if with so many bytes more it is worth it.
+    fn commit_beyond(&mut self, more: usize) -> Result<()> {
+        if !self.batch.is_empty() && self.batch.stored_bytes() + more >= BATCH_BYTES {
             let batch = std::mem::take(&mut self.batch);
             self.db.write_with(batch, Durability::Relaxed)?;
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::extent::{Described, ExtentMeta};
-use crate::levels::edit::Edit;
+use crate::levels::edit::{Edit, Op};
 use crate::record::{Checksum, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 
 pub(super) const HEADER_LEN: usize = 64;
@@ -173,6 +173,22 @@ pub(in crate::levels) struct Replayed {
     pub(in crate::levels) number: u64,
     pub(in crate::levels) lsn: Lsn,
     pub(in crate::levels) edit: Edit<Arc<ExtentMeta>>,
+}
+
+impl Replayed {
+    /// Whether it is the first one of an epoch: only that begins with counters.
+    pub(in crate::levels) fn is_checkpoint(&self) -> bool {
+        matches!(self.edit.ops.first(), Some(Op::Counters { .. }))
+    }
+
+    /// The LSN of the last table event that it brings, or 0.
+    pub(in crate::levels) fn event_lsn(&self) -> Lsn {
+        let lsns = self.edit.ops.iter().map(|op| match op {
+            Op::Counters { table_event_lsn, .. } => *table_event_lsn,
+            _ => 0,
+        });
+        lsns.max().unwrap_or(0)
+    }
 }
 
 /// The sound edits of a journal, and where they end.

@@ -1,58 +1,126 @@
-//! The metadata of a damaged database: what the sound edits of its journal make.
+//! The metadata of a damaged database: what the sound edits of its journal make, and the table
+//! events and commits of runs that the region has.
 //!
-//! A sound edit is true, also where edits before it are lost. So an edit that does not fit what is
-//! known is taken as far as possible:
+//! A sound edit is true, also where edits before it are lost. So:
 //!
+//! - What one of them ended has no part in the others: a table that was dropped, an extent, a run
+//!   or a row table that was removed. An edit that brought or moved it may be lost or not.
+//! - An event that no edit has stands behind the edit of the event before it.
 //! - An extent enters its level although others overlap it there. A lost edit removed those. They
 //!   stay, since their rows may be nowhere else: a reader goes by sequence numbers.
 //! - A table whose creation is lost is made. It takes its name even from another one, which was
-//!   renamed or dropped since, and is kept under a name that no table has.
-//! - Of what still does not fit, each operation by itself is left out and reported.
+//!   renamed since, and is kept under a name that no table has.
+//! - Of what still does not fit, each operation by itself is left out. It moves or commits what is
+//!   not there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::{LostEdits, VersionSet, opened};
 use crate::error::{Damage, Result};
-use crate::extent::{Described, ExtentMeta};
+use crate::extent::ExtentMeta;
 use crate::levels::edit::{Edit, Op};
 use crate::levels::journal::{Journal, JournalFloor, Replayed};
-use crate::levels::state::{Applied, Broken, State};
+use crate::levels::state::{Broken, State};
 use crate::os::Files;
-use crate::record::TableId;
+use crate::record::{Lsn, TableId};
 use crate::tier::ExtentStore;
 
 type MetaOp = Op<Arc<ExtentMeta>>;
+
+/// What was committed by records of the region, and the journal may lack.
+#[derive(Default)]
+pub(crate) struct Decided {
+    /// Table events, as edits.
+    pub(crate) events: BTreeMap<Lsn, Edit<Arc<ExtentMeta>>>,
+    /// Runs, with the LSNs of their commits.
+    pub(crate) runs: BTreeMap<u64, Lsn>,
+}
 
 /// What can be read of a journal.
 pub(crate) struct SalvagedSet {
     pub(crate) set: VersionSet,
     /// What of it is lost, and what does not fit the rest.
     pub(crate) lost: Vec<Damage>,
-    pub(crate) gone: GoneTables,
-    /// The extents that sound edits removed.
-    pub(crate) removed: BTreeSet<u64>,
+    pub(crate) ended: Ended,
     pub(crate) lost_edits: LostEdits,
 }
 
-/// The tables that were dropped, as far as that is known.
+/// What is gone, as far as edits and events tell.
 #[derive(Debug, Default)]
-pub(crate) struct GoneTables {
-    /// No table below it was there at the checkpoint but those that it made.
-    next: TableId,
-    dropped: BTreeSet<TableId>,
+pub(crate) struct Ended {
+    /// Nothing below these was there at the checkpoint but what it made.
+    next_table: TableId,
+    next_extent: u64,
+    tables: BTreeSet<TableId>,
+    pub(crate) extents: BTreeSet<u64>,
+    runs: BTreeSet<u64>,
+    rows: BTreeSet<u64>,
 }
 
-impl GoneTables {
-    /// Takes note of a table that was dropped.
-    pub(crate) fn add(&mut self, table: TableId) {
-        self.dropped.insert(table);
+impl Ended {
+    fn by<'a>(ops: impl Iterator<Item = &'a MetaOp> + Clone) -> Ended {
+        let mut ended = Ended::default();
+        for op in ops.clone() {
+            let _is_new = match op {
+                Op::DropTable { table } => ended.tables.insert(*table),
+                Op::RemoveExtent { id, .. } | Op::RemoveFromRun { id, .. } => {
+                    ended.extents.insert(*id)
+                }
+                Op::DropRun { run, .. } => ended.runs.insert(*run),
+                Op::RemoveRow { id, .. } => ended.rows.insert(*id),
+                _ => false,
+            };
+        }
+        // And what went with it.
+        for op in ops {
+            let with_table = op.table().is_some_and(|table| ended.tables.contains(&table));
+            match op {
+                Op::AddExtent { extent, .. } if with_table => drop(ended.extents.insert(extent.id)),
+                Op::AddRun { run, extents, .. } => {
+                    if with_table || ended.runs.contains(run) {
+                        ended.extents.extend(extents.iter().map(|extent| extent.id));
+                    } else if extents.iter().all(|extent| ended.extents.contains(&extent.id)) {
+                        ended.runs.insert(*run);
+                    }
+                }
+                _ => {}
+            }
+        }
+        ended
     }
 
     /// Whether a table that is not there was dropped.
-    pub(crate) fn has(&self, table: TableId) -> bool {
-        table < self.next || self.dropped.contains(&table)
+    pub(crate) fn has_table(&self, table: TableId) -> bool {
+        table < self.next_table || self.tables.contains(&table)
+    }
+
+    /// What an operation does with the rest.
+    fn rest_of(&self, op: &MetaOp) -> Option<MetaOp> {
+        let has_ended = match op {
+            // A run is committed when it is added.
+            Op::RemoveExtent { .. }
+            | Op::RemoveFromRun { .. }
+            | Op::CommitRun { .. }
+            | Op::DropRun { .. }
+            | Op::RemoveRow { .. } => true,
+            Op::AddExtent { extent, .. } => self.extents.contains(&extent.id),
+            Op::MoveExtent { id, .. } => self.extents.contains(id),
+            Op::AddRun { run, .. } | Op::MoveFromRun { run, .. } => self.runs.contains(run),
+            Op::AddRow { row, .. } => self.rows.contains(&row.id),
+            _ => false,
+        };
+        if has_ended || op.table().is_some_and(|table| self.tables.contains(&table)) {
+            return None;
+        }
+        let mut op = op.clone();
+        match &mut op {
+            Op::AddRun { extents, .. } => extents.retain(|it| !self.extents.contains(&it.id)),
+            Op::MoveFromRun { ids, .. } => ids.retain(|id| !self.extents.contains(id)),
+            _ => {}
+        }
+        Some(op)
     }
 }
 
@@ -65,7 +133,7 @@ pub(crate) fn free_name(name: String, is_taken: impl Fn(&str) -> bool) -> String
 
 impl VersionSet {
     /// Opens a damaged database's metadata to read. Extents may not be where it says, and those of
-    /// a level may overlap. Edits up to `floor` should be there.
+    /// a level may overlap. Edits up to `floor` should be there, and `decided` took place.
     ///
     /// # Errors
     ///
@@ -74,8 +142,9 @@ impl VersionSet {
         files: Arc<dyn Files>,
         directory: &Path,
         floor: JournalFloor,
+        mut decided: Decided,
     ) -> Result<SalvagedSet> {
-        let (journal, edits, mut lost) = Journal::open_readable(&*files, directory)?;
+        let (journal, edits, mut lost) = Journal::open_readable(&*files, directory, floor)?;
         let found = journal.floor();
         let missing = ((found.epoch, found.number) < (floor.epoch, floor.number)).then(|| Damage {
             tier: "journal",
@@ -87,131 +156,152 @@ impl VersionSet {
         });
         let last = edits.last().map_or(0, |last| last.offset as u64);
         let ends_early = missing.is_some() || lost.iter().any(|lost| lost.offset > last);
-        let mut replay = SalvageReplay::default();
-        for edit in &edits {
-            for Broken { name, detail } in replay.edit(edit) {
-                let expected = format!("edit {} to keep {name}", edit.number);
-                let refused = journal.refuse(edit.offset, expected, detail);
+        lost.extend(missing);
+        let mut replay = SalvageReplay::of(&edits, &mut decided);
+        for (offset, expected, edit) in in_order(&edits, &decided.events) {
+            if let Some(Broken { name, detail }) = replay.edit(edit) {
+                let refused = journal.refuse(offset, format!("{expected} to keep {name}"), detail);
                 lost.extend(refused.damage().cloned());
             }
         }
-        lost.extend(missing);
-        let SalvageReplay { state, gone, removed, mut lost_edits, .. } = replay;
-        if ends_early {
-            lost_edits.are_last(&state);
+        lost.extend(replay.runs_without_extents(&edits).map(|(run, lsn)| Damage {
+            tier: "journal",
+            file: directory.to_path_buf(),
+            offset: 0,
+            what: format!("run {run} of commit {lsn}"),
+            expected: "an edit that names its extents".into(),
+            got: "none; rows that the commit deleted come back".into(),
+        }));
+        let SalvageReplay { state, ended, .. } = replay;
+        let mut lost_edits = LostEdits::default();
+        edits.iter().for_each(|edit| lost_edits.pass(edit));
+        if ends_early || edits.is_empty() {
+            lost_edits.are_last();
         }
         let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
         let state = opened(&state, &store);
         let set = VersionSet::assemble(files, directory, store, journal, state, true);
-        Ok(SalvagedSet { set, lost, gone, removed, lost_edits })
-    }
-
-    /// As [`adopt`](VersionSet::adopt), where edits may be lost: what they did that `edit` needs is
-    /// done as well.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if an operation does not fit all the same.
-    pub(crate) fn adopt_readable(&self, edit: &Edit) -> Result<()> {
-        for op in &edit.ops {
-            let mut ops = needed_by(&self.current.load(), op);
-            ops.push(op.clone());
-            self.adopt(&Edit { ops })?;
-        }
-        Ok(())
+        Ok(SalvagedSet { set, lost, ended, lost_edits })
     }
 }
 
+/// Edits, and each event that they lack behind the edit of the event before it: where it lies, what
+/// it is, and the edit.
+fn in_order<'a>(
+    edits: &'a [Replayed],
+    events: &'a BTreeMap<Lsn, Edit<Arc<ExtentMeta>>>,
+) -> impl Iterator<Item = (usize, String, &'a Edit<Arc<ExtentMeta>>)> {
+    let mut all = BTreeMap::new();
+    for (n, edit) in edits.iter().enumerate() {
+        all.insert((Some(n), 0), (edit.offset, format!("edit {}", edit.number), &edit.edit));
+    }
+    for (&lsn, edit) in events {
+        let before = edits.iter().rposition(|edit| (1..lsn).contains(&edit.event_lsn()));
+        all.insert((before, lsn), (0, format!("event {lsn}"), edit));
+    }
+    all.into_values()
+}
+
 /// What edits make of which some are missing.
-#[derive(Default)]
 struct SalvageReplay {
     state: State<Arc<ExtentMeta>>,
-    gone: GoneTables,
-    removed: BTreeSet<u64>,
-    lost_edits: LostEdits,
-    edits: u64,
+    ended: Ended,
+    /// Runs that were committed.
+    runs: BTreeMap<u64, Lsn>,
     /// What did not fit so far, in words.
     known: BTreeSet<String>,
 }
 
 impl SalvageReplay {
-    /// Goes on with an edit; what does not fit of it, each once.
-    fn edit(&mut self, edit: &Replayed) -> Vec<Broken> {
-        self.lost_edits.pass(&self.state, edit);
-        let edit = &edit.edit;
-        for op in &edit.ops {
-            match op {
-                Op::DropTable { table } => self.gone.add(*table),
-                Op::RemoveExtent { id, .. } | Op::RemoveFromRun { id, .. } => {
-                    self.removed.insert(*id);
-                }
-                _ => {}
+    /// Nothing yet, of these edits and `decided`; leaves the events of it that no edit has.
+    fn of(edits: &[Replayed], decided: &mut Decided) -> SalvageReplay {
+        let checkpoint = edits.first().filter(|first| first.is_checkpoint());
+        let before = checkpoint.map_or(0, Replayed::event_lsn);
+        let known: BTreeSet<Lsn> = edits.iter().map(Replayed::event_lsn).collect();
+        decided.events.retain(|lsn, _| *lsn > before && !known.contains(lsn));
+        let of_journal = edits.iter().flat_map(|edit| &edit.edit.ops);
+        let of_events = decided.events.values().flat_map(|edit| &edit.ops);
+        let mut ended = Ended::by(of_journal.clone().chain(of_events));
+        for op in of_journal {
+            if let Op::CommitRun { run, lsn, .. } = op {
+                decided.runs.insert(*run, *lsn);
             }
         }
-        let applied = self.state.apply(edit);
-        // Only a checkpoint begins with counters.
-        let begins = matches!(edit.ops.first(), Some(Op::Counters { .. }));
-        let is_checkpoint = self.edits == 0 && begins && applied.is_ok();
-        self.edits += 1;
-        let mut refused = match applied {
+        let counters = checkpoint.and_then(|checkpoint| checkpoint.edit.ops.first());
+        if let Some(Op::Counters { next_table, next_extent, .. }) = counters {
+            (ended.next_table, ended.next_extent) = (*next_table, *next_extent);
+        }
+        let (state, known) = (State::default(), BTreeSet::new());
+        SalvageReplay { state, ended, runs: std::mem::take(&mut decided.runs), known }
+    }
+
+    /// Runs that were committed, and whose extents no edit names. Those from before the checkpoint
+    /// were drained.
+    fn runs_without_extents(&self, edits: &[Replayed]) -> impl Iterator<Item = (u64, Lsn)> {
+        let ops = edits.iter().flat_map(|edit| &edit.edit.ops);
+        let known = ops.filter_map(|op| match op {
+            Op::AddRun { run, .. } => Some(*run),
+            _ => None,
+        });
+        let known: BTreeSet<u64> = known.collect();
+        let runs = self.runs.range(self.ended.next_extent..).map(|(run, lsn)| (*run, *lsn));
+        runs.filter(move |(run, _)| !known.contains(run))
+    }
+
+    /// Goes on with an edit; why it does not fit, each reason once.
+    fn edit(&mut self, edit: &Edit<Arc<ExtentMeta>>) -> Option<Broken> {
+        let mut ops = Vec::with_capacity(edit.ops.len());
+        for op in edit.ops.iter().filter_map(|op| self.ended.rest_of(op)) {
+            ops.push(op);
+            if let Some(&Op::AddRun { table, run, .. }) = ops.last()
+                && let Some(&lsn) = self.runs.get(&run)
+            {
+                ops.push(Op::CommitRun { table, run, lsn });
+            }
+        }
+        let whole = Edit { ops };
+        let broken = match self.state.apply(&whole) {
             Ok(applied) => {
-                self.take(applied);
-                Vec::new()
+                self.state = applied.state;
+                return None;
             }
-            Err(broken) => match self.state.apply_overlapping(edit) {
-                Ok(applied) => {
-                    self.take(applied);
-                    vec![broken]
-                }
-                Err(_) => edit.ops.iter().filter_map(|op| self.op(op).err()).collect(),
-            },
+            Err(broken) => broken,
         };
-        if is_checkpoint {
-            self.gone.next = self.state.counters.next_table;
+        for op in whole.ops {
+            let fitted = Edit { ops: fitted(&self.state, op) };
+            if let Ok(applied) = self.state.apply_overlapping(&fitted) {
+                self.state = applied.state;
+            }
         }
-        refused.retain(|broken| self.known.insert(broken.detail.clone()));
-        refused
-    }
-
-    /// Goes on with one operation.
-    fn op(&mut self, op: &MetaOp) -> std::result::Result<(), Broken> {
-        let mut ops = needed_by(&self.state, op);
-        ops.push(op.clone());
-        let applied = self.state.apply_overlapping(&Edit { ops })?;
-        self.take(applied);
-        Ok(())
-    }
-
-    fn take(&mut self, applied: Applied<Arc<ExtentMeta>>) {
-        self.state = applied.state;
-        self.removed.extend(applied.removed.iter().map(|extent| extent.id));
+        self.known.insert(broken.detail.clone()).then_some(broken)
     }
 }
 
-/// What lost edits have done that an operation needs: its table was made, and no other table
-/// has the name that it gives.
-fn needed_by<E: Described>(state: &State<E>, op: &Op<E>) -> Vec<Op<E>> {
+/// An operation, with what lost edits have done that it needs: its table was made, and no other
+/// table has the name that it gives.
+fn fitted(state: &State<Arc<ExtentMeta>>, op: MetaOp) -> Vec<MetaOp> {
     let tables = &state.tables;
     let holder = |name: &str| tables.iter().find(|(_, table)| &*table.name == name);
     let lost = |table: TableId| free_name(format!("lost-{table}"), |n| holder(n).is_some());
+    let is_there = op.table().is_none_or(|table| tables.contains_key(&table));
     let mut ops = Vec::new();
-    match op {
-        Op::AddExtent { table, .. }
-        | Op::DrainedMap { table, .. }
-        | Op::AddRow { table, .. }
-        | Op::AddRun { table, .. }
-        | Op::RenameTable { table, .. }
-            if !tables.contains_key(table) =>
-        {
-            let name = lost(*table);
-            ops.push(Op::CreateTable { table: *table, created_lsn: 0, name });
-        }
-        _ => {}
-    }
-    if let Op::CreateTable { name, .. } | Op::RenameTable { name, .. } = op
-        && let Some((&table, _)) = holder(name)
+    let op = match op {
+        Op::CreateTable { table, name, .. } if is_there => Op::RenameTable { table, name },
+        op => op,
+    };
+    if let (false, Some(table)) = (is_there, op.table())
+        && !matches!(op, Op::CreateTable { .. })
     {
-        ops.push(Op::RenameTable { table, name: lost(table) });
+        ops.push(Op::CreateTable { table, created_lsn: 0, name: lost(table) });
     }
+    if let Op::CreateTable { table, name, .. } | Op::RenameTable { table, name } = &op
+        && let Some((&holder, _)) = holder(name)
+    {
+        if holder == *table {
+            return ops;
+        }
+        ops.push(Op::RenameTable { table: holder, name: lost(holder) });
+    }
+    ops.push(op);
     ops
 }

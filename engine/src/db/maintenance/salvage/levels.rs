@@ -3,6 +3,7 @@
 //! Where edits are lost, extents may be there that others have replaced, in any level and over each
 //! other. So what is read of a key counts only if nothing below it is newer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{SalvageReport, Writer, expired};
@@ -51,10 +52,8 @@ impl Layers {
     ) -> Result<()> {
         let above = above.max(self.expired);
         for (n, layer) in self.layers.iter().enumerate() {
-            for extent in layer.extents().iter() {
-                if extent.meta().greatest_seq <= above && extent.meta().one_seq().is_none() {
-                    continue;
-                }
+            let extents = within.map_or(&**layer.extents(), |within| layer.overlapping(within));
+            for extent in extents.iter().filter(|extent| extent.meta().greatest_seq > above) {
                 extent.salvage(lost, |entry| {
                     let is_hidden = entry.seq <= above
                         || within.is_some_and(|within| !within.contains(entry.key))
@@ -115,21 +114,21 @@ fn disjoint(level: &Level) -> Vec<Level> {
     }
     let mut extents = level.extents().to_vec();
     extents.sort_by_key(|extent| extent.meta().greatest_seq);
-    let mut layers: Vec<Vec<Arc<Extent>>> = Vec::new();
+    // Each by the smallest keys.
+    let mut layers: Vec<BTreeMap<Vec<u8>, Arc<Extent>>> = Vec::new();
     for extent in extents {
         let meta = extent.meta();
-        let overlaps = |other: &Arc<Extent>| {
-            let other = other.meta();
-            other.smallest_key <= meta.greatest_key && meta.smallest_key <= other.greatest_key
+        let overlaps = |layer: &BTreeMap<Vec<u8>, Arc<Extent>>| {
+            let before = layer.range(..=meta.greatest_key.clone()).next_back();
+            before.is_some_and(|(_, other)| other.meta().greatest_key >= meta.smallest_key)
         };
-        let under = layers.iter().rposition(|layer| layer.iter().any(overlaps));
-        let at = under.map_or(0, |under| under + 1);
+        let at = layers.iter().rposition(overlaps).map_or(0, |under| under + 1);
         if at == layers.len() {
-            layers.push(Vec::new());
+            layers.push(BTreeMap::new());
         }
-        layers[at].push(extent);
+        layers[at].insert(meta.smallest_key.clone(), extent);
     }
-    layers.into_iter().map(Level::new).collect()
+    layers.into_iter().map(|layer| Level::new(layer.into_values().collect())).collect()
 }
 
 /// The greatest sequence number of a key in levels, as far as they can be read.

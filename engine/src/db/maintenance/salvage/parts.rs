@@ -16,7 +16,7 @@ use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
 use crate::extent::{Extent, FoundExtents, find_extents};
-use crate::levels::{GoneTables, free_name};
+use crate::levels::{Ended, free_name};
 use crate::memtable::Record;
 use crate::options::{TableOptions, Tier};
 use crate::record::{Kind, LSN_MAX, TableId};
@@ -42,7 +42,7 @@ pub(super) fn salvage(
     if let Some(loaded) = loaded {
         region((loaded, opening.path), &mut writer, report)?;
     }
-    report.unnamed_extents(&store, &BTreeSet::new(), &mut writer)?;
+    report.unnamed_extents(&store, |_| true, &mut writer)?;
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)
@@ -54,8 +54,10 @@ fn region<'a>(
     writer: &mut Writer<'a>,
     report: &mut SalvageReport,
 ) -> Result<()> {
-    let records = report.region(loaded, SalvageReport::all_rows)?;
-    let (db, gone) = (writer.db, GoneTables::default());
+    let in_zones = report.zones(loaded)?;
+    let rows = report.all_rows(&loaded.region, &in_zones.zones)?;
+    let records = report.region(&loaded.region, in_zones, rows);
+    let (db, ended) = (writer.db, Ended::default());
     let mut into_tables = SalvagedTables::new(db, from);
     for (table, known) in tables_in(&records) {
         match known {
@@ -66,7 +68,7 @@ fn region<'a>(
             Known::Dropped => into_tables.leave_out(table),
         }
     }
-    records.iter().try_for_each(|record| report.record(record, (&mut into_tables, &gone), writer))
+    records.iter().try_for_each(|record| report.record(record, (&mut into_tables, &ended), writer))
 }
 
 /// What events among records in the order of commits make of tables.
@@ -103,16 +105,16 @@ fn tables_in(records: &[Record<'_>]) -> BTreeMap<TableId, Known> {
 }
 
 impl SalvageReport {
-    /// Writes the rows of the extents that are not `known` to tables of their own.
+    /// Writes the rows of the extents that `is_wanted` wants to tables of their own.
     pub(super) fn unnamed_extents(
         &mut self,
         store: &Arc<ExtentStore>,
-        known: &BTreeSet<u64>,
+        is_wanted: impl Fn(u64) -> bool,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let extents = find_extents(store, &mut self.lost);
         let mut names: BTreeSet<String> = writer.db.table_names().into_iter().collect();
-        for extent in extents.each_but(known) {
+        for extent in extents.each_of(is_wanted) {
             // Several extents may have one id: it is given again when the job that it was given to
             // has ended without an edit.
             let name = format!("extent-{:08}", extent.meta().id);
@@ -143,7 +145,7 @@ fn rows_of(
         file: store.path(meta.location.file),
         offset: meta.location.offset,
         what: format!("table of extent {}", meta.id),
-        expected: "an edit of the journal that names it".into(),
+        expected: "an edit or a record that says whether it is in use".into(),
         got: format!("none; its rows are in the table {name:?}, whether they are current or not"),
     });
     Ok(())

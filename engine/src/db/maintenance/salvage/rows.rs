@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::SalvageReport;
 use crate::error::{Damage, Result};
 use crate::level0::{find_rows, salvage_row};
-use crate::levels::{GoneTables, LostEdits, VersionSet};
+use crate::levels::{Ended, LostEdits, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
@@ -39,13 +39,13 @@ impl SalvageReport {
     pub(super) fn unnamed_rows<'a>(
         &mut self,
         region: &'a Region,
-        (set, gone, lost_edits): (&VersionSet, &GoneTables, &LostEdits),
+        (set, ended, lost_edits): (&VersionSet, &Ended, &LostEdits),
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
         for (table, row) in find_rows(region, zones)? {
             let version = set.version(table);
-            let is_gone = version.is_none() && gone.has(table);
+            let is_gone = version.is_none() && ended.has_table(table);
             if !is_gone && lost_edits.can_have_added(table, &row) {
                 let drained = version.map_or_else(DrainedMap::default, |it| it.drained.clone());
                 self.unnamed_row(region, (table, &row), &drained, &mut records)?;

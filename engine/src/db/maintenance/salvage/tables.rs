@@ -11,7 +11,7 @@ use super::{SalvageReport, Writer, expired};
 use crate::db::Database;
 use crate::error::{Damage, Result};
 use crate::extent::BlockCache;
-use crate::levels::{GoneTables, LostEdits, VersionSet, free_name};
+use crate::levels::{Ended, LostEdits, VersionSet, free_name};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId};
@@ -132,7 +132,7 @@ impl SalvageReport {
     pub(super) fn record<'a>(
         &mut self,
         record: &Record<'a>,
-        (into_tables, gone): (&mut SalvagedTables<'_>, &GoneTables),
+        (into_tables, ended): (&mut SalvagedTables<'_>, &Ended),
         writer: &mut Writer<'a>,
     ) -> Result<()> {
         if record.table == SYSTEM_TABLE {
@@ -142,7 +142,7 @@ impl SalvageReport {
             return Ok(());
         }
         if !into_tables.known.contains_key(&record.table) {
-            match gone.has(record.table) {
+            match ended.has_table(record.table) {
                 true => into_tables.leave_out(record.table),
                 false => into_tables.make_lost(record.table, self)?,
             }
