@@ -139,31 +139,39 @@ impl Mutant {
     }
 }
 
-/// Builds the tests that the list names; their programs by name.
+/// What is built: the tests of the engine, and the simulator, as the list names them.
+const BUILT: [&str; 2] = [
+    "test --no-run -p terrace --lib --test suite --test stepped --test processes",
+    "build -p terrace-sim --bin terrace-sim",
+];
+
+/// Builds what the list names; the programs by name.
 fn build(root: &Path, tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["test", "--no-run", "--message-format=json", "-p", "terrace", "--lib"])
-        .args(["--test", "suite", "--test", "stepped", "--test", "processes"])
-        // A folder of its own: cargo takes two trees of one name in one folder for the same.
-        .env("CARGO_TARGET_DIR", root.join("target/mutants-build"))
-        .env_remove("CARGO_MANIFEST_DIR")
-        .current_dir(tree)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("starting cargo")?;
-    if !output.status.success() {
-        bail!("the slips do not compile");
-    }
     let mut binaries = BTreeMap::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
-        let Some(program) = message["executable"].as_str() else { continue };
-        let name = match message["target"]["kind"][0].as_str() {
-            Some("lib") => "lib",
-            _ => message["target"]["name"].as_str().unwrap_or_default(),
-        };
-        binaries.insert(name.to_string(), PathBuf::from(program));
+    for arguments in BUILT {
+        let output = Command::new(&cargo)
+            .args(arguments.split(' '))
+            .arg("--message-format=json")
+            // A folder of its own: cargo takes two trees of one name in one folder for the same.
+            .env("CARGO_TARGET_DIR", root.join("target/mutants-build"))
+            .env_remove("CARGO_MANIFEST_DIR")
+            .current_dir(tree)
+            .stderr(Stdio::inherit())
+            .output()
+            .context("starting cargo")?;
+        if !output.status.success() {
+            bail!("the slips do not compile");
+        }
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+            let Some(program) = message["executable"].as_str() else { continue };
+            let name = match message["target"]["kind"][0].as_str() {
+                Some("lib") => "lib",
+                _ => message["target"]["name"].as_str().unwrap_or_default(),
+            };
+            binaries.insert(name.to_string(), PathBuf::from(program));
+        }
     }
     Ok(binaries)
 }
