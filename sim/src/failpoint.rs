@@ -64,11 +64,22 @@ impl Search {
     ///
     /// There is none.
     pub fn first(&self, classes: &[Class]) -> Result<Found, Vec<Violation>> {
+        self.first_that(|violation| {
+            let class = Class::of(violation);
+            classes.is_empty() || class.is_some_and(|class| classes.contains(&class))
+        })
+    }
+
+    /// The first violation that is the one that is meant; else the others.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn first_that(&self, is_it: impl Fn(&Violation) -> bool) -> Result<Found, Vec<Violation>> {
         let (mut prepared, mut others) = (Prepared::default(), Vec::new());
         for seed in 0..self.seeds {
             let Some(violation) = self.try_seed(seed, &mut prepared) else { continue };
-            let is_it = Class::of(&violation).is_some_and(|class| classes.contains(&class));
-            if classes.is_empty() || is_it {
+            if is_it(&violation) {
                 return Ok(Found { seed, violation });
             }
             others.push(violation);

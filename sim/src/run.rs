@@ -16,6 +16,11 @@ use crate::scenario::{self, SCENARIOS, Scenario};
 use crate::stop;
 use crate::violation::{Class, of_panic};
 
+/// What the oracles say first that read before any cut, cut after an opening, and cut in one.
+pub const BEFORE_CUTS: &str = "before any cut";
+const AFTER_OPENING: &str = "a cut after the opening";
+const SECOND_CUT: &str = "after a second cut";
+
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -190,7 +195,7 @@ impl Run {
         }
         let found = read_all(&rig.db).map_err(|e| Class::Refused.violation(e))?;
         if let Some(what) = found.differs_from(&rig.content) {
-            return Err(Class::Changed.violation(format!("before any cut: {what}")));
+            return Err(Class::Changed.violation(format!("{BEFORE_CUTS}: {what}")));
         }
         drop(rig);
         let mut second = 0;
@@ -282,8 +287,9 @@ impl Run {
         let (db, content) = reopen(found, self.failpoint, account, end)?;
         if choice == 2 {
             let cut = found.crash(Survive::Seeded(self.seed));
-            let (_, again) = reopen(&cut, self.failpoint, account, end)?;
-            same(&again, &content).map_err(|what| format!("a cut after the opening: {what}"))?;
+            let named = |what: Violation| format!("{AFTER_OPENING}: {what}");
+            let (_, again) = reopen(&cut, self.failpoint, account, end).map_err(named)?;
+            same(&again, &content).map_err(named)?;
         }
         self.go_on_with(found, (db, content.clone()), moment.event as u64)?;
         let Some(before) = before else { return Ok(()) };
@@ -292,9 +298,10 @@ impl Run {
         drop(options(&before, self.failpoint).open(PATH).map_err(|e| Class::Refused.violation(e))?);
         let Some(lost) = before.found() else { return Ok(()) };
         *second += 1;
+        let named = |what: Violation| format!("{SECOND_CUT}: {what}");
         let again = reopen(&lost, self.failpoint, account, End::Cut(survive));
-        let (_, content_again) = again.map_err(|what| format!("after a second cut: {what}"))?;
-        same(&content_again, &content).map_err(|what| format!("after a second cut: {what}"))
+        let (_, content_again) = again.map_err(named)?;
+        same(&content_again, &content).map_err(named)
     }
 }
 

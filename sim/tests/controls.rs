@@ -10,6 +10,7 @@ use std::time::Instant;
 use terrace::testing::Failpoint;
 use terrace_sim::cuts::Kind;
 use terrace_sim::failpoint::{Found, Search, Trial};
+use terrace_sim::run::BEFORE_CUTS;
 use terrace_sim::scenario::Scenario;
 use terrace_sim::violation::Class;
 
@@ -423,4 +424,23 @@ fn tombstones_pruned_by_jobs_after_an_opening() {
 fn an_opening_that_does_not_flush_what_it_writes() {
     let trial = Trial::Afterwards(Kind::Memory, Scenario::Commits);
     is_caught(Failpoint::SkipFlush, trial, Class::NotAPrefix);
+}
+
+/// The bug makes some run report a violation by this oracle, which says so first.
+fn is_caught_by(bug: Failpoint, trial: Trial, oracle: &str) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+    let search = Search { bug: Some(bug), trial, seeds: SEEDS };
+    let Found { seed, violation } = search
+        .first_that(|violation| violation.contains(oracle))
+        .unwrap_or_else(|others| panic!("{bug:?} passes {oracle:?}: {:#?}", others.first()));
+    eprintln!("{bug:?}, seed {seed}: {violation}");
+    let sound = Search { bug: None, trial, seeds: seed + 1 }.first(&[]);
+    assert!(sound.is_err(), "without the bug: {sound:?}");
+}
+
+#[test]
+fn a_live_read_sees_rows_that_a_pruned_tombstone_gives_back() {
+    let trial = Trial::Cuts(Kind::Memory, Scenario::Buried);
+    is_caught_by(Failpoint::PruneTombstones, trial, BEFORE_CUTS);
 }
