@@ -17,7 +17,7 @@ use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
-use crate::mvcc::{Clock, DeferQueue, Registered, SnapshotRegistry, Time, pin};
+use crate::mvcc::{Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, pin};
 use crate::operator;
 use crate::options::{Compression, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
-use crate::view::PinnedView;
+use crate::view::{PinnedView, View};
 
 /// Keeps a database open while handles of it are left.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
@@ -217,10 +217,8 @@ impl Shared {
         snapshot: Option<&Registered>,
         f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
-        // In this order: a close waits for the calls that found the database open.
         let guard = pin();
         let blocks = Blocks::new(&self.cache, &guard);
-        self.check_open()?;
         core.check()?;
         if let Some(snapshot) = snapshot {
             // A poisoned database serves nothing unsynced to any reader.
@@ -230,13 +228,13 @@ impl Shared {
                 "a snapshot reads only commits that are visible"
             );
             let lsn = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
-            let view = core.lent_view(&guard);
+            let view = self.open_view(core, &guard)?;
             let expired = self.expired(&view.version, || snapshot.time());
             return f(PinnedView { view, blocks }, AsOf { lsn, expired });
         }
         loop {
             let at = self.committer.readable();
-            let view = core.lent_view(&guard);
+            let view = self.open_view(core, &guard)?;
             // A compaction that started after `at` was read may have dropped what it needs
             // (view invariant 3); the watermark has moved by then.
             if at >= view.pruned || self.poison.is_set() {
@@ -246,6 +244,15 @@ impl Shared {
                 return f(PinnedView { view, blocks }, AsOf { lsn: at, expired });
             }
         }
+    }
+
+    /// The view of a table whose database is open. In this order: a closing waits for the epochs of
+    /// those that found the database open. It empties the views behind its beginning, so a view
+    /// that was loaded before the database was found open has its records.
+    fn open_view<'g>(&self, core: &TableCore, guard: &'g EpochGuard) -> Result<&'g View> {
+        let view = core.lent_view(guard);
+        self.check_open()?;
+        Ok(view)
     }
 
     /// The LSN up to which all of a table has expired at a moment.
