@@ -2,9 +2,13 @@
 //! planted bugs are found.
 
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use terrace::testing::Failpoint;
-use terrace_sim::machines::Kind;
+use terrace::testing::schedule::{self, End, Point, SchedulePolicy, SeededPolicy, TaskScheduler};
+use terrace::{ErrorKind, Result, Snapshot, Table};
+use terrace_sim::machines::{Kind, PATH};
 use terrace_sim::schedules::Schedule;
 use terrace_sim::violation::Class;
 
@@ -78,5 +82,116 @@ fn planted_bugs_are_found() {
         (Failpoint::SkipFence, Kind::Memory, Class::Lost),
     ] {
         assert!(finds(bug, kind, class), "{bug:?} is not found");
+    }
+}
+
+/// So many points pass while a task is stopped. The others may wait for it in a loop.
+const STOPPED_FOR: u64 = 30_000;
+
+/// One task goes on to one of its points, then the others go on, then it does.
+struct StopAt {
+    /// The task has begun what it is stopped in.
+    has_begun: Arc<AtomicBool>,
+    stops_at: u64,
+    task: Option<usize>,
+    passed: u64,
+    stopped_for: u64,
+    others: SeededPolicy,
+}
+
+impl StopAt {
+    fn new(has_begun: &Arc<AtomicBool>, stops_at: u64) -> StopAt {
+        let (has_begun, others) = (Arc::clone(has_begun), SeededPolicy::new(stops_at, 40_000));
+        StopAt { has_begun, stops_at, task: None, passed: 0, stopped_for: 0, others }
+    }
+}
+
+impl SchedulePolicy for StopAt {
+    fn next(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
+        if self.task.is_none() && self.has_begun.load(Ordering::Relaxed) {
+            self.task = Some(current);
+        }
+        let Some(task) = self.task else { return self.others.next(current, runnable, point) };
+        self.passed += u64::from(current == task);
+        let others: Vec<usize> = runnable.iter().copied().filter(|other| *other != task).collect();
+        let is_stopped = self.passed >= self.stops_at && self.stopped_for < STOPPED_FOR;
+        if others.is_empty() || runnable.contains(&task) && !is_stopped {
+            return task;
+        }
+        self.stopped_for += u64::from(is_stopped);
+        self.others.next(current, &others, point)
+    }
+
+    fn draw(&mut self, n: u64) -> u64 {
+        self.others.draw(n)
+    }
+}
+
+type Read = fn(&Table, &Snapshot) -> Result<bool>;
+
+/// Whether the row is there, or the database is closed, for a read that is stopped at its point of
+/// this number while the database is closed. The second is whether the read has as many points.
+fn is_right_beside_a_closing(kind: Kind, read: Read, stops_at: u64) -> (bool, bool) {
+    schedule::settle();
+    let [has_begun, has_ended, is_right] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let begun_by = Arc::clone(&has_begun);
+    let (ended_by, told) = (Arc::clone(&has_ended), Arc::clone(&is_right));
+    let was_stopped = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&was_stopped);
+    let first = move || {
+        let db = terrace_sim::tiny().machine(&kind.machine()).create(PATH).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("k", "v").unwrap();
+        let snapshot = db.snapshot().unwrap();
+        let begins = Arc::clone(&begun_by);
+        let reader = schedule::spawn("reader", move || {
+            begins.store(true, Ordering::Relaxed);
+            let found = read(&table, &snapshot);
+            ended_by.store(true, Ordering::Relaxed);
+            let is_closed = |error: &terrace::Error| error.kind() == ErrorKind::Closed;
+            told.store(found.as_ref().map_or_else(is_closed, |there| *there), Ordering::Relaxed);
+        });
+        while !begun_by.load(Ordering::Relaxed) {
+            schedule::yield_now();
+        }
+        stopped.store(!has_ended.load(Ordering::Relaxed), Ordering::Relaxed);
+        db.close().unwrap();
+        reader.join().unwrap();
+    };
+    let run = TaskScheduler::new(StopAt::new(&has_begun, stops_at), 3_000_000, 0).run(first);
+    assert!(
+        matches!(run.end, End::Done) && !run.has_panicked,
+        "{kind:?} {stops_at}: {:?}",
+        run.end
+    );
+    (is_right.load(Ordering::Relaxed), was_stopped.load(Ordering::Relaxed))
+}
+
+/// Bug: a read that was stopped told that no row was there, where the database was closed
+/// meanwhile. Cause: it found the database open and loaded the table's view after that, and the
+/// closing had emptied the view to give its memory back. Fix: a read loads the view first, and then
+/// looks whether the database is open.
+#[test]
+fn a_read_beside_a_closing_is_right_wherever_it_stops() {
+    let _alone = alone();
+    let reads: [(&str, Read); 4] = [
+        ("get", |table, _| Ok(table.get("k")?.is_some())),
+        ("get of a snapshot", |table, snapshot| Ok(snapshot.get(table, "k")?.is_some())),
+        ("get of several", |table, _| Ok(table.multi_get(&["k"])?[0].is_some())),
+        ("range", |table, _| Ok(table.iter().collect::<Result<Vec<_>>>()?.len() == 1)),
+    ];
+    for kind in [Kind::Files, Kind::Memory, Kind::Index] {
+        for (name, read) in reads {
+            let mut stops_at = 1;
+            loop {
+                let (is_right, was_stopped) = is_right_beside_a_closing(kind, read, stops_at);
+                assert!(is_right, "{name} on {kind:?}, stopped at its point {stops_at}");
+                if !was_stopped {
+                    break;
+                }
+                stops_at += 1;
+            }
+            assert!(stops_at > 5, "{name} on {kind:?} has {stops_at} points");
+        }
     }
 }

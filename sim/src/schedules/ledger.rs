@@ -12,6 +12,7 @@ use std::time::Duration;
 use terrace::{Durability, Isolation};
 
 use super::judge::{judge, of_stamp};
+use super::rows::QUEUE;
 use crate::histories::{self, Done};
 use crate::violation::{Class, Violation};
 
@@ -289,9 +290,17 @@ impl Ledger {
         stamp
     }
 
-    /// What the write changes, once that is known.
+    /// What the write changes, once that is known. A pop that has begun and not ended may get a
+    /// row that comes after its call.
     pub(super) fn narrow(&self, stamp: u64, changes: BTreeMap<Place, Stamp>) {
-        self.book().writes[stamp as usize - 1].changes = changes;
+        let mut book = self.book();
+        let pushed = changes.keys().filter(|(table, _)| *table == QUEUE);
+        let pushed: Vec<Place> = pushed.cloned().collect();
+        let pops = book.writes.iter_mut().filter(|write| write.is_one_of);
+        for pop in pops.filter(|pop| pop.outcome == Outcome::Called && pop.stamp != stamp) {
+            pop.changes.extend(pushed.iter().map(|place| (place.clone(), None)));
+        }
+        book.writes[stamp as usize - 1].changes = changes;
     }
 
     /// The places of a table that writes have changed, as far as their keys begin so.
