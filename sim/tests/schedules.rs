@@ -1,6 +1,8 @@
 //! Whole databases under the deterministic scheduler: what holds, that a seed is one run, and that
 //! planted bugs are found.
 
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,7 +179,7 @@ fn a_read_beside_a_closing_is_right_wherever_it_stops() {
     let reads: [(&str, Read); 4] = [
         ("get", |table, _| Ok(table.get("k")?.is_some())),
         ("get of a snapshot", |table, snapshot| Ok(snapshot.get(table, "k")?.is_some())),
-        ("get of several", |table, _| Ok(table.multi_get(&["k"])?[0].is_some())),
+        ("get of several", |table, _| Ok(table.multi_get(["k"])?[0].is_some())),
         ("range", |table, _| Ok(table.iter().collect::<Result<Vec<_>>>()?.len() == 1)),
     ];
     for kind in [Kind::Files, Kind::Memory, Kind::Index] {
