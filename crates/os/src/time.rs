@@ -40,7 +40,12 @@ pub fn moment_of(moment: Instant) -> Duration {
 }
 
 /// Pauses this task.
-#[cfg(test)]
+///
+/// # Panics
+///
+/// On a thread that is no task.
+#[cfg(any(test, feature = "testing"))]
+#[track_caller]
 pub fn pause(time: Duration) {
     assert!(schedule::is_task(), "a thread that is no task waits for an event");
     schedule::block(0, Some(schedule::now() + time));

@@ -318,6 +318,8 @@ pub enum Reason {
     NoSpace,
     /// An object store has too much to do, and does nothing.
     Busy,
+    /// The process has no descriptor left (`EMFILE`).
+    NoDescriptor,
 }
 
 /// Which calls a fault is for.
@@ -374,6 +376,9 @@ pub(super) struct Failure {
     pub(super) fills_up: bool,
 }
 
+/// `EMFILE` of Linux and macOS.
+const EMFILE: i32 = 24;
+
 impl Failure {
     /// What the caller is told.
     pub(super) fn error(&self) -> io::Error {
@@ -382,6 +387,7 @@ impl Failure {
                 io::Error::other(format!("simulated I/O error: {}", self.site))
             }
             Reason::NoSpace => io::ErrorKind::StorageFull.into(),
+            Reason::NoDescriptor => io::Error::from_raw_os_error(EMFILE),
         }
     }
 
