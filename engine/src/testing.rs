@@ -40,9 +40,11 @@ pub use terrace_testkit::{
 pub mod schedule {
     pub use crate::os::schedule::{
         Blocked, End, Point, PointKind, Run, SchedulePolicy, SeededPolicy, Step, TaskScheduler,
-        TimedOut, draw, is_task, others,
+        TimedOut, draw, is_task, now, number, others,
     };
     pub use crate::os::thread::{JoinHandle, spawn, yield_now};
+    pub use crate::os::time::pause;
+    pub use crate::os::{allowed_cores, pin_thread};
 
     /// Runs what earlier runs have deferred, so that it is no part of the next one.
     pub fn settle() {

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::levels::{Level, Op, ReadRun, Version, VersionSet};
 use crate::mvcc::Horizon;
+use crate::options::Failpoint;
 use crate::tier::{ExtentStore, ObjectSink};
 use crate::view::View;
 
@@ -51,6 +52,9 @@ pub(crate) fn dump(
     let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon, |_, _| false);
     // Of the view, not of the version: a commit may be visible before its edit is made.
     let runs: Vec<ReadRun<'_>> = view.runs().filter(|run| run.lsn <= at).collect();
+    let of_view = || values_of(runs.iter().flat_map(|run| run.extents.extents().iter()));
+    let of_version = || values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter()));
+    let is_stale = set.has(Failpoint::DumpVersionRuns);
     let in_runs = runs.iter().map(|run| run.extents.bytes() + run.extents.referred());
     let above = view.undrained_bytes() + in_runs.sum::<u64>();
     // It frees nothing. What is kept for jobs that do is in the database's own store alone.
@@ -62,7 +66,7 @@ pub(crate) fn dump(
         cache,
         replaces: &[],
         fills: false,
-        values: values_of(runs.iter().flat_map(|run| run.extents.extents().iter())),
+        values: if is_stale { of_version() } else { of_view() },
         // The values too have to be in the store.
         collects: &|_| true,
         horizon,

@@ -414,6 +414,29 @@ impl Database {
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)
     }
 
+    /// What calls and jobs hold now, by kind: nothing at rest.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn held(&self) -> Vec<(&'static str, u64)> {
+        let (shared, stats) = (self.inner.shared(), self.stats());
+        let (rows, ranges) = shared.locks.held();
+        let MemoryStats { writes, locks, read_ahead, iterators, jobs, .. } = stats.memory;
+        let held = [
+            ("row locks", rows as u64),
+            ("range locks", ranges as u64),
+            ("transactions", self.transactions().len() as u64),
+            ("snapshots", stats.background.snapshots),
+            ("holds", shared.queue.holds()),
+            ("bytes reserved on disk", stats.disk.headroom_bytes),
+            ("bytes of writes", writes),
+            ("bytes of locks", locks),
+            ("bytes read ahead", read_ahead),
+            ("bytes of iterators", iterators),
+            ("bytes of jobs", jobs),
+        ];
+        held.into_iter().filter(|(_, held)| *held > 0).collect()
+    }
+
     /// Whether this is the last handle of any kind, so that dropping it closes the database. Only
     /// a caller that makes no other handle meanwhile can rely on it.
     pub fn is_last_handle(&self) -> bool {

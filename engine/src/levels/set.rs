@@ -211,16 +211,18 @@ impl VersionSet {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn with_failpoint(mut self, bug: Option<Failpoint>) -> VersionSet {
         self.failpoint = bug;
+        self.store.plant(bug);
         self
     }
 
+    /// Whether a test has planted the bug.
     #[cfg(any(test, feature = "testing"))]
-    fn has(&self, bug: Failpoint) -> bool {
+    pub(crate) fn has(&self, bug: Failpoint) -> bool {
         self.failpoint == Some(bug)
     }
 
     #[cfg(not(any(test, feature = "testing")))]
-    const fn has(&self, _bug: Failpoint) -> bool {
+    pub(crate) const fn has(&self, _bug: Failpoint) -> bool {
         false
     }
 

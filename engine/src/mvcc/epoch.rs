@@ -95,6 +95,12 @@ impl Default for DeferQueue {
 }
 
 impl DeferQueue {
+    /// How many holds there are.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn holds(&self) -> u64 {
+        self.work.state.lock().holds.len() as u64
+    }
+
     /// Has `f` run once every guard and every hold that exists now is gone, by the background.
     pub(crate) fn defer(self: &Arc<Self>, f: impl FnOnce() + Send + 'static) {
         if self.process.is_forked() {

@@ -144,6 +144,18 @@ pub enum Failpoint {
     GrowOutside,
     /// A bulk load writes its last extent without holding a closing up.
     LoadOutside,
+    /// How far the persistent index knows of everything is taken from the views before the floor.
+    MergedBeforeFloor,
+    /// A table is noted for the scheduler before the scheduler can find it.
+    NoteBeforeRegister,
+    /// A check that failed is not made up for by the next call.
+    ForgetOwedChecks,
+    /// A dump reads values of the runs of the version, and rows of those of the view.
+    DumpVersionRuns,
+    /// A commit that is polled again is done once it is visible.
+    SecondPollReturns,
+    /// A reservation of space is not given back.
+    KeepReservation,
     /// A second closing does not wait for the first one.
     SecondCloseReturns,
     /// A worker of compactions that rests misses a wake-up that comes before its wait.

@@ -8,7 +8,7 @@ use super::awaited::Place;
 use super::shared::{Keep, Shared};
 use crate::error::Result;
 use crate::locks::Locker;
-use crate::options::Durability;
+use crate::options::{Durability, Failpoint};
 use crate::record::Lsn;
 
 /// A commit that nothing can keep from happening but a failure of the device: its place in the
@@ -136,6 +136,8 @@ impl Future for PendingCommit {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
+        let is_second = this.place.is_some() && this.shared.committer.visible() >= this.lsn;
+        this.waited |= is_second && this.shared.region.has(Failpoint::SecondPollReturns);
         if !this.waited && !this.is_decided() {
             let commit = (this.lsn, this.durability);
             let shared = &this.shared;

@@ -40,6 +40,7 @@ use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::mvcc::about_to_wait;
+use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, RwLock};
 use crate::os::sync::shared::OnceLock;
@@ -100,6 +101,9 @@ pub(crate) struct ExtentStore {
     least_reserve: AtomicU64,
     /// The extents that are objects, where the opening has an object store.
     objects: OnceLock<Arc<ObjectTier>>,
+    /// A bug that a test has planted.
+    #[cfg(any(test, feature = "testing"))]
+    failpoint: OnceLock<Failpoint>,
 }
 
 /// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
@@ -109,7 +113,7 @@ pub(crate) struct Reserved {
     at: Location,
     kept: bool,
     /// No user code runs between the reservation and the write: a closing waits for them.
-    _inside: Inside,
+    _inside: Option<Inside>,
 }
 
 impl Reserved {
@@ -134,6 +138,24 @@ impl Drop for Reserved {
 }
 
 impl ExtentStore {
+    /// Plants a bug.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn plant(&self, bug: Option<Failpoint>) {
+        bug.map(|bug| self.failpoint.get_or_init(|| bug));
+    }
+
+    /// Whether a test has planted the bug.
+    #[cfg(any(test, feature = "testing"))]
+    fn has(&self, bug: Failpoint) -> bool {
+        self.failpoint.get() == Some(&bug)
+    }
+
+    /// Nothing can plant one.
+    #[cfg(not(any(test, feature = "testing")))]
+    const fn has(&self, _bug: Failpoint) -> bool {
+        false
+    }
+
     /// Opens the extent files of `directory`; free is what is not in `taken`.
     ///
     /// # Errors
@@ -187,6 +209,8 @@ impl ExtentStore {
             returned: AtomicU64::new(0),
             least_reserve: AtomicU64::new(0),
             objects: OnceLock::new(),
+            #[cfg(any(test, feature = "testing"))]
+            failpoint: OnceLock::new(),
         }
     }
 
@@ -284,6 +308,7 @@ impl ExtentStore {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
         let inside = self.gate.enter_step()?;
+        let inside = (!self.has(Failpoint::LoadOutside)).then_some(inside);
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
         if allocation.free_units() < allocation.reserved_units + units {

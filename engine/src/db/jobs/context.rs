@@ -84,7 +84,7 @@ impl JobContext {
             shared: Arc::clone(shared),
             set: Arc::clone(&shared.set),
             options: options.clone(),
-            tables: Tables::default(),
+            tables: Tables::new(options.has(Failpoint::NoteBeforeRegister)),
             forest: forest.clone(),
             superblock: Mutex::new(superblock),
             transactions: Arc::default(),

@@ -87,7 +87,8 @@ pub(in crate::db) fn grow(
     next: impl FnOnce(Geometry) -> Result<Option<Geometry>>,
 ) -> Result<bool> {
     let shared = &ctx.shared;
-    let _inside = shared.gate.enter_step()?;
+    let inside = shared.gate.enter_step()?;
+    let _inside = (!ctx.options.has(Failpoint::GrowOutside)).then_some(inside);
     let mut superblock = ctx.superblock.lock();
     let before = superblock.geometry;
     let Some(geometry) = next(before)? else { return Ok(false) };

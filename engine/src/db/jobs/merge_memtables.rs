@@ -7,6 +7,8 @@ use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
 use super::row_tables;
 use crate::error::{ErrorKind, Result};
+use crate::options::Failpoint;
+use crate::record::Lsn;
 use crate::table::TableCore;
 use crate::view::Frozen;
 
@@ -112,8 +114,11 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
 /// Notes durably how far the persistent index knows of everything.
 fn raise_merged(ctx: &JobContext) -> Result<()> {
     let Some(forest) = &ctx.forest else { return Ok(()) };
+    let early = ctx.options.has(Failpoint::MergedBeforeFloor);
+    let early = early.then(|| ctx.tables.merged_upto(Lsn::MAX));
     let floor = ctx.sync_floor()?;
-    forest.raise_merged(ctx.tables.merged_upto(floor))
+    let upto = || ctx.tables.merged_upto(floor);
+    forest.raise_merged(early.map_or_else(upto, |early| early.min(floor)))
 }
 
 #[cfg(all(test, not(feature = "loom")))]

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use super::{Allocation, ExtentStore, UNIT};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 
 /// Room for an extent of any usual size, in units: a little over 2.25 MiB.
@@ -48,7 +49,8 @@ impl SpaceReservation {
 
 impl Drop for SpaceReservation {
     fn drop(&mut self) {
-        let left = *self.units_left.get_mut();
+        let keeps = self.store.has(Failpoint::KeepReservation);
+        let left = if keeps { 0 } else { *self.units_left.get_mut() };
         self.store.allocation.lock().reserved_units -= left;
     }
 }
