@@ -1,5 +1,6 @@
 //! The simulated machines, and how databases are opened on them.
 
+use serde::{Deserialize, Serialize};
 use terrace::testing::{Failpoint, HandClock, Machine};
 use terrace::{Level0Container, ObjectServer, Options, TableOptions};
 
@@ -7,7 +8,7 @@ use terrace::{Level0Container, ObjectServer, Options, TableOptions};
 pub const PATH: &str = "/db";
 
 /// Which simulated machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     Files,
     Memory,

@@ -2,6 +2,8 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
+mod campaign;
+
 use std::io;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -13,7 +15,6 @@ use terrace_sim::coverage::{CALL_SITES, Coverage, OPERATIONS};
 use terrace_sim::cuts::Kind;
 use terrace_sim::run::{Limits, Prepared, Run};
 use terrace_sim::scenario::SCENARIOS;
-use terrace_sim::schedules::{PLANTED, Report, Schedule};
 use terrace_sim::stop;
 use terrace_sim::violation::Class;
 
@@ -68,15 +69,23 @@ struct Arguments {
     objects: bool,
     /// Run whole databases with all their threads under a deterministic scheduler: callers at once,
     /// a cut of power in some, closings, openings. One process runs one seed after the other
-    #[arg(long, conflicts_with_all = ["faults", "objects", "images", "replay", "jobs"])]
+    #[arg(long, conflicts_with_all = ["faults", "objects", "images", "jobs"])]
     schedules: bool,
-    /// Plant one bug after the other, and say which seed of a schedule finds it, and when
+    /// Plant one bug after the other, and say which seed of a schedule finds it, and when. With
+    /// `--minutes`, so long for each
     #[arg(long, requires = "schedules")]
     planted: bool,
+    /// Only this planted bug
+    #[arg(long, hide = true)]
+    only: Option<String>,
+    /// A schedule that fails is made smaller for so many seconds
+    #[arg(long, default_value_t = 60)]
+    shrink: u64,
     /// A failure of a schedule shows so many of the last points
     #[arg(long, default_value_t = 40)]
     trace: usize,
-    /// Only this image of the seed, as a violation names it
+    /// Only this image of the seed, as a violation names it; with `--schedules`, the schedule that
+    /// this file has
     #[arg(long)]
     replay: Option<String>,
     /// The process is one of several: it prints all that it counted
@@ -115,11 +124,8 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<ExitCode> {
     let begin = Instant::now();
     stop::on_signals();
-    if arguments.planted {
-        return Ok(planted(arguments));
-    }
     if arguments.schedules {
-        return schedules(arguments, begin);
+        return campaign::run(arguments, begin);
     }
     if arguments.part {
         std::thread::spawn(stop_with_parent);
@@ -131,74 +137,6 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         jobs => shared(arguments, jobs)?,
     };
     report(arguments, &coverage, begin.elapsed())
-}
-
-/// Searches for each planted bug, five minutes at most.
-fn planted(arguments: &Arguments) -> ExitCode {
-    let within = Duration::from_secs_f64(arguments.minutes.unwrap_or(5.0) * 60.0);
-    let mut missed = 0;
-    for bug in PLANTED {
-        match bug.search(within) {
-            Some((seed, took, failure)) => {
-                let what = failure.violations.first().map_or("", String::as_str);
-                println!("{:?}: seed {seed}, {:.1} s: {what}", bug.bug, took.as_secs_f64());
-            }
-            None => {
-                missed += 1;
-                println!("{:?}: not found in {within:?}", bug.bug);
-            }
-        }
-    }
-    ExitCode::from(u8::from(missed > 0))
-}
-
-/// Runs schedules, and says what they have found.
-fn schedules(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
-    let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
-    let (mut total, mut failed, mut schedules) = (Report::default(), Vec::new(), 0);
-    for seed in arguments.seed.. {
-        let enough = seed - arguments.seed >= arguments.seeds;
-        if until.map_or(enough, |until| begin.elapsed() >= until) || stop::is_asked_for() {
-            break;
-        }
-        schedules += 1;
-        match (Schedule { trace: arguments.trace, ..Schedule::of(seed) }).run() {
-            Ok(report) => total.add(report),
-            Err(failure) => {
-                eprintln!("VIOLATION: seed {seed}\n{failure}");
-                failed.push(seed);
-                total.add(Report { hash: failure.hash, ..Report::default() });
-                if failure.is_stuck {
-                    eprintln!("the threads of this run are stuck, and no other one is begun");
-                    break;
-                }
-            }
-        }
-    }
-    let seconds = begin.elapsed().as_secs_f64();
-    let done: serde_json::Map<_, _> =
-        total.done.iter().map(|(operation, n)| ((*operation).into(), json!(n))).collect();
-    let object = json!({
-        "seed": arguments.seed,
-        "schedules": schedules,
-        "failed": failed,
-        "cuts": total.cuts,
-        "failures": total.failures,
-        "points": total.points,
-        "switches": total.switches,
-        "places": total.covered.len(),
-        "places_switched_at": total.covered.values().filter(|(_, switched)| *switched > 0).count(),
-        "operations": done,
-        "pairs": total.pairs.len(),
-        "hash": format!("{:016x}", total.hash),
-        "seconds": seconds,
-    });
-    if arguments.json {
-        println!("{object}");
-    } else {
-        println!("{object:#}");
-    }
-    Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
 /// Stops when the process that this one works for closes its input, or ends.

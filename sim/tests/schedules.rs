@@ -6,12 +6,13 @@
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use terrace::testing::Failpoint;
 use terrace::testing::schedule::{self, End, Point, SchedulePolicy, SeededPolicy, TaskScheduler};
 use terrace::{ErrorKind, Result, Snapshot, Table};
 use terrace_sim::machines::{Kind, PATH};
-use terrace_sim::schedules::Schedule;
+use terrace_sim::schedules::{PLANTED, Schedule, shrink};
 use terrace_sim::violation::Class;
 
 /// The tests of a process share its epochs: one has a database at work at a time.
@@ -61,30 +62,44 @@ fn a_seed_is_one_run_alone_and_after_others_in_any_process() {
     }
 }
 
-/// Whether one of some seeds finds the bug, says what is expected of it, and finds nothing without.
-fn finds(bug: Failpoint, kind: Kind, class: Class) -> bool {
-    (0..200).any(|seed| {
-        let schedule = Schedule { kind, bug: Some(bug), ..Schedule::of(seed) };
-        let Err(failure) = schedule.run() else { return false };
-        assert!(!failure.is_stuck, "seed {seed}\n{failure}");
-        let is_it = failure.violations.iter().any(|what| Class::of(what) == Some(class));
-        if is_it && let Err(failure) = (Schedule { bug: None, ..schedule }).run() {
-            panic!("seed {seed} without a bug\n{failure}");
-        }
-        is_it
-    })
-}
-
+/// Each is found by the seed that found it first; by one of those after it, where the engine has
+/// other points since. Without the bug that seed finds nothing.
 #[test]
 fn planted_bugs_are_found() {
     let _alone = alone();
-    for (bug, kind, class) in [
-        (Failpoint::SkipConflictCheck, Kind::Memory, Class::Isolation),
-        (Failpoint::SkipRunSync, Kind::Files, Class::Lost),
-        (Failpoint::SkipFence, Kind::Memory, Class::Lost),
-    ] {
-        assert!(finds(bug, kind, class), "{bug:?} is not found");
+    for planted in PLANTED {
+        let Some(first) = planted.seed else { continue };
+        let found = (first..first + 400).find_map(|seed| {
+            let failure = planted.run(seed)?;
+            assert!(!failure.is_stuck, "{:?}, seed {seed}\n{failure}", planted.bug);
+            Some(seed)
+        });
+        let Some(seed) = found else { panic!("{:?} is not found", planted.bug) };
+        if let Err(failure) = planted.schedule(seed, None).run() {
+            panic!("seed {seed} without {:?}\n{failure}", planted.bug);
+        }
     }
+}
+
+/// A schedule that was made smaller fails as before, also when it was read from a file.
+#[test]
+fn a_failure_is_made_smaller_and_repeats_itself() {
+    let _alone = alone();
+    let planted = PLANTED.iter().find(|planted| planted.bug == Failpoint::SkipConflictCheck);
+    let planted = planted.unwrap();
+    let seed = (0..).find(|seed| planted.run(*seed).is_some()).unwrap();
+    let schedule = planted.schedule(seed, Some(planted.bug));
+    let is_it = |what: &String| Class::of(what) == Some(Class::Isolation);
+    let mut fails = |tried: &Schedule| {
+        let failure = tried.run().err()?;
+        failure.violations.iter().any(is_it).then(|| failure.preemptions.to_vec())
+    };
+    let until = Instant::now() + Duration::from_secs(30);
+    let small = shrink(&schedule, until, &mut fails);
+    assert!(small.operations() < schedule.operations() / 2, "{small:?}");
+    let read = Schedule { bug: schedule.bug, ..Schedule::read(&small.written()).unwrap() };
+    let [one, other] = [&small, &read].map(|schedule| schedule.run().unwrap_err());
+    assert_eq!((one.hash, one.violations), (other.hash, other.violations));
 }
 
 /// So many points pass while a task is stopped. The others may wait for it in a loop.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use terrace::testing::schedule;
 use terrace::{Database, Durability, Error, ErrorKind, Result, WriteBatch};
 
 use super::ledger::{Outcome, Place, Stamp, Wanted};
-use super::operations::Operation;
+use super::plan::Step;
 use super::rows::{APART, MAIN, ROWS, key, shown, value};
 use super::world::World;
 use crate::Chance;
@@ -24,19 +25,17 @@ pub(super) struct Caller {
     pub done: BTreeMap<&'static str, u64>,
     /// Which of the world's databases its handle is of.
     pub life: u64,
-    /// What it does more often than others.
-    pub focus: &'static Operation,
     pub largest: u64,
     closed_calls: u64,
 }
 
 impl Caller {
-    pub(super) fn new(number: usize, world: World, focus: &'static Operation) -> Caller {
+    pub(super) fn new(number: usize, world: World) -> Caller {
         let mut chance = Chance::new(world.seed ^ ((number as u64 + 1) << 32));
         let largest = *chance.pick(&[16, 300, 3000, 20_000]);
         let (life, db) = world.newest();
         let (done, closed_calls) = (BTreeMap::new(), 0);
-        Caller { number, world, db, chance, done, life, focus, largest, closed_calls }
+        Caller { number, world, db, chance, done, life, largest, closed_calls }
     }
 
     /// Whether it has nothing more to call.
@@ -44,23 +43,22 @@ impl Caller {
         self.closed_calls >= CLOSED_CALLS
     }
 
-    /// One operation that is drawn.
-    pub(super) fn act(&mut self) {
-        let operation = match self.chance.percent(20) {
-            true => self.focus,
-            false => Operation::drawn(&mut self.chance),
-        };
-        self.perform(operation);
-    }
-
-    pub(super) fn perform(&mut self, operation: &'static Operation) {
+    /// One operation, all of whose choices follow from its step.
+    pub(super) fn perform(&mut self, step: &Step) {
+        let operation = step.operation();
+        self.chance = Chance::new(step.chance);
         let (life, db) = self.world.newest();
         if life > self.life {
             (self.life, self.db) = (life, db);
             self.closed_calls = 0;
         }
         let from = self.world.ledger.begin(self.number, operation.name);
+        let task = schedule::number();
+        if self.chance.percent(self.world.stalled) {
+            self.world.stalls.begin(task, &mut self.chance);
+        }
         let done = (operation.run)(self, from);
+        self.world.stalls.end(task);
         self.world.ledger.end(self.number);
         match done {
             Ok(()) => *self.done.entry(operation.name).or_default() += 1,

@@ -170,7 +170,7 @@ struct Book {
     active: BTreeMap<usize, &'static str>,
     pairs: BTreeSet<Pair>,
     is_closing: bool,
-    is_full: bool,
+    has_faults: bool,
     histories: Vec<History>,
     /// The least and the most time that has passed.
     time: (Duration, Duration),
@@ -248,13 +248,13 @@ impl Ledger {
         self.book().is_closing
     }
 
-    /// From now on files get no space.
-    pub(super) fn fills_up(&self) {
-        self.book().is_full = true;
+    /// From now on files get no space, or reads fail, or no more; whether that was so.
+    pub(super) fn set_faults(&self, has_faults: bool) -> bool {
+        std::mem::replace(&mut self.book().has_faults, has_faults)
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.book().is_full
+    pub(super) fn has_faults(&self) -> bool {
+        self.book().has_faults
     }
 
     /// A write is about to be called; its stamp.
@@ -556,7 +556,7 @@ impl Ledger {
             active: BTreeMap::new(),
             pairs: BTreeSet::new(),
             is_closing: false,
-            is_full: false,
+            has_faults: false,
             histories: book.histories.clone(),
             time: book.time,
             young: BTreeMap::new(),

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use terrace::testing::Failpoint;
 
-use super::run::{Failure, Schedule};
+use super::plan::Schedule;
+use super::run::Failure;
 use crate::machines::Kind;
 use crate::violation::Class;
 
@@ -15,24 +16,37 @@ pub struct Planted {
     pub kind: Kind,
     /// What its violations may be.
     pub classes: &'static [Class],
+    /// A seed from which on one finds it soon. None where that takes longer than a test may.
+    pub seed: Option<u64>,
 }
 
-const fn planted(bug: Failpoint, kind: Kind, classes: &'static [Class]) -> Planted {
-    Planted { bug, kind, classes }
+const fn planted(
+    bug: Failpoint,
+    kind: Kind,
+    classes: &'static [Class],
+    seed: Option<u64>,
+) -> Planted {
+    Planted { bug, kind, classes, seed }
 }
 
 /// All of them.
 pub const PLANTED: &[Planted] = &[
-    planted(Failpoint::SkipConflictCheck, Kind::Memory, &[Class::Isolation]),
-    planted(Failpoint::SkipRunSync, Kind::Files, &[Class::Lost]),
-    planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost]),
-    planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost]),
-    planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation]),
-    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd]),
-    planted(Failpoint::GrowOutside, Kind::Files, LATE),
-    planted(Failpoint::LoadOutside, Kind::Files, LATE),
-    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError]),
-    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd]),
+    planted(Failpoint::SkipConflictCheck, Kind::Memory, &[Class::Isolation], Some(0)),
+    planted(Failpoint::SkipRunSync, Kind::Files, &[Class::Lost], Some(0)),
+    planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost], Some(0)),
+    planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost], None),
+    planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation], None),
+    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::GrowOutside, Kind::Files, LATE, None),
+    planted(Failpoint::LoadOutside, Kind::Files, LATE, None),
+    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], None),
+    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::MergedBeforeFloor, Kind::Index, &[Class::Lost, Class::NotAPrefix], None),
+    planted(Failpoint::NoteBeforeRegister, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::ForgetOwedChecks, Kind::Files, &[Class::Isolation], None),
+    planted(Failpoint::DumpVersionRuns, Kind::Files, &[Class::WrongError, Class::Backup], None),
+    planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], None),
+    planted(Failpoint::KeepReservation, Kind::Files, &[Class::Leaked], None),
 ];
 
 /// What a write after a closing looks like.
@@ -58,6 +72,7 @@ impl Planted {
     pub fn search(&self, within: Duration) -> Option<(u64, Duration, Failure)> {
         let begin = Instant::now();
         let seeds = (0..).take_while(|_| begin.elapsed() < within);
-        seeds.filter_map(|seed| Some((seed, begin.elapsed(), self.run(seed)?))).next()
+        let mut found = seeds.filter_map(|seed| Some((seed, self.run(seed)?)));
+        found.next().map(|(seed, failure)| (seed, begin.elapsed(), failure))
     }
 }

@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler, TimedOut};
-use terrace::testing::{
-    Call, CallSite, Failpoint, Fault, Faulty, FileKind, Machine, Reason, Survive,
-};
-use terrace::{Database, Result, TableOptions};
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
+use terrace::{CompactionProgress, Database, Result, TableOptions};
 
 use super::caller::Caller;
 use super::ledger::{Ledger, Outcome, Pair, Seen, Wanted};
-use super::operations::{CLOSE, COUNT, LIFE, Operation, resolve_all, still_prepared};
+use super::operations::{COUNT, LIFE, resolve_all, still_prepared};
+use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
 use super::rows::{
     APART, COUNTER, LIST_KEYS, LISTS, MAIN, QUEUE, TABLES, YOUNG, count_of, key, read_all, shown,
@@ -22,7 +23,7 @@ use super::rows::{
 use super::world::World;
 use crate::Chance;
 use crate::histories::list_of;
-use crate::machines::{Kind, PATH, table_options};
+use crate::machines::{PATH, table_options};
 use crate::violation::{Class, Violation};
 
 /// More points than a run has that ends.
@@ -48,12 +49,25 @@ const CALLS: [Call; 10] = [
 /// Of which files.
 const FILES: [FileKind; 3] = [FileKind::Region, FileKind::Journal, FileKind::Extents];
 
+/// Where a caller rests. What it has enqueued others publish; other waits for it may be right.
+const RESTS: &str = "operations/writes.rs";
+
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 3] = [
+const MAY_TIME_OUT: [(&str, &str); 5] = [
+    (RESTS, "a caller rests with a commit that it has enqueued"),
+    ("schedules/run.rs", "what is held at rest is looked at again"),
     ("db/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("db/scheduler/workers.rs", "so does a worker"),
 ];
+
+/// Jobs of a database at rest end within this time.
+const LONGEST_WORK: Duration = Duration::from_secs(60);
+/// After so long what they hold is looked at again.
+const LOOKS_AGAIN: Duration = Duration::from_millis(100);
+
+/// What prepared transactions hold.
+const OF_PREPARED: [&str; 4] = ["row locks", "range locks", "bytes of locks", "holds"];
 
 /// What is wrong with a wait that only time has ended. A thread of the engine may rest; but no
 /// caller waits then for what no thread does.
@@ -61,10 +75,13 @@ fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
     let TimedOut { waited: Blocked { task: (_, name), place }, others } = timed_out;
     let may =
         |place: &Location<'_>| MAY_TIME_OUT.iter().any(|(file, _)| place.file().ends_with(file));
+    let rests = place.file().ends_with(RESTS);
     let waits = |other: &&Blocked| {
+        let file = other.place.file();
         other.task.1.starts_with("caller")
-            && other.place.file().starts_with("engine")
+            && file.starts_with("engine")
             && !may(other.place)
+            && (!rests || file.ends_with("commit/wait_queue.rs"))
     };
     match others.iter().find(waits) {
         Some(Blocked { task: (_, caller), place: at }) => {
@@ -77,19 +94,6 @@ fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
 
 fn take(cut: &Cut) -> Option<(Machine, Ledger)> {
     cut.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// What a seed stands for.
-#[derive(Clone, Copy, Debug)]
-pub struct Schedule {
-    pub seed: u64,
-    pub kind: Kind,
-    pub callers: usize,
-    /// Of each caller.
-    pub operations: u64,
-    pub bug: Option<Failpoint>,
-    /// How many of the last points a failure prints.
-    pub trace: usize,
 }
 
 /// What runs were that found nothing.
@@ -138,10 +142,12 @@ pub struct Failure {
     pub steps: Vec<String>,
     /// The last points.
     pub trace: Vec<Step>,
-    pub names: Vec<String>,
+    pub names: Box<[String]>,
     pub hash: u64,
     /// Its threads are still there: no other run of the process says anything.
     pub is_stuck: bool,
+    /// The points of each life at which threads were preempted.
+    pub preemptions: Box<[Vec<u64>]>,
 }
 
 impl fmt::Display for Failure {
@@ -149,7 +155,12 @@ impl fmt::Display for Failure {
         for Step { task, point } in &self.trace {
             writeln!(f, "{:>24} {:?} at {}", self.names[*task], point.kind, point.place)?;
         }
-        self.steps.iter().try_for_each(|step| writeln!(f, "{step}"))?;
+        let threads = self.names.iter().enumerate();
+        let threads: Vec<String> = threads.map(|(n, name)| format!("{n} {name}")).collect();
+        writeln!(f, "threads: {}", threads.join(", "))?;
+        for (number, step) in (1..).zip(&self.steps) {
+            writeln!(f, "{number:4}. {step}")?;
+        }
         self.violations.iter().try_for_each(|violation| writeln!(f, "{violation}"))
     }
 }
@@ -171,17 +182,8 @@ impl Told {
 type Cut = Arc<Mutex<Option<(Machine, Ledger)>>>;
 
 impl Schedule {
-    pub fn of(seed: u64) -> Schedule {
-        let mut chance = Chance::new(seed ^ 0x5C4E_D01E);
-        let kind =
-            *chance.pick(&[Kind::Files, Kind::Memory, Kind::Files, Kind::Memory, Kind::Index]);
-        let callers = 2 + chance.below(3) as usize;
-        let operations = 4 + chance.below(16);
-        Schedule { seed, kind, callers, operations, bug: None, trace: 0 }
-    }
-
     fn world(&self, machine: &Machine, ledger: &Ledger) -> World {
-        World::new(machine, ledger, (self.seed, self.callers), self.bug)
+        World::new(machine, ledger, (self.seed, self.callers.len()), self.bug)
     }
 
     /// A cut of power at some point of the run, in so many of a hundred.
@@ -208,14 +210,19 @@ impl Schedule {
         let act: Box<dyn FnOnce() + Send> = if chance.percent(25) {
             Box::new(move || {
                 ledger.note("the disk is full");
-                ledger.fills_up();
+                ledger.set_faults(true);
                 machine.set_capacity(Some(0));
             })
         } else {
             let site = CallSite { call: *chance.pick(&CALLS), file: *chance.pick(&FILES) };
             let outcome = *chance.pick(site.call.outcomes());
             let (nth, for_good) = (1 + chance.below(4), chance.percent(30));
-            let reason = if chance.percent(30) { Reason::NoSpace } else { Reason::Io };
+            let takes_descriptor = matches!(site.call, Call::Open | Call::Create);
+            let reason = match chance.below(100) {
+                0..50 if takes_descriptor => Reason::NoDescriptor,
+                0..30 => Reason::NoSpace,
+                _ => Reason::Io,
+            };
             let fault = Fault { of: Faulty::Site(site), nth, outcome, reason, for_good };
             Box::new(move || {
                 ledger.note(format!("{fault:?} from now on"));
@@ -231,15 +238,20 @@ impl Schedule {
         let mut chance = Chance::new(self.seed);
         let (ledger, cut, told) = (Ledger::default(), Cut::default(), Told::default());
         let world = self.world(&self.kind.machine(), &ledger);
+        if (self.seed / 2).is_multiple_of(2) {
+            world.stalls.draw(USUAL_POINTS, &mut chance);
+        }
         let planned = match chance.below(100) {
+            _ if !self.events => None,
             0..15 => Some(self.failure(&mut chance, &world)),
             _ => self.cut(&mut chance, 60, &world, &cut),
         };
+        let mut made = Vec::new();
         let first = {
-            let (schedule, world, told) = (*self, world.clone(), told.clone());
+            let (schedule, world, told) = (self.clone(), world.clone(), told.clone());
             move || schedule.live(&world, &told)
         };
-        let mut report = self.under(self.seed, planned, first, &ledger)?;
+        let mut report = self.under(&world, planned, first, &mut made)?;
         report.done = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.pairs = ledger.pairs().into_iter().map(|pair| (pair, 1)).collect();
         let mut left = take(&cut);
@@ -256,33 +268,45 @@ impl Schedule {
             let at = ledger.now();
             schedule::settle();
             let (world, cut) = (self.world(&machine, &ledger), Cut::default());
-            let planned = self.cut(&mut chance, if life < 3 { 30 } else { 0 }, &world, &cut);
+            let percent = if life < 3 && self.events { 30 } else { 0 };
+            let planned = self.cut(&mut chance, percent, &world, &cut);
             let planned =
                 planned.map(|planned| Planned { at: planned.at % OPENING_POINTS, ..planned });
             let first = {
-                let schedule = *self;
+                let (schedule, world) = (self.clone(), world.clone());
                 move || schedule.live_on(&world, at)
             };
-            report.add(self.under(self.seed ^ (life << 62), planned, first, &ledger)?);
+            report.add(self.under(&world, planned, first, &mut made)?);
             left = take(&cut);
         }
         Ok(report)
     }
 
-    /// Runs `first`, and all that it begins, by the chance of a seed.
+    /// Runs `first`, and all that it begins: one life more.
     fn under(
         &self,
-        seed: u64,
+        world: &World,
         planned: Option<Planned>,
         first: impl FnOnce() + Send + 'static,
-        ledger: &Ledger,
+        made: &mut Vec<Vec<u64>>,
     ) -> std::result::Result<Report, Failure> {
-        let chooser = Chooser::new(seed, USUAL_POINTS, planned);
+        let (life, ledger) = (made.len(), &world.ledger);
+        let of_life = |all: &Vec<Vec<u64>>| all.get(life).into_iter().flatten().copied().collect();
+        let only = self.preemptions.as_ref().map(of_life);
+        let order = (self.order ^ (life as u64) << 62, USUAL_POINTS);
+        let chooser = Chooser::new(order, (planned, ledger.clone()), &world.stalls, only);
+        let noted = chooser.made();
         let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
-        self.conclude(ledger, run)
+        made.push(noted.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        self.conclude(ledger, run, made)
     }
 
-    fn conclude(&self, ledger: &Ledger, run: Run) -> std::result::Result<Report, Failure> {
+    fn conclude(
+        &self,
+        ledger: &Ledger,
+        run: Run,
+        made: &[Vec<u64>],
+    ) -> std::result::Result<Report, Failure> {
         match &run.end {
             End::Done => {}
             other => ledger.violate(Class::NoEnd.violation(format!("{other:?}"))),
@@ -299,7 +323,8 @@ impl Schedule {
         if !violations.is_empty() {
             let is_stuck = !matches!(run.end, End::Done);
             let Run { trace, names, hash, .. } = run;
-            return Err(Failure { violations, steps, trace, names, hash, is_stuck });
+            let (names, preemptions) = (names.into(), made.into());
+            return Err(Failure { violations, steps, trace, names, hash, is_stuck, preemptions });
         }
         let Run { steps: points, switches, hash, covered, .. } = run;
         Ok(Report { points, switches, hash, covered, ..Report::default() })
@@ -316,9 +341,7 @@ impl Schedule {
             db.create_table(LISTS, table_options(false))?;
             db.create_table(YOUNG, TableOptions::new().ttl(LIFE))?;
             world.has_opened(db);
-            let mut chance = Chance::new(self.seed ^ 0xCA11);
-            let closer = chance.percent(15).then(|| chance.below(self.callers as u64) as usize);
-            self.call(world, told, closer);
+            self.call(world, told);
             if world.has_failed() {
                 // What is left is opened when nothing fails any more.
                 return Ok(());
@@ -346,26 +369,21 @@ impl Schedule {
         nothing_is_late(world);
     }
 
-    fn call(&self, world: &World, told: &Told, closer: Option<usize>) {
-        let pair = Operation::pair_of(self.seed);
-        let call = |number: usize| {
-            let mut caller = Caller::new(number, world.clone(), pair[number % 2]);
-            let operations = self.operations;
+    fn call(&self, world: &World, told: &Told) {
+        let call = |(number, steps): (usize, &Vec<Doing>)| {
+            let (mut caller, steps) = (Caller::new(number, world.clone()), steps.clone());
             schedule::spawn(&format!("caller {number}"), move || {
-                for n in 0..operations {
+                for step in &steps {
                     if caller.is_over() {
                         break;
                     }
-                    if closer == Some(number) && n + 1 == operations {
-                        caller.perform(&CLOSE);
-                    } else {
-                        caller.act();
-                    }
+                    caller.perform(step);
                 }
                 caller.done
             })
         };
-        let threads: Vec<_> = (0..self.callers).map(call).collect();
+        let busy = self.callers.iter().enumerate().filter(|(_, steps)| !steps.is_empty());
+        let threads: Vec<_> = busy.map(call).collect();
         for thread in threads {
             match thread.join() {
                 Ok(of_caller) => told.add(of_caller),
@@ -379,7 +397,7 @@ impl Schedule {
         let ledger = &world.ledger;
         let run = || -> Result<()> {
             let db = world.options().open(PATH)?;
-            let state = read_all(&db, self.callers, ledger)?;
+            let state = read_all(&db, self.callers.len(), ledger)?;
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             if db.existing_table(MAIN).is_ok() {
                 counts(&db, world, Some(cut))?;
@@ -419,16 +437,43 @@ fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<
     counts(db, world, None)?;
     judge_lists(db, world, (is_cut, who))?;
     is_sound(db, ledger, who)?;
-    let held = db.locks_held();
-    if ledger.prepared().is_empty() && held != (0, 0) {
-        ledger.violate(Class::Leaked.violation(format!("locks at rest: {held:?} by {who}")));
+    for name in TABLES {
+        compaction_ends(db, ledger, (name, who))?;
     }
-    let (open, snapshot) = (db.transactions(), db.oldest_snapshot_age());
-    if !open.is_empty() || snapshot.is_some() {
-        let what = format!("at rest: {open:?}, a snapshot of {snapshot:?} by {who}");
-        ledger.violate(Class::Leaked.violation(what));
+    holds_nothing(db, ledger, who);
+    Ok(())
+}
+
+/// A compaction of all of a table ends, where no call is under way beside it.
+fn compaction_ends(db: &Database, ledger: &Ledger, (name, who): (&str, &str)) -> Result<()> {
+    let (table, since) = (db.table(name)?, schedule::now());
+    let is_late = |_: &CompactionProgress| match schedule::now() - since > LONGEST_WORK {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    if !db.compact_range_with(&table, .., is_late)?.is_finished {
+        let what = format!("a compaction of {name} goes on for {LONGEST_WORK:?} {who}");
+        ledger.violate(Class::NoEnd.violation(what));
     }
     Ok(())
+}
+
+/// What calls and jobs have pinned, reserved, locked or counted is given back, once jobs under way
+/// have ended. What is prepared keeps its locks.
+fn holds_nothing(db: &Database, ledger: &Ledger, who: &str) {
+    let since = schedule::now();
+    let has_prepared = !ledger.prepared().is_empty();
+    loop {
+        let mut held = db.held();
+        held.retain(|(kind, _)| !(has_prepared && OF_PREPARED.contains(kind)));
+        if held.is_empty() {
+            return;
+        }
+        if schedule::now() - since > LONGEST_WORK {
+            return ledger.violate(Class::Leaked.violation(format!("at rest: {held:?} {who}")));
+        }
+        schedule::pause(LOOKS_AGAIN);
+    }
 }
 
 /// Whether the counter of all callers is as many as have counted, after a cut at a moment too.

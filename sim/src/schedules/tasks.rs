@@ -17,8 +17,8 @@ impl Wake for Woken {
     }
 }
 
-/// Polls it when it was woken, as an executor does.
-pub(super) fn wait_for(pending: PendingCommit) -> Result<()> {
+/// Polls it when it was woken, as an executor does; with `impatient`, now and then before.
+pub(super) fn wait_for(pending: PendingCommit, impatient: bool) -> Result<()> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut future = pin!(pending);
@@ -26,8 +26,13 @@ pub(super) fn wait_for(pending: PendingCommit) -> Result<()> {
         if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return done;
         }
+        let mut looks = 0;
         while !std::mem::take(&mut *woken.0.lock().unwrap_or_else(PoisonError::into_inner)) {
             schedule::yield_now();
+            looks += 1;
+            if impatient && looks % 4 == 0 {
+                break;
+            }
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use terrace::testing::{Failpoint, HandClock, Machine};
+use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults, schedule};
 use terrace::{Database, Error, ErrorKind, Isolation, Options, Result};
 
 use super::ledger::{Ledger, Seen};
+use super::policy::Stalls;
 use crate::machines::PATH;
 
 /// Clones are the same world. Its mutex is no point of the scheduler.
@@ -17,6 +18,9 @@ pub(super) struct World {
     pub bug: Option<Failpoint>,
     pub seed: u64,
     pub callers: usize,
+    /// In so many of a hundred operations the caller stands still for a while.
+    pub stalled: u64,
+    pub stalls: Stalls,
     /// Of all transactions that append to lists.
     pub isolation: Isolation,
     database: Arc<Mutex<Life>>,
@@ -45,6 +49,8 @@ impl World {
             bug,
             seed,
             callers,
+            stalled: [0, 0, 15, 40][(seed / 3 % 4) as usize],
+            stalls: Stalls::default(),
             isolation: levels[(seed % 3) as usize],
             database: Arc::new(Mutex::new(Life { number: 0, db: None, is_opening: false })),
         }
@@ -57,6 +63,8 @@ impl World {
     /// The same on another machine.
     pub(super) fn options_on(&self, machine: &Machine) -> Options {
         let options = crate::tiny().machine(machine).clock(&self.clock);
+        // What a run writes fits in the cache, so in some nothing stays there.
+        let options = if self.seed % 5 < 2 { options.cache_size(0) } else { options };
         match self.bug {
             Some(bug) => options.failpoint(bug),
             None => options,
@@ -117,8 +125,26 @@ impl World {
         if self.has_failed() { Seen::Stopped(from, to) } else { Seen::Read(from, to) }
     }
 
+    /// Does what cannot read a file. The other threads stand still meanwhile, unless the call waits
+    /// for them: then their reads may fail too.
+    pub(super) fn unread<T>(
+        &self,
+        faults: ReadFaults,
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let had_faults = self.ledger.set_faults(true);
+        self.stalls.go_alone(schedule::number());
+        self.machine.fault_reads(Some(faults));
+        let done = call();
+        let failed = self.machine.fault_reads(None);
+        self.stalls.go_together();
+        let is_own = failed == 0 || failed == 1 && done.is_err();
+        self.ledger.set_faults(had_faults || !is_own);
+        done
+    }
+
     /// Whether a call of the machine has failed.
     pub(super) fn has_failed(&self) -> bool {
-        !self.machine.failed_calls().is_empty() || self.ledger.is_full()
+        !self.machine.failed_calls().is_empty() || self.ledger.has_faults()
     }
 }

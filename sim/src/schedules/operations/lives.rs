@@ -7,7 +7,7 @@ use super::super::rows::TABLES;
 use super::Operation;
 use crate::violation::Class;
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation::new("close and open", 1, close_and_open)];
+pub(super) const OPERATIONS: &[Operation] = &[Operation::new("close and open", 2, close_and_open)];
 
 /// The closing of a caller that does nothing more.
 pub(crate) static CLOSE: Operation = Operation::new("close", 0, close);

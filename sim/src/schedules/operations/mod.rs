@@ -60,6 +60,11 @@ impl Operation {
         ALL.into_iter().flatten()
     }
 
+    /// The one with a name.
+    pub(super) fn named(name: &str) -> Option<&'static Operation> {
+        Operation::all().chain([&CLOSE]).find(|operation| operation.name == name)
+    }
+
     /// One by chance.
     pub(super) fn drawn(chance: &mut Chance) -> &'static Operation {
         let mut drawn = chance.below(Operation::all().map(|operation| operation.share).sum());

@@ -12,7 +12,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("get several", 3, multi_get),
     Operation::new("range", 6, range),
     Operation::new("snapshot", 5, snapshot),
-    Operation::new("last blob", 3, last_blob),
+    Operation::new("last blob", 6, last_blob),
 ];
 
 /// Holds what was read since `from` against the ledger.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use terrace::{Durability, Result, TxnOptions};
+use terrace::testing::ReadFaults;
+use terrace::{Durability, Isolation, LockWait, Result, TxnOptions};
 
 use super::super::caller::{Caller, changes_of, is_of_isolation};
 use super::super::rows::{COUNTER, MAIN, count_of, counter, shown, value};
@@ -13,6 +14,7 @@ pub(crate) const COUNT: &str = "count";
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("count", 8, count),
+    Operation::new("count again", 2, count_again),
     Operation::new("update", 3, update),
     Operation::new("savepoint", 4, savepoint),
     Operation::new("spill", 1, spill),
@@ -34,6 +36,35 @@ fn count(caller: &mut Caller, _from: u64) -> Result<()> {
             let count = txn.get(&counters, COUNTER)?.map_or(0, |value| count_of(&value));
             txn.put(&counters, COUNTER, counter(stamp, count + 1))?;
             txn.put(&own, &at.1, value(stamp, len))?;
+            txn.commit()
+        },
+    );
+    unless_refused(counted)
+}
+
+/// Counts it up by a call that cannot read what it checks, and by the same call once more. What
+/// others count between the snapshot and the call has gone down to where it is read from a file.
+fn count_again(caller: &mut Caller, _from: u64) -> Result<()> {
+    let faults = ReadFaults { seed: caller.chance.next(), every: 1, flips: false };
+    let counted = caller.write(
+        COUNT.into(),
+        Durability::Durable,
+        |stamp| BTreeMap::from([((MAIN, COUNTER.to_vec()), Some(stamp))]),
+        |caller, stamp| {
+            let counters = caller.db.table(MAIN)?;
+            let options = TxnOptions::new().isolation(Isolation::Snapshot);
+            let txn = caller.db.begin_with(options.lock_wait(LockWait::NoWait))?;
+            let count = txn.get(&counters, COUNTER)?.map_or(0, |value| count_of(&value));
+            for _ in 0..2 {
+                caller.db.compact_range(&counters, ..)?;
+            }
+            let put = || txn.put(&counters, COUNTER, counter(stamp, count + 1));
+            let unread = caller.world.unread(faults, put);
+            match unread {
+                Err(error) if is_of_isolation(&error) => return Err(error),
+                Err(_) => put()?,
+                Ok(()) => {}
+            }
             txn.commit()
         },
     );

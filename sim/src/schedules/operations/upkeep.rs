@@ -14,7 +14,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("verify", 1, verify),
     Operation::new("grow", 2, grow),
     Operation::new("backup", 2, backup),
-    Operation::new("bulk load", 3, bulk_load),
+    Operation::new("bulk load", 5, bulk_load),
     Operation::new("statistics", 1, statistics),
 ];
 
