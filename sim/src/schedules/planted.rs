@@ -36,17 +36,17 @@ pub const PLANTED: &[Planted] = &[
     planted(Failpoint::SkipFence, Kind::Memory, &[Class::Lost], Some(0)),
     planted(Failpoint::LookForBlobOnce, Kind::Files, &[Class::Lost], None),
     planted(Failpoint::PopUnlockedRow, Kind::Files, &[Class::Isolation], None),
-    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::QuietEnqueue, Kind::Files, &[Class::NoEnd], Some(0)),
     planted(Failpoint::GrowOutside, Kind::Files, LATE, None),
     planted(Failpoint::LoadOutside, Kind::Files, LATE, None),
-    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], None),
-    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::SecondCloseReturns, Kind::Files, &[Class::WrongError], Some(0)),
+    planted(Failpoint::MissWorkersWake, Kind::Files, &[Class::NoEnd], Some(0)),
     planted(Failpoint::MergedBeforeFloor, Kind::Index, &[Class::Lost, Class::NotAPrefix], None),
     planted(Failpoint::NoteBeforeRegister, Kind::Files, &[Class::NoEnd], None),
-    planted(Failpoint::ForgetOwedChecks, Kind::Files, &[Class::Isolation], None),
+    planted(Failpoint::ForgetOwedChecks, Kind::Files, &[Class::Isolation], Some(0)),
     planted(Failpoint::DumpVersionRuns, Kind::Files, &[Class::WrongError, Class::Backup], None),
-    planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], None),
-    planted(Failpoint::KeepReservation, Kind::Files, &[Class::Leaked], None),
+    planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], Some(0)),
+    planted(Failpoint::KeepReservation, Kind::Files, &[Class::Leaked], Some(0)),
 ];
 
 /// What a write after a closing looks like.
