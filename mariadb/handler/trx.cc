@@ -4,11 +4,10 @@
 #include "key_codec.h"
 #include "yield.h"
 
+#include <algorithm>
+
 /* So many locks on ranges become one on the whole table. */
 static const uint RANGES = 200;
-
-/* A savepoint of a statement. Those of users are numbers. */
-static const char STATEMENT[] = "statement";
 
 /* Counts changes of layouts, so that views can be told from them. */
 static std::atomic<ulonglong> moments{1};
@@ -62,7 +61,9 @@ void Trx::forget()
   terrace_pending_free(pending);
   pending = nullptr;
   prepared.clear();
-  has_view = statement_began = statement_savepoint = wrote = is_owed = false;
+  has_view = statement_began = wrote = is_owed = false;
+  savepoints.clear();
+  statement_savepoint = 0;
   next_savepoint = 1;
   ranges_locked = 0;
   whole.clear();
@@ -115,8 +116,24 @@ int Trx::begin()
   return 0;
 }
 
+/*
+  A connection that is reset leaves what XA has prepared in it to others, and calls nothing here. Its
+  own XID is another one then.
+*/
+void Trx::forget_detached()
+{
+  XID of_prepared, now;
+  if (prepared.empty() || !xid_of_id(prepared.data(), prepared.size(), &of_prepared) ||
+      of_prepared.get_my_xid())
+    return;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&now));
+  if (!now.eq(&of_prepared))
+    forget();
+}
+
 int Trx::begin_statement(bool single_read_arg)
 {
+  forget_detached();
   if (!statement_began)
   {
     single_read = single_read_arg;
@@ -156,14 +173,16 @@ int Trx::before_write(const LEX_CSTRING &table)
 {
   wrote = true;
   last_written.assign(table.str, table.length);
+  return mark_statement();
+}
+
+/* Sets the place that the statement rolls back to, unless its end is the transaction's. */
+int Trx::mark_statement()
+{
   if (statement_savepoint || is_autocommit(thd))
     return 0;
-  Failure failure;
   YIELD("savepoint");
-  if (terrace_transaction_set_savepoint(transaction, STATEMENT, failure.out()) != TERRACE_OK)
-    return fail(failure);
-  statement_savepoint = true;
-  return 0;
+  return push_savepoint(&statement_savepoint);
 }
 
 /* It fails for a transaction that has ended, as the call that follows it does. */
@@ -248,14 +267,9 @@ int Trx::commit(bool all)
   if (!is_end_of_all(all))
   {
     statement_began = false;
-    if (!statement_savepoint)
-      return 0;
-    statement_savepoint = false;
-    return terrace_transaction_release_savepoint(transaction, STATEMENT, failure.out()) ==
-               TERRACE_OK
-             ? 0
-             : fail(failure);
+    return statement_savepoint ? release_from(place_of(statement_savepoint)) : 0;
   }
+  forget_detached();
   terrace_status status = TERRACE_OK;
   if (pending)
     YIELD("commit");
@@ -288,13 +302,18 @@ int Trx::rollback(bool all)
     statement_began = false;
     if (!statement_savepoint)
       return 0;
-    statement_savepoint = false;
+    const size_t place = place_of(statement_savepoint);
+    if (undo_to(place, &failure) == TERRACE_OK)
+      return release_from(place);
+    statement_savepoint = 0;
     // After a deadlock there is nothing to roll back: the library has done it.
-    if (terrace_transaction_roll_back_to(transaction, STATEMENT, failure.out()) != TERRACE_OK ||
-        terrace_transaction_release_savepoint(transaction, STATEMENT, failure.out()) != TERRACE_OK)
-      return failure.status() == TERRACE_CLOSED ? 0 : fail(failure);
-    return 0;
+    if (failure.status() == TERRACE_CLOSED)
+      return 0;
+    // What the statement has written stays, so the transaction must not commit.
+    thd->mark_transaction_to_rollback(true);
+    return fail(failure);
   }
+  forget_detached();
   int error = 0;
   if (is_owed)
     verdict_ended(prepared, false);
@@ -330,6 +349,7 @@ int Trx::prepare(bool all)
   }
   forget();
   prepared = id;
+  log_was_durable = binary_log_is_durable();
   return 0;
 }
 
@@ -339,7 +359,9 @@ void Trx::commit_ordered(bool all)
     return;
   Failure failure;
   YIELD("order");
-  const bool needs_no_sync = binary_log_is_durable() || session_is_relaxed(thd);
+  // SET GLOBAL sync_binlog may come between the write of the log and this.
+  const bool needs_no_sync =
+    (log_was_durable && binary_log_is_durable()) || session_is_relaxed(thd);
   pending = terrace_database_enqueue_prepared(terrace_db, prepared.data(), prepared.size(), nullptr,
                                               0, needs_no_sync ? TERRACE_RELAXED : TERRACE_DURABLE,
                                               failure.out());
@@ -356,17 +378,68 @@ void Trx::commit_ordered(bool all)
   verdict_begins(prepared, true);
 }
 
+int Trx::push_savepoint(ulonglong *number)
+{
+  Failure failure;
+  const ulonglong next = next_savepoint++;
+  if (terrace_transaction_set_savepoint(transaction, std::to_string(next).c_str(), failure.out()) !=
+      TERRACE_OK)
+    return fail(failure);
+  savepoints.push_back({next, false});
+  *number = next;
+  return 0;
+}
+
+/* Where a savepoint lies; behind the last one if there is none of the number. */
+size_t Trx::place_of(ulonglong number) const
+{
+  for (size_t place = savepoints.size(); place > 0; place--)
+    if (savepoints[place - 1].number == number)
+      return place - 1;
+  return savepoints.size();
+}
+
+/* The library has dropped all savepoints but the first ones. */
+void Trx::cut(size_t length)
+{
+  savepoints.resize(std::min(length, savepoints.size()));
+  if (place_of(statement_savepoint) == savepoints.size())
+    statement_savepoint = 0;
+}
+
+/* Undoes what was written since a savepoint, and drops those behind it. */
+terrace_status Trx::undo_to(size_t place, Failure *failure)
+{
+  const ulonglong number = place < savepoints.size() ? savepoints[place].number : 0;
+  const terrace_status status = terrace_transaction_roll_back_to(
+    transaction, std::to_string(number).c_str(), failure->out());
+  if (status == TERRACE_OK)
+    cut(place + 1);
+  return status;
+}
+
+/* Drops a savepoint, those behind it, and the released ones right before it. */
+int Trx::release_from(size_t place)
+{
+  while (place > 0 && savepoints[place - 1].is_released)
+    place--;
+  const std::string name = std::to_string(savepoints[place].number);
+  cut(place);
+  Failure failure;
+  return terrace_transaction_release_savepoint(transaction, name.c_str(), failure.out()) ==
+             TERRACE_OK
+           ? 0
+           : fail(failure);
+}
+
 int Trx::set_savepoint(ulonglong *number)
 {
   *number = 0;
   if (!transaction)
     return 0;
-  Failure failure;
-  *number = next_savepoint++;
-  std::string name = std::to_string(*number);
-  return terrace_transaction_set_savepoint(transaction, name.c_str(), failure.out()) == TERRACE_OK
-           ? 0
-           : fail(failure);
+  // The end of a trigger drops its savepoints, and must not drop the one of the statement.
+  const int error = thd->in_sub_stmt ? mark_statement() : 0;
+  return error ? error : push_savepoint(number);
 }
 
 int Trx::roll_back_to(ulonglong number)
@@ -374,23 +447,18 @@ int Trx::roll_back_to(ulonglong number)
   if (!transaction)
     return 0;
   Failure failure;
-  std::string name = std::to_string(number);
-  statement_savepoint = false;
-  return terrace_transaction_roll_back_to(transaction, name.c_str(), failure.out()) == TERRACE_OK
-           ? 0
-           : fail(failure);
+  return undo_to(place_of(number), &failure) == TERRACE_OK ? 0 : fail(failure);
 }
 
 int Trx::release_savepoint(ulonglong number)
 {
-  if (!transaction)
+  const size_t place = place_of(number);
+  if (!transaction || place == savepoints.size())
     return 0;
-  Failure failure;
-  std::string name = std::to_string(number);
-  return terrace_transaction_release_savepoint(transaction, name.c_str(), failure.out()) ==
-             TERRACE_OK
-           ? 0
-           : fail(failure);
+  // A name that is set again leaves the savepoints behind it. The library would drop them too.
+  savepoints[place].is_released = true;
+  const bool keeps_later = thd_sql_command(thd) == SQLCOM_SAVEPOINT;
+  return keeps_later && place + 1 < savepoints.size() ? 0 : release_from(place);
 }
 
 /*

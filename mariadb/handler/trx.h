@@ -19,6 +19,7 @@
 
 #include <atomic>
 #include <map>
+#include <vector>
 
 class Trx
 {
@@ -86,7 +87,25 @@ private:
     }
   };
 
+  /*
+    A savepoint of the library, in the order in which they were set. The library names them by their
+    numbers. The statement has one too: it lies below those that triggers and functions set.
+  */
+  struct Savepoint
+  {
+    ulonglong number;
+    /* The server has forgotten it, and later ones are in use. */
+    bool is_released;
+  };
+
   bool is_end_of_all(bool all) const;
+  int mark_statement();
+  int push_savepoint(ulonglong *number);
+  size_t place_of(ulonglong number) const;
+  terrace_status undo_to(size_t place, Failure *failure);
+  int release_from(size_t place);
+  void cut(size_t length);
+  void forget_detached();
   void set_lock_wait(ulonglong wait_ms);
   int lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole);
   int begin();
@@ -102,6 +121,8 @@ private:
   terrace_pending *pending = nullptr;
   /* The id that it is prepared under; empty if it is not. */
   Bytes prepared;
+  /* Whether the binary log was durable without a sync here when it was prepared. */
+  bool log_was_durable = false;
   /* The binary log has its commit, which could not be enqueued. */
   bool is_owed = false;
   /* The options of the last transaction, and what they say. */
@@ -114,7 +135,9 @@ private:
   ulonglong view_moment = 0;
   bool view_of_statement = false;
   bool statement_began = false;
-  bool statement_savepoint = false;
+  std::vector<Savepoint> savepoints;
+  /* The number of the statement's savepoint; 0 for none. */
+  ulonglong statement_savepoint = 0;
   bool wrote = false;
   /* The table that was written last. Errors at commit name it. */
   Bytes last_written;

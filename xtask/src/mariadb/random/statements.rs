@@ -482,8 +482,11 @@ fn transaction(numbers: &mut Numbers) -> String {
             "COMMIT",
             "ROLLBACK",
             "SAVEPOINT a",
+            "SAVEPOINT b",
             "ROLLBACK TO SAVEPOINT a",
+            "ROLLBACK TO SAVEPOINT b",
             "RELEASE SAVEPOINT a",
+            "RELEASE SAVEPOINT b",
             "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
             "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
         ])
