@@ -64,16 +64,32 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return failure.handler_error(thd);
   }
   terrace_table_free(created);
-  Open_table *opened = Open_table::acquire(of_table, &failure);
+  const int error = begin_table(of_table, form, info);
+  // The server drops no table that it could not create.
+  if (error && drop_library_table(of_table))
+    sql_print_error("Terrace: table %s could not be created, and is not dropped: drop it by hand",
+                    of_table.c_str());
+  return error;
+}
+
+/* Writes what a table that was created keeps beside its rows. */
+int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info)
+{
+  Failure failure;
+  Open_table *opened = Open_table::acquire(name, &failure);
   if (!opened)
-    return failure.handler_error(thd);
+    return failure.status() == TERRACE_OK ? fail_with("the table cannot be opened; try again")
+                                          : failure.handler_error(ha_thd());
   opened->note_made();
   int error = 0;
   if (form->s->found_next_number_field || info->auto_increment_value)
-    error = opened->set_auto_increment(thd, info->auto_increment_value);
+    error = opened->set_auto_increment(ha_thd(), info->auto_increment_value);
+  // An exchange of partitions compares indexes by name, and their order may be another one. The
+  // record precedes all rows and renames in the order of commits, so it takes no sync.
+  const uint secondary_keys = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1);
+  if (!error && secondary_keys > 1 && !info->tmp_table())
+    error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
   Open_table::release(opened);
-  if (error)
-    terrace_database_drop_table(terrace_db, of_table.c_str(), failure.out());
   return error;
 }
 
@@ -161,19 +177,16 @@ int ha_terrace::truncate()
   const terrace_status status =
     waited ? TERRACE_OK
            : terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
-  const Bytes of_table = terrace_string_text(name);
   terrace_string_free(name);
   if (waited || status != TERRACE_OK)
     return waited ? waited : failure.handler_error(ha_thd());
   open_table->note_made();
   // The rows are gone, so the statement has succeeded. A crash before this leaves the same.
-  if (!open_table->begin_anew(ha_thd()))
-    return 0;
-  push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
-               "Terrace: the table is empty, and what it keeps beside its rows could not be "
-               "written: it is written with the next row");
-  // Under LOCK TABLES this handler writes the next rows, as the layout that is stored says.
-  return open_indexes(of_table.c_str());
+  if (open_table->begin_anew(ha_thd()))
+    push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                 "Terrace: the table is empty, and what it keeps beside its rows could not be "
+                 "written: it is written with the next row");
+  return 0;
 }
 
 /* DELETE without WHERE is rolled back like any other, so rows are deleted one by one. */
@@ -193,6 +206,11 @@ void ha_terrace::update_create_info(HA_CREATE_INFO *info)
 bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
 {
   if (table_changes != IS_EQUAL_YES || (info->used_fields & HA_CREATE_USED_AUTO))
+    return COMPATIBLE_DATA_NO;
+  // A table and a partition that change places keep their attributes, so these have to be the same.
+  const ulonglong exchanges = ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN;
+  if ((ha_thd()->lex->alter_info.partition_flags & exchanges) &&
+      !same_attributes(table->s->option_struct, info->option_struct))
     return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
 }

@@ -111,6 +111,7 @@ public:
 
 private:
   int open_indexes(const char *name);
+  int begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info);
 
   /* Estimates. */
   void bounds_of(uint index, const key_range *min, const key_range *max, Bytes *lower,
@@ -241,8 +242,8 @@ private:
   Open_table *open_table = nullptr;
   std::vector<Key_codec> codecs;
   /*
-    Indexes but that of the primary key, in the order in which they were made. The first one that has
-    a duplicate is told, and ON DUPLICATE KEY UPDATE changes that row.
+    Indexes but that of the primary key, in the order in which they were made; for a partition, in the
+    order of the definition. The first one that has a duplicate is told, and ON DUPLICATE KEY UPDATE changes that row.
   */
   std::vector<uint> secondary;
   /* Indexes that an ALTER TABLE builds, as of builds_seen of the table. */

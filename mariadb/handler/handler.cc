@@ -113,8 +113,11 @@ int ha_terrace::open_indexes(const char *name)
     if (!primary)
       secondary.push_back(i);
   }
-  std::sort(secondary.begin(), secondary.end(),
-            [this](uint a, uint b) { return codec(a).prefix < codec(b).prefix; });
+  // Partitions have the order of the definition. The server refuses a table in which they differ, and
+  // an exchange may bring one with other numbers.
+  if (!table->part_info)
+    std::sort(secondary.begin(), secondary.end(),
+              [this](uint a, uint b) { return codec(a).prefix < codec(b).prefix; });
   // A scan of the table is one of its primary key: an UPDATE that changes it must not meet its own
   // rows again.
   key_used_on_scan = table->s->primary_key;

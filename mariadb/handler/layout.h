@@ -1,10 +1,11 @@
 /*
-  What a table of the library says of its own layout, once an ALTER TABLE has changed it in place:
-  which number the entries of an index begin with, and what columns rows have that were written
+  What a table of the library says of its own layout, if it was created with two secondary indexes or
+  more, or once an ALTER TABLE has changed it in place: which number the entries of an index begin with, and what columns rows have that were written
   before a column was added or dropped.
 
-  It is a record beside the counters. A table that was only created and copied has none: its index
-  number n is the n-th of the server's definition, and all of its rows have all columns.
+  It is a record beside the counters. Another table has none: its index number n is the n-th of the
+  server's definition, and all of its rows have all columns. A table and a partition may change places
+  if their indexes have the same names in another order, so two indexes need the record.
 
   An index is its number. A name is one in a definition: ALTER TABLE may give the name of an index to
   another one, and both definitions are in use while the change is under way. So the record of a

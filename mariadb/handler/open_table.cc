@@ -151,19 +151,26 @@ Layout_ref Open_table::layout()
   return layout_now;
 }
 
-int Open_table::set_layout(THD *thd, const Layout &layout)
+int Open_table::set_layout(THD *thd, const Layout &layout, uint durability)
 {
   std::lock_guard<std::mutex> guard(lock);
-  if (int error = put_own(thd, LAYOUT, layout.record(), TERRACE_DURABLE))
+  if (int error = put_own(thd, LAYOUT, layout.record(), durability))
     return error;
   layout_now = std::make_shared<const Layout>(layout);
   return 0;
 }
 
+int Open_table::before_write(THD *thd)
+{
+  if (!is_unwritten)
+    return 0;
+  std::lock_guard<std::mutex> guard(lock);
+  return write_own(thd);
+}
+
 /*
   After all rows and what is kept beside them were removed: writes that anew. A table without rows
-  and without a layout agree. After a failure the table has what is stored, and stores its counters
-  with the next number.
+  and without a layout agree. What fails here is written before the next row.
 */
 int Open_table::begin_anew(THD *thd)
 {
@@ -179,11 +186,7 @@ int Open_table::begin_anew(THD *thd)
     error = set_layout(thd, *before);
   if (!error)
     return set_auto_increment(thd, 1);
-  Failure failure;
-  std::lock_guard<std::mutex> guard(lock);
-  layout_now = nullptr;
-  if (load_layout(&failure))
-    layout_now = before;
+  is_unwritten = true;
   return error;
 }
 

@@ -62,7 +62,9 @@ public:
 
   /* What its layout says; none where it was never altered in place. */
   Layout_ref layout();
-  int set_layout(THD *thd, const Layout &layout);
+  int set_layout(THD *thd, const Layout &layout, uint durability = TERRACE_DURABLE);
+  /* Before a row is written: what is kept beside rows is stored, where that has failed. */
+  int before_write(THD *thd);
   /* The table was made or emptied: views from before do not see its rows. */
   void note_made();
   /* The moment of that; 0 for before the server started, and for temporary tables. */
@@ -125,8 +127,11 @@ private:
   /* Where rows expire: the number of the table, and the table that keeps its counters. */
   std::atomic<bool> has_ttl_now{false};
   bool is_reconciled = false;
-  /* What was kept elsewhere may not lie in the table yet, whose rows do not expire any more. */
-  bool is_unwritten = false;
+  /*
+    What is kept may not be stored: it was kept elsewhere before rows stopped to expire, or a
+    TRUNCATE has removed it.
+  */
+  std::atomic<bool> is_unwritten{false};
   /* 0 while it is not known. */
   ulonglong number = 0;
   terrace_table *keeper = nullptr;

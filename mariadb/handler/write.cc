@@ -29,6 +29,8 @@ bool ha_terrace::entry_of(const Key_codec &of_index, const uchar *record, const 
 int ha_terrace::begin_write()
 {
   trx()->error_key = MAX_KEY;
+  if (int error = open_table->before_write(ha_thd()))
+    return error;
   if (is_sequence())
     return 0;
   return trx()->before_write(table_share->table_name);
