@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "partitions.h"
 #include "recovery.h"
+#include "trx.h"
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +23,9 @@ struct Rename
 
 static std::mutex lock;
 static std::map<THD *, std::vector<Rename>> under_way;
-/* How many connections that is: commits take no lock without a rename. */
+/* What connections that have ended left behind: the end of another one's renames tries it again. */
+static std::vector<Rename> left;
+/* How many connections have some under way: commits take no lock without a rename. */
 static std::atomic<size_t> connections{0};
 static ulonglong last_number = 0;
 
@@ -100,14 +103,20 @@ static std::vector<Rename> noted()
   return found;
 }
 
-/* Has the lock. */
-static void begun(THD *thd, std::vector<Rename> *of_statement, const Rename &rename)
+static void begun(THD *thd, const Rename &rename)
 {
-  of_statement->push_back(rename);
-  connections = under_way.size();
-  // So that commit or rollback is called at the end of the statement. A recovery has no such end.
-  if (!is_recovering())
-    trans_register_ha(thd, false, terrace_hton, 0);
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    under_way[thd].push_back(rename);
+    connections = under_way.size();
+  }
+  // A recovery has no statement that ends.
+  if (is_recovering())
+    return;
+  // The server tells the end of a connection to engines alone that have something of it.
+  Trx::of(thd);
+  // So that commit or rollback is called at the end of the statement.
+  trans_register_ha(thd, false, terrace_hton, 0);
 }
 
 terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failure *failure)
@@ -119,25 +128,26 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
   // No crash leaves temporary tables.
   if (from.find("/#sql-temptable-") != Bytes::npos)
     return TERRACE_OK;
-  std::lock_guard<std::mutex> guard(lock);
-  std::vector<Rename> &of_statement = under_way[thd];
-  // The other partitions of the same table.
-  if (!of_statement.empty() && of_statement.back().from == rename.from &&
-      of_statement.back().to == rename.to)
-    return TERRACE_OK;
-  rename.number = ++last_number;
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    const auto at = under_way.find(thd);
+    // The other partitions of the same table.
+    if (at != under_way.end() && at->second.back().from == rename.from &&
+        at->second.back().to == rename.to)
+      return TERRACE_OK;
+    rename.number = ++last_number;
+  }
+  // Commits take the lock, so this write has it not.
   const terrace_status status = put(rename, failure);
-  if (status != TERRACE_OK)
-    return status;
-  begun(thd, &of_statement, rename);
+  if (status == TERRACE_OK)
+    begun(thd, rename);
   return status;
 }
 
 void note_definition(THD *thd, const Bytes &table)
 {
   const Bytes whole = table_of_partition(table);
-  std::lock_guard<std::mutex> guard(lock);
-  begun(thd, &under_way[thd], {0, whole, whole});
+  begun(thd, {0, whole, whole});
 }
 
 static int sync(const std::vector<Rename> &renames)
@@ -165,11 +175,33 @@ void end_renames(THD *thd)
   if (!connections)
     return;
   const std::vector<Rename> done = renames_of(thd);
-  // The end of the connection's next statement tries again what failed.
-  if (done.empty() || sync(done) || !forget(done))
+  if (done.empty())
     return;
+  std::vector<Rename> of_others;
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    of_others.swap(left);
+  }
+  const bool are_left = !of_others.empty() && (sync(of_others) || !forget(of_others));
+  // The end of the connection's next statement tries again what failed.
+  const bool is_done = !sync(done) && forget(done);
   std::lock_guard<std::mutex> guard(lock);
-  under_way.erase(thd);
+  if (are_left)
+    left.insert(left.end(), of_others.begin(), of_others.end());
+  if (is_done)
+    under_way.erase(thd);
+  connections = under_way.size();
+}
+
+void leave_renames(THD *thd)
+{
+  end_renames(thd);
+  std::lock_guard<std::mutex> guard(lock);
+  const auto at = under_way.find(thd);
+  if (at == under_way.end())
+    return;
+  left.insert(left.end(), at->second.begin(), at->second.end());
+  under_way.erase(at);
   connections = under_way.size();
 }
 

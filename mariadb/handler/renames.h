@@ -8,7 +8,7 @@
   still has a definition, the newest first. A definition of a view, or of another engine's table,
   is none.
 
-  Thread safety: any thread; a lock is held around the renames of each connection. What the plugin
+  Thread safety: any thread; a lock is held around the renames of each connection, and over no write. What the plugin
   calls when it starts has no thread beside it.
 */
 #ifndef TERRACE_HANDLER_RENAMES_H
@@ -31,6 +31,12 @@ void note_definition(THD *thd, const Bytes &table);
 
 /* At the end of a statement: makes its renames durable, and forgets them. */
 void end_renames(THD *thd);
+
+/*
+  At the end of a connection: as end_renames(). Another connection tries again what fails, since a
+  later connection may lie at the same place.
+*/
+void leave_renames(THD *thd);
 
 /* When the plugin starts, before the server reads its log of DDL: settles renames. */
 void settle_renames();

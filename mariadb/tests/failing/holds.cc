@@ -6,8 +6,9 @@
   it, and does not go on until the file with the extension `.go` is there: the test sees that the
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, and the statistics for
-  `statistics`. As long as there is `no-statistics`, statistics are refused, and as long as there is
-  `format`, the record of a layout has an earlier format. A plugin for tests is linked with this.
+  `statistics`. As long as there is `no-statistics`, statistics are refused, as long as there is
+  `format`, the record of a layout has an earlier format, and as long as there is `unsynced`, no
+  directory can be synced. A plugin for tests is linked with this.
 */
 #include "terrace.h"
 #include "yield.h"
@@ -50,7 +51,10 @@ terrace_status __real_terrace_database_set_table_options(const terrace_database 
                                                          terrace_error **);
 int __real_my_sync_dir_by_file(const char *, unsigned long);
 
-/* A table keeps its counters under a key of one zero, and its layout under 0, 1 (open_table.h). */
+/*
+  A table keeps its counters under a key of one zero, and its layout under 0, 1 (open_table.h). A
+  rename is noted under 8 bytes (renames.cc).
+*/
 terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *key, size_t key_len,
                                         const void *value, size_t value_len, uint32_t durability,
                                         terrace_error **error)
@@ -62,6 +66,8 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
     if (is_asked("refuse"))
       return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
   }
+  if (key_len == 8)
+    terrace_yield("rename");
   const std::string place(static_cast<const char *>(key), key_len);
   std::string changed(static_cast<const char *>(value), value_len);
   if (place == std::string("\0\1", 2) && is_there("format"))
@@ -104,6 +110,8 @@ terrace_status __wrap_terrace_database_set_table_options(const terrace_database 
 int __wrap_my_sync_dir_by_file(const char *file, unsigned long flags)
 {
   terrace_yield("definition");
+  if (is_there("unsynced"))
+    return 1;
   return __real_my_sync_dir_by_file(file, flags);
 }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use super::server::{Server, Start, until};
 use super::sessions::Session;
-use super::{FOLDER, build};
+use super::{FOLDER, build, noted};
 
 /// The folder of the server.
 const NAME: &str = "between";
@@ -86,9 +86,12 @@ pub(super) fn run(root: &Path) -> Result<()> {
     row_events_find_their_row(&server)?;
     numbers_are_given_back(&server, &holds)?;
     truncate_keeps_no_numbers(&server, &holds)?;
+    noted::rename_keeps_no_commit_waiting(&server, &holds)?;
+    noted::renames_outlive_their_connection(&server, &holds)?;
     server.kill()?;
     let server = start(Start::kept(NAME), &[])?;
     numbers_are_new(&server)?;
+    noted::renames_are_forgotten(&server)?;
     check_finds_a_wrong_entry(&server, &holds)?;
     names_move_between_indexes(&server, &holds)?;
     // A change that the kill leaves half done.

@@ -10,6 +10,7 @@ mod examples;
 mod install;
 mod kept;
 mod kills;
+mod noted;
 mod online;
 mod orders;
 mod owed;

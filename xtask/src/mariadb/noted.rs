@@ -1,0 +1,73 @@
+//! Notes of renames beside other connections, and behind them. `between` runs these cases.
+
+use std::fs;
+
+use anyhow::{Context, Result, bail};
+
+use super::between::{Holds, quiet};
+use super::server::{Server, until};
+use super::sessions::Session;
+
+/// Bug: while a rename was noted, no transaction of another connection ended. Cause: the note was
+/// written under the lock of the list of renames, which each end of a transaction takes while there
+/// is a rename. Fix: the note is written without it.
+pub(super) fn rename_keeps_no_commit_waiting(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE one (id INT PRIMARY KEY) ENGINE=Terrace; \
+         CREATE TABLE two (id INT PRIMARY KEY) ENGINE=Terrace",
+        "test",
+    )?;
+    let (mut first, mut second) = (Session::open(server, "test")?, Session::open(server, "test")?);
+    // While this one is under way the ends of transactions look for their renames.
+    holds.next("definition")?;
+    first.send("RENAME TABLE one TO three")?;
+    holds.has_come("definition")?;
+    holds.next("rename")?;
+    second.send("RENAME TABLE two TO four")?;
+    holds.has_come("rename")?;
+    let said = server.sql("INSERT INTO t VALUES (30); DELETE FROM t WHERE id = 30", "test");
+    holds.go("rename")?;
+    holds.go("definition")?;
+    quiet(&mut first)?;
+    quiet(&mut second)?;
+    said.context("a transaction beside the note of a rename")?;
+    server.sql("DROP TABLE three, four", "test").map(drop)
+}
+
+/// Bug: the note of a rename whose directory could not be synced stayed when its connection ended, and
+/// a restart after a crash took it for one that is not done: it tried to undo the rename, for the
+/// definition of another table. Cause: the list of renames had the connection's address, and nothing
+/// looked for it again. Fix: the end of a connection tries again, and hands the rest to the next rename.
+pub(super) fn renames_outlive_their_connection(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE early (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO early VALUES (1); \
+         CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace",
+        "test",
+    )?;
+    holds.is_so("unsynced", true)?;
+    let mut session = Session::open(server, "test")?;
+    session.send("RENAME TABLE early TO late; SELECT CONNECTION_ID()")?;
+    let id = session.answer()?;
+    drop(session);
+    let ended =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {}", id.trim());
+    until("the connection has ended", || Ok(server.sql(&ended, "test")?.trim() == "0"))?;
+    holds.is_so("unsynced", false)?;
+    server
+        .sql(
+            "RENAME TABLE other TO another; CREATE TABLE early (id INT PRIMARY KEY) ENGINE=Terrace; \
+             INSERT INTO early VALUES (2)",
+            "test",
+        )
+        .map(drop)
+}
+
+/// Behind a kill.
+pub(super) fn renames_are_forgotten(server: &Server) -> Result<()> {
+    let rows = server.sql("SELECT id FROM early; SELECT id FROM late", "test")?;
+    let log = fs::read_to_string(server.log()).context("reading the error log")?;
+    if rows != "2\n1\n" || log.contains("cannot rename table") {
+        bail!("a rename from before the kill was tried once more: rows {rows}");
+    }
+    server.sql("DROP TABLE early, late, another", "test").map(drop)
+}
