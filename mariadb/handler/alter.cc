@@ -322,7 +322,10 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   {
     const uint number = context->after.free_number();
     if (number == NO_NUMBER)
+    {
       error = HA_ERR_TOO_MANY_FIELDS;
+      break;
+    }
     context->after.indexes[name_of(altered->key_info[info->index_add_buffer[i]])] = number;
     context->after.removed.erase(number);
     context->added.push_back(number);
@@ -330,8 +333,7 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
     open_table->forget_values_of(PREFIX_INDEXES + number);
     if (context->build)
       context->build->add(number, altered->key_info[info->index_add_buffer[i]]);
-    if (!error)
-      error = remove_entries(thd, open_table->table, number);
+    error = remove_entries(thd, open_table->table, number);
   }
   context->after.pending = context->before.committed + 1;
   if (!error)
@@ -379,10 +381,16 @@ int ha_terrace::load_entries(TABLE *altered, uint index, std::vector<Entry> *ent
   Failure failure;
   // An index that an earlier piece has a value of has it twice.
   for (const Entry &entry : *entries)
-    if (!entry.second.empty() &&
-        terrace_table_contains_key(open_table->table, entry.first.data(), entry.first.size(),
-                                   failure.out()) == TERRACE_OK)
+  {
+    if (entry.second.empty())
+      continue;
+    const terrace_status found = terrace_table_contains_key(
+      open_table->table, entry.first.data(), entry.first.size(), failure.out());
+    if (found == TERRACE_OK)
       return fail_of_duplicate(altered, index, entry.second);
+    if (found != TERRACE_NOT_FOUND)
+      return failure.handler_error(thd);
+  }
   terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
   terrace_status status = load ? TERRACE_OK : failure.status();
   for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)

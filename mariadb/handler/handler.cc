@@ -253,11 +253,17 @@ bool ha_terrace::get_error_message(int error, String *buffer)
   return false;
 }
 
-/* The server clones the handler of a table with UNIQUE ... USING HASH, to look for duplicates. */
+/*
+  The server clones the handler of a table with UNIQUE ... USING HASH, to look for duplicates, and
+  where a statement reads several indexes at once. A clone locks as its statement does.
+*/
 handler *ha_terrace::clone(const char *name, MEM_ROOT *mem_root)
 {
   handler *copy = handler::clone(name, mem_root);
-  if (copy)
-    static_cast<ha_terrace *>(copy)->row_lock = row_lock;
+  if (ha_terrace *clone = static_cast<ha_terrace *>(copy))
+  {
+    clone->row_lock = row_lock;
+    clone->skip_locked = skip_locked;
+  }
   return copy;
 }

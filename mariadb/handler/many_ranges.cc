@@ -95,8 +95,13 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
           (mrr_funcs.skip_record && mrr_funcs.skip_record(mrr_iter, one.range, nullptr)))
         continue;
       current = one.entry;
-      if (int error = unpack(table->record[0], one.value.data(), one.value.size(), one.row))
+      bool is_there;
+      if (int error = unpack_found(table->record[0], one.value.data(), one.value.size(), one.row,
+                                   &is_there))
         return error;
+      // Its chunks may have expired since it was looked up.
+      if (!is_there)
+        continue;
       // A join checks what it has pushed down to the index, with all columns here.
       if (mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, one.range))
         continue;

@@ -110,6 +110,9 @@ int wait_for_writers(THD *thd, terrace_table *table)
 
 int remove_entries(THD *thd, terrace_table *table, uint number)
 {
+  // Such a prefix is the one of chunks, or of rows.
+  if (number >= MAX_NUMBERS)
+    return fail_with("the number of an index is too large");
   const uchar prefix = uchar(PREFIX_INDEXES + number);
   const terrace_range entries = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
   Failure failure;
