@@ -162,9 +162,10 @@ fn another_format_is_told(server: &Server, holds: &Holds) -> Result<()> {
     server.sql("DROP TABLE earlier", "test").map(drop)
 }
 
-/// Bug: after a TRUNCATE that could neither store the layout of its table nor read it back, rows were
-/// written by a layout that was not stored. After a restart each index read the entries of another one.
-/// Cause: the layout from before was used as it was. Fix: the next write stores it first.
+/// Bug: after a TRUNCATE that could neither store the layout of its table nor read it back, rows
+/// were written by a layout that was not stored. After a restart each index read the entries of
+/// another one. Cause: the layout from before was used as it was. Fix: the next write stores it
+/// first.
 fn a_layout_is_stored_again(server: &Server, holds: &Holds) -> Result<()> {
     let mut session = Session::open(server, "test")?;
     session.send(
@@ -188,8 +189,9 @@ fn a_layout_is_stored_again(server: &Server, holds: &Holds) -> Result<()> {
     Ok(())
 }
 
-/// Bug: a CREATE TABLE that failed left a table of the library behind, and the same statement failed
-/// from then on. Cause: it was not dropped where it could not be opened. Fix: each failure drops it.
+/// Bug: a CREATE TABLE that failed left a table of the library behind, and the same statement
+/// failed from then on. Cause: it was not dropped where it could not be opened. Fix: each failure
+/// drops it.
 fn a_failed_create_leaves_nothing(server: &Server, holds: &Holds) -> Result<()> {
     let expiring = "CREATE TABLE made (id INT PRIMARY KEY) ENGINE=Terrace TERRACE_TTL='7d'";
     holds.is_so("no-statistics", true)?;

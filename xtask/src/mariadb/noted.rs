@@ -34,10 +34,10 @@ pub(super) fn rename_keeps_no_commit_waiting(server: &Server, holds: &Holds) -> 
     server.sql("DROP TABLE three, four", "test").map(drop)
 }
 
-/// Bug: the note of a rename whose directory could not be synced stayed when its connection ended, and
-/// a restart after a crash undid the rename for the definition of another table: the table was gone.
-/// Cause: the list of renames had the connection's address, and nothing
-/// looked for it again. Fix: the end of a connection tries again, and hands the rest to the next rename.
+/// Bug: the note of a rename whose directory could not be synced stayed when its connection ended,
+/// and a restart after a crash undid the rename for the definition of another table: the table was
+/// gone. Cause: the list of renames had the connection's address, and nothing looked for it again.
+/// Fix: the end of a connection tries again, and hands the rest to the next rename.
 pub(super) fn renames_outlive_their_connection(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE early (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO early VALUES (1); \
