@@ -34,7 +34,7 @@ use std::sync::Arc;
 use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
-use crate::os::{Directory, File, Files, OpenHow, Unread, read_past};
+use crate::os::{Directory, File, Files, NewFile, OpenHow, Unread, read_past};
 use crate::record::{FORMAT, Lsn};
 use bytes::{Flaw, Header};
 
@@ -86,9 +86,9 @@ pub(super) struct Journal {
 
 /// A new epoch that has no name yet.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct Prepared<'a> {
     journal: Journal,
-    made_as: PathBuf,
+    new: NewFile<'a>,
 }
 
 fn path_of(directory: &Path, epoch: u64) -> PathBuf {
@@ -117,21 +117,23 @@ pub(super) fn epochs(files: &dyn Files, directory: &Path) -> Result<Vec<u64>> {
 impl Journal {
     /// Writes and syncs a new epoch that begins with `checkpoint`. Nothing counts on it yet, so a
     /// failure leaves everything as it was.
-    pub(super) fn prepare<E: Described>(
-        files: &dyn Files,
+    pub(super) fn prepare<'a, E: Described>(
+        files: &'a dyn Files,
         directory: &Path,
         database_id: [u8; 16],
         first: JournalFloor,
         lsn: Lsn,
         checkpoint: &Edit<E>,
-    ) -> Result<Prepared> {
+    ) -> Result<Prepared<'a>> {
         let (epoch, first_number) = (first.epoch, first.number);
         let header = Header { version: FORMAT, database_id, epoch, first_number };
         let mut content = header.encode();
         content.extend(encode(first, lsn, checkpoint)?);
         let path = path_of(directory, first.epoch);
-        let made_as = path.with_extension("new");
-        let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
+        let made_as = NewFile::made_as(&path);
+        let created = NewFile::create(files, &path);
+        let new = created.map_err(|e| Error::io("create", &made_as, e))?;
+        let file = Arc::clone(new.file());
         let (next_number, end) = (first.number + 1, content.len() as u64);
         let allocated = (end + RESERVE).next_multiple_of(STEP);
         let found = file.preallocate(0, allocated);
@@ -139,7 +141,7 @@ impl Journal {
         file.try_write_all_at(&content, 0).map_err(|e| Error::io("write", &made_as, e))?;
         file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
         let journal = Journal { file, path, header, next_number, end, allocated };
-        Ok(Prepared { journal, made_as })
+        Ok(Prepared { journal, new })
     }
 
     /// Opens the greatest epoch and reads its edits. Unless the opening only reads, it clears a
@@ -350,12 +352,19 @@ impl Journal {
         self.end
     }
 
-    /// Reads the file again and checks every edit that was durable. Gives how many structures
-    /// there are.
-    pub(super) fn verify(&self) -> Result<u64> {
-        let content = read_whole(&self.file).map_err(|e| Error::io("read", &self.path, e))?;
-        let (_, scan) = parse(&self.path, &content, self.header.epoch, self.floor())?;
-        Ok(1 + scan.edits.len() as u64)
+    /// A check of every edit that is durable now. It reads the file again, and gives how many
+    /// structures there are. It takes long and needs the journal no more: edits go on meanwhile,
+    /// and change no byte that it reads (invariant 1).
+    pub(super) fn check(&self) -> impl FnOnce() -> Result<u64> + use<> {
+        let (file, path, epoch) = (Arc::clone(&self.file), self.path.clone(), self.header.epoch);
+        let (floor, end) = (self.floor(), self.end);
+        move || {
+            let len = file.len().map(|len| len.min(end) as usize);
+            let content = len.and_then(|len| file.read_vec(0, len));
+            let content = content.map_err(|e| Error::io("read", &path, e))?;
+            let (_, scan) = parse(&path, &content, epoch, floor)?;
+            Ok(1 + scan.edits.len() as u64)
+        }
     }
 
     /// An error that says that the edit at `offset` is damaged, though its checksum is right.
@@ -364,7 +373,7 @@ impl Journal {
     }
 }
 
-impl Prepared {
+impl Prepared<'_> {
     /// As [`Journal::room`].
     pub(super) fn room(&self) -> u64 {
         self.journal.room()
@@ -379,7 +388,7 @@ impl Prepared {
     /// is found at the next opening, so nothing more may be journaled.
     pub(super) fn install(self, files: &dyn Files, directory: &Directory) -> Result<Journal> {
         let to = &self.journal.path;
-        files.rename(&self.made_as, to).map_err(|e| Error::io("rename to", to, e))?;
+        self.new.rename(to).map_err(|e| Error::io("rename to", to, e))?;
         directory.sync(files).map_err(|e| Error::io("sync", directory.path(), e))?;
         Ok(self.journal)
     }
@@ -396,16 +405,6 @@ fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Ve
         let message = format!("an edit of {} operations is beyond 4 GiB", edit.ops.len());
         Error::new(ErrorKind::Full, message)
     })
-}
-
-pub(super) fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<File>> {
-    match files.open(path, OpenHow::CreateNew) {
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-            files.remove(path)?;
-            files.open(path, OpenHow::CreateNew)
-        }
-        other => other,
-    }
 }
 
 pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {

@@ -9,17 +9,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::edit::{Edit, Op};
-use super::journal::{create_afresh, read_whole};
+use super::journal::read_whole;
 use super::state::State;
 use crate::error::{Damage, Error, Result};
 use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::limits::MAX_BLOB_LEN;
-use crate::os::{Directory, Files, OpenHow};
+use crate::os::{Directory, Files, NewFile, OpenHow};
 use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 use crate::tier::Location;
 
 const MAGIC: &[u8; 8] = b"TERRBKUP";
 const HEADER_LEN: usize = 80;
+
+/// What the name of a manifest ends with once its backup is deleted.
+const DELETED: &str = "deleted";
 
 /// In the place of a blob's length: there is none.
 const NO_BLOB: u32 = u32::MAX;
@@ -221,6 +224,17 @@ impl Manifest {
         (digits == format!("{number:08}")).then_some(number)
     }
 
+    /// The name of an empty file that keeps the number of a backup which was deleted.
+    pub(crate) fn deleted_path(directory: &Path, number: u64) -> PathBuf {
+        Manifest::path(directory, number).with_extension(DELETED)
+    }
+
+    /// The number that such a file keeps, from its name.
+    pub(crate) fn deleted_number_of(name: &str) -> Option<u64> {
+        let (backup, extension) = name.rsplit_once('.')?;
+        Manifest::number_of(backup).filter(|_| extension == DELETED)
+    }
+
     /// Writes it, and gives it its name once it is durable: from then on there is the backup.
     ///
     /// # Errors
@@ -229,11 +243,13 @@ impl Manifest {
     /// directory, the backup may be there.
     pub(crate) fn write(&self, files: &dyn Files, directory: &Directory) -> Result<()> {
         let path = Manifest::path(directory.path(), self.number);
-        let made_as = path.with_extension("new");
-        let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
-        file.try_write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &made_as, e))?;
-        file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
-        files.rename(&made_as, &path).map_err(|e| Error::io("name", &path, e))?;
+        let made_as = NewFile::made_as(&path);
+        let created = NewFile::create(files, &path);
+        let new = created.map_err(|e| Error::io("create", &made_as, e))?;
+        let written = new.file().try_write_all_at(&self.encode(), 0);
+        written.map_err(|e| Error::io("write", &made_as, e))?;
+        new.file().sync().map_err(|e| Error::io("sync", &made_as, e))?;
+        new.rename(&path).map_err(|e| Error::io("name", &path, e))?;
         directory.sync(files).map_err(|e| Error::io("sync", directory.path(), e))
     }
 

@@ -466,7 +466,7 @@ impl VersionSet {
         self.begin_epoch(writer, prepared)
     }
 
-    fn prepare_epoch(&self, writer: &Writer, lsn: Lsn) -> Result<Prepared> {
+    fn prepare_epoch(&self, writer: &Writer, lsn: Lsn) -> Result<Prepared<'_>> {
         let last = writer.journal.floor();
         let first = JournalFloor { epoch: last.epoch + 1, number: last.number + 1 };
         let checkpoint = self.current.load().checkpoint();
@@ -476,7 +476,7 @@ impl VersionSet {
         Ok(prepared)
     }
 
-    fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared) -> Result<()> {
+    fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared<'_>) -> Result<()> {
         debug_assert!(prepared.room() >= writer.reserved, "reservations hold in the next epoch");
         let (files, directory) = (&*self.files, self.directory.as_path());
         let last = writer.journal.floor();
@@ -528,7 +528,8 @@ impl VersionSet {
     /// ends between two extents once the database is being closed.
     pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
         let mut checked = 0;
-        match self.writer.lock().journal.verify() {
+        let check_journal = self.writer.lock().journal.check();
+        match check_journal() {
             Ok(structures) => checked += structures,
             Err(error) => report.add(&error, || self.unread_journal()),
         }

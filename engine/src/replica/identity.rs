@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Damage, Error, Result};
-use crate::os::{Directory, Files, OpenHow};
+use crate::os::{Directory, Files, NewFile, OpenHow};
 use crate::record::{Reader, checksum, put_u32};
 
 /// The file's name.
@@ -121,16 +121,11 @@ impl Identity {
     /// `Full`, or another I/O error.
     pub(crate) fn store(&self, nonces: &Nonces) -> Result<()> {
         let path = self.path();
-        let made_as = path.with_extension("new");
         let write = || {
-            match self.files.remove(&made_as) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-                _ => {}
-            }
-            let file = self.files.open(&made_as, OpenHow::CreateNew)?;
-            file.try_write_all_at(&nonces.encode(), 0)?;
-            file.sync()?;
-            self.files.rename(&made_as, &path)?;
+            let new = NewFile::create(&*self.files, &path)?;
+            new.file().try_write_all_at(&nonces.encode(), 0)?;
+            new.file().sync()?;
+            new.rename(&path)?;
             Directory::at(&self.directory).sync(&*self.files)
         };
         write().map_err(|e| Error::io("write", &path, e))

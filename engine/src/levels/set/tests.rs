@@ -3,7 +3,9 @@ use crate::extent::tests::{Entry, write_extent};
 use crate::extent::{BlockCache, Blocks};
 use crate::mvcc::{KeyInterval, pin};
 use crate::record::LSN_MAX;
-use terrace_testkit::{SimFiles, Survive};
+use terrace_testkit::{
+    Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, SimFiles, Survive,
+};
 
 const DIRECTORY: &str = "/db";
 
@@ -354,6 +356,73 @@ fn a_long_journal_begins_a_new_epoch() {
     for (found, floor) in cuts {
         assert_eq!(keys(&open(&found, floor).unwrap(), table), ["a"]);
     }
+}
+
+/// Bug: on a full disk a part of the next epoch kept the space that all others lacked, until the
+/// journal had doubled. Cause: a failure left the file under its temporary name. Fix: a file that
+/// does not get its name is removed.
+#[test]
+fn an_epoch_that_cannot_be_made_leaves_no_file() {
+    let cases = [(Call::Preallocate, 1), (Call::Preallocate, 2), (Call::Write, 1), (Call::Sync, 1)];
+    for ((call, nth), reason) in
+        cases.into_iter().flat_map(|case| [(case, Reason::NoSpace), (case, Reason::Io)])
+    {
+        for outcome in call.outcomes().iter().copied() {
+            let what = format!("{call:?} {nth} {reason:?} {outcome:?}");
+            let files = SimFiles::new();
+            let set = create(&files);
+            let table = create_table(&set, "t");
+            // So much is promised that the new epoch asks for space twice.
+            let drops = || (0..3000).map(|_| Edit { ops: vec![Op::DropTable { table }] });
+            let reservation = set.reserve_edits(drops(), Room::Ordinary).unwrap();
+            let of = Faulty::Site(CallSite { call, file: FileKind::NewJournal });
+            files.fail(Fault { of, nth, outcome, reason, for_good: false });
+            let has_failed = || set.writer.lock().roll_at != MIN_ROLL_BYTES;
+            let long = ["x".repeat(255), "t".to_string()];
+            let name = |n: usize| Op::RenameTable { table, name: long[n % 2].clone() };
+            let grow = || set.apply(Edit { ops: (0..400).map(name).collect() }, 9).map(drop);
+            while !has_failed() {
+                assert_eq!(set.floor().epoch, 1, "{what}");
+                grow().unwrap();
+            }
+            let names = files.list(Path::new(DIRECTORY)).unwrap();
+            assert_eq!(names, ["journal-00000001"], "{what}");
+            while set.floor().epoch == 1 {
+                grow().unwrap();
+            }
+            drop(reservation);
+            let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+            assert_eq!(again.tables(), set.tables(), "{what}");
+        }
+    }
+}
+
+/// Bug: drains and table events waited until a verification had read and checked the whole journal.
+/// Cause: it held the journal's lock meanwhile. Fix: it takes under the lock what it goes by.
+#[test]
+fn edits_go_on_while_the_journal_is_checked() {
+    let (machine, directory) = (Machine::with_files(), Path::new(DIRECTORY));
+    let files = machine.files();
+    crate::os::create_directory(&*files, directory).unwrap();
+    let set = VersionSet::create_empty(files, directory, [9; 16]).unwrap();
+    let table = create_table(&set, "t");
+    let held = machine.hold_reads("journal-00000001");
+    let (checked, report) = std::thread::scope(|scope| {
+        let verifying = scope.spawn(|| {
+            let mut report = Findings::default();
+            (set.verify(&mut report), report)
+        });
+        assert!(held.wait(), "it reads the journal");
+        (0..20).for_each(|_| rename(&set, table, Room::Ordinary).unwrap());
+        assert!(held.is_holding(), "the edits waited for the check");
+        drop(held);
+        verifying.join().unwrap()
+    });
+    assert_eq!(report, Findings::default());
+    // The header, the checkpoint and one edit: those that were durable when it began.
+    assert_eq!(checked, 3);
+    let mut report = Findings::default();
+    assert_eq!((set.verify(&mut report), report), (23, Findings::default()));
 }
 
 #[test]
