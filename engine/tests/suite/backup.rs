@@ -244,6 +244,44 @@ fn a_later_backup_copies_what_is_new_and_space_is_used_again() {
     assert!(again.added_bytes == again.bytes && on_disk() <= with_three, "{again:?}");
 }
 
+/// Bug: after the newest backup was deleted, the next one had its number, so a number named two
+/// backups. Cause: the next number was one more than the greatest there was. Fix: the set keeps the
+/// greatest number that was ever given.
+#[test]
+fn a_number_is_that_of_one_backup_for_ever() {
+    for (deleted, rest) in [(vec![2], vec![1]), (vec![2, 1], vec![]), (vec![1, 2], vec![])] {
+        let machine = Machine::with_files();
+        let db = options(&machine, None).create(PATH).unwrap();
+        db.table("t").unwrap().put("k", "v").unwrap();
+        let set = |machine: &Machine| options(machine, None).backup_set(SET).unwrap();
+        let numbers = |machine: &Machine| -> Vec<u64> {
+            set(machine).list().unwrap().iter().map(|info| info.number).collect()
+        };
+        assert_eq!([(); 2].map(|()| db.backup(SET).unwrap().number), [1, 2]);
+        deleted.iter().for_each(|number| set(&machine).delete(*number).unwrap());
+        assert_eq!(numbers(&machine), rest, "{deleted:?}");
+        let cut = machine.crash(Survive::Nothing);
+        let after = options(&cut, None).open(PATH).unwrap();
+        for (db, machine) in [(&db, &machine), (&after, &cut)] {
+            let kept = || {
+                let names = machine.list(Path::new(SET)).into_iter().map(|(name, _)| name);
+                names.filter(|name| name.ends_with(".deleted")).collect::<Vec<_>>()
+            };
+            assert_eq!(db.backup(SET).unwrap().number, 3, "{deleted:?}");
+            set(machine).delete(3).unwrap();
+            assert_eq!(kept(), ["backup-00000003.deleted"], "{deleted:?}");
+            assert_eq!(db.backup(SET).unwrap().number, 4, "{deleted:?}");
+            assert_eq!(numbers(machine), [rest.clone(), vec![4]].concat());
+            let gone = set(machine).delete(3).unwrap_err();
+            assert_eq!(gone.kind(), ErrorKind::Invalid, "{gone}");
+            // What keeps a number goes with the next writer after a greater one.
+            assert_eq!(kept(), [""; 0], "{deleted:?}");
+            assert_eq!(db.backup(SET).unwrap().number, 5, "{deleted:?}");
+            assert!(set(machine).verify().unwrap().damages.is_empty());
+        }
+    }
+}
+
 /// Options, the blob, tables that were renamed, dropped and truncated; what is prepared is not in
 /// it.
 #[test]
@@ -540,7 +578,8 @@ fn failing_writes_and_a_full_disk_leave_older_backups_whole() {
         failed += 1;
         assert_eq!(done.unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(are_whole(&machine, &contents, None), 2);
-        assert_eq!(db.backup(SET).unwrap().number, 3, "and the next one is made");
+        // The number of the one that was deleted is not given again.
+        assert_eq!(db.backup(SET).unwrap().number, 4, "and the next one is made");
         assert_eq!(are_whole(&machine, &contents, None), 3);
     }
     assert!(failed >= 2, "{failed} writes");

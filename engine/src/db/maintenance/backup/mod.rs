@@ -34,7 +34,8 @@ pub(in crate::db) use take::{Destination, back_up, gather};
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
-    /// Its number in the set, from 1; a later one has a greater number.
+    /// Its number in the set, from 1; a later one has a greater number. That of a deleted backup is
+    /// not given again.
     pub number: u64,
     /// The last commit that is in it: all that was visible then is, and nothing else.
     pub commit: u64,

@@ -5,6 +5,8 @@
 //! 1. What a manifest names is durable before the manifest has its name, and stays where it is for
 //!    as long as it has it.
 //! 2. A writer knows all manifests: what none of them names is free.
+//! 3. A number is that of one backup for ever. The manifest of the last backup is not removed but
+//!    renamed to `backup-….deleted`, which keeps the number until there is a greater one.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,6 +36,8 @@ pub(super) struct Writing {
     set: Set,
     /// Of its backups, ascending.
     numbers: Vec<u64>,
+    /// The greatest that a backup ever had; 0 if there was none.
+    last_number: u64,
     /// What they are of: one, or none yet.
     databases: BTreeSet<[u8; 16]>,
     store: Arc<ExtentStore>,
@@ -53,7 +57,8 @@ pub(super) fn check_present(files: &dyn Files, path: &Path) -> Result<()> {
 /// Whether a set gives a file this name. What others put beside its files is left alone: a file
 /// system's `lost+found`, an index of a file manager, a note.
 fn is_of_set(name: &str) -> bool {
-    name == "LOCK" || is_extent_file_name(name) || Manifest::number_of(name).is_some()
+    let is_manifest = || Manifest::number_of(name).or(Manifest::deleted_number_of(name)).is_some();
+    name == "LOCK" || is_extent_file_name(name) || is_manifest()
 }
 
 /// Fails where a set would lie among the files of a database.
@@ -130,7 +135,22 @@ impl Set {
         // A process that died may have left a backup without its name, or one that was deleted with
         // it, in the operating system's cache alone. What is written from here on rests on both.
         store.sync_names()?;
-        Ok(Writing { set: self, numbers, databases, store, known })
+        let last_number = self.last_number(&numbers)?;
+        Ok(Writing { set: self, numbers, last_number, databases, store, known })
+    }
+
+    /// The greatest number that a backup ever had. What keeps lesser ones is removed. The caller
+    /// has made all names durable.
+    fn last_number(&self, numbers: &[u64]) -> Result<u64> {
+        let names = names(&*self.files, &self.path)?;
+        let deleted: Vec<u64> =
+            names.iter().filter_map(|name| Manifest::deleted_number_of(name)).collect();
+        let last = numbers.iter().chain(&deleted).max().map_or(0, |last| *last);
+        for number in deleted.into_iter().filter(|number| *number < last) {
+            // One that stays says nothing that the greater number does not say.
+            self.files.remove(&Manifest::deleted_path(&self.path, number)).unwrap_or(());
+        }
+        Ok(last)
     }
 
     /// The numbers of its backups, ascending.
@@ -179,7 +199,7 @@ impl Set {
 impl Writing {
     /// The number of the next backup.
     pub(super) fn next_number(&self) -> u64 {
-        self.numbers.last().map_or(0, |last| *last) + 1
+        self.last_number + 1
     }
 
     /// Where new extents go.
@@ -217,7 +237,7 @@ impl Writing {
     /// Makes what was written durable, and then the backup that names it.
     pub(super) fn add(&self, manifest: &Manifest) -> Result<()> {
         debug_assert!(
-            self.numbers.last().is_none_or(|last| *last < manifest.number),
+            self.last_number < manifest.number,
             "a backup has a greater number than those before it"
         );
         debug_assert!(
@@ -234,10 +254,20 @@ impl Writing {
         Ok(())
     }
 
+    /// Gives back all that no manifest names, after a call that failed or deleted a backup. The
+    /// outcome of that stands whether space is given back or not; the next call gives it back.
+    pub(super) fn give_back_unnamed(self) {
+        let Writing { set, store, .. } = self;
+        // The files of the store must not stay open: a file that is removed keeps its space.
+        drop(store);
+        let given = set.into_writing().and_then(|left| left.store.give_back_all());
+        given.map(drop).unwrap_or(());
+    }
+
     /// Deletes a backup.
     pub(super) fn delete(self, number: u64) -> Result<()> {
-        let Writing { set, numbers, store, .. } = self;
-        let (files, path) = (&*set.files, set.path.as_path());
+        let (files, path) = (&*self.set.files, self.set.path.as_path());
+        let (numbers, last_number) = (&self.numbers, self.last_number);
         if !numbers.contains(&number) {
             let path = path.display();
             return Err(Error::invalid(format!(
@@ -245,13 +275,20 @@ impl Writing {
             )));
         }
         let file = Manifest::path(path, number);
-        files.remove(&file).map_err(|e| Error::io("remove", &file, e))?;
+        let kept = Manifest::deleted_path(path, number);
+        let removed = match number == last_number {
+            true => files.rename(&file, &kept),
+            false => files.remove(&file),
+        };
+        removed.map_err(|e| Error::io("remove", &file, e))?;
         // Durably, before anything that it names is gone (invariant 1).
-        store.sync_names()?;
-        drop(store);
-        // The backup is gone whether space is given back or not. The next call gives it back.
-        let space = set.into_writing().and_then(|left| left.store.give_back_all());
-        space.map(drop).unwrap_or(());
+        self.store.sync_names()?;
+        if number == last_number {
+            // Its name alone is needed.
+            let emptied = files.open(&kept, crate::os::OpenHow::Write);
+            emptied.and_then(|file| file.set_len(0)).unwrap_or(());
+        }
+        self.give_back_unnamed();
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::options::TableOptions;
 use crate::os::Gate;
 use crate::record::Lsn;
 use crate::table::TableCore;
-use crate::tier::{ExtentStore, ObjectSink};
+use crate::tier::{ExtentSink, ExtentStore};
 use crate::view::View;
 
 /// A table of a moment.
@@ -56,7 +56,7 @@ pub(in crate::db) trait Destination {
     fn store(&self) -> &Arc<ExtentStore>;
 
     /// Where that is sent, if it becomes objects of the destination at once.
-    fn objects(&mut self) -> Option<&mut dyn ObjectSink> {
+    fn objects(&mut self) -> Option<&mut dyn ExtentSink> {
         None
     }
 
@@ -125,13 +125,22 @@ pub(in crate::db) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo>
     }
     let mut set = Set::open_or_create(path, &engine.options)?;
     set.check_is_of(engine.set.database_id())?;
-    let gathered = gather(engine, &mut set)?;
+    let added = add(engine, &mut set);
+    if added.is_err() {
+        set.give_back_unnamed();
+    }
+    added
+}
+
+/// Gathers a backup and adds it to the set.
+fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
+    let gathered = gather(engine, set)?;
     let manifest = Manifest {
         database_id: engine.set.database_id(),
         number: set.next_number(),
         lsn: gathered.lsn,
         created: gathered.created,
-        added: Writing::store(&set).bytes_written(),
+        added: Writing::store(set).bytes_written(),
         blob: gathered.blob.clone(),
         edit: gathered.edit.clone(),
     };
