@@ -100,6 +100,16 @@ impl Engine {
         }
     }
 
+    /// Deletes objects that no edit names any more, if the store answered last. No job runs.
+    pub(super) fn delete_objects_at_close(&self) {
+        let answers = self.ctx.object_work.failure().is_none();
+        if let Some(objects) = self.set.store().objects().filter(|_| answers) {
+            // What the last jobs replaced is released by deferred work.
+            self.shared.queue.drive();
+            objects.delete_at_close();
+        }
+    }
+
     /// Seals the persistent index, where there is one: the last that is done to it.
     pub(super) fn seal_index(&self) -> Result<()> {
         match &self.forest {

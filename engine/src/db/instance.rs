@@ -206,7 +206,10 @@ impl Instance {
             Ok(()) => {
                 let is_there = engine.set.check_directory();
                 // What the file system does not take back stays with the files.
-                is_there.inspect(|()| drop(engine.set.store().give_back_all()))
+                is_there.inspect(|()| {
+                    drop(engine.set.store().give_back_all());
+                    engine.delete_objects_at_close();
+                })
             }
             Err(_) => Ok(()),
         };

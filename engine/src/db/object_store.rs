@@ -80,13 +80,15 @@ impl Database {
     /// # Errors
     ///
     /// `Invalid` without an object store; `Unavailable` when it does not answer; `Fenced` when
-    /// another opening has it.
+    /// another opening has it; `Closed` once the database is being closed, which waits for one
+    /// request of the call at most.
     pub fn check_object_store(&self) -> Result<ObjectStoreReport> {
         collect(&self.inner, true)
     }
 
-    /// Deletes the objects that the database does not need: what crashes left. What compactions
-    /// replace is deleted without it. An upload under way is not touched.
+    /// Deletes the objects that the database does not need: what crashes left, and closings while
+    /// the store did not answer. What compactions replace is deleted without it, at the closing at
+    /// the latest. An upload under way is not touched.
     ///
     /// # Errors
     ///

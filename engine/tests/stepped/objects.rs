@@ -159,6 +159,34 @@ fn what_is_replaced_is_deleted_once_no_reader_has_it() {
     assert_eq!(objects(&db).deleting, 0);
 }
 
+/// Bug: each closing left objects in the store that no later opening knew, so the store grew
+/// without a bound. Cause: which objects compactions and dropped tables had released was known to the
+/// process alone. Fix: a closing deletes what is left, unless the store does not answer.
+#[test]
+fn a_closing_deletes_what_was_replaced() {
+    let _turn = alone();
+    for fault in [None, Some(StoreFault::Throttle), Some(StoreFault::Refuse)] {
+        let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let (db, table, _) = made(dir.path(), &server);
+        let first = extents(&server);
+        assert!(!first.is_empty());
+        drop(table);
+        // No job runs between this and the closing.
+        db.drop_table("t").unwrap();
+        server.always(fault);
+        let before = server.requests();
+        db.close().unwrap();
+        let asked = server.requests() - before;
+        server.always(None);
+        let left = if fault.is_none() { Vec::new() } else { first };
+        assert_eq!(extents(&server), left, "{fault:?}");
+        assert!(fault.is_none() || asked == 1, "{fault:?}: {asked} requests and no answer");
+        let db = options(&server).open(dir.path()).unwrap();
+        assert_eq!(db.collect_objects().unwrap().left.len(), left.len(), "{fault:?}");
+        assert_eq!(extents(&server), Vec::<String>::new(), "{fault:?}");
+    }
+}
+
 #[test]
 fn a_table_changes_its_tier_at_once_and_its_data_follow_both_ways() {
     let _turn = alone();

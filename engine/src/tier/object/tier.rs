@@ -3,12 +3,13 @@
 //! A job goes through these steps, in this order:
 //!
 //! 1. [`reserve`](ObjectTier::reserve) gives an extent its name.
-//! 2. [`put`](super::ObjectSink::put) sends its bytes. Several are under way at a time.
+//! 2. [`put`](super::ExtentSink::put) sends its bytes. Several are under way at a time.
 //! 3. [`finish`](super::Uploads::finish) waits until the store has acknowledged all of the job's.
 //! 4. Then [`confirm`](ObjectTier::confirm) looks whether the fence is still this writer's.
 //! 5. The journal's edit names the extents, durably.
 //! 6. The extents that it replaced are [`released`](ObjectTier::release) with their last reader.
-//! 7. [`delete_released`](ObjectTier::delete_released) deletes them later, many at a time.
+//! 7. [`delete_released`](ObjectTier::delete_released) deletes them later, many at a time, and
+//!    [`delete_at_close`](ObjectTier::delete_at_close) what is left.
 //!
 //! A failure of a request is an error of the step, and the job may be made again. It says nothing
 //! about the database: no failure here poisons it.
@@ -39,6 +40,9 @@ use super::tails::TailCache;
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::sync::atomic::{AtomicU8, Ordering};
 use crate::os::sync::locks::Mutex;
+
+/// A closing deletes so many times a thousand objects at most.
+const MOST_AT_CLOSE: usize = 8;
 
 /// One part in so many of an object is read at its end at once, within bounds.
 const TAIL: u32 = 16;
@@ -412,26 +416,32 @@ impl ObjectTier {
         }
     }
 
-    /// Deletes what was released, and says how many objects that were.
+    /// Deletes some of what was released, a thousand at most, and says how many objects that were.
     ///
     /// # Errors
     ///
     /// The fence is another writer's, or the store does not answer. What was released is tried
     /// again by the next call.
     pub(crate) fn delete_released(&self) -> Result<usize> {
-        let taken: Vec<ObjectId> = {
+        let some: Vec<ObjectId> = {
             let objects = self.objects.lock();
-            objects.released.iter().copied().collect()
+            objects.released.iter().copied().take(LIST_LEN).collect()
         };
-        if taken.is_empty() {
-            return Ok(0);
-        }
-        for some in taken.chunks(LIST_LEN) {
-            self.delete(some)?;
+        if !some.is_empty() {
+            self.delete(&some)?;
             let mut objects = self.objects.lock();
             objects.released.retain(|id| some.binary_search(id).is_err());
         }
-        Ok(taken.len())
+        Ok(some.len())
+    }
+
+    /// Deletes what was released and is left at a closing: the next opening does not know it. The
+    /// client was stopped, so each request has one attempt. It ends where the store does not
+    /// answer, and after [`MOST_AT_CLOSE`] requests; a collection finds the rest.
+    pub(crate) fn delete_at_close(&self) {
+        debug_assert!(self.client.is_stopped(), "a closing does not wait for the store");
+        let mut batches = (0..MOST_AT_CLOSE).map(|_| self.delete_released());
+        while let Some(Ok(1..)) = batches.next() {}
     }
 
     /// Deletes up to a thousand objects that are not live.
@@ -495,7 +505,8 @@ impl ObjectTier {
     ///
     /// # Errors
     ///
-    /// The fence is another writer's, or the store does not answer.
+    /// The fence is another writer's, or the store does not answer; `Closed` at the next request
+    /// once the database is closing.
     pub(crate) fn collect(&self, dry_run: bool) -> Result<Collected> {
         let own = if self.read_only { LAST_EPOCH } else { self.fence()?.value.epoch };
         // An object is live before its first request leaves. So one that is listed and not live
@@ -505,6 +516,7 @@ impl ObjectTier {
         let live_before = self.objects.lock().live.clone();
         let mut after = String::new();
         loop {
+            self.goes_on()?;
             let page = self.client.list(self.names.prefix(), &after);
             let page = self.client.told("list", self.names.prefix(), page)?;
             let Some(last) = page.last() else { break };
@@ -531,10 +543,16 @@ impl ObjectTier {
             let step = if self.planted.keeps_unneeded { 2 } else { 1 };
             let unneeded: Vec<_> = collected.left.iter().copied().step_by(step).collect();
             for some in unneeded.chunks(LIST_LEN) {
+                self.goes_on()?;
                 self.delete(some)?;
             }
         }
         Ok(collected)
+    }
+
+    /// Fails once the database is closing: a closing waits for one request, not for all.
+    fn goes_on(&self) -> Result<()> {
+        if self.client.is_stopped() { Err(Error::closed()) } else { Ok(()) }
     }
 
     /// Which of some objects are lost: live, and not there when they are looked at. A list may be
@@ -542,6 +560,7 @@ impl ObjectTier {
     fn lost<'a>(&self, missing: impl Iterator<Item = &'a ObjectId>) -> Result<Vec<ObjectId>> {
         let mut lost = Vec::new();
         for id in missing {
+            self.goes_on()?;
             let name = self.names.extent(*id);
             match self.client.head(&name) {
                 Ok(_) => {}

@@ -5,7 +5,7 @@ use crate::tier::object::client::Patience;
 use crate::tier::object::clock::StepTimer;
 use crate::tier::object::memory::{Effect, MemoryServer, RequestKind};
 use crate::tier::object::store::FailureKind;
-use crate::tier::object::uploads::{ObjectSink, Uploads};
+use crate::tier::object::uploads::{ExtentSink, Uploads};
 use terrace_testkit::SimFiles;
 
 const DATABASE: [u8; 16] = [7; 16];
@@ -148,6 +148,64 @@ fn the_collector_takes_what_a_crash_left_and_nothing_else() {
     }
     under_way.finish().unwrap();
     assert_eq!(tier.collect(false).unwrap().left, []);
+}
+
+/// Bug: a closing waited for all requests of a collection: a list, a look at each object that the
+/// list lacks, deletions. Cause: the collection asked once, at its beginning, whether it may go on.
+/// Fix: it asks before each request.
+#[test]
+fn a_collection_ends_at_the_next_request_once_the_database_is_closing() {
+    let mut ended = 0;
+    for after in 0.. {
+        let server = MemoryServer::new();
+        let dead = open(&server, claim(1, 1), &[]);
+        write(&dead, 1, 100);
+        (0..2500)
+            .for_each(|n| server.place(&names().extent(ObjectId { epoch: 1, extent: 10 + n })));
+        let lost = [3, 4, 5].map(|extent| ObjectId { epoch: 1, extent });
+        let tier = open(&server, claim(2, 2), &lost);
+        tier.fence().unwrap();
+        let (begun, stopped) = (server.requests(), Arc::clone(&tier));
+        server.watch(Some(Box::new(move |n, _| {
+            if n > begun + after {
+                stopped.stop();
+            }
+        })));
+        let collected = tier.collect(false);
+        server.watch(None);
+        match collected {
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+                // A deletion is two requests: a look at the fence comes first.
+                let more = server.requests() - begun - after;
+                assert!((1..=2).contains(&more), "{more} requests after the closing had begun");
+                ended += 1;
+            }
+            Ok(found) => {
+                assert_eq!((found.lost.len(), found.left.len()), (3, 2501));
+                break;
+            }
+        }
+    }
+    // Four lists, three looks, three deletions with one look at the fence each.
+    assert!(ended >= 11, "{ended} requests");
+}
+
+/// A closing deletes a bounded number of objects, and a store that fails is asked once.
+#[test]
+fn what_a_closing_deletes_is_bounded() {
+    let server = MemoryServer::new();
+    let tier = open(&server, claim(1, 1), &[]);
+    let ids: Vec<ObjectId> = (0..9500).map(|n| tier.reserve(n).unwrap()).collect();
+    ids.iter().for_each(|id| tier.release(*id));
+    tier.stop();
+    server.always(Some(Effect::Fail(FailureKind::Throttled)));
+    let before = server.requests();
+    tier.delete_at_close();
+    assert_eq!((server.requests() - before, tier.count()), (1, (0, 9500)));
+    server.always(None);
+    tier.delete_at_close();
+    assert_eq!((count(&server, RequestKind::Delete), tier.count()), (8, (0, 1500)));
 }
 
 #[test]
