@@ -16,7 +16,7 @@ use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::levels::{Level, Op, ReadRun, Version, VersionSet};
 use crate::mvcc::Horizon;
 use crate::options::Failpoint;
-use crate::tier::{ExtentStore, ObjectSink};
+use crate::tier::{ExtentSink, ExtentStore};
 use crate::view::View;
 
 /// What comes of it.
@@ -39,7 +39,7 @@ pub(crate) struct Dumped {
 pub(crate) fn dump(
     view: &View,
     horizon: &Horizon,
-    (set, store, objects): (&VersionSet, &Arc<ExtentStore>, Option<&mut dyn ObjectSink>),
+    (set, store, objects): (&VersionSet, &Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
     cache: &Arc<BlockCache>,
     shape: &Shape,
 ) -> Result<Dumped> {

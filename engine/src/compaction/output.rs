@@ -23,18 +23,18 @@ use crate::merge::{Fragments, Retain, Retention, Walk};
 use crate::mvcc::{Horizon, Readers};
 use crate::operator::TableOperator;
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, Location, ObjectSink, SpaceReservation};
+use crate::tier::{ExtentSink, ExtentStore, Location, SpaceReservation};
 
 /// Where the extents of a merge go that become objects.
 pub(crate) struct ObjectOutput<'a> {
     /// The job's own.
-    pub(crate) sink: RefCell<&'a mut dyn ObjectSink>,
+    pub(crate) sink: RefCell<&'a mut dyn ExtentSink>,
     /// The bytes that come in at most.
     pub(crate) come_in: u64,
 }
 
 impl<'a> ObjectOutput<'a> {
-    pub(crate) fn new(sink: &'a mut dyn ObjectSink, come_in: u64) -> ObjectOutput<'a> {
+    pub(crate) fn new(sink: &'a mut dyn ExtentSink, come_in: u64) -> ObjectOutput<'a> {
         ObjectOutput { sink: RefCell::new(sink), come_in }
     }
 }
@@ -110,23 +110,16 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
         self.set.next_extent_id()
     }
 
-    fn before_write(&self, bytes: u64) -> Result<()> {
-        (self.before_write)(bytes)?;
-        self.reservation.spend(bytes);
-        Ok(())
-    }
-
     fn collects(&self, id: u64) -> bool {
         (self.collects)(id)
     }
 
     fn write_values(&self, id: u64, bytes: &[u8]) -> Result<Location> {
-        if let Some(objects) = &self.objects {
-            (self.before_write)(bytes.len() as u64)?;
-            return objects.sink.borrow_mut().put(id, bytes);
+        (self.before_write)(bytes.len() as u64)?;
+        match &self.objects {
+            Some(objects) => objects.sink.borrow_mut().put(id, bytes),
+            None => self.reservation.write_new(bytes),
         }
-        self.before_write(bytes.len() as u64)?;
-        self.store.write_new(bytes)
     }
 }
 
@@ -312,15 +305,15 @@ impl<'a, 'c, B: Fn(&[u8]) -> bool> Writer<'a, 'c, B> {
         self.values.describe(&mut built, ctx)?;
         let len = built.bytes.len() as u64;
         let objects = ctx.objects.as_ref().filter(|_| !self.stays_local(&built.meta, len));
-        match objects {
-            Some(_) => (ctx.before_write)(len)?,
-            None => ctx.before_write(len)?,
-        }
+        (ctx.before_write)(len)?;
         let (extent, bytes) = match objects.map(|objects| objects.sink.borrow_mut()) {
             Some(mut sink) => {
                 built.write_filling((ctx.store, Some(&mut **sink)), ctx.cache, warmth)?
             }
-            None => built.write_filling((ctx.store, None), ctx.cache, warmth)?,
+            None => {
+                let mut sink = ctx.reservation;
+                built.write_filling((ctx.store, Some(&mut sink)), ctx.cache, warmth)?
+            }
         };
         self.unread = unread;
         self.buffer.put_back(bytes);

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::mvcc::{KeptFor, Readers, Tombstone};
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, Location, ObjectSink};
+use crate::tier::{ExtentSink, ExtentStore, Location};
 
 /// The most bytes that an entry takes beyond its key and value.
 const ENTRY_OVERHEAD: usize = 26;
@@ -335,11 +335,11 @@ impl BuiltExtent {
     /// object, those of its store.
     pub(crate) fn write_filling(
         mut self,
-        (store, objects): (&Arc<ExtentStore>, Option<&mut dyn ObjectSink>),
+        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
         cache: &BlockCache,
         warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
-        self.place(store, objects)?;
+        self.place(store, sink)?;
         let values = self.values.into_boxed_slice();
         let extent =
             Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
@@ -357,25 +357,21 @@ impl BuiltExtent {
     /// As [`write_filling`](Self::write_filling).
     pub(crate) fn write_unread(
         mut self,
-        store: &Arc<ExtentStore>,
+        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
         let is_once = |block: &BlockSummary| block.keys == block.records;
         debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
-        self.place(store, None)?;
+        self.place(store, sink)?;
         let values = self.values.into_boxed_slice();
         let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
         Ok((extent, self.bytes))
     }
 
     /// Gives the bytes their place there.
-    fn place(
-        &mut self,
-        store: &Arc<ExtentStore>,
-        objects: Option<&mut dyn ObjectSink>,
-    ) -> Result<()> {
+    fn place(&mut self, store: &Arc<ExtentStore>, sink: Option<&mut dyn ExtentSink>) -> Result<()> {
         debug_assert_eq!(self.referred.len(), self.values.len(), "it has its list");
-        self.meta.location = match objects {
-            Some(objects) => objects.put(self.meta.id, &self.bytes)?,
+        self.meta.location = match sink {
+            Some(sink) => sink.put(self.meta.id, &self.bytes)?,
             None => store.write_new(&self.bytes)?,
         };
         Ok(())

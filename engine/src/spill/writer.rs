@@ -10,7 +10,7 @@ use crate::levels::VersionSet;
 use crate::memory::Gauge;
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind};
-use crate::tier::{EXTENT_BYTES, ExtentStore, SpaceReservation};
+use crate::tier::{EXTENT_BYTES, ExtentSink, ExtentStore, Location, SpaceReservation};
 
 /// Writes extents that no edit names yet. If it is dropped, their space is given back.
 ///
@@ -58,16 +58,21 @@ impl Layout for Place {
         self.set.next_extent_id()
     }
 
-    fn before_write(&self, bytes: u64) -> Result<()> {
-        match &self.reservation {
-            Some(reservation) => reservation.spend(bytes),
-            None => self.store().reserve_space(bytes, false)?.spend(bytes),
-        }
-        Ok(())
-    }
-
     fn collects(&self, _: u64) -> bool {
         false
+    }
+
+    fn write_values(&self, id: u64, bytes: &[u8]) -> Result<Location> {
+        (&mut &*self).put(id, bytes)
+    }
+}
+
+impl ExtentSink for &Place {
+    fn put(&mut self, _id: u64, bytes: &[u8]) -> Result<Location> {
+        match &self.reservation {
+            Some(reservation) => reservation.write_new(bytes),
+            None => self.store().reserve_space(bytes.len() as u64, false)?.write_new(bytes),
+        }
     }
 }
 
@@ -132,11 +137,11 @@ impl ExtentWriter {
         let mut built = done.finish();
         self.buffer.filled(&built);
         self.values.describe(&mut built, &self.into)?;
-        self.into.before_write(built.bytes.len() as u64)?;
-        let store = self.into.store();
+        let mut sink = &self.into;
+        let to = (self.into.store(), Some(&mut sink as &mut dyn ExtentSink));
         let (extent, bytes) = match &self.into.reservation {
-            Some(_) => built.write_filling((store, None), &BlockCache::new(0), |_, _, _| None)?,
-            None => built.write_unread(store)?,
+            Some(_) => built.write_filling(to, &BlockCache::new(0), |_, _, _| None)?,
+            None => built.write_unread(to)?,
         };
         self.buffer.put_back(bytes);
         self.extents.push(extent);

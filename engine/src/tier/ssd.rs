@@ -303,7 +303,22 @@ impl ExtentStore {
     /// # Errors
     ///
     /// `Full` when the file system has no room; nothing has changed then.
+    #[cfg(test)]
     pub(crate) fn reserve(self: &Arc<Self>, len: u32) -> Result<Reserved> {
+        self.reserve_of(len, None)
+    }
+
+    /// Takes space for `len` bytes, of a reservation first, and grows the files when nothing fits.
+    /// What is given up of the reservation is taken under one lock, so no other thread takes it.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the file system has no room; nothing has changed then.
+    fn reserve_of(
+        self: &Arc<Self>,
+        len: u32,
+        reservation: Option<&SpaceReservation>,
+    ) -> Result<Reserved> {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
@@ -311,18 +326,12 @@ impl ExtentStore {
         let inside = (!self.has(Failpoint::LoadOutside)).then_some(inside);
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
-        if allocation.free_units() < allocation.reserved_units + units {
-            self.grow(&mut allocation, units, units)?;
-        }
-        let place = match allocation.allocate(units) {
-            Some(place) => Some(place),
-            None => {
-                self.grow(&mut allocation, units, units)?;
-                allocation.allocate(units)
-            }
-        };
+        let spent = reservation.map_or(0, |own| own.spend(&mut allocation, units));
+        let place = self.allocate(&mut allocation, units).inspect_err(|_| {
+            reservation.inspect(|own| own.take_back(&mut allocation, spent));
+        });
         drop(allocation);
-        let Some((file, unit)) = place else {
+        let Some((file, unit)) = place? else {
             debug_assert!(false, "a store that grew has room");
             return Err(Error::new(
                 ErrorKind::Full,
@@ -331,6 +340,18 @@ impl ExtentStore {
         };
         let at = Location { file, offset: unit * UNIT, len };
         Ok(Reserved { store: Arc::clone(self), at, kept: false, _inside: inside })
+    }
+
+    /// Takes units beside those that are reserved, growing the files when nothing fits.
+    fn allocate(&self, allocation: &mut Allocation, units: u64) -> Result<Option<(u32, u64)>> {
+        if allocation.free_units() < allocation.reserved_units + units {
+            self.grow(allocation, units, units)?;
+        }
+        if let Some(place) = allocation.allocate(units) {
+            return Ok(Some(place));
+        }
+        self.grow(allocation, units, units)?;
+        Ok(allocation.allocate(units))
     }
 
     /// Makes every write so far durable (invariant 2).

@@ -7,6 +7,7 @@ use crate::memory::Gauge;
 use crate::mvcc::pin;
 use crate::options::Compression;
 use crate::record::{Cursor, EntryRef, FORMAT, Kind, LSN_MAX, reads_format};
+use crate::tier::Location;
 
 /// Values from 600 bytes on, in value extents of 4000.
 struct Plan {
@@ -43,8 +44,8 @@ impl Layout for Plan {
         self.next.replace(self.next.get() + 1)
     }
 
-    fn before_write(&self, _: u64) -> Result<()> {
-        Ok(())
+    fn write_values(&self, _: u64, bytes: &[u8]) -> Result<Location> {
+        self.store.write_new(bytes)
     }
 
     fn collects(&self, id: u64) -> bool {

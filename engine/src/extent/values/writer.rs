@@ -34,26 +34,15 @@ pub(crate) trait Layout {
     /// A new extent's id.
     fn next_id(&self) -> u64;
 
-    /// Told of the bytes of each extent before it is written; may wait.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there is no room.
-    fn before_write(&self, bytes: u64) -> Result<()>;
-
     /// Whether values of a value extent are written again.
     fn collects(&self, id: u64) -> bool;
 
-    /// Writes a value extent: where it is. [`Layout::before_write`] is told of its bytes first.
+    /// Writes a value extent: where it is. It may wait.
     ///
     /// # Errors
     ///
-    /// As [`Layout::before_write`]; `Full` when there is no room; or on an I/O error. Of an object,
-    /// those of its store.
-    fn write_values(&self, _id: u64, bytes: &[u8]) -> Result<Location> {
-        self.before_write(bytes.len() as u64)?;
-        self.store().write_new(bytes)
-    }
+    /// `Full` when there is no room; or on an I/O error. Of an object, those of its store.
+    fn write_values(&self, id: u64, bytes: &[u8]) -> Result<Location>;
 }
 
 /// Writes the values of extents that are built one after the other.

@@ -37,7 +37,7 @@ pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 pub(crate) use transfers::{MOST_BYTES as MOST_SENT, Sends, Transfers};
-pub(crate) use uploads::{ObjectSink, Uploads};
+pub(crate) use uploads::{ExtentSink, Uploads};
 
 #[cfg(test)]
 mod tests;

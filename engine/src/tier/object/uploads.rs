@@ -9,14 +9,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Gauge;
 use crate::tier::location::Location;
 
-/// Where a job sends extents that become objects.
-pub(crate) trait ObjectSink {
-    /// Begins to send an extent, or a value extent, of this id: where it will be. It may wait for
-    /// earlier ones.
+/// Where a job puts extents: into space that was reserved for it, or into an object store.
+pub(crate) trait ExtentSink {
+    /// Writes an extent, or a value extent, of this id: where it is. Of an object it begins to send
+    /// the bytes, and may wait for earlier ones.
     ///
     /// # Errors
     ///
-    /// An earlier one could not be sent; or this one cannot have a name.
+    /// `Full` when there is no room; an earlier object could not be sent; or this one cannot have a
+    /// name.
     fn put(&mut self, extent: u64, bytes: &[u8]) -> Result<Location>;
 }
 
@@ -46,7 +47,7 @@ impl Uploads {
     }
 }
 
-impl ObjectSink for Uploads {
+impl ExtentSink for Uploads {
     fn put(&mut self, extent: u64, bytes: &[u8]) -> Result<Location> {
         let len = u32::try_from(bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", bytes.len());

@@ -13,10 +13,11 @@
 
 use std::sync::Arc;
 
-use super::{Allocation, ExtentStore, UNIT};
+use super::{Allocation, ExtentStore, Location, UNIT};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::tier::object::ExtentSink;
 
 /// Room for an extent of any usual size, in units: a little over 2.25 MiB.
 pub(super) const PIECE: u64 = 152;
@@ -37,13 +38,33 @@ impl SpaceReservation {
         self.units_left.load(Ordering::Relaxed) * UNIT
     }
 
-    /// The job is about to reserve `len` bytes of it.
-    pub(crate) fn spend(&self, len: u64) {
-        let units = len.div_ceil(UNIT);
-        let mut allocation = self.store.allocation.lock();
+    /// As [`ExtentStore::write_new`], in its room first.
+    ///
+    /// # Errors
+    ///
+    /// As [`ExtentStore::write_new`].
+    pub(crate) fn write_new(&self, bytes: &[u8]) -> Result<Location> {
+        self.store.write_into(bytes, Some(self))
+    }
+
+    /// Gives up at most `units` of it, since the holder of the lock takes them: how many.
+    pub(super) fn spend(&self, allocation: &mut Allocation, units: u64) -> u64 {
         let units = units.min(self.units_left.load(Ordering::Relaxed));
         self.units_left.fetch_sub(units, Ordering::Relaxed);
         allocation.reserved_units -= units;
+        units
+    }
+
+    /// They were not taken.
+    pub(super) fn take_back(&self, allocation: &mut Allocation, units: u64) {
+        self.units_left.fetch_add(units, Ordering::Relaxed);
+        allocation.reserved_units += units;
+    }
+}
+
+impl ExtentSink for &SpaceReservation {
+    fn put(&mut self, _extent: u64, bytes: &[u8]) -> Result<Location> {
+        self.write_new(bytes)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::ExtentStore;
+use super::{ExtentStore, SpaceReservation};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::Ordering;
@@ -16,11 +16,20 @@ impl ExtentStore {
     ///
     /// `Full` when there is no room; `Closed`; or on an I/O error. The space is given back then.
     pub(crate) fn write_new(self: &Arc<Self>, bytes: &[u8]) -> Result<Location> {
+        self.write_into(bytes, None)
+    }
+
+    /// As [`write_new`](Self::write_new), in what is reserved first.
+    pub(super) fn write_into(
+        self: &Arc<Self>,
+        bytes: &[u8],
+        reservation: Option<&SpaceReservation>,
+    ) -> Result<Location> {
         let len = u32::try_from(bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", bytes.len());
             Error::new(ErrorKind::Full, message)
         })?;
-        let reserved = self.reserve(len)?;
+        let reserved = self.reserve_of(len, reservation)?;
         self.write(&reserved.location(), bytes)?;
         Ok(reserved.keep())
     }

@@ -8,7 +8,7 @@ use crate::db::maintenance::backup::known::KnownExtents;
 use crate::db::maintenance::backup::take::Destination;
 use crate::error::Result;
 use crate::extent::{Extent, ExtentMeta};
-use crate::tier::{ExtentStore, Location, ObjectId, ObjectSink, Sends};
+use crate::tier::{ExtentSink, ExtentStore, Location, ObjectId, Sends};
 
 /// A backup on its way to the store.
 pub(super) struct Sending<'a> {
@@ -30,7 +30,7 @@ struct SentObjects<'a> {
     bytes: u64,
 }
 
-impl ObjectSink for SentObjects<'_> {
+impl ExtentSink for SentObjects<'_> {
     fn put(&mut self, extent: u64, bytes: &[u8]) -> Result<Location> {
         self.send(extent, bytes.to_vec())
     }
@@ -78,7 +78,7 @@ impl Destination for Sending<'_> {
         &self.store
     }
 
-    fn objects(&mut self) -> Option<&mut dyn ObjectSink> {
+    fn objects(&mut self) -> Option<&mut dyn ExtentSink> {
         self.writes_to_set.then_some(&mut self.sent)
     }
 
