@@ -80,7 +80,7 @@ impl Backups {
         self.last_is_free = numbers(machine).is_none_or(|n| !n.contains(&self.contents.len()));
     }
 
-    /// Whether one can be deleted, so that another one is left: without any, numbers begin again.
+    /// Whether one can be deleted, so that another one is left.
     pub fn has_several(&self) -> bool {
         self.contents.len() - usize::from(self.last_is_free) > self.deletions + 1
     }

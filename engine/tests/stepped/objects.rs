@@ -160,8 +160,8 @@ fn what_is_replaced_is_deleted_once_no_reader_has_it() {
 }
 
 /// Bug: each closing left objects in the store that no later opening knew, so the store grew
-/// without a bound. Cause: which objects compactions and dropped tables had released was known to the
-/// process alone. Fix: a closing deletes what is left, unless the store does not answer.
+/// without a bound. Cause: the process alone knew which objects compactions and dropped tables had
+/// released. Fix: a closing deletes what is left, unless the store does not answer.
 #[test]
 fn a_closing_deletes_what_was_replaced() {
     let _turn = alone();
