@@ -15,7 +15,7 @@ use terrace::{
 };
 
 use crate::bytes_like::{self, BytesLike};
-use crate::calls::{KeepOpen, detached, in_slices, released, watched, without_lock};
+use crate::calls::{KeepOpen, PATIENCE, detached, in_slices, released, watched, without_lock};
 use crate::key_range::{Bounds, bounds};
 use crate::pending::PendingCommit;
 use crate::rows::{Part, Rows, row};
@@ -61,13 +61,22 @@ impl Transaction {
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        self.keep.check_not_forked(py)?;
         let patience = match *self.wait.lock() {
             // It waits for no lock, and so for nothing that a slice would end.
             LockWait::NoWait => Some(Duration::ZERO),
             LockWait::AtMost(time) => Some(time),
             LockWait::Endless => None,
         };
+        self.sliced_for(py, patience, f)
+    }
+
+    fn sliced_for<T: Send>(
+        &self,
+        py: Python<'_>,
+        patience: Option<Duration>,
+        f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        self.keep.check_not_forked(py)?;
         let f = |until| self.running.read().as_ref().map(|txn| f(txn, until)).transpose();
         in_slices(py, patience, f)?.ok_or_else(|| self.ended(py))
     }
@@ -93,13 +102,19 @@ impl Transaction {
         done
     }
 
-    /// Ends it by `f`, also where that fails or Ctrl-C comes first.
+    /// Ends it by `f`, also where that fails or Ctrl-C comes first. An end waits for space as a
+    /// write does, however long it may wait for locks: of those the engine knows.
     fn end<T: Send>(
         &self,
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        let done = self.sliced(py, f);
+        let patience = match *self.wait.lock() {
+            LockWait::NoWait => Some(PATIENCE),
+            LockWait::AtMost(time) => Some(time.max(PATIENCE)),
+            LockWait::Endless => None,
+        };
+        let done = self.sliced_for(py, patience, f);
         self.give_up(py);
         done
     }

@@ -219,7 +219,11 @@ impl Shared {
     ) -> Result<T> {
         let guard = pin();
         let blocks = Blocks::new(&self.cache, &guard);
-        core.check()?;
+        if let Err(gone) = core.check() {
+            // An operator, or the child of a fork, must not wait for a truncation's end.
+            self.check_open()?;
+            return Err(gone);
+        }
         if let Some(snapshot) = snapshot {
             // A poisoned database serves nothing unsynced to any reader.
             let lsn = snapshot.lsn();

@@ -39,12 +39,13 @@ impl State {
             }),
             ahead => ahead.map(drop),
         };
-        self.hindered = sent.as_ref().err().map(|error| {
+        // Parts that go out between two failures of another one change no pause.
+        if let Err(error) = &sent {
             self.ahead = None;
             let before = self.hindered.as_ref().map(|it| (it.pause * 2).min(LONGEST_REST));
             let (cause, pause) = (error.to_string(), before.unwrap_or(LONGEST_PAUSE));
-            Hindrance { cause, until: time::now() + pause, pause }
-        });
+            self.hindered = Some(Hindrance { cause, until: time::now() + pause, pause });
+        }
         sent
     }
 
