@@ -74,7 +74,10 @@ fn zone(
             }
         }
     }
-    // Behind the last entry of an open zone there is nothing; a sealed one ends with an entry.
-    lost.extend(hole.filter(|_| scan.seal.is_some()));
+    // A sealed zone ends with an entry. An open one has nothing behind its last, which the floor
+    // may have seen.
+    let named = evidence.gidx.iter().flatten().find(|named| named.zone == scan.zone);
+    let tail = zone_at + named.map_or(0, |named| named.tail);
+    lost.extend(hole.filter(|hole| scan.seal.is_some() || hole.offset < tail));
     Ok(())
 }

@@ -15,8 +15,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::alloc::{ZonePool, ZoneScan};
-use crate::commit::{Evidence, JournalMark, Payload, readable};
+use crate::alloc::{StreamPool, ZonePool, ZoneScan};
+use crate::commit::{Evidence, Floor, Gidx, JournalMark, Payload, readable, recover};
 use crate::db::events::Event;
 use crate::db::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
@@ -32,7 +32,7 @@ use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::os::Unread;
 use crate::pm::Region;
 use crate::read::KeyRange;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
+use crate::record::{Kind, LSN_MAX, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Table, WriteBatch};
 
 use tables::SalvagedTables;
@@ -72,9 +72,11 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
     let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded)).transpose()?;
     let in_zones = in_zones.unwrap_or_default();
-    let region_is_whole = loaded.is_some() && report.lost.is_empty();
+    let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
+    let region_is_whole = all_is_read && report.lost.is_empty();
+    let decided = report.decided(from, &in_zones);
     let SalvagedSet { set, lost: flaws, ended, lost_edits } =
-        VersionSet::open_readable(Arc::clone(&opening.files), from, floor, in_zones.decided())?;
+        VersionSet::open_readable(Arc::clone(&opening.files), from, floor, decided)?;
     opening.attach_objects(&set, 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
         check_pair(&loaded.region, &loaded.superblock, &set)?;
@@ -180,22 +182,8 @@ struct InZones<'a> {
     prepared: Vec<Payload>,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
-}
-
-impl InZones<'_> {
-    fn decided(&self) -> Decided {
-        let mut decided = Decided::default();
-        for record in self.records.iter().filter(|record| record.table == SYSTEM_TABLE) {
-            if record.kind == Kind::SpilledRun {
-                let run = Reader::new(record.key).u64();
-                decided.runs.extend(run.map(|run| (run, record.seq)));
-            } else if record.kind == Kind::TableEvent {
-                let event = Event::decode(record.key, record.value);
-                decided.events.extend(event.map(|event| (record.seq, event.edit(record.seq))));
-            }
-        }
-        decided
-    }
+    /// The last LSN that an opening would take for committed; the greatest where it refuses.
+    last: Lsn,
 }
 
 impl SalvageReport {
@@ -205,12 +193,45 @@ impl SalvageReport {
             Ok(value) => Ok(Some(value)),
             Err(e) => match e.damage() {
                 Some(damage) => {
-                    self.lost.push(damage.clone());
+                    let is_told = self.lost.contains(damage);
+                    self.lost.extend((!is_told).then(|| damage.clone()));
                     Ok(None)
                 }
                 None => Err(e),
             },
         }
+    }
+
+    /// The events and the runs that were committed. A table that an event behind a gap ends is
+    /// kept.
+    fn decided(&mut self, from: &Path, in_zones: &InZones<'_>) -> Decided {
+        let mut decided = Decided::default();
+        for record in in_zones.records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+            let seq = record.seq;
+            if record.kind == Kind::SpilledRun {
+                decided.runs.extend(Reader::new(record.key).u64().map(|run| (run, seq)));
+            } else if record.kind == Kind::TableEvent
+                && let Some(event) = Event::decode(record.key, record.value)
+            {
+                match event {
+                    Event::Drop { table } | Event::Truncate { table, .. }
+                        if seq > in_zones.last =>
+                    {
+                        self.lost.push(Damage {
+                            tier: "pm",
+                            file: from.to_path_buf(),
+                            offset: 0,
+                            what: format!("LSN {seq}, which ends table {table},"),
+                            expected: "all commits before it".into(),
+                            got: "a gap: it may never have been committed; the table is kept"
+                                .into(),
+                        });
+                    }
+                    event => drop(decided.events.insert(seq, event.edit(seq))),
+                }
+            }
+        }
+        decided
     }
 
     /// The records of the region in the order of their commits: those in zones, and those in `rows`
@@ -305,6 +326,11 @@ impl SalvageReport {
         self.lost.extend(loaded.damages.iter().cloned());
         let geometry = loaded.superblock.geometry;
         let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
+        let streams = self.keep(StreamPool::scan(&loaded.region))?;
+        let mut gidx = Vec::new();
+        for stream in streams.iter().flatten() {
+            gidx.push(self.keep(Gidx::load(&loaded.region, stream.stream))?.flatten());
+        }
         let evidence = Evidence {
             region: &loaded.region,
             geometry,
@@ -312,12 +338,18 @@ impl SalvageReport {
             incarnations: &loaded.superblock.incarnations,
             merged: 0,
             scans: &scans,
-            gidx: &[],
+            gidx: &gidx,
             threads: 1,
             progress: &|_, _| (),
             check_payloads: true,
         };
         let payloads = readable(&evidence, &mut self.lost)?.into_iter();
+        // What an opening refuses may show in no place, but in what another one says of it. Without
+        // a floor that is more than what is lost.
+        let judged =
+            (loaded.floor != Floor::default() && streams.is_some()).then(|| recover(&evidence));
+        let judged = judged.map(|judged| self.keep(judged)).transpose()?.flatten();
+        let last = judged.map_or(LSN_MAX, |judged| judged.last);
         let (prepared, payloads): (Vec<_>, Vec<_>) = payloads.partition(|it| it.is_prepared);
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
         let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record).collect();
@@ -325,7 +357,7 @@ impl SalvageReport {
             let at = geometry.zone(scan.zone);
             at..at + scan.len(geometry)
         };
-        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect() })
+        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect(), last })
     }
 
     /// What is not drained of a run.
