@@ -223,18 +223,13 @@ fn a_deletion_makes_no_database() {
     assert_eq!(std::fs::read_dir(&db).unwrap().count(), 1);
 }
 
-/// Bug: a compaction that was stopped by Ctrl-C ended without a word. It ends between two jobs, and
-/// says what is done.
-#[test]
-fn a_compaction_that_a_signal_stops_says_what_is_done() {
-    use std::process::Command;
-
-    let bench = Bench::new();
+/// The code and the errors of a compaction of nine tables that is sent a signal once it takes
+/// signals, which is before it opens the database.
+fn interrupted_compaction(bench: &Bench) -> (Option<i32>, String) {
     (0..9).for_each(|n| drop(bench.run(["put", "-t", &format!("t{n}"), "k", "v"]).good()));
     let mut command = bench.command();
     let child = command.arg("compact").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap();
-    // The command takes signals before it opens the database.
     let takes_signals = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -243,11 +238,22 @@ fn a_compaction_that_a_signal_stops_says_what_is_done() {
     while !takes_signals() {
         std::thread::yield_now();
     }
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    let killed =
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(130), "{said}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// Bug: a compaction that was stopped by Ctrl-C ended without a word. It ends between two jobs, and
+/// says what is done.
+#[test]
+fn a_compaction_that_a_signal_stops_says_what_is_done() {
+    let bench = Bench::new();
+    // On a loaded machine a compaction may end before its signal comes.
+    let stopped = (0..50).map(|_| interrupted_compaction(&bench)).find(|ran| ran.0 != Some(0));
+    let (code, said) = stopped.expect("a signal stops one of many compactions");
+    assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("stopped by a signal after ") && said.contains("run it again"), "{said}");
     bench.run(["compact"]).good();
 }
