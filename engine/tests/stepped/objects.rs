@@ -431,6 +431,15 @@ fn a_salvage_counts_the_objects_that_lost_edits_named() {
         let want = is_damaged.then(|| format!("{lost} objects"));
         assert_eq!(told.map(|told| told.what.clone()), want, "{:?}", report.lost);
     }
+    // Bug: there was no line where no store was named. No edit is left but the checkpoint.
+    let mut bytes = std::fs::read(&journal).unwrap();
+    let checkpoint = u32::from_le_bytes(bytes[64 + 24..64 + 28].try_into().unwrap()) as usize;
+    let first = 64 + (40 + checkpoint).next_multiple_of(8);
+    bytes[first..from].iter_mut().for_each(|byte| *byte ^= 0xa5);
+    std::fs::write(&journal, bytes).unwrap();
+    let report = tiny().stepped().salvage(&path, dir.path().join("no store")).unwrap();
+    let told = report.lost.iter().find(|damage| damage.tier == "object");
+    assert!(told.is_some_and(|told| told.got.contains("no object store")), "{:?}", report.lost);
 }
 
 #[test]

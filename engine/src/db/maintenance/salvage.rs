@@ -95,7 +95,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         records = report.region(&loaded.region, in_zones, rows);
     }
     if !journal_is_whole {
-        report.unnamed_objects(&set, &ended)?;
+        report.unnamed_objects(from, &set, &ended);
         report.doubted_tables(from, (&set, &lost_edits), &records);
     }
     for table in set.tables() {
@@ -305,20 +305,34 @@ impl SalvageReport {
         }
     }
 
-    /// Says how many objects of the store no edit names. They are not looked into.
-    fn unnamed_objects(&mut self, set: &VersionSet, ended: &Ended) -> Result<()> {
-        let Some(objects) = set.store().objects() else { return Ok(()) };
-        let left = objects.collect(true)?.left;
-        let unnamed = left.iter().filter(|id| !ended.extents.contains(&id.extent)).count();
-        self.lost.extend((unnamed > 0).then(|| Damage {
+    /// Says how many objects of the store no edit names, as far as they can be listed. They are not
+    /// looked into.
+    fn unnamed_objects(&mut self, from: &Path, set: &VersionSet, ended: &Ended) {
+        let store = set.store().objects();
+        let listed = store.map(|objects| objects.collect(true));
+        let (what, got) = match listed {
+            None => {
+                ("objects".into(), "no object store was named; rows in objects are left out".into())
+            }
+            Some(Err(error)) => ("objects".into(), format!("no list of them: {error}")),
+            Some(Ok(listed)) => {
+                let left = listed.left.iter();
+                let unnamed = left.filter(|id| !ended.extents.contains(&id.extent)).count();
+                if unnamed == 0 {
+                    return;
+                }
+                let got = "none; their rows are left out, whether they are current or not";
+                (format!("{unnamed} objects"), got.into())
+            }
+        };
+        self.lost.push(Damage {
             tier: "object",
-            file: objects.address().into(),
+            file: store.map_or_else(|| from.to_path_buf(), |objects| objects.address().into()),
             offset: 0,
-            what: format!("{unnamed} objects"),
+            what,
             expected: "edits of the journal that name them, or that removed them".into(),
-            got: "none; their rows are left out, whether they are current or not".into(),
-        }));
-        Ok(())
+            got,
+        });
     }
 
     /// What is there of zones.

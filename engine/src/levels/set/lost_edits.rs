@@ -1,8 +1,11 @@
 //! What edits that are lost can have done, by the sound ones around them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::levels::edit::Op;
+use super::TableInfo;
+use crate::extent::ExtentMeta;
+use crate::levels::edit::{Edit, Op};
 use crate::levels::journal::Replayed;
 use crate::record::{LSN_MAX, Lsn, RowTable, TableId};
 
@@ -17,9 +20,13 @@ pub(crate) struct LostEdits {
     newest: BTreeMap<TableId, Lsn>,
     /// Row tables that sound edits added or removed; `None` where the former is lost.
     rows: BTreeMap<u64, Option<(TableId, RowTable)>>,
-    /// The tables that edits behind the last lost one speak of, and the LSN of the first of these.
+    /// What edits and events behind the last lost one say, and the LSN of the first of these edits.
     spoken_of: BTreeSet<TableId>,
+    named: BTreeSet<TableId>,
+    has_options: BTreeSet<TableId>,
     behind: Lsn,
+    /// Tables for which a replay had to make a name.
+    pub(super) nameless: BTreeSet<TableId>,
 }
 
 impl LostEdits {
@@ -47,7 +54,30 @@ impl LostEdits {
                 }
                 _ => {}
             }
-            self.spoken_of.extend(op.table());
+            self.hear(op);
+        }
+    }
+
+    /// Takes note of an event that the journal lacks.
+    pub(super) fn pass_event(&mut self, lsn: Lsn, edit: &Edit<Arc<ExtentMeta>>) {
+        if lsn > self.behind {
+            edit.ops.iter().for_each(|op| self.hear(op));
+        }
+    }
+
+    fn hear(&mut self, op: &Op<Arc<ExtentMeta>>) {
+        self.spoken_of.extend(op.table());
+        match op {
+            // What a table has that is made, its own edit says.
+            Op::CreateTable { table, .. } => {
+                self.named.insert(*table);
+                self.has_options.insert(*table);
+            }
+            Op::RenameTable { table, .. } => drop(self.named.insert(*table)),
+            Op::TableOptions { table, .. } | Op::TimeToLive { table, .. } => {
+                self.has_options.insert(*table);
+            }
+            _ => {}
         }
     }
 
@@ -65,7 +95,9 @@ impl LostEdits {
 
     fn are_before(&mut self, behind: Lsn) {
         self.any = true;
-        self.spoken_of.clear();
+        for said in [&mut self.spoken_of, &mut self.named, &mut self.has_options] {
+            said.clear();
+        }
         self.behind = behind;
     }
 
@@ -79,6 +111,25 @@ impl LostEdits {
             && !self.rows.contains_key(&row.id)
             && row.upto > self.newest.get(&table).copied().unwrap_or(0)
             && known.all(|known| row.upto <= known.after || known.upto <= row.after)
+    }
+
+    pub(super) fn are_any(&self) -> bool {
+        self.any
+    }
+
+    /// Whether one of them can have changed the options of a table.
+    pub(super) fn can_have_changed(&self, table: TableId) -> bool {
+        self.any && !self.has_options.contains(&table)
+    }
+
+    /// Whether one of them can have renamed a table.
+    pub(crate) fn can_have_renamed(&self, table: TableId) -> bool {
+        self.any && !self.named.contains(&table)
+    }
+
+    /// Whether no edit says the name of a table.
+    pub(crate) fn has_no_name(&self, table: &TableInfo) -> bool {
+        self.nameless.contains(&table.id) && table.name.starts_with("lost-")
     }
 
     /// Whether one of them can have dropped a table whose last record has this sequence number.

@@ -111,20 +111,25 @@ impl SalvageReport {
         // They ascend.
         let last: BTreeMap<TableId, Lsn> = records.iter().map(|r| (r.table, r.seq)).collect();
         for table in set.tables() {
-            if table.name.starts_with(&format!("lost-{}", table.id)) {
+            if lost_edits.has_no_name(&table) {
                 self.lost.push(without_name(from, table.id, &table.name));
             }
             let last = last.get(&table.id).copied().unwrap_or(0);
-            if lost_edits.can_have_dropped(table.id, last) {
-                self.lost.push(Damage {
-                    tier: "journal",
-                    file: from.to_path_buf(),
-                    offset: 0,
-                    what: format!("table {:?}", table.name),
-                    expected: "an edit or a record of it behind the edits that are lost".into(),
-                    got: "none; it is kept, and may have been dropped or renamed".into(),
-                });
-            }
+            let got = if lost_edits.can_have_dropped(table.id, last) {
+                "none; it is kept, and may have been dropped or renamed"
+            } else if lost_edits.can_have_renamed(table.id) {
+                "none that says its name, which may be an older one"
+            } else {
+                continue;
+            };
+            self.lost.push(Damage {
+                tier: "journal",
+                file: from.to_path_buf(),
+                offset: 0,
+                what: format!("table {:?}", table.name),
+                expected: "an edit or a record of it behind the edits that are lost".into(),
+                got: got.into(),
+            });
         }
     }
 
