@@ -69,7 +69,7 @@ fn planted_bugs_are_found() {
     let _alone = alone();
     for planted in PLANTED {
         let Some(first) = planted.seed else { continue };
-        let found = (first..first + 400).find_map(|seed| {
+        let found = (first..first + 2000).find_map(|seed| {
             let failure = planted.run(seed)?;
             assert!(!failure.is_stuck, "{:?}, seed {seed}\n{failure}", planted.bug);
             Some(seed)

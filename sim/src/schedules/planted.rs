@@ -45,7 +45,7 @@ pub const PLANTED: &[Planted] = &[
     planted(Failpoint::NoteBeforeRegister, Kind::Files, &[Class::NoEnd], None),
     planted(Failpoint::ForgetOwedChecks, Kind::Files, &[Class::Isolation], Some(0)),
     planted(Failpoint::DumpVersionRuns, Kind::Files, &[Class::WrongError, Class::Backup], None),
-    planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], Some(0)),
+    planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], None),
     planted(Failpoint::KeepReservation, Kind::Files, &[Class::Leaked], Some(0)),
 ];
 
