@@ -224,9 +224,14 @@ impl Rig {
         }
     }
 
-    /// Whether an action on a table is possible: where calls fail, what a scenario counts on may
-    /// not have come to be.
+    /// Whether an action on a table is possible and a commit: where calls fail, what a scenario
+    /// counts on may not have come to be, and options that a table has already are set without one.
     fn can_do(&self, effect: &Effect) -> bool {
+        if let Effect::Options(name, settings) = effect
+            && self.content.2.get(name) == Some(settings)
+        {
+            return false;
+        }
         let there = |name: &String| self.content.0.contains_key(name);
         let has = |n: &u64| self.content.1.contains(&prepared_name(*n));
         // Tables with writes of prepared transactions stay what they are.
