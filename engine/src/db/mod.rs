@@ -414,6 +414,13 @@ impl Database {
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)
     }
 
+    /// Verdicts on prepared transactions that count in zones: each outlives its prepare.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn outliving_verdicts(&self) -> u64 {
+        self.inner.transactions.prepared.outliving()
+    }
+
     /// What calls and jobs hold now, by kind: nothing at rest.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]

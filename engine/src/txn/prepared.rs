@@ -262,6 +262,12 @@ impl PreparedSet {
         self.state.lock().outlives(zone, prepare_zone);
     }
 
+    /// How many verdicts count in their zones, to outlive their prepares.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn outliving(&self) -> u64 {
+        self.state.lock().outliving.values().flat_map(BTreeMap::values).sum()
+    }
+
     /// Gives a prepare its verdict: the LSN of that, and the locks, which have to be held until it
     /// is visible.
     ///
