@@ -24,6 +24,6 @@ pub(crate) use manifest::Manifest;
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{
-    Decided, EditReservation, Ended, LostEdits, Room, SalvagedSet, TableInfo, VersionSet, free_name,
+    Decided, EditReservation, Ended, Room, SalvagedSet, TableInfo, VersionSet, free_name,
 };
 pub(crate) use version::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version, known_as};

@@ -24,7 +24,7 @@ use crate::db::open::{
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Result};
 use crate::levels::{
-    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
+    Decided, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
 };
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
@@ -75,28 +75,26 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
     let region_is_whole = all_is_read && report.lost.is_empty();
     let decided = report.decided(from, &in_zones);
-    let SalvagedSet { set, lost: flaws, ended, lost_edits } =
-        VersionSet::open_readable(Arc::clone(&opening.files), from, floor, decided)?;
-    opening.attach_objects(&set, 0)?;
+    let journal = VersionSet::open_readable(Arc::clone(&opening.files), from, floor, decided)?;
+    let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
+    opening.attach_objects(set, 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
-        check_pair(&loaded.region, &loaded.superblock, &set)?;
+        check_pair(&loaded.region, &loaded.superblock, set)?;
     }
-    let journal_is_whole = flaws.is_empty();
-    report.lost.extend(flaws);
+    report.lost.extend(journal.lost.iter().cloned());
     let target = begin(to)?;
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();
     if let Some(loaded) = &loaded {
-        let mut rows = report.named_rows(&loaded.region, &set)?;
+        let mut rows = report.named_rows(&loaded.region, set)?;
         if !journal_is_whole {
-            let known = (&set, &ended, &lost_edits);
-            rows.extend(report.unnamed_rows(&loaded.region, known, &in_zones.zones)?);
+            rows.extend(report.unnamed_rows(&loaded.region, &journal, &in_zones.zones)?);
         }
         records = report.region(&loaded.region, in_zones, rows);
     }
     if !journal_is_whole {
-        report.unnamed_objects(from, &set, &ended);
-        report.doubted_tables(from, (&set, &lost_edits), &records);
+        report.unnamed_objects(from, &journal);
+        report.doubted_tables(from, &journal, &records);
     }
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
@@ -104,22 +102,22 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         let options = options.cold(Tier::Ssd);
         let into = target.create_followed_table(&table.name, options)?;
         let before = report.lost.len();
-        report.levels(&set, (table.id, journal_is_whole), &into, &mut writer)?;
+        report.levels(set, (table.id, journal_is_whole), &into, &mut writer)?;
         report.name_table(before, &table.name);
     }
-    let mut runs = runs_of(&set).into_iter().peekable();
-    let mut into_tables = SalvagedTables::of_journal((&target, from), (&set, journal_is_whole))?;
+    let mut runs = runs_of(set).into_iter().peekable();
+    let mut into_tables = SalvagedTables::of_journal((&target, from), (set, journal_is_whole))?;
     for record in &records {
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
-            report.run(&set, (&table, &run), &into_tables, &mut writer)?;
+            report.run(set, (&table, &run), &into_tables, &mut writer)?;
         }
-        report.record(record, (&mut into_tables, &ended), &mut writer)?;
+        report.record(record, (&mut into_tables, &journal.ended), &mut writer)?;
     }
     for (table, run) in runs {
-        report.run(&set, (&table, &run), &into_tables, &mut writer)?;
+        report.run(set, (&table, &run), &into_tables, &mut writer)?;
     }
     drop(into_tables);
-    report.unclaimed_extents(&set, &ended, (journal_is_whole, region_is_whole), &mut writer)?;
+    report.unclaimed_extents(&journal, region_is_whole, &mut writer)?;
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
     end(target, to)?;
@@ -289,12 +287,11 @@ impl SalvageReport {
     /// those of pending runs too: one of the records may have committed them.
     fn unclaimed_extents(
         &mut self,
-        set: &VersionSet,
-        ended: &Ended,
-        (journal_is_whole, region_is_whole): (bool, bool),
+        SalvagedSet { set, lost, ended, .. }: &SalvagedSet,
+        region_is_whole: bool,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
-        if !journal_is_whole {
+        if !lost.is_empty() {
             let known = &extents_of(set) | &ended.extents;
             return self.unnamed_extents(set.store(), |id| !known.contains(&id), writer);
         }
@@ -307,8 +304,8 @@ impl SalvageReport {
 
     /// Says how many objects of the store no edit names, as far as they can be listed. They are not
     /// looked into.
-    fn unnamed_objects(&mut self, from: &Path, set: &VersionSet, ended: &Ended) {
-        let store = set.store().objects();
+    fn unnamed_objects(&mut self, from: &Path, journal: &SalvagedSet) {
+        let (ended, store) = (&journal.ended, journal.set.store().objects());
         let listed = store.map(|objects| objects.collect(true));
         let (what, got) = match listed {
             None => {

@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::SalvageReport;
 use crate::error::{Damage, Result};
 use crate::level0::{find_rows, salvage_row};
-use crate::levels::{Ended, LostEdits, VersionSet};
+use crate::levels::{SalvagedSet, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
@@ -39,7 +39,7 @@ impl SalvageReport {
     pub(super) fn unnamed_rows<'a>(
         &mut self,
         region: &'a Region,
-        (set, ended, lost_edits): (&VersionSet, &Ended, &LostEdits),
+        SalvagedSet { set, ended, lost_edits, .. }: &SalvagedSet,
         zones: &[Range<u64>],
     ) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();

@@ -11,7 +11,7 @@ use super::{SalvageReport, Writer, expired};
 use crate::db::Database;
 use crate::error::{Damage, Result};
 use crate::extent::BlockCache;
-use crate::levels::{Ended, LostEdits, VersionSet, free_name};
+use crate::levels::{Ended, SalvagedSet, VersionSet, free_name};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId};
@@ -105,7 +105,7 @@ impl SalvageReport {
     pub(super) fn doubted_tables(
         &mut self,
         from: &Path,
-        (set, lost_edits): (&VersionSet, &LostEdits),
+        SalvagedSet { set, lost_edits, .. }: &SalvagedSet,
         records: &[Record<'_>],
     ) {
         // They ascend.
