@@ -61,13 +61,17 @@ impl Transaction {
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        let patience = match *self.wait.lock() {
+        self.sliced_for(py, self.patience(), f)
+    }
+
+    /// How long it waits for locks.
+    fn patience(&self) -> Option<Duration> {
+        match *self.wait.lock() {
             // It waits for no lock, and so for nothing that a slice would end.
             LockWait::NoWait => Some(Duration::ZERO),
             LockWait::AtMost(time) => Some(time),
             LockWait::Endless => None,
-        };
-        self.sliced_for(py, patience, f)
+        }
     }
 
     fn sliced_for<T: Send>(
@@ -109,11 +113,7 @@ impl Transaction {
         py: Python<'_>,
         f: impl Fn(&terrace::Transaction, Instant) -> terrace::Result<T> + Send + Sync,
     ) -> PyResult<T> {
-        let patience = match *self.wait.lock() {
-            LockWait::NoWait => Some(PATIENCE),
-            LockWait::AtMost(time) => Some(time.max(PATIENCE)),
-            LockWait::Endless => None,
-        };
+        let patience = self.patience().map(|time| time.max(PATIENCE));
         let done = self.sliced_for(py, patience, f);
         self.give_up(py);
         done

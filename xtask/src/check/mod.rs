@@ -37,17 +37,18 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// How it is asked for.
-    fn option(self) -> &'static str {
+    fn command(self) -> &'static str {
         match self {
-            Scope::Quick => "--quick",
-            Scope::Check => "no option",
-            Scope::Full => "--full",
-            Scope::Long => "--long",
+            Scope::Quick => "check --quick",
+            Scope::Check => "check",
+            Scope::Full => "check --full",
+            Scope::Long => "check --long",
         }
     }
 
-    /// Whether all its stages have to find what they need.
-    fn leaves_nothing_out(self) -> bool {
+    /// Whether it is more than what a fresh machine passes: all its stages have to find what they
+    /// need.
+    fn is_full(self) -> bool {
         self >= Scope::Full
     }
 }
@@ -97,7 +98,7 @@ impl Setting {
 
     /// Whether this is more than what a fresh machine passes.
     pub(crate) fn is_full(&self) -> bool {
-        self.scope >= Scope::Full
+        self.scope.is_full()
     }
 
     /// Notes what the stage does not run, and why. Its verdict is "left out" then, and with
@@ -202,7 +203,7 @@ fn run_stages(root: &Path, scope: Scope, stages: &[Stage]) -> Result<bool> {
     let failed = summary(&outcomes, scope);
     for more in [Scope::Check, Scope::Full, Scope::Long].into_iter().filter(|more| *more > scope) {
         let others = STAGES.iter().filter(|stage| stage.1 == more).map(|stage| stage.0);
-        println!("{} has also: {}", more.option(), others.collect::<Vec<_>>().join(", "));
+        println!("{} has also: {}", more.command(), others.collect::<Vec<_>>().join(", "));
     }
     if failed > 0 {
         say_free_space(root);
@@ -239,9 +240,9 @@ fn summary(outcomes: &[Outcome], scope: Scope) -> usize {
         if let Err(error) = result {
             println!("FAILED: {name}: {error:#}");
         }
-        let lacks = scope.leaves_nothing_out() && !left_out.is_empty();
+        let lacks = scope.is_full() && !left_out.is_empty();
         if lacks {
-            println!("FAILED: {name}: {} leaves nothing out; see `xtask setup`", scope.option());
+            println!("FAILED: {name}: `{}` leaves nothing out; see `xtask setup`", scope.command());
         }
         failed += usize::from(result.is_err() || lacks);
     }
