@@ -253,8 +253,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not. Behind
-    /// `floor` an append that was torn ends it, as for an opening; that is no damage.
+    /// Opens the greatest epoch to read: its sound edits, and where others lie. Behind `floor` an
+    /// append that was torn ends the journal, as for an opening; that is no damage.
     ///
     /// # Errors
     ///

@@ -468,7 +468,16 @@ mod tests {
     use crate::os::sync::atomic::{AtomicBool, Ordering};
     use crate::os::thread::{scope, yield_now};
     use crate::os::with_deadline;
-    use crate::table::WriteBatch;
+    use crate::table::{Table, WriteBatch};
+
+    /// 3,000 rows, for which no zone of a region of 4 MiB has room.
+    fn large_batch(table: &Table) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for n in 0..3000u32 {
+            batch.put(table, n.to_be_bytes(), [7; 1000]);
+        }
+        batch
+    }
 
     /// Bug: a large batch with a deadline was written to extents again by each try, and never
     /// committed: writing took longer than the deadline. Cause: the pace was charged once the runs
@@ -478,10 +487,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
         let table = db.table("t").unwrap();
-        let mut batch = WriteBatch::new();
-        for n in 0..3000u32 {
-            batch.put(&table, n.to_be_bytes(), [7; 1000]);
-        }
+        let mut batch = large_batch(&table);
         batch.delete_range(&table, "x".."y");
         let shared = &table.shared;
         let written = || (shared.set.store().bytes_written(), shared.set.floor().number);
@@ -507,10 +513,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
         let table = db.table("t").unwrap();
-        let mut batch = WriteBatch::new();
-        for n in 0..3000u32 {
-            batch.put(&table, n.to_be_bytes(), [7; 1000]);
-        }
+        let batch = large_batch(&table);
         let (shared, now) = (&table.shared, Instant::now());
         let mut request = BatchRequest::new(shared, &batch.batch);
         let largest = shared.zones.geometry().largest_zone();

@@ -45,7 +45,7 @@ fn script(seed: u64) -> (Vec<Action>, Content) {
 enum Reach {
     /// Rows in level 2, and values apart where they are to be.
     Level2,
-    /// Whatever comes of a region, or a level 1, that has room for all.
+    /// Nothing more: the region, or level 1, has room for all rows.
     Any,
 }
 

@@ -444,7 +444,7 @@ fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<
     Ok(())
 }
 
-/// A compaction of all of a table ends, where no call is under way beside it.
+/// Compacts a whole table while no other call is under way. That has to end.
 fn compaction_ends(db: &Database, ledger: &Ledger, (name, who): (&str, &str)) -> Result<()> {
     let (table, since) = (db.table(name)?, schedule::now());
     let is_late = |_: &CompactionProgress| match schedule::now() - since > LONGEST_WORK {

@@ -168,8 +168,8 @@ fn sanitized(root: &Path, found: &install::Found) -> Result<()> {
     server.stop()
 }
 
-/// Each part in turn. What the servers of a part wrote goes before the next: a server's own tables
-/// take 120 MB, and there are nine.
+/// Each part in turn. What the servers of a part wrote goes before the next part: each server has
+/// all of MariaDB's own tables.
 fn more(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     let statements = if long { STATEMENTS_LONG } else { STATEMENTS };
     let kills = if long { KILLS_LONG } else { KILLS };

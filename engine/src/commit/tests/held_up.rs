@@ -286,8 +286,8 @@ fn an_enqueued_commit_wakes_a_sleeper_behind_it() {
 
 /// Bug: a durable commit slept until some other commit came. Cause: a thread that took the second
 /// stage, and found that another one had just made all of it durable, gave the stage back without a
-/// look whether another thread had found it taken meanwhile. Fix: a stage that was taken is passed
-/// on, whatever was done in it.
+/// look whether another thread had found it taken meanwhile. Fix: the thread passes on each stage
+/// that it has taken.
 #[test]
 fn a_second_stage_that_was_taken_for_nothing_is_passed_on() {
     let fixture = &Fixture::new(false);

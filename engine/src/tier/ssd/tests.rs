@@ -349,7 +349,7 @@ fn no_other_thread_takes_what_is_reserved_to_a_job() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // It takes whatever is free and reserved to none.
+                    // It takes what is free and not reserved.
                     drop(store.reserve(2 << 20));
                 }
             });

@@ -356,8 +356,8 @@ fn each_edit_of_runs_may_be_lost() {
 }
 
 /// Bug: behind a torn append every table was in doubt, and each extent that was ever removed got a
-/// table. Cause: whatever is not sound counted as a lost edit. Fix: behind the floor, what is torn
-/// ends the journal, as it does for an opening.
+/// table. Cause: a salvage counted each place that is not sound as a lost edit. Fix: behind the
+/// floor a torn append ends the journal, as it does for an opening.
 #[test]
 fn a_torn_append_is_no_lost_edit() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! Damage to zones of the region, of which a salvage tells whatever an opening refuses.
+//! Damage to zones of the region: a salvage reports each damage for which an opening fails.
 
 use std::fs;
 use std::path::Path;
@@ -21,9 +21,9 @@ fn find(bytes: &[u8], what: &str, from: usize) -> usize {
 }
 
 /// Bug: acknowledged commits at the end of an open zone vanished, and the report was empty.
-/// Cause: without a seal, whatever does not check out seemed to be the end of the zone. The floor
-/// says how much was whole, and salvage did not ask it.
-/// Fix: it does, and what an opening refuses is a line of the report.
+/// Cause: a salvage took the first damaged entry of a zone without a seal for the end of the zone.
+/// The floor says how much was whole, and the salvage did not read it.
+/// Fix: it reads the floor, and reports each damage for which an opening fails.
 #[test]
 fn each_line_of_an_open_zone_may_be_damaged() {
     let _alone = alone();

@@ -295,9 +295,9 @@ fn checkpoints_beside_a_collection_count_for_no_silence() {
     assert!(!left(&server, OWN).contains(&0), "it is dead");
 }
 
-/// Bug: a reader that started anew was not registered, and its data was deleted. Cause: the
-/// collector had taken it for dead at its earlier start, and forgot it by its name after the new
-/// one. Fix: each start has a name of its own.
+/// Bug: the collector deleted the data of a reader that had just started anew. Cause: it took the
+/// reader's earlier start for dead, and deleted the name that both starts had. Fix: each start has
+/// a name of its own.
 #[test]
 fn a_start_beside_each_request_of_a_collection_is_registered() {
     let mut started = 0;
