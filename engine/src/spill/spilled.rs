@@ -263,9 +263,11 @@ impl Spilled {
     ///
     /// As [`Spilled::add`] and [`Spilled::get`].
     pub(crate) fn run(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<Vec<Arc<Extent>>> {
+        let are_new = |extents: &[Arc<Extent>]| extents.iter().all(|extent| extent.is_new());
         if let [piece] = self.pieces.as_slice()
             && piece.clean
         {
+            debug_assert!(are_new(piece.extents.extents()), "no edit has named them");
             return Ok(piece.extents.extents().to_vec());
         }
         if self.run.is_none() {
@@ -273,7 +275,9 @@ impl Spilled {
             at_last.release(0);
             self.run = Some(merge(&self.pieces, store, &at_last)?.0);
         }
-        Ok(self.run.clone().unwrap_or_default())
+        let run = self.run.clone().unwrap_or_default();
+        debug_assert!(are_new(&run), "a commit whose runs an edit has named is not tried again");
+        Ok(run)
     }
 }
 
