@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use terrace::testing::Failpoint;
 use terrace::testing::schedule::{self, End, Point, SchedulePolicy, SeededPolicy, TaskScheduler};
-use terrace::{ErrorKind, Result, Snapshot, Table};
+use terrace::{Database, ErrorKind, Result, Snapshot, Table};
 use terrace_sim::machines::{Kind, PATH};
 use terrace_sim::schedules::{PLANTED, Schedule, shrink};
 use terrace_sim::violation::Class;
@@ -146,9 +146,15 @@ impl SchedulePolicy for StopAt {
 
 type Read = fn(&Table, &Snapshot) -> Result<bool>;
 
-/// Whether the row is there, or the database is closed, for a read that is stopped at its point of
-/// this number while the database is closed. The second is whether the read has as many points.
-fn is_right_beside_a_closing(kind: Kind, read: Read, stops_at: u64) -> (bool, bool) {
+/// What is done beside a read, and the error that the read may fail with then.
+type Beside = (fn(Database), ErrorKind);
+
+const CLOSING: Beside = (|db| db.close().unwrap(), ErrorKind::Closed);
+const TRUNCATION: Beside = (|db| db.truncate_table("t").unwrap(), ErrorKind::Invalid);
+
+/// Whether the row is there, or the read fails as it may, for a read that is stopped at its point of
+/// this number meanwhile. The second is whether the read has as many points.
+fn is_right_beside((act, may_fail): Beside, kind: Kind, read: Read, stops_at: u64) -> (bool, bool) {
     schedule::settle();
     let [has_begun, has_ended, is_right] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
     let begun_by = Arc::clone(&has_begun);
@@ -165,14 +171,14 @@ fn is_right_beside_a_closing(kind: Kind, read: Read, stops_at: u64) -> (bool, bo
             begins.store(true, Ordering::Relaxed);
             let found = read(&table, &snapshot);
             ended_by.store(true, Ordering::Relaxed);
-            let is_closed = |error: &terrace::Error| error.kind() == ErrorKind::Closed;
-            told.store(found.as_ref().map_or_else(is_closed, |there| *there), Ordering::Relaxed);
+            let may_fail = |error: &terrace::Error| error.kind() == may_fail;
+            told.store(found.as_ref().map_or_else(may_fail, |there| *there), Ordering::Relaxed);
         });
         while !begun_by.load(Ordering::Relaxed) {
             schedule::yield_now();
         }
         stopped.store(!has_ended.load(Ordering::Relaxed), Ordering::Relaxed);
-        db.close().unwrap();
+        act(db);
         reader.join().unwrap();
     };
     let run = TaskScheduler::new(StopAt::new(&has_begun, stops_at), 3_000_000, 0).run(first);
@@ -197,11 +203,33 @@ fn a_read_beside_a_closing_is_right_wherever_it_stops() {
         ("get of several", |table, _| Ok(table.multi_get(["k"])?[0].is_some())),
         ("range", |table, _| Ok(table.iter().collect::<Result<Vec<_>>>()?.len() == 1)),
     ];
+    are_right_beside(CLOSING, &reads);
+}
+
+/// Bug: a read of a snapshot that was stopped told that no row was there, where the table was
+/// truncated meanwhile. Cause: it found the table to be there and loaded the table's view after
+/// that, and the truncation had emptied the view. Fix: a read loads the view first, and then looks
+/// whether the table is there.
+#[test]
+fn a_snapshot_beside_a_truncation_is_right_wherever_it_stops() {
+    let _alone = alone();
+    let reads: [(&str, Read); 3] = [
+        ("get", |table, snapshot| Ok(snapshot.get(table, "k")?.is_some())),
+        ("get of several", |table, snapshot| Ok(snapshot.multi_get(table, ["k"])?[0].is_some())),
+        ("range", |table, snapshot| {
+            Ok(snapshot.range(table, ..).collect::<Result<Vec<_>>>()?.len() == 1)
+        }),
+    ];
+    are_right_beside(TRUNCATION, &reads);
+}
+
+/// Each read is right, at whichever of its points it is stopped.
+fn are_right_beside(beside: Beside, reads: &[(&str, Read)]) {
     for kind in [Kind::Files, Kind::Memory, Kind::Index] {
-        for (name, read) in reads {
+        for &(name, read) in reads {
             let mut stops_at = 1;
             loop {
-                let (is_right, was_stopped) = is_right_beside_a_closing(kind, read, stops_at);
+                let (is_right, was_stopped) = is_right_beside(beside, kind, read, stops_at);
                 assert!(is_right, "{name} on {kind:?}, stopped at its point {stops_at}");
                 if !was_stopped {
                     break;

@@ -219,11 +219,6 @@ impl Shared {
     ) -> Result<T> {
         let guard = pin();
         let blocks = Blocks::new(&self.cache, &guard);
-        if let Err(gone) = core.check() {
-            // An operator, or the child of a fork, must not wait for a truncation's end.
-            self.check_open()?;
-            return Err(gone);
-        }
         if let Some(snapshot) = snapshot {
             // A poisoned database serves nothing unsynced to any reader.
             let lsn = snapshot.lsn();
@@ -250,12 +245,14 @@ impl Shared {
         }
     }
 
-    /// The view of a table whose database is open. In this order: a closing waits for the epochs of
-    /// those that found the database open. It empties the views behind its beginning, so a view
-    /// that was loaded before the database was found open has its records.
+    /// The view of a table that is there, in a database that is open. In this order: a closing, a
+    /// drop and a truncation empty the view behind their beginning, which these checks see, so a
+    /// view that was loaded before them has its records. Whether the database is open comes first:
+    /// an operator, or the child of a fork, must not wait for the end of a truncation.
     fn open_view<'g>(&self, core: &TableCore, guard: &'g EpochGuard) -> Result<&'g View> {
         let view = core.lent_view(guard);
         self.check_open()?;
+        core.check()?;
         Ok(view)
     }
 
