@@ -152,8 +152,8 @@ type Beside = (fn(Database), ErrorKind);
 const CLOSING: Beside = (|db| db.close().unwrap(), ErrorKind::Closed);
 const TRUNCATION: Beside = (|db| db.truncate_table("t").unwrap(), ErrorKind::Invalid);
 
-/// Whether the row is there, or the read fails as it may, for a read that is stopped at its point of
-/// this number meanwhile. The second is whether the read has as many points.
+/// Whether the row is there, or the read fails as it may, for a read that is stopped at its point
+/// of this number meanwhile. The second is whether the read has as many points.
 fn is_right_beside((act, may_fail): Beside, kind: Kind, read: Read, stops_at: u64) -> (bool, bool) {
     schedule::settle();
     let [has_begun, has_ended, is_right] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
