@@ -427,9 +427,11 @@ fn persistence(engine: &Engine) -> Vec<PersistenceStats> {
 
 fn pm(engine: &Engine) -> PmStats {
     let zones = &engine.shared.zones;
+    // The region may grow meanwhile: there are never more units free than there are.
+    let free = zones.free();
     let geometry = zones.geometry();
     // In this order, so that what is appended meanwhile does not pass for zones without bytes.
-    let used = geometry.units - zones.free();
+    let used = geometry.units - free;
     let (zones_linked, zones_empty) = zones.linked();
     let appended = read(&engine.shared.committer.counts().appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
