@@ -11,7 +11,7 @@ const RULE: &str = "documents";
 const OVERVIEW: &str = "ARCHITECTURE.md";
 
 /// The most bytes of the overview.
-const BYTES: usize = 10 << 10;
+const BYTES: usize = 12 << 10;
 
 /// A text of the repository: its path and what is in it.
 pub(crate) struct Document {
