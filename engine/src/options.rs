@@ -7,7 +7,6 @@ mod durability;
 mod failpoint;
 mod memory;
 pub(crate) mod named;
-mod object_store;
 mod storage;
 mod table;
 #[cfg(any(test, feature = "testing"))]
@@ -19,9 +18,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::limits;
 use crate::mvcc::Clock;
 use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
+
+use named::{
+    COMPRESSIONS, INDEX, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME, URL, bytes,
+    bytes_or_none, declare, text,
+};
 
 pub use compression::Compression;
 pub(crate) use container::ContainerKind;
@@ -78,6 +83,11 @@ pub enum Index {
     Persistent,
 }
 
+impl Index {
+    pub(crate) const NAMES: [(&'static str, Index); 2] =
+        [("volatile", Index::Volatile), ("persistent", Index::Persistent)];
+}
+
 /// How far [`Options::open`] has come; see [`Options::on_open_progress`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -92,136 +102,26 @@ pub struct OpenProgress {
 
 pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 
-/// How to open a database.
-///
-/// # Examples
-///
-/// ```
-/// # fn main() -> terrace::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// let db = terrace::Options::new().pm_size(16 << 20).open(dir.path().join("db"))?;
-/// db.table("users")?.put("ada", "1815")?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Options {
-    pub(crate) pm_size: u64,
-    pub(crate) pm_initial_size: u64,
-    pub(crate) cache_size: Option<u64>,
-    pub(crate) memory: Option<u64>,
-    pub(crate) level1_size: Option<u64>,
-    pub(crate) mode: Mode,
-    pub(crate) pm_path: Option<PathBuf>,
-    pub(crate) index: Index,
-    pub(crate) tuning: CommitTuning,
-    pub(crate) background: BackgroundTuning,
-    /// Of level 1, and of those below.
-    pub(crate) compression: (Compression, Compression),
-    pub(crate) reuse: bool,
-    pub(crate) direct_io: Option<bool>,
-    /// Its URL.
-    pub(crate) object_store: Option<String>,
-    pub(crate) object_cache: u64,
-    /// Whether commits are shipped to it.
-    pub(crate) share: bool,
-    pub(crate) share_retention: Duration,
-    pub(crate) follower_name: Option<String>,
-    /// The opening gives no LSN up to this one: those of an earlier writer.
-    pub(crate) lsn_after: crate::record::Lsn,
-    /// Pieces of the shared store are read from there, and not brought to this machine.
-    pub(crate) stays_far: bool,
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) clock: Option<crate::mvcc::HandClock>,
-    pub(crate) progress: Option<ProgressFn>,
-    /// What the user has registered, in addition to the built-in ones.
-    pub(crate) merge_operators: Vec<Arc<dyn MergeOperator>>,
-    /// Of files that the database makes.
-    pub(crate) permissions: u32,
-    pub(crate) storage: Storage,
-    /// The directory that a node holds, in which this database's lies.
-    pub(crate) within: Option<Arc<crate::os::HeldDirectory>>,
-    /// The call that this opening belongs to, which makes the database: it ends the making.
-    pub(crate) making: Option<Making>,
-    /// The background runs only when a test steps it.
-    pub(crate) stepped: bool,
-    /// How long a request to the object store takes beyond what it takes, and the bytes a second
-    /// of a connection.
-    #[cfg(any(test, feature = "testing", feature = "bench"))]
-    pub(crate) distance: Option<(std::time::Duration, u64)>,
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) failpoint: Option<Failpoint>,
-    /// The container of every table's level 0, whatever their options say.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) container: Option<ContainerKind>,
-    /// What stands for the machine's memory file system.
-    #[cfg(any(test, feature = "testing"))]
-    pub(crate) tmpfs: Option<PathBuf>,
-}
+declare! {
+    /// How to open a database.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = terrace::Options::new().pm_size(16 << 20).open(dir.path().join("db"))?;
+    /// db.table("users")?.put("ada", "1815")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[derive(Clone)]
+    struct Options: [];
 
-impl Default for Options {
-    fn default() -> Options {
-        Options::new()
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("mode", &self.mode)
-            .field("pm_size", &self.pm_size)
-            .field("pm_initial_size", &self.pm_initial_size)
-            .field("cache_size", &self.cache_size)
-            .field("level1_size", &self.level1_size)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Options {
     /// Options that follow the machine: half of the memory that the process may use as the limit
     /// (see [`memory`](Options::memory)), and a region of 256 MiB, or an eighth of that memory
     /// where that is less.
-    pub fn new() -> Options {
-        Options {
-            pm_size: memory::default_region(memory::usable()),
-            pm_initial_size: crate::limits::PM_INITIAL_SIZE,
-            cache_size: None,
-            memory: None,
-            level1_size: None,
-            mode: Mode::File,
-            pm_path: None,
-            index: Index::Volatile,
-            tuning: CommitTuning::new(),
-            background: BackgroundTuning::new(),
-            compression: (Compression::Zstd, Compression::Zstd),
-            reuse: true,
-            direct_io: None,
-            object_store: None,
-            object_cache: 0,
-            share: false,
-            share_retention: Duration::ZERO,
-            follower_name: None,
-            lsn_after: 0,
-            stays_far: false,
-            #[cfg(any(test, feature = "testing"))]
-            clock: None,
-            progress: None,
-            merge_operators: Vec::new(),
-            permissions: PRIVATE,
-            storage: Storage::Real,
-            within: None,
-            making: None,
-            stepped: false,
-            #[cfg(any(test, feature = "testing", feature = "bench"))]
-            distance: None,
-            #[cfg(any(test, feature = "testing"))]
-            failpoint: None,
-            #[cfg(any(test, feature = "testing"))]
-            container: None,
-            #[cfg(any(test, feature = "testing"))]
-            tmpfs: None,
-        }
-    }
+    new;
 
     /// The size of the region in bytes, from [`limits`](crate::limits)`::MIN_PM_SIZE` to
     /// `MAX_PM_SIZE`; 256 MiB by default, or an eighth of the memory that the process may use,
@@ -232,11 +132,7 @@ impl Options {
     /// It is rounded down to whole units: the power of two from 128 KiB to 4 MiB at or above a
     /// 1024th of it. So 3,000,001 becomes 2,883,584, 22 units of 128 KiB.
     /// [`PmStats::capacity`](crate::PmStats::capacity) is the file's real size, some pages more.
-    #[must_use]
-    pub fn pm_size(mut self, bytes: u64) -> Options {
-        self.pm_size = bytes;
-        self
-    }
+    pm_size(bytes: u64): u64 = memory::default_region(memory::usable()) => bytes, takes bytes();
 
     /// The bytes that the region of a new database has at first; 8 MiB by default, and at least
     /// eight units. One of `pm_size` and more preallocates the whole region at once.
@@ -244,29 +140,18 @@ impl Options {
     /// The background makes the region longer ahead of need. It doubles it, or adds 64 MiB where
     /// that is less. On a disk that has no space for it the region stays as it is, and drains make
     /// space earlier.
-    #[must_use]
-    pub fn pm_initial_size(mut self, bytes: u64) -> Options {
-        self.pm_initial_size = bytes;
-        self
-    }
-
-    /// How the region is kept; [`Mode::File`] by default. A database is opened in the mode it was
-    /// created in.
-    #[must_use]
-    pub fn mode(mut self, mode: Mode) -> Options {
-        self.mode = mode;
-        self
-    }
+    pm_initial_size(bytes: u64): u64 = limits::PM_INITIAL_SIZE => bytes, takes bytes();
 
     /// Where the region's file is, if not in the database's directory: on the DAX file system for
     /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening. An
     /// emulated region that is not named lies in `/dev/shm`, or in `$TMPDIR` when that has no room
     /// for it, and then `stats().pm.note` says so.
-    #[must_use]
-    pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
-        self.pm_path = Some(path.into());
-        self
-    }
+    pm_path(path: impl Into<PathBuf>): Option<PathBuf> = None
+        => Some(path.into()), takes text("a path");
+
+    /// How the region is kept; [`Mode::File`] by default. A database is opened in the mode it was
+    /// created in.
+    mode(mode: Mode): Mode = Mode::File => mode, takes MODE;
 
     /// Where the index of level 0 is kept; [`Index::Volatile`] by default. It may differ from
     /// opening to opening: a persistent one that missed an opening is made anew, out of the
@@ -281,22 +166,14 @@ impl Options {
     /// let db = options.index(Index::Persistent).open("my-data")?;
     /// # Ok::<(), terrace::Error>(())
     /// ```
-    #[must_use]
-    pub fn index(mut self, index: Index) -> Options {
-        self.index = index;
-        self
-    }
+    index(index: Index): Index = Index::Volatile => index, takes INDEX;
 
     /// The memory for blocks of extents, in bytes, and no limit for anything else. Without it, and
     /// without [`memory`](Options::memory), the limit follows the machine.
     ///
     /// Blocks enter the cache when they are read, and when they leave persistent memory while it
     /// has room.
-    #[must_use]
-    pub fn cache_size(mut self, bytes: u64) -> Options {
-        self.cache_size = Some(bytes);
-        self
-    }
+    cache_size(bytes: u64): Option<u64> = None => Some(bytes), takes bytes_or_none();
 
     /// One limit for the memory of the database: the image of its region, the indexes over it,
     /// transactions, iterators, drains and compactions, and, with what is left, blocks of extents
@@ -326,11 +203,7 @@ impl Options {
     ///
     /// Opening fails with `Invalid` where region and indexes leave less than a quarter of a limit
     /// that was named.
-    #[must_use]
-    pub fn memory(mut self, bytes: u64) -> Options {
-        self.memory = Some(bytes);
-        self
-    }
+    memory(bytes: u64): Option<u64> = None => Some(bytes), takes bytes_or_none();
 
     /// How many bytes of a table level 1 holds before extents move on to level 2. By default twice
     /// the size of the region, or half of what the table has below, if that is more.
@@ -338,37 +211,15 @@ impl Options {
     /// With more of it, less is written: what is below is written again once for all that level 1
     /// has above it. It costs space, since it is there that superseded versions lie, and a look at
     /// a few filters more for reads that leave memory.
-    #[must_use]
-    pub fn level1_size(mut self, bytes: u64) -> Options {
-        self.level1_size = Some(bytes);
-        self
-    }
-
-    /// How commits are grouped and where their records go; see [`CommitTuning::new`] for the
-    /// default.
-    #[must_use]
-    pub fn commit_tuning(mut self, tuning: CommitTuning) -> Options {
-        self.tuning = tuning;
-        self
-    }
-
-    /// What the background may use of the machine; see [`BackgroundTuning::new`] for the default.
-    #[must_use]
-    pub fn background_tuning(mut self, tuning: BackgroundTuning) -> Options {
-        self.background = tuning;
-        self
-    }
+    level1_size(bytes: u64): Option<u64> = None => Some(bytes), takes bytes_or_none();
 
     /// How blocks written from now on are compressed: in level 1, where they are hot and soon
     /// rewritten, and in the levels below. By default both with zstd, at its fastest level: level 1
     /// then holds more, and what lies below is written again less often. Where the two differ, what
     /// comes down is written once more even if it overlaps nothing there. A block that compression
     /// makes less than an eighth smaller stays as it is.
-    #[must_use]
-    pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
-        self.compression = (level1, deeper);
-        self
-    }
+    compression(level1: Compression, deeper: Compression): (Compression, Compression)
+        = (Compression::Zstd, Compression::Zstd) => (level1, deeper), takes COMPRESSIONS;
 
     /// Whether extents are read and written past the operating system's cache, where the file
     /// system can.
@@ -383,31 +234,130 @@ impl Options {
     ///
     /// `true` has all reads and writes pass by it, `false` none. `stats().disk.direct_io` says
     /// whether writes do; on a file system that cannot, nothing changes.
-    #[must_use]
-    pub fn direct_io(mut self, on: bool) -> Options {
-        self.direct_io = Some(on);
-        self
-    }
-
-    /// For measurements only: without reuse, drains and compactions write all that they touch anew,
-    /// also extents and blocks that only one of their inputs has keys of.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn reuse(mut self, on: bool) -> Options {
-        self.reuse = on;
-        self
-    }
+    direct_io(on: bool): Option<bool> = None => Some(on), takes SWITCH_OR_NONE;
 
     /// The permissions of the files that the database makes, as bits (`0o640`, say), before the
     /// umask takes some away; `0o600` by default. Directories that are made may be searched by
     /// those that may read. Opening fails as `Invalid` where the owner could not read and write,
     /// or where files could be executed.
-    #[must_use]
-    pub fn file_permissions(mut self, mode: u32) -> Options {
-        self.permissions = mode;
-        self
-    }
+    file_permissions(mode: u32): u32 = PRIVATE => mode, takes PERMISSIONS;
 
+    /// The object store in which tables may have their cold levels
+    /// ([`TableOptions::cold`](crate::TableOptions::cold)): `s3://bucket/prefix` and what is
+    /// compatible, `gs://bucket/prefix`, `az://container/prefix`, or `file:///directory`, which may
+    /// be a network file system. It is named at each opening. Credentials, region and endpoint come
+    /// from the variables that the tools of each cloud read, such as `AWS_ACCESS_KEY_ID`. Stores
+    /// that are reached over a network need the cargo feature `object`; a directory does not.
+    ///
+    /// Opening asks the store for nothing, so it works while the store is away. One database may
+    /// write to a store at a time: a second opening of a copy takes the store over, and the first
+    /// one stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced). Databases may share a bucket
+    /// and a prefix. `docs/operations.md` has what the store must allow.
+    object_store(url: impl Into<String>): Option<String> = None => Some(url.into()), takes URL;
+
+    /// How many bytes of cold levels may lie on this machine, of tables that have them in the
+    /// object store; none by default. What is read again and again comes back from the store while
+    /// there is room, and what is read a fourth as often goes down for it. What is here is here
+    /// after a restart too.
+    ///
+    /// Of a follower ([`Database::follow`](crate::Database::follow)): none means that it copies all
+    /// data. Otherwise it reads data in the store, and has no more than so many bytes of extents
+    /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]:
+    /// then the writer keeps what the follower reads, and the follower restarts from a checkpoint
+    /// less often. Without a name a handle of its database can be read for one more checkpoint.
+    /// Later a read that needs deleted data fails as `Unavailable`, and
+    /// [`Follower::database`](crate::Follower::database) gives another handle.
+    object_cache(bytes: u64): u64 = 0 => bytes, takes bytes();
+
+    /// Ships all commits to the object store, so that other machines can take over, follow or stand
+    /// by: see [`Database::open_shared`](crate::Database::open_shared). Needs
+    /// [`object_store`](Options::object_store), and one URL for each shared database. Off by
+    /// default.
+    ///
+    /// An opening claims the store with two to about twenty small requests. It fails as
+    /// `Unavailable` while the store is away, and as [`Fenced`](crate::ErrorKind::Fenced) if
+    /// another directory has taken the database over. The first opening sends all data. Then
+    /// commits go out each 100 ms, or once there are 4 MiB of them, on a thread of their own, and
+    /// the rest when the database is closed. If the store is away then, closing gives up after five
+    /// seconds, or ten if a request is under way; the next opening ships what is left. A commit
+    /// does not wait for that, unless it asks for
+    /// [`Durability::Remote`](crate::Durability::Remote).
+    share(on: bool): bool = false => on, takes SWITCH;
+
+    /// For how long the writer of a shared database keeps what it has shipped, so that a follower
+    /// that was away goes on where it was: none by default, which is up to two checkpoints, that
+    /// is 64 to 128 MiB of commits. It costs the store's space for the commits of that time.
+    share_retention(retention: Duration): Duration = Duration::ZERO => retention, takes TIME;
+
+    /// Registers a follower or a standby at the shared store by a name of 1 to 64 letters, digits,
+    /// `-`, `_` and `.`: the writer keeps what it lacks, up to 16 checkpoints, about 1 GiB of
+    /// commits, however long it is away. It tells the store how far it is each ten seconds at most,
+    /// with two requests, while it has news. [`Options::forget_follower`] ends that, and a
+    /// promotion. Names that begin with `starting-` or `takeover-` are Terrace's own. Without a
+    /// name by default.
+    follower_name(name: impl Into<String>): Option<String> = None
+        => Some(name.into()), takes text("a name");
+
+    /// How commits are grouped and where their records go; see [`CommitTuning::new`] for the
+    /// default.
+    commit_tuning(tuning: CommitTuning): CommitTuning = CommitTuning::new() => tuning;
+
+    /// What the background may use of the machine; see [`BackgroundTuning::new`] for the default.
+    background_tuning(tuning: BackgroundTuning): BackgroundTuning = BackgroundTuning::new()
+        => tuning;
+
+    /// For measurements only: without reuse, drains and compactions write all that they touch anew,
+    /// also extents and blocks that only one of their inputs has keys of.
+    #[doc(hidden)]
+    reuse(on: bool): bool = true => on;
+
+    /// Calls `f` while the database opens, once a zone at most, from several threads.
+    on_open_progress(f: impl Fn(OpenProgress) + Send + Sync + 'static): Option<ProgressFn> = None
+        => Some(Arc::new(f));
+
+    @fields
+    /// The opening gives no LSN up to this one: those of an earlier writer.
+    lsn_after: crate::record::Lsn = 0;
+    /// Pieces of the shared store are read from there, and not brought to this machine.
+    stays_far: bool = false;
+    /// What the user has registered, in addition to the built-in ones.
+    merge_operators: Vec<Arc<dyn MergeOperator>> = Vec::new();
+    storage: Storage = Storage::Real;
+    /// The directory that a node holds, in which this database's lies.
+    within: Option<Arc<crate::os::HeldDirectory>> = None;
+    /// The call that this opening belongs to, which makes the database: it ends the making.
+    making: Option<Making> = None;
+    /// The background runs only when a test steps it.
+    stepped: bool = false;
+    #[cfg(any(test, feature = "testing"))]
+    clock: Option<crate::mvcc::HandClock> = None;
+    /// How long a request to the object store takes beyond what it takes, and the bytes a second
+    /// of a connection.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    distance: Option<(Duration, u64)> = None;
+    #[cfg(any(test, feature = "testing"))]
+    failpoint: Option<Failpoint> = None;
+    /// The container of every table's level 0, whatever their options say.
+    #[cfg(any(test, feature = "testing"))]
+    container: Option<ContainerKind> = None;
+    /// What stands for the machine's memory file system.
+    #[cfg(any(test, feature = "testing"))]
+    tmpfs: Option<PathBuf> = None;
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("mode", &self.mode)
+            .field("pm_size", &self.pm_size)
+            .field("pm_initial_size", &self.pm_initial_size)
+            .field("cache_size", &self.cache_size)
+            .field("level1_size", &self.level1_size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
     /// Registers a merge operator for tables that name it: see
     /// [`TableOptions::merge_operator`]. The built-in ones ([`operators`](crate::operators)) need
     /// no registration. Opening fails as `Invalid` for a name that is taken, or out of bounds.
@@ -420,10 +370,13 @@ impl Options {
         self
     }
 
-    /// Calls `f` while the database opens, once a zone at most, from several threads.
+    /// For tests and measurements only: has each request to the object store take so much longer,
+    /// and its bytes as long as on a connection of so many bytes a second.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    #[doc(hidden)]
     #[must_use]
-    pub fn on_open_progress(mut self, f: impl Fn(OpenProgress) + Send + Sync + 'static) -> Options {
-        self.progress = Some(Arc::new(f));
+    pub fn object_store_distance(mut self, latency: Duration, bytes_per_second: u64) -> Options {
+        self.distance = Some((latency, bytes_per_second));
         self
     }
 

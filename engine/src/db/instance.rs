@@ -41,7 +41,7 @@ impl Instance {
     /// Starts the background of an opened engine.
     pub(super) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Instance>> {
         let engine = Arc::new(engine);
-        engine.set_budget(engine.options.background);
+        engine.set_budget(engine.options.background_tuning);
         let mut threads = Vec::new();
         if engine.has_background() {
             let name = "terrace-background".to_string();

@@ -29,7 +29,7 @@ fn kept<C>(own: &mut Option<C>, make: impl FnOnce() -> std::io::Result<C>) -> Op
 
 /// The number of a compression on the media (`docs/format.md`, section 3).
 pub(super) fn number(compression: Compression) -> u8 {
-    compression.code()
+    compression as u8
 }
 
 /// After this many bodies in a row that did not get smaller, most are not tried,

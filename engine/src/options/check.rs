@@ -67,11 +67,11 @@ impl Options {
                 "share needs an object store that other machines reach: set object_store too",
             ));
         }
-        if self.permissions & 0o600 != 0o600 || self.permissions & !0o666 != 0 {
+        if self.file_permissions & 0o600 != 0o600 || self.file_permissions & !0o666 != 0 {
             return Err(Error::invalid(format!(
                 "file permissions of {:#o} are out of bounds: the owner has to read and write, and \
                  files of a database are not executed; set 0o600, 0o640, 0o660 or so",
-                self.permissions
+                self.file_permissions
             )));
         }
         if !cfg!(target_os = "linux") && self.mode != Mode::File {

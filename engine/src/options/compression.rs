@@ -14,30 +14,12 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The names of all of them, as options have them.
+    /// The names, in the order of the variants, and of the numbers of `docs/format.md`.
     pub(crate) const NAMES: [(&'static str, Compression); 3] =
         [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
 
     /// The name, in lower-case letters: `none`, `lz4` or `zstd`.
     pub const fn name(self) -> &'static str {
-        match self {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        }
-    }
-
-    /// The number of `docs/format.md`.
-    pub(crate) const fn code(self) -> u8 {
-        match self {
-            Compression::None => 0,
-            Compression::Lz4 => 1,
-            Compression::Zstd => 2,
-        }
-    }
-
-    /// The compression with a number.
-    pub(crate) fn from_code(code: u8) -> Option<Compression> {
-        Self::NAMES.into_iter().map(|(_, it)| it).find(|it| it.code() == code)
+        Self::NAMES[self as usize].0
     }
 }

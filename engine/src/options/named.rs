@@ -1,13 +1,109 @@
 //! Options by name and value, both text: what configuration files, command lines and bindings set.
-//! Each kind of options has one table of names, and every caller uses it.
+//! [`declare`] makes of one declaration the field, its default, the method, and the name.
 
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::{Compression, Index, Level0Container, Mode, Options, TableOptions, Tier};
+use super::{BackgroundTuning, CommitTuning, Compression, Index, Level0Container, Mode, Options};
+use super::{TableOptions, Tier};
 use crate::error::{Error, Result};
 use crate::operator::OperatorName;
 
-/// One name of a table.
+/// Declares a struct of options. An option is one entry, with the documentation of its method:
+///
+/// ```text
+/// name(argument: Type): FieldType = default => field, takes option_type, get getter;
+/// ```
+///
+/// With `takes` the option has a name for `set`. With `get` it has a method that gives its value.
+/// Behind `@fields` come fields that have no method of this form. `struct Name: [const]` makes all
+/// methods `const`.
+macro_rules! declare {
+    (
+        $(#[$of:meta])* struct $type:ident: $const:tt;
+        $(#[$new:meta])* new;
+        $(
+            $(#[$doc:meta])*
+            $name:ident($($arg:ident : $from:ty),*): $ty:ty = $default:expr => $value:expr
+            $(, takes $takes:expr)? $(, get $getter:ident)?;
+        )*
+        $(@fields $(
+            $(#[doc = $field_doc:expr])* $(#[cfg($cfg:meta)])?
+            $field:ident: $field_ty:ty = $field_default:expr $(, takes $field_takes:expr)?;
+        )*)?
+    ) => {
+        $(#[$of])*
+        pub struct $type {
+            $(pub(crate) $name: $ty,)*
+            $($($(#[doc = $field_doc])* $(#[cfg($cfg)])? pub(crate) $field: $field_ty,)*)?
+        }
+
+        impl Default for $type {
+            fn default() -> $type {
+                $type::new()
+            }
+        }
+
+        impl $type {
+            /// The options that have a name.
+            pub(crate) const NAMED: &'static [$crate::options::named::NamedOption<$type>] = &[
+                $($($crate::options::named::named!($type, $name: $ty, $takes),)?)*
+                $($($($crate::options::named::named!($type, $field: $field_ty, $field_takes),)?)*)?
+            ];
+
+            $crate::options::named::method!($const [$(#[$new])*] new() -> $type {
+                $type {
+                    $($name: $default,)*
+                    $($($(#[cfg($cfg)])? $field: $field_default,)*)?
+                }
+            });
+
+            $(
+                $crate::options::named::method!(
+                    $const [$(#[$doc])* #[must_use]] $name(mut self, $($arg: $from),*) -> $type {
+                        self.$name = $value;
+                        self
+                    }
+                );
+                $($crate::options::named::method!(
+                    $const
+                    [#[doc = concat!(
+                        "The value of [`", stringify!($type), "::", stringify!($name), "`]."
+                    )]]
+                    $getter(&self) -> $ty {
+                        self.$name
+                    }
+                );)?
+            )*
+        }
+    };
+}
+pub(crate) use declare;
+
+/// A public method, `const` or not.
+macro_rules! method {
+    ([] [$($attributes:tt)*] $($method:tt)*) => { $($attributes)* pub fn $($method)* };
+    ([const] [$($attributes:tt)*] $($method:tt)*) => { $($attributes)* pub const fn $($method)* };
+}
+pub(crate) use method;
+
+/// An entry of `NAMED`.
+macro_rules! named {
+    ($type:ident, $name:ident: $ty:ty, $takes:expr) => {{
+        const TYPE: $crate::options::named::OptionType<$ty> = $takes;
+        $crate::options::named::NamedOption {
+            name: stringify!($name),
+            takes: TYPE.takes,
+            set: |options: &mut $type, text| {
+                options.$name = (TYPE.read)(text)?;
+                Some(())
+            },
+        }
+    }};
+}
+pub(crate) use named;
+
+/// An option that has a name.
 pub(crate) struct NamedOption<T> {
     /// The name, which is the name of the method too.
     pub(crate) name: &'static str,
@@ -17,196 +113,97 @@ pub(crate) struct NamedOption<T> {
     pub(crate) set: fn(&mut T, &str) -> Option<()>,
 }
 
-/// The value of a size in bytes, in the words of every table.
-pub(crate) const SIZE: &str = "a size in bytes, such as 4096, 64KiB, 256MiB or 2GiB";
-pub(crate) const SIZE_OR_NONE: &str = "a size in bytes, such as 4096 or 64KiB, or none";
-pub(crate) const SWITCH: &str = "on or off";
-const COUNT: &str = "a number";
+impl<T> NamedOption<T> {
+    /// The names of some options, each with what it takes.
+    pub(crate) fn names(
+        table: &'static [Self],
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        table.iter().map(|option| (option.name, option.takes))
+    }
+}
 
-const DATABASE: &[NamedOption<Options>] = &[
-    NamedOption {
-        name: "pm_size",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.pm_size = bytes),
-    },
-    NamedOption {
-        name: "pm_initial_size",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.pm_initial_size = bytes),
-    },
-    NamedOption {
-        name: "pm_path",
-        takes: "a path",
-        set: |options, value| (!value.is_empty()).then(|| options.pm_path = Some(value.into())),
-    },
-    NamedOption {
-        name: "mode",
-        takes: "file, dax, emulated, or emulated with the delay of a block, such as emulated:300ns",
-        set: |options, value| mode(value).map(|mode| options.mode = mode),
-    },
-    NamedOption {
-        name: "index",
-        takes: "volatile or persistent",
-        set: |options, value| index(value).map(|index| options.index = index),
-    },
-    NamedOption {
-        name: "cache_size",
-        takes: SIZE_OR_NONE,
-        set: |options, value| or_none(value, size).map(|bytes| options.cache_size = bytes),
-    },
-    NamedOption {
-        name: "memory",
-        takes: SIZE_OR_NONE,
-        set: |options, value| or_none(value, size).map(|bytes| options.memory = bytes),
-    },
-    NamedOption {
-        name: "level1_size",
-        takes: SIZE_OR_NONE,
-        set: |options, value| or_none(value, size).map(|bytes| options.level1_size = bytes),
-    },
-    NamedOption {
-        name: "compression",
-        takes: "none, lz4 or zstd; or two of them, for level 1 and the deeper ones: lz4,zstd",
-        set: |options, value| compressions(value).map(|both| options.compression = both),
-    },
-    NamedOption {
-        name: "direct_io",
-        takes: "on or off, or none for the default",
-        set: |options, value| or_none(value, switch).map(|on| options.direct_io = on),
-    },
-    NamedOption {
-        name: "file_permissions",
-        takes: "octal permissions, such as 640",
-        set: |options, value| {
-            u32::from_str_radix(value, 8).ok().map(|bits| options.permissions = bits)
-        },
-    },
-    NamedOption {
-        name: "object_store",
-        takes: "a URL, such as s3://bucket/prefix or file:///directory, or none",
-        set: |options, value| {
-            let url = |text: &str| (!text.is_empty()).then(|| text.to_string());
-            or_none(value, url).map(|url| options.object_store = url)
-        },
-    },
-    NamedOption {
-        name: "object_cache",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.object_cache = bytes),
-    },
-    NamedOption {
-        name: "share",
-        takes: "on or off",
-        set: |options, value| switch(value).map(|on| options.share = on),
-    },
-    NamedOption {
-        name: "share_retention",
-        takes: "a time, such as 90s, 36h or 7d",
-        set: |options, value| duration(value).map(|time| options.share_retention = time),
-    },
-    NamedOption {
-        name: "follower_name",
-        takes: "a name",
-        set: |options, value| {
-            (!value.is_empty()).then(|| options.follower_name = Some(value.into()))
-        },
-    },
-    NamedOption {
-        name: "group_batches",
-        takes: COUNT,
-        set: |options, value| value.parse().ok().map(|n| options.tuning.group_batches = n),
-    },
-    NamedOption {
-        name: "group_bytes",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.tuning.group_bytes = bytes),
-    },
-    NamedOption {
-        name: "own_streams",
-        takes: COUNT,
-        set: |options, value| value.parse().ok().map(|n| options.tuning.own_streams = Some(n)),
-    },
-    NamedOption {
-        name: "threads",
-        takes: COUNT,
-        set: |options, value| value.parse().ok().map(|n| options.background.threads = n),
-    },
-    NamedOption {
-        name: "bytes_per_second",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.background.bytes_per_second = bytes),
-    },
-];
+/// What an option takes, in words, and how a text is read; `None` for one that it does not take.
+pub(crate) struct OptionType<V> {
+    pub(crate) takes: &'static str,
+    pub(crate) read: fn(&str) -> Option<V>,
+}
 
-const TABLE: &[NamedOption<TableOptions>] = &[
-    NamedOption {
-        name: "block_size",
-        takes: SIZE,
-        set: |options, value| {
-            u32::try_from(size(value)?).ok().map(|bytes| options.block_size = bytes)
-        },
-    },
-    NamedOption {
-        name: "filter_bits",
-        takes: COUNT,
-        set: |options, value| value.parse().ok().map(|bits| options.filter_bits = bits),
-    },
-    NamedOption {
-        name: "ttl",
-        takes: "a time, such as 90s, 36h or 7d, or none",
-        set: |options, value| or_none(value, duration).map(|ttl| options.ttl = ttl),
-    },
-    NamedOption {
-        name: "large_values",
-        takes: SIZE_OR_NONE,
-        set: |options, value| {
-            let bytes = |text: &str| u32::try_from(size(text)?).ok();
-            or_none(value, bytes).map(|from| options.large_values = from)
-        },
-    },
-    NamedOption {
-        name: "cold",
-        takes: "ssd or object",
-        set: |options, value| Tier::named(value).map(|tier| options.cold = tier),
-    },
-    NamedOption {
-        name: "merge_operator",
-        takes: "the name of a merge operator, or none",
-        set: |options, value| {
-            let name = |name: &str| Some(OperatorName::new(name));
-            or_none(value, name).map(|name| options.merge_operator = name)
-        },
-    },
-    NamedOption {
-        name: "compression",
-        takes: "none, lz4, zstd, two of them, for level 1 and the deeper ones, or database",
-        set: |options, value| {
-            let own = if value == "database" { None } else { Some(compressions(value)?) };
-            options.compression = own;
-            Some(())
-        },
-    },
-    NamedOption {
-        name: "level0",
-        takes: "global-index, matrix or triangle",
-        set: |options, value| {
-            let named = Level0Container::ALL.into_iter().find(|it| it.name() == value);
-            named.map(|container| options.level0 = container)
-        },
-    },
-];
+impl<V> OptionType<V> {
+    pub(crate) const fn new(takes: &'static str, read: fn(&str) -> Option<V>) -> OptionType<V> {
+        OptionType { takes, read }
+    }
+}
+
+pub(crate) const fn bytes<V: TryFrom<u64>>() -> OptionType<V> {
+    OptionType::new("a size in bytes, such as 4096, 64KiB, 256MiB or 2GiB", size_as)
+}
+
+pub(crate) const fn bytes_or_none<V: TryFrom<u64>>() -> OptionType<Option<V>> {
+    OptionType::new("a size in bytes, such as 4096 or 64KiB, or none", |text| {
+        or_none(text, size_as)
+    })
+}
+
+pub(crate) const fn count<V: FromStr>() -> OptionType<V> {
+    OptionType::new("a number", |text| text.parse().ok())
+}
+
+pub(crate) const fn some_count<V: FromStr>() -> OptionType<Option<V>> {
+    OptionType::new("a number", |text| text.parse().ok().map(Some))
+}
+
+/// A text that is not empty.
+pub(crate) const fn text<V: for<'a> From<&'a str>>(takes: &'static str) -> OptionType<Option<V>> {
+    OptionType::new(takes, |text| some_text(text).map(Some))
+}
+
+pub(crate) const SWITCH: OptionType<bool> = OptionType::new("on or off", switch);
+pub(crate) const SWITCH_OR_NONE: OptionType<Option<bool>> =
+    OptionType::new("on or off, or none for the default", |text| or_none(text, switch));
+pub(crate) const TIME: OptionType<Duration> =
+    OptionType::new("a time, such as 90s, 36h or 7d", duration);
+pub(crate) const TTL: OptionType<Option<Duration>> =
+    OptionType::new("a time, such as 90s, 36h or 7d, or none", |text| or_none(text, duration));
+pub(crate) const MODE: OptionType<Mode> = OptionType::new(
+    "file, dax, emulated, or emulated with the delay of a block, such as emulated:300ns",
+    mode,
+);
+pub(crate) const INDEX: OptionType<Index> =
+    OptionType::new("volatile or persistent", |text| choose(&Index::NAMES, text));
+pub(crate) const COMPRESSIONS: OptionType<(Compression, Compression)> = OptionType::new(
+    "none, lz4 or zstd; or two of them, for level 1 and the deeper ones: lz4,zstd",
+    compressions,
+);
+pub(crate) const COMPRESSIONS_OF_TABLE: OptionType<Option<(Compression, Compression)>> =
+    OptionType::new(
+        "none, lz4, zstd, two of them, for level 1 and the deeper ones, or database",
+        |text| if text == "database" { Some(None) } else { compressions(text).map(Some) },
+    );
+pub(crate) const PERMISSIONS: OptionType<u32> =
+    OptionType::new("octal permissions, such as 640", |text| u32::from_str_radix(text, 8).ok());
+pub(crate) const URL: OptionType<Option<String>> =
+    OptionType::new("a URL, such as s3://bucket/prefix or file:///directory, or none", |text| {
+        or_none(text, some_text)
+    });
+pub(crate) const TIER: OptionType<Tier> =
+    OptionType::new("ssd or object", |text| choose(&Tier::NAMES, text));
+pub(crate) const LEVEL0: OptionType<Level0Container> =
+    OptionType::new("global-index, matrix or triangle", |text| {
+        choose(&Level0Container::NAMES, text)
+    });
+pub(crate) const OPERATOR: OptionType<Option<OperatorName>> =
+    OptionType::new("the name of a merge operator, or none", |text| {
+        or_none(text, |name| Some(OperatorName::new(name)))
+    });
 
 impl Options {
     /// Sets an option by its name, as text. Nothing is changed after an error. Bounds are checked
     /// when a database is opened.
     ///
-    /// The names are those of the methods: `pm_size`, `pm_path`, `mode`, `index`, `cache_size`,
-    /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`,
-    /// `object_cache`, `share`, `share_retention`, `follower_name`; of
-    /// [`CommitTuning`](crate::CommitTuning) `group_batches`,
-    /// `group_bytes` and `own_streams`; of [`BackgroundTuning`](crate::BackgroundTuning) `threads`
-    /// and `bytes_per_second`. Sizes take the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on`
-    /// and `off`.
+    /// The names are those of the methods, and of the methods of
+    /// [`CommitTuning`](crate::CommitTuning) and [`BackgroundTuning`](crate::BackgroundTuning).
+    /// [`Options::names`] lists them with what each takes. Sizes take the units `KiB`, `MiB`, `GiB`
+    /// and `TiB`, switches `on` and `off`.
     ///
     /// # Errors
     ///
@@ -226,21 +223,26 @@ impl Options {
     /// # }
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        set_named(DATABASE, self, name, value)
+        find_and_set(Options::NAMED, self, (name, value))
+            .or_else(|| find_and_set(CommitTuning::NAMED, &mut self.commit_tuning, (name, value)))
+            .or_else(|| {
+                find_and_set(BackgroundTuning::NAMED, &mut self.background_tuning, (name, value))
+            })
+            .unwrap_or_else(|| Err(unknown(name, Options::names())))
     }
 
     /// The names that [`Options::set`] knows, each with what it takes.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        DATABASE.iter().map(|option| (option.name, option.takes))
+        NamedOption::names(Options::NAMED)
+            .chain(NamedOption::names(CommitTuning::NAMED))
+            .chain(NamedOption::names(BackgroundTuning::NAMED))
     }
 }
 
 impl TableOptions {
-    /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`),
-    /// `compression` (such as `zstd` or `lz4,zstd`, or `database`), `level0` (`global-index`,
-    /// `matrix` or `triangle`) or `cold` (`ssd` or `object`). Nothing is changed after an error.
-    /// Bounds are checked when a table is created.
+    /// Sets an option by the name of its method, as text: `ttl` to `7d` or `none`, `level0` to
+    /// `matrix`. [`TableOptions::names`] lists the names with what each takes. Nothing is changed
+    /// after an error. Bounds are checked when a table is created.
     ///
     /// # Errors
     ///
@@ -255,12 +257,12 @@ impl TableOptions {
     /// # Ok::<(), terrace::Error>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        set_named(TABLE, self, name, value)
+        set_named(TableOptions::NAMED, self, name, value)
     }
 
     /// The names that [`TableOptions::set`] knows, each with what it takes.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        TABLE.iter().map(|option| (option.name, option.takes))
+        NamedOption::names(TableOptions::NAMED)
     }
 }
 
@@ -270,23 +272,53 @@ impl TableOptions {
 ///
 /// `Invalid` where `table` has no such name, or the option does not take the value.
 pub(crate) fn set_named<T>(
-    table: &[NamedOption<T>],
+    table: &'static [NamedOption<T>],
     options: &mut T,
     name: &str,
     value: &str,
 ) -> Result<()> {
-    let Some(option) = table.iter().find(|option| option.name == name) else {
-        let names: Vec<&str> = table.iter().map(|option| option.name).collect();
-        let names = names.join(", ");
-        return Err(Error::invalid(format!("there is no option {name:?}; there are {names}")));
-    };
-    (option.set)(options, value.trim()).ok_or_else(|| {
+    find_and_set(table, options, (name, value))
+        .unwrap_or_else(|| Err(unknown(name, NamedOption::names(table))))
+}
+
+/// The same; `None` where `table` has no such name.
+fn find_and_set<T>(
+    table: &[NamedOption<T>],
+    options: &mut T,
+    (name, value): (&str, &str),
+) -> Option<Result<()>> {
+    let option = table.iter().find(|option| option.name == name)?;
+    let done = (option.set)(options, value.trim());
+    Some(done.ok_or_else(|| {
         Error::invalid(format!("option {name} takes {}, and not {value:?}", option.takes))
-    })
+    }))
+}
+
+fn unknown(name: &str, names: impl Iterator<Item = (&'static str, &'static str)>) -> Error {
+    let names: Vec<&str> = names.map(|(name, _)| name).collect();
+    Error::invalid(format!("there is no option {name:?}; there are {}", names.join(", ")))
+}
+
+/// What has the name `text`.
+pub(crate) fn choose<V: Copy>(names: &[(&str, V)], text: &str) -> Option<V> {
+    names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value)
+}
+
+/// What has the number `code` of `docs/format.md`: its place among the names.
+pub(crate) fn of_code<V: Copy>(names: &[(&str, V)], code: u8) -> Option<V> {
+    names.get(usize::from(code)).map(|(_, value)| *value)
+}
+
+fn some_text<V: for<'a> From<&'a str>>(text: &str) -> Option<V> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+fn size_as<V: TryFrom<u64>>(text: &str) -> Option<V> {
+    V::try_from(size(text)?).ok()
 }
 
 /// Bytes: a number, with a unit if it has one.
-pub(crate) fn size(text: &str) -> Option<u64> {
+fn size(text: &str) -> Option<u64> {
     let (number, unit) = split(text)?;
     let shift = match unit {
         "" | "B" => 0,
@@ -316,7 +348,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// `on` or `off`.
-pub(crate) fn switch(text: &str) -> Option<bool> {
+fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "true" | "1" => Some(true),
         "off" | "false" | "0" => Some(false),
@@ -346,17 +378,8 @@ fn mode(text: &str) -> Option<Mode> {
     }
 }
 
-fn index(text: &str) -> Option<Index> {
-    match text {
-        "volatile" => Some(Index::Volatile),
-        "persistent" => Some(Index::Persistent),
-        _ => None,
-    }
-}
-
 fn compressions(text: &str) -> Option<(Compression, Compression)> {
-    let named = |name: &str| Compression::NAMES.into_iter().find(|(it, _)| *it == name);
-    let one = |text: &str| named(text.trim()).map(|(_, compression)| compression);
+    let one = |text: &str| choose(&Compression::NAMES, text.trim());
     match text.split_once(',') {
         Some((level1, deeper)) => Some((one(level1)?, one(deeper)?)),
         None => one(text).map(|both| (both, both)),
@@ -404,16 +427,16 @@ mod tests {
         assert_eq!(named.pm_path.as_deref(), Some("/mnt/pmem/region".as_ref()));
         assert_eq!(named.index, Index::Persistent);
         assert_eq!(named.compression, (Compression::Lz4, Compression::None));
-        assert_eq!((named.direct_io, named.permissions), (Some(false), 0o640));
+        assert_eq!((named.direct_io, named.file_permissions), (Some(false), 0o640));
         assert_eq!(named.object_store.as_deref(), Some("s3://bucket/prefix"));
         assert_eq!(named.object_cache, 2 << 30);
         assert!(named.share);
         assert_eq!(named.share_retention, Duration::from_secs(7200));
         assert_eq!(named.follower_name.as_deref(), Some("reports"));
         let tuning = CommitTuning::new().group_batches(16).group_bytes(128 << 10);
-        assert_eq!(named.tuning, tuning.own_streams(4));
+        assert_eq!(named.commit_tuning, tuning.own_streams(4));
         let background = BackgroundTuning::new().threads(3).bytes_per_second(1 << 20);
-        assert_eq!(named.background, background);
+        assert_eq!(named.background_tuning, background);
         for name in ["memory", "cache_size", "direct_io"] {
             named.set(name, "none").unwrap();
         }
@@ -434,9 +457,9 @@ mod tests {
         let week = Duration::from_secs(7 * 86_400);
         let by_method = TableOptions::new().block_size(4096).filter_bits(14).ttl(week);
         assert_eq!(named, by_method.large_values(8192));
-        for container in Level0Container::ALL {
-            named.set("level0", container.name()).unwrap();
-            assert_eq!(named.level0_container(), container);
+        for (name, container) in Level0Container::NAMES {
+            named.set("level0", name).unwrap();
+            assert_eq!((named.level0_container(), container.name()), (container, name));
         }
         assert!(named.set("level0", "room").is_err());
         named.set("level0", "global-index").unwrap();
@@ -469,6 +492,20 @@ mod tests {
         assert_eq!(options.pm_size, untouched.pm_size);
         assert_eq!(options.mode, untouched.mode);
         assert!(TableOptions::new().set("block_size", "8GiB").is_err());
+    }
+
+    /// Names are found by the number of a variant, and media have these numbers (`docs/format.md`).
+    #[test]
+    fn names_are_in_the_order_of_the_variants() {
+        let levels = Level0Container::NAMES.map(|(_, container)| container as u8);
+        let compressions = Compression::NAMES.map(|(_, compression)| compression as u8);
+        assert_eq!((levels, compressions), ([0, 1, 2], [0, 1, 2]));
+        assert_eq!(Level0Container::NAMES.map(|(name, it)| name == it.name()), [true; 3]);
+        assert_eq!(Compression::NAMES.map(|(name, it)| name == it.name()), [true; 3]);
+        assert_eq!(Tier::NAMES.map(|(name, it)| name == it.as_str()), [true; 2]);
+        assert_eq!(Compression::Zstd as u8, 2);
+        assert_eq!(Level0Container::Triangle as u8, 2);
+        assert_eq!(of_code(&Compression::NAMES, 3), None);
     }
 
     #[test]

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use super::named::{
+    COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count,
+};
+use super::named::{declare, of_code};
 use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
@@ -22,142 +26,32 @@ const TAG_COLD: u8 = 2;
 const TAG_MERGE_OPERATOR: u8 = 3;
 const TAG_COMPRESSION: u8 = 4;
 
-/// What a table is created with, and keeps: see
-/// [`Database::create_table`](crate::Database::create_table).
-///
-/// # Examples
-///
-/// ```
-/// let options = terrace::TableOptions::new().block_size(4096).filter_bits(14);
-/// assert_ne!(options, terrace::TableOptions::default());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableOptions {
-    pub(crate) block_size: u32,
-    pub(crate) filter_bits: u8,
-    pub(crate) ttl: Option<Duration>,
-    pub(crate) large_values: Option<u32>,
-    pub(crate) level0: Level0Container,
-    pub(crate) cold: Tier,
-    pub(crate) merge_operator: Option<OperatorName>,
-    pub(crate) compression: Option<(Compression, Compression)>,
-}
+declare! {
+    /// What a table is created with, and keeps: see
+    /// [`Database::create_table`](crate::Database::create_table).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let options = terrace::TableOptions::new().block_size(4096).filter_bits(14);
+    /// assert_ne!(options, terrace::TableOptions::default());
+    /// ```
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct TableOptions: [const];
 
-/// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum Tier {
-    /// In extent files of this machine, as levels 0 and 1 do.
-    #[default]
-    Ssd,
-    /// In the object store of the database: see
-    /// [`Options::object_store`](crate::Options::object_store).
-    Object,
-}
-
-impl Tier {
-    /// The tier in lower-case letters, as options and the command line have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Tier::Ssd => "ssd",
-            Tier::Object => "object",
-        }
-    }
-
-    /// The tier of a name.
-    pub(crate) fn named(name: &str) -> Option<Tier> {
-        [Tier::Ssd, Tier::Object].into_iter().find(|tier| tier.as_str() == name)
-    }
-}
-
-/// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Level0Container {
-    /// One sorted index over records that stay where commits wrote them.
-    #[default]
-    GlobalIndex,
-    /// Sorted row tables. One half receives memtables while drains take columns of the other.
-    Matrix,
-    /// Sorted row tables. Each drain takes the column that waited longest, from all of them.
-    Triangle,
-}
-
-impl Level0Container {
-    /// All of them.
-    pub(crate) const ALL: [Level0Container; 3] =
-        [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
-
-    /// The name that [`TableOptions::set`] takes: `global-index`, `matrix` or `triangle`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Level0Container::GlobalIndex => "global-index",
-            Level0Container::Matrix => "matrix",
-            Level0Container::Triangle => "triangle",
-        }
-    }
-
-    /// The number of `docs/format.md`.
-    const fn code(self) -> u8 {
-        match self {
-            Level0Container::GlobalIndex => 0,
-            Level0Container::Matrix => 1,
-            Level0Container::Triangle => 2,
-        }
-    }
-
-    /// The container with a number.
-    const fn from_code(code: u8) -> Option<Level0Container> {
-        match code {
-            0 => Some(Level0Container::GlobalIndex),
-            1 => Some(Level0Container::Matrix),
-            2 => Some(Level0Container::Triangle),
-            _ => None,
-        }
-    }
-}
-
-impl Default for TableOptions {
-    fn default() -> TableOptions {
-        TableOptions::new()
-    }
-}
-
-impl TableOptions {
     /// Blocks of 16 KiB, filters of 10 bits a key, records that do not expire, all values beside
     /// their keys.
-    pub const fn new() -> TableOptions {
-        TableOptions {
-            block_size: 16 * 1024,
-            filter_bits: 10,
-            ttl: None,
-            large_values: None,
-            level0: Level0Container::GlobalIndex,
-            cold: Tier::Ssd,
-            merge_operator: None,
-            compression: None,
-        }
-    }
+    new;
 
     /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
     /// look-up that is not cached reads one block; larger ones compress better and take a smaller
     /// index.
-    #[must_use]
-    pub const fn block_size(mut self, bytes: u32) -> TableOptions {
-        self.block_size = bytes;
-        self
-    }
+    block_size(bytes: u32): u32 = 16 * 1024 => bytes, takes bytes(), get block_bytes;
 
     /// Bits of an extent's filter for each key, at most 30; 10 by default, with which one look-up
     /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for
     /// is there, or only ranges are read.
-    #[must_use]
-    pub const fn filter_bits(mut self, bits: u8) -> TableOptions {
-        self.filter_bits = bits;
-        self
-    }
+    filter_bits(bits: u8): u8 = 10 => bits, takes count(), get filter_bits_per_key;
 
     /// How long records live: a second to a thousand years. From its expiry on a record is not
     /// seen by reads, and whatever moves it next drops it. [`Database::set_ttl`] changes it.
@@ -172,11 +66,7 @@ impl TableOptions {
     /// off the disk after as long again at the latest, mostly sooner.
     ///
     /// [`Database::set_ttl`]: crate::Database::set_ttl
-    #[must_use]
-    pub const fn ttl(mut self, ttl: Duration) -> TableOptions {
-        self.ttl = Some(ttl);
-        self
-    }
+    ttl(ttl: Duration): Option<Duration> = None => Some(ttl), takes TTL, get time_to_live;
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
     /// default none are. Compactions move what stands in their place, and not them. So the drain
@@ -188,87 +78,8 @@ impl TableOptions {
     /// lie near each other, as most do that were written together. Values that lie apart are not in
     /// the block cache, and each is compressed alone. Values that were replaced or deleted may take
     /// about as many bytes as the others.
-    #[must_use]
-    pub const fn large_values(mut self, threshold: u32) -> TableOptions {
-        self.large_values = Some(threshold);
-        self
-    }
-
-    /// The container in which level 0 keeps records; [`Level0Container::GlobalIndex`] by default.
-    ///
-    /// Row tables copy each record once within the region, and give the space of commits back at
-    /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
-    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
-    /// memtables to come.
-    ///
-    /// [`Database::set_table_options`]: crate::Database::set_table_options
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// use terrace::{Level0Container, TableOptions};
-    ///
-    /// db.create_table("log", TableOptions::new().level0(Level0Container::Triangle))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub const fn level0(mut self, container: Level0Container) -> TableOptions {
-        self.level0 = container;
-        self
-    }
-
-    /// The merge operator of the table, by name: one of [`operators`](crate::operators), or one
-    /// that [`Options::merge_operator`](crate::Options::merge_operator) registers. By default there
-    /// is none, and [`Table::merge`](crate::Table::merge) is refused.
-    ///
-    /// A table that has one keeps it. A table with a merge operator has no time to live: a value
-    /// that is made of several records has no age of its own.
-    #[must_use]
-    pub fn merge_operator(mut self, name: &str) -> TableOptions {
-        self.merge_operator = Some(OperatorName::new(name));
-        self
-    }
-
-    /// The name of the merge operator, if there is one: see [`TableOptions::merge_operator`].
-    pub fn merge_operator_name(&self) -> Option<&str> {
-        self.merge_operator.as_ref().map(OperatorName::as_str)
-    }
-
-    /// How blocks of this table are compressed, in level 1 and below it; by default as
-    /// [`Options::compression`](crate::Options::compression) says for all tables. It counts for
-    /// what is written from now on.
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// use terrace::{Compression, TableOptions};
-    ///
-    /// let pictures = TableOptions::new().compression(Compression::None, Compression::None);
-    /// db.create_table("pictures", pictures)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub const fn compression(mut self, level1: Compression, deeper: Compression) -> TableOptions {
-        self.compression = Some((level1, deeper));
-        self
-    }
-
-    /// How blocks are compressed, in level 1 and below it, where the table has a choice of its own:
-    /// see [`TableOptions::compression`].
-    pub const fn compressions(&self) -> Option<(Compression, Compression)> {
-        self.compression
-    }
-
-    /// The container of level 0: see [`TableOptions::level0`].
-    pub const fn level0_container(&self) -> Level0Container {
-        self.level0
-    }
+    large_values(threshold: u32): Option<u32> = None
+        => Some(threshold), takes bytes_or_none(), get large_values_from;
 
     /// Where levels 2 and deeper lie; [`Tier::Ssd`] by default. Levels 0 and 1 stay on this
     /// machine, so no write waits for an object store. A read of a block that is not cached takes
@@ -291,35 +102,122 @@ impl TableOptions {
     /// # Ok(())
     /// # }
     /// ```
+    cold(tier: Tier): Tier = Tier::Ssd => tier, takes TIER, get cold_tier;
+
+    /// How blocks of this table are compressed, in level 1 and below it; by default as
+    /// [`Options::compression`](crate::Options::compression) says for all tables. It counts for
+    /// what is written from now on.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Compression, TableOptions};
+    ///
+    /// let pictures = TableOptions::new().compression(Compression::None, Compression::None);
+    /// db.create_table("pictures", pictures)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    compression(level1: Compression, deeper: Compression): Option<(Compression, Compression)> = None
+        => Some((level1, deeper)), takes COMPRESSIONS_OF_TABLE, get compressions;
+
+    /// The container in which level 0 keeps records; [`Level0Container::GlobalIndex`] by default.
+    ///
+    /// Row tables copy each record once within the region, and give the space of commits back at
+    /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
+    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
+    /// memtables to come.
+    ///
+    /// [`Database::set_table_options`]: crate::Database::set_table_options
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Level0Container, TableOptions};
+    ///
+    /// db.create_table("log", TableOptions::new().level0(Level0Container::Triangle))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    level0(container: Level0Container): Level0Container = Level0Container::GlobalIndex
+        => container, takes LEVEL0, get level0_container;
+
+    @fields
+    merge_operator: Option<OperatorName> = None, takes OPERATOR;
+}
+
+/// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Tier {
+    /// In extent files of this machine, as levels 0 and 1 do.
+    #[default]
+    Ssd,
+    /// In the object store of the database: see
+    /// [`Options::object_store`](crate::Options::object_store).
+    Object,
+}
+
+impl Tier {
+    /// The names, in the order of the variants.
+    pub(crate) const NAMES: [(&'static str, Tier); 2] =
+        [("ssd", Tier::Ssd), ("object", Tier::Object)];
+
+    /// The tier in lower-case letters, as options and the command line have it.
+    pub const fn as_str(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+}
+
+/// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Level0Container {
+    /// One sorted index over records that stay where commits wrote them.
+    #[default]
+    GlobalIndex,
+    /// Sorted row tables. One half receives memtables while drains take columns of the other.
+    Matrix,
+    /// Sorted row tables. Each drain takes the column that waited longest, from all of them.
+    Triangle,
+}
+
+impl Level0Container {
+    /// The names, in the order of the variants, and of the numbers of `docs/format.md`.
+    pub(crate) const NAMES: [(&'static str, Level0Container); 3] = [
+        ("global-index", Level0Container::GlobalIndex),
+        ("matrix", Level0Container::Matrix),
+        ("triangle", Level0Container::Triangle),
+    ];
+
+    /// The name that [`TableOptions::set`] takes: `global-index`, `matrix` or `triangle`.
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+}
+
+impl TableOptions {
+    /// The merge operator of the table, by name: one of [`operators`](crate::operators), or one
+    /// that [`Options::merge_operator`](crate::Options::merge_operator) registers. By default there
+    /// is none, and [`Table::merge`](crate::Table::merge) is refused.
+    ///
+    /// A table that has one keeps it. A table with a merge operator has no time to live: a value
+    /// that is made of several records has no age of its own.
     #[must_use]
-    pub const fn cold(mut self, tier: Tier) -> TableOptions {
-        self.cold = tier;
+    pub fn merge_operator(mut self, name: &str) -> TableOptions {
+        self.merge_operator = Some(OperatorName::new(name));
         self
     }
 
-    /// Where levels 2 and deeper lie: see [`TableOptions::cold`].
-    pub const fn cold_tier(&self) -> Tier {
-        self.cold
-    }
-
-    /// The bytes of records in a block: see [`TableOptions::block_size`].
-    pub const fn block_bytes(&self) -> u32 {
-        self.block_size
-    }
-
-    /// The bits of filter for a key: see [`TableOptions::filter_bits`].
-    pub const fn filter_bits_per_key(&self) -> u8 {
-        self.filter_bits
-    }
-
-    /// How long records live, if they expire: see [`TableOptions::ttl`].
-    pub const fn time_to_live(&self) -> Option<Duration> {
-        self.ttl
-    }
-
-    /// From how many bytes on values lie apart, if any do: see [`TableOptions::large_values`].
-    pub const fn large_values_from(&self) -> Option<u32> {
-        self.large_values
+    /// The name of the merge operator, if there is one: see [`TableOptions::merge_operator`].
+    pub fn merge_operator_name(&self) -> Option<&str> {
+        self.merge_operator.as_ref().map(OperatorName::as_str)
     }
 
     /// The time to live, in the clock's unit.
@@ -382,7 +280,7 @@ impl TableOptions {
     fn encode_fields(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if self.level0 != Level0Container::default() {
-            out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0.code()]);
+            out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0 as u8]);
         }
         if self.cold == Tier::Object {
             out.extend_from_slice(&[TAG_COLD, 1, 1]);
@@ -392,7 +290,7 @@ impl TableOptions {
             out.extend_from_slice(name.as_bytes());
         }
         if let Some((level1, deeper)) = self.compression {
-            out.extend_from_slice(&[TAG_COMPRESSION, 2, level1.code(), deeper.code()]);
+            out.extend_from_slice(&[TAG_COMPRESSION, 2, level1 as u8, deeper as u8]);
         }
         out
     }
@@ -401,12 +299,15 @@ impl TableOptions {
     fn decode_field(&mut self, tag: u8, bytes: &[u8]) -> Option<()> {
         match (tag, bytes) {
             (TAG_LEVEL0, [code]) => {
-                self.level0 = Level0Container::from_code(*code)
+                self.level0 = of_code(&Level0Container::NAMES, *code)
                     .filter(|it| *it != Level0Container::default())?;
             }
             (TAG_COLD, [1]) => self.cold = Tier::Object,
             (TAG_COMPRESSION, [level1, deeper]) => {
-                let both = (Compression::from_code(*level1)?, Compression::from_code(*deeper)?);
+                let both = (
+                    of_code(&Compression::NAMES, *level1)?,
+                    of_code(&Compression::NAMES, *deeper)?,
+                );
                 self.compression = Some(both);
             }
             (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),

@@ -3,55 +3,33 @@
 use super::options::{Isolation, LockWait, TxnOptions};
 use crate::error::Result;
 use crate::options::Durability;
-use crate::options::named::{NamedOption, SIZE, SWITCH, duration, set_named, size, switch};
+use crate::options::named::{NamedOption, OptionType, choose, duration, set_named};
 
-const TRANSACTION: &[NamedOption<TxnOptions>] = &[
-    NamedOption {
-        name: "isolation",
-        takes: "read_committed, snapshot or serializable",
-        set: |options, value| isolation(value).map(|level| options.isolation = level),
-    },
-    NamedOption {
-        name: "optimistic",
-        takes: SWITCH,
-        set: |options, value| switch(value).map(|on| options.optimistic = on),
-    },
-    NamedOption {
-        name: "lock_wait",
-        takes: "a time, such as 10s or 500ms; or no_wait, or endless",
-        set: |options, value| lock_wait(value).map(|wait| options.lock_wait = wait),
-    },
-    NamedOption {
-        name: "durability",
-        takes: "durable, relaxed or remote",
-        set: |options, value| durability(value).map(|durability| options.durability = durability),
-    },
-    NamedOption {
-        name: "write_limit",
-        takes: SIZE,
-        set: |options, value| size(value).map(|bytes| options.write_limit = bytes),
-    },
-    NamedOption {
-        name: "spill_at",
-        takes: SIZE,
-        set: |options, value| {
-            usize::try_from(size(value)?).ok().map(|bytes| options.spill_at = bytes)
-        },
-    },
-    NamedOption {
-        name: "lock_limit",
-        takes: SIZE,
-        set: |options, value| {
-            usize::try_from(size(value)?).ok().map(|bytes| options.lock_limit = bytes)
-        },
-    },
-];
+pub(super) const ISOLATION: OptionType<Isolation> =
+    OptionType::new("read_committed, snapshot or serializable", |text| {
+        let names = [
+            ("read_committed", Isolation::ReadCommitted),
+            ("snapshot", Isolation::Snapshot),
+            ("serializable", Isolation::Serializable),
+        ];
+        choose(&names, text)
+    });
+pub(super) const LOCK_WAIT: OptionType<LockWait> =
+    OptionType::new("a time, such as 10s or 500ms; or no_wait, or endless", lock_wait);
+pub(super) const DURABILITY: OptionType<Durability> =
+    OptionType::new("durable, relaxed or remote", |text| {
+        let names = [
+            ("durable", Durability::Durable),
+            ("relaxed", Durability::Relaxed),
+            ("remote", Durability::Remote),
+        ];
+        choose(&names, text)
+    });
 
 impl TxnOptions {
-    /// Sets an option by its name, as text: `isolation` (`read_committed`, `snapshot`,
-    /// `serializable`), `optimistic` (`on`, `off`), `lock_wait` (`10s`, `no_wait`, `endless`),
-    /// `durability` (`durable`, `relaxed`, `remote`), and the sizes `write_limit`, `spill_at` and
-    /// `lock_limit`. Nothing is changed after an error.
+    /// Sets an option by the name of its method, as text: `isolation` to `serializable`,
+    /// `optimistic` to `on`. [`TxnOptions::names`] lists the names with what each takes. Nothing is
+    /// changed after an error.
     ///
     /// # Errors
     ///
@@ -67,21 +45,12 @@ impl TxnOptions {
     /// # Ok::<(), terrace::Error>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
-        set_named(TRANSACTION, self, name, value)
+        set_named(TxnOptions::NAMED, self, name, value)
     }
 
     /// The names that [`TxnOptions::set`] knows, each with what it takes.
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-        TRANSACTION.iter().map(|option| (option.name, option.takes))
-    }
-}
-
-fn isolation(text: &str) -> Option<Isolation> {
-    match text {
-        "read_committed" => Some(Isolation::ReadCommitted),
-        "snapshot" => Some(Isolation::Snapshot),
-        "serializable" => Some(Isolation::Serializable),
-        _ => None,
+        NamedOption::names(TxnOptions::NAMED)
     }
 }
 
@@ -90,15 +59,6 @@ fn lock_wait(text: &str) -> Option<LockWait> {
         "no_wait" => Some(LockWait::NoWait),
         "endless" => Some(LockWait::Endless),
         wait => duration(wait).map(LockWait::AtMost),
-    }
-}
-
-fn durability(text: &str) -> Option<Durability> {
-    match text {
-        "durable" => Some(Durability::Durable),
-        "relaxed" => Some(Durability::Relaxed),
-        "remote" => Some(Durability::Remote),
-        _ => None,
     }
 }
 

@@ -53,9 +53,9 @@ class _TableOptions(TypedDict, total=False):
     ttl: _Time | str | None
     large_values: _Size | None
     cold: Literal["ssd", "object"]
-    merge_operator: str | None
     compression: str
     level0: Literal["global-index", "matrix", "triangle"]
+    merge_operator: str | None
 
 class _TransactionOptions(TypedDict, total=False):
     isolation: Literal["read_committed", "snapshot", "serializable"]
@@ -126,9 +126,9 @@ class _TableSettings(TypedDict):
     ttl: timedelta | None
     large_values: int | None
     cold: Literal["ssd", "object"]
-    merge_operator: str | None
     compression: str
     level0: Literal["global-index", "matrix", "triangle"]
+    merge_operator: str | None
 
 class _OptionNames(TypedDict):
     database: dict[str, str]

@@ -52,7 +52,9 @@ pub(in crate::db) fn may_replace(left: &Marker, making: Option<Making>) -> bool 
 
 pub(in crate::db) fn files_of(options: &Options) -> Arc<dyn Files> {
     match &options.storage {
-        Storage::Real => Arc::new(RealFiles::new(options.permissions, options.within.as_ref())),
+        Storage::Real => {
+            Arc::new(RealFiles::new(options.file_permissions, options.within.as_ref()))
+        }
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => machine.files(),
     }

@@ -203,7 +203,7 @@ impl Opening<'_> {
         if !self.read_only {
             jobs::find_reserve(&engine.ctx)?;
         }
-        engine.tune(self.options.tuning);
+        engine.tune(self.options.commit_tuning);
         engine.ctx.memory.check()
     }
 
@@ -216,7 +216,7 @@ impl Opening<'_> {
     }
 
     fn progress(&self, phase: &'static str, done: u64, total: u64) {
-        if let Some(progress) = &self.options.progress {
+        if let Some(progress) = &self.options.on_open_progress {
             progress(OpenProgress { phase, done, total });
         }
     }
