@@ -2,6 +2,7 @@
 //! database on a simulated machine, one of which runs at a time. One seed is one run: what is done,
 //! who goes on at each point, where power is cut, and which call fails.
 
+mod bucket;
 mod caller;
 mod judge;
 mod ledger;

@@ -51,10 +51,12 @@ impl Schedule {
     /// That of a seed.
     pub fn of(seed: u64) -> Schedule {
         let mut chance = Chance::new(seed ^ 0x5C4E_D01E);
-        let kinds = [Kind::Files, Kind::Memory, Kind::Files, Kind::Memory, Kind::Index];
-        let kind = *chance.pick(&kinds);
+        let kinds = [Kind::Files, Kind::Memory, Kind::Objects, Kind::Memory, Kind::Index];
+        let drawn = *chance.pick(&kinds);
         let (callers, operations) = (2 + chance.below(3), 4 + chance.below(16));
         let pair = Operation::pair_of(seed);
+        let needs_bucket = pair.iter().any(|operation| operation.needs_bucket);
+        let kind = if needs_bucket { Kind::Objects } else { drawn };
         let closer = chance.percent(15).then(|| chance.below(callers));
         let steps = |number: u64| {
             let mut step = || {

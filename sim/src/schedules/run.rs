@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler, TimedOut};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
-use terrace::{CompactionProgress, Database, Result, TableOptions};
+use terrace::{CompactionProgress, Database, Result, TableOptions, Tier};
 
+use super::bucket;
 use super::caller::Caller;
 use super::ledger::{Ledger, Outcome, Pair, Seen, Wanted};
 use super::operations::{COUNT, LIFE, resolve_all, still_prepared};
@@ -53,13 +54,24 @@ const FILES: [FileKind; 3] = [FileKind::Region, FileKind::Journal, FileKind::Ext
 const RESTS: &str = "operations/writes.rs";
 
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 5] = [
+const MAY_TIME_OUT: [(&str, &str); 6] = [
     (RESTS, "a caller rests with a commit that it has enqueued"),
     ("schedules/run.rs", "what is held at rest is looked at again"),
+    ("schedules/bucket.rs", "so are the objects in a bucket"),
     ("db/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("db/scheduler/workers.rs", "so does a worker"),
 ];
+
+/// The thread that stands for the network. It is there as long as a handle of the database.
+const NETWORK: &str = "terrace-distance";
+
+/// Where an answer of the store is waited for, or the time of the next attempt. No task brings
+/// them.
+const ASKS_STORE: [&str; 2] = ["tier/object/clock.rs", "tier/object/store.rs"];
+
+/// Where an answer is on its way.
+const ON_ITS_WAY: &str = "tier/object/slow.rs";
 
 /// Jobs of a database at rest end within this time.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
@@ -75,6 +87,11 @@ fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
     let TimedOut { waited: Blocked { task: (_, name), place }, others } = timed_out;
     let may =
         |place: &Location<'_>| MAY_TIME_OUT.iter().any(|(file, _)| place.file().ends_with(file));
+    let asks = |place: &Location<'_>| ASKS_STORE.iter().any(|file| place.file().ends_with(file));
+    let is_asked = asks(place) || others.iter().any(|other| asks(other.place));
+    if is_asked || place.file().ends_with(ON_ITS_WAY) {
+        return None;
+    }
     let rests = place.file().ends_with(RESTS);
     let waits = |other: &&Blocked| {
         let file = other.place.file();
@@ -238,6 +255,7 @@ impl Schedule {
         let mut chance = Chance::new(self.seed);
         let (ledger, cut, told) = (Ledger::default(), Cut::default(), Told::default());
         let world = self.world(&self.kind.machine(), &ledger);
+        bucket::plan_faults(&world.machine, self.seed);
         if (self.seed / 2).is_multiple_of(2) {
             world.stalls.draw(USUAL_POINTS, &mut chance);
         }
@@ -268,6 +286,7 @@ impl Schedule {
             let at = ledger.now();
             schedule::settle();
             let (world, cut) = (self.world(&machine, &ledger), Cut::default());
+            bucket::plan_faults(&world.machine, self.seed ^ life);
             let percent = if life < 3 && self.events { 30 } else { 0 };
             let planned = self.cut(&mut chance, percent, &world, &cut);
             let planned =
@@ -334,8 +353,9 @@ impl Schedule {
     fn live(&self, world: &World, told: &Told) {
         let run = || -> Result<()> {
             let db = world.options().create(PATH)?;
+            let cold = if world.has_bucket() { Tier::Object } else { Tier::Ssd };
             for (name, apart) in TABLES.into_iter().zip([false, true]) {
-                db.create_table(name, table_options(apart))?;
+                db.create_table(name, table_options(apart).cold(cold))?;
             }
             db.create_table(QUEUE, table_options(false))?;
             db.create_table(LISTS, table_options(false))?;
@@ -406,6 +426,7 @@ impl Schedule {
             still_prepared(&db, ledger, "after a cut");
             resolve_all(&db, ledger)?;
             is_sound(&db, ledger, "after a cut")?;
+            bucket::judge(&db, &world.machine, (ledger, "after a cut"))?;
             for name in TABLES {
                 let table = db.table_with(name, table_options(name == APART))?;
                 let place = (name, key(0, 0));
@@ -440,6 +461,7 @@ fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<
     for name in TABLES {
         compaction_ends(db, ledger, (name, who))?;
     }
+    bucket::judge(db, &world.machine, (ledger, who))?;
     holds_nothing(db, ledger, who);
     Ok(())
 }
@@ -517,6 +539,8 @@ fn is_sound(db: &Database, ledger: &Ledger, who: &str) -> Result<()> {
 
 /// No call has changed a file after the database was closed.
 fn nothing_is_late(world: &World) {
+    // What waits for an epoch may hold the network.
+    schedule::settle();
     let late = world.machine.late_changes();
     if late > 0 {
         let what = format!("{late} changes of files after a closing");
@@ -526,7 +550,8 @@ fn nothing_is_late(world: &World) {
 
 /// A database that is closed has no thread.
 fn no_thread_is_left(world: &World) {
-    let left = schedule::others();
+    let mut left = schedule::others();
+    left.retain(|name| name != NETWORK);
     if !left.is_empty() {
         let what = format!("threads after a closing: {left:?}");
         world.ledger.violate(Class::Leaked.violation(what));

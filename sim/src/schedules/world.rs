@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults, schedule};
 use terrace::{Database, Error, ErrorKind, Isolation, Options, Result};
 
+use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
 use super::policy::Stalls;
 use crate::machines::PATH;
@@ -65,10 +66,18 @@ impl World {
         let options = crate::tiny().machine(machine).clock(&self.clock);
         // What a run writes fits in the cache, so in some nothing stays there.
         let options = if self.seed % 5 < 2 { options.cache_size(0) } else { options };
+        let is_far = machine.store_url().is_some() && (self.seed / 5).is_multiple_of(2);
+        let (latency, bytes) = DISTANCE;
+        let options = if is_far { options.object_store_distance(latency, bytes) } else { options };
         match self.bug {
             Some(bug) => options.failpoint(bug),
             None => options,
         }
+    }
+
+    /// Whether the machine has an object store in reach.
+    pub(super) fn has_bucket(&self) -> bool {
+        self.machine.store_url().is_some()
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

@@ -5,7 +5,9 @@
 //! power of a client's machine may be cut before or after any of its requests. What it had sent
 //! before may still arrive later.
 //!
-//! Thread safety: one lock over all state; no call waits under it.
+//! Thread safety: one lock over all state; no call waits under it. Each request is a point of the
+//! scheduler, and passes it before it takes the lock. The lock itself is none: a policy of the
+//! scheduler cuts the power of a machine, and looks at the store then.
 
 mod faults;
 mod rounds;
@@ -16,11 +18,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::store::{
     Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
     Tag, late,
 };
-use crate::os::sync::locks::Mutex;
+use crate::os::schedule::{PointKind, point};
 
 use terrace_testkit::{Call, FileKind, Outcome, RequestFault, Uplink};
 
@@ -416,6 +420,7 @@ fn answer_as<T>(effect: Option<Effect>, found: Answered<T>) -> Answered<T> {
 impl MemoryServer {
     /// Tells the machine of a request that is about to leave; how it fails, if it does.
     fn before(&self, call: Call, name: &str) -> Option<RequestFault> {
+        point(PointKind::File);
         let file = if name.ends_with("/fence") { FileKind::Fence } else { FileKind::Objects };
         let uplink = self.0.lock().uplink.clone();
         uplink.and_then(|uplink| uplink.before(call, file))

@@ -508,6 +508,11 @@ impl ObjectTier {
     /// The fence is another writer's, or the store does not answer; `Closed` at the next request
     /// once the database is closing.
     pub(crate) fn collect(&self, dry_run: bool) -> Result<Collected> {
+        // A closing leaves a request one attempt. That this failed says nothing of the store.
+        self.collect_all(dry_run).map_err(|error| self.goes_on().err().unwrap_or(error))
+    }
+
+    fn collect_all(&self, dry_run: bool) -> Result<Collected> {
         let own = if self.read_only { LAST_EPOCH } else { self.fence()?.value.epoch };
         // An object is live before its first request leaves. So one that is listed and not live
         // was released before, or belongs to an earlier opening.

@@ -5,6 +5,7 @@
 
 mod lists;
 mod lives;
+mod objects;
 mod prepared;
 mod queue;
 mod reads;
@@ -32,6 +33,8 @@ pub(super) struct Operation {
     pub share: u64,
     /// Does it. The moment is that of the call.
     pub run: fn(&mut Caller, u64) -> Result<()>,
+    /// It does nothing on a machine without an object store.
+    pub needs_bucket: bool,
 }
 
 impl Operation {
@@ -40,12 +43,20 @@ impl Operation {
         share: u64,
         run: fn(&mut Caller, u64) -> Result<()>,
     ) -> Operation {
-        Operation { name, share, run }
+        Operation { name, share, run, needs_bucket: false }
+    }
+
+    const fn with_bucket(
+        name: &'static str,
+        share: u64,
+        run: fn(&mut Caller, u64) -> Result<()>,
+    ) -> Operation {
+        Operation { needs_bucket: true, ..Operation::new(name, share, run) }
     }
 
     /// All of them, in an order of their own.
     pub(super) fn all() -> impl Iterator<Item = &'static Operation> + Clone {
-        const ALL: [&[Operation]; 10] = [
+        const ALL: [&[Operation]; 11] = [
             writes::OPERATIONS,
             reads::OPERATIONS,
             transactions::OPERATIONS,
@@ -55,6 +66,7 @@ impl Operation {
             young::OPERATIONS,
             tables::OPERATIONS,
             upkeep::OPERATIONS,
+            objects::OPERATIONS,
             lives::OPERATIONS,
         ];
         ALL.into_iter().flatten()

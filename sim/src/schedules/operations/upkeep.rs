@@ -47,12 +47,16 @@ fn grow(caller: &mut Caller, _from: u64) -> Result<()> {
     }
 }
 
-/// A backup beside all others is the content at one moment.
 fn backup(caller: &mut Caller, from: u64) -> Result<()> {
-    let (ledger, callers) = (caller.world.ledger.clone(), caller.world.callers);
     let name = format!("/backups of {}", caller.number);
+    backup_to(caller, from, &name)
+}
+
+/// A backup beside all others is the content at one moment.
+pub(super) fn backup_to(caller: &Caller, from: u64, name: &str) -> Result<()> {
+    let (ledger, callers) = (caller.world.ledger.clone(), caller.world.callers);
     caller.note("backup");
-    let info = caller.db.backup(&name)?;
+    let info = caller.db.backup(name)?;
     let to = ledger.now();
     caller.note(&format!("backup {} is made", info.number));
     let restored = format!("/restored {} {}", caller.number, ledger.now());
@@ -60,7 +64,7 @@ fn backup(caller: &mut Caller, from: u64) -> Result<()> {
     let machine = caller.world.machine.files_alone();
     let restore = || -> Result<()> {
         let options = caller.world.options_on(&machine);
-        options.clone().backup_set(&name)?.restore(info.number, &restored)?;
+        options.clone().backup_set(name)?.restore(info.number, &restored)?;
         let db = options.open_existing(&restored)?;
         let state = read_all(&db, callers, &ledger)?;
         ledger.judge(&state, caller.world.seen(from, to), "a backup");

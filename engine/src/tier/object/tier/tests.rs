@@ -191,6 +191,26 @@ fn a_collection_ends_at_the_next_request_once_the_database_is_closing() {
     assert!(ended >= 11, "{ended} requests");
 }
 
+/// Bug: a collection beside a closing told that the database is damaged, or that the store is away.
+/// Cause: a closing leaves a request one attempt, and the failure of that attempt was the answer.
+/// Fix: once the database is closing, a collection that fails tells that.
+#[test]
+fn a_collection_that_a_closing_ends_tells_of_the_closing() {
+    for kind in [FailureKind::Wrong, FailureKind::Throttled] {
+        let server = MemoryServer::new();
+        let tier = open(&server, claim(1, 1), &[]);
+        write(&tier, 1, 100);
+        server.always(Some(Effect::Fail(kind)));
+        let stopped = Arc::clone(&tier);
+        server.watch(Some(Box::new(move |_, _| stopped.stop())));
+        for dry_run in [false, true] {
+            let error = tier.collect(dry_run).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        }
+        server.watch(None);
+    }
+}
+
 /// A closing deletes a bounded number of objects, and a store that fails is asked once.
 #[test]
 fn what_a_closing_deletes_is_bounded() {
