@@ -29,7 +29,6 @@ use named::{
 };
 
 pub use compression::Compression;
-pub(crate) use container::ContainerKind;
 pub use durability::Durability;
 #[cfg_attr(
     not(any(test, feature = "testing")),
@@ -339,7 +338,7 @@ declare! {
     failpoint: Option<Failpoint> = None;
     /// The container of every table's level 0, whatever their options say.
     #[cfg(any(test, feature = "testing"))]
-    container: Option<ContainerKind> = None;
+    container: Option<Level0Container> = None;
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     tmpfs: Option<PathBuf> = None;

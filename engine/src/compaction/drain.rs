@@ -25,9 +25,9 @@ use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, LEVEL_2, Op, Run, SUBLEVELS, Version, VersionSet};
-use crate::merge::{BufferedCursor, ClippedCursor, MergingCursor};
+use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::{Horizon, KeyInterval, after};
-use crate::record::{Cursor, Lsn};
+use crate::record::{Cursor, Lsn, MergingCursor};
 use crate::view::View;
 
 /// Extents of a sublevel that one drain may rewrite.
@@ -68,7 +68,7 @@ fn choose_column(
 /// The column of these keys, as far as one job takes it.
 fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) -> Column {
     end_after(&mut interval, &view.version, sublevel, MOST_OVERLAP);
-    if view.level0.has_tombstones_in(&interval, upto, &view.version.drained) {
+    if view.level0.tombstones.has_undrained_in(&interval, upto, &view.version.drained) {
         end_after(&mut interval, &view.version, LEVEL_2, MOST_UNDER);
     }
     Column { interval, upto }
@@ -276,7 +276,8 @@ fn beside_claims(
         return Some(plan);
     }
     let Column { interval, upto } = &plan.column;
-    let has_ranges = view.level0.has_tombstones_in(interval, *upto, &view.version.drained);
+    let has_ranges =
+        view.level0.tombstones.has_undrained_in(interval, *upto, &view.version.drained);
     let end = interval.end.clone();
     let free = plan.cut_before(busy, again)?;
     // A range tombstone is cut behind some key, and a claim may begin in front of one.
@@ -331,7 +332,7 @@ pub(crate) fn drain(
         "what is above the sublevel of a drain has none of its keys"
     );
     let upto = (column.upto, horizon.oldest());
-    let above = view.level0.tombstones_in(&column.interval, upto, &version.drained);
+    let above = view.level0.tombstones.undrained_in(&column.interval, upto, &version.drained);
     let mut ranges =
         Ranges::new(version, sublevel, above, horizon, |n, keys| is_claimed(busy, n, keys));
     let inputs = ranges.without_hidden(&plan.inputs);
@@ -387,14 +388,14 @@ pub(crate) fn drain(
 /// holds the right to change the table is the only one that takes records out of level 0.
 fn upper<'a>(view: &'a View, column: &'a Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
     let (version, drained) = (&view.version, &view.version.drained);
-    let clip = |cursor| -> Box<dyn Cursor + 'a> {
-        Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto))
+    let clipped = |cursor| -> Box<dyn Cursor + 'a> {
+        Box::new(clip::<Box<dyn Cursor + 'a>>(cursor, column.interval.clone(), column.upto))
     };
     let ahead = ReadAhead::for_job(version.runs.len());
-    let level0 = BufferedCursor::new(move || clip(view.level0.cursor(drained)));
+    let level0 = BufferedCursor::new(move || clipped(view.level0.cursor(drained)));
     let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![Box::new(level0)];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
-        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, &ahead))));
+        cursors.push(clipped(Box::new(run.as_read().cursor(drained, cache, &ahead))));
     }
     Side::records(Box::new(MergingCursor::new(cursors)))
 }

@@ -13,8 +13,8 @@ use super::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{BlockCache, BlockWalk, Extent, ReadAhead};
 use crate::levels::LevelCursor;
-use crate::merge::{Fragments, MergingCursor};
-use crate::record::{Cursor, EntryRef, LSN_MAX};
+use crate::merge::Fragments;
+use crate::record::{Cursor, EntryRef, LSN_MAX, MergingCursor};
 
 /// One side of a merge.
 pub(crate) enum Side<'a> {

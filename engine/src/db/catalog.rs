@@ -8,11 +8,11 @@ use super::share::READER_TABLE;
 use super::table_calls::TableRef;
 use crate::commit::{CommitTable, Group};
 use crate::error::{Error, Result};
-use crate::level0::Level0;
+use crate::level0::{Level0, RowTables};
 use crate::levels::{Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
-use crate::options::{ContainerKind, Durability, TableOptions, Tier};
+use crate::options::{Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -73,8 +73,8 @@ impl Catalog {
         match &self.ctx.forest {
             Some(forest) => Level0::persistent(region, Arc::clone(forest), version.table),
             None => {
-                let kind = self.ctx.options.container_of(&version.options);
-                Level0::new(&self.ctx.shared.pages, kind)
+                let chosen = self.ctx.options.container_of(&version.options);
+                Level0::new(RowTables::new(Arc::clone(&self.ctx.shared.pages), chosen))
             }
         }
     }
@@ -323,10 +323,8 @@ impl Catalog {
         install(core, change, versions, 0);
         let options = core.view().version.options;
         change.apply(|view| view.operator = self.ctx.set.operator_of(options));
-        if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
-            && let Some(rows) = core.view().level0.row_tables()
-        {
-            rows.choose(container);
+        if let Some(rows) = &core.view().level0.rows {
+            rows.choose(self.ctx.options.container_of(&options));
         }
     }
 

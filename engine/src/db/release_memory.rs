@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::engine::Engine;
-use crate::level0::Level0;
-use crate::options::{ContainerKind, Level0Container};
+use crate::level0::{Level0, RowTables};
+use crate::options::Level0Container;
 use crate::os::give_back_freed;
 use crate::table::TableCore;
 
@@ -49,8 +49,8 @@ impl Engine {
     /// Replaces the view of a table by one without records.
     fn release_indexes(&self, table: &TableCore) {
         let mut empty = self.catalog.empty_view(Arc::clone(&table.view().version));
-        let kind = ContainerKind::Named(Level0Container::GlobalIndex);
-        empty.level0 = Level0::new(&self.shared.pages, kind);
+        let pages = Arc::clone(&self.shared.pages);
+        empty.level0 = Level0::new(RowTables::new(pages, Level0Container::GlobalIndex));
         table.release(empty);
     }
 }

@@ -88,9 +88,9 @@ impl Summary {
             has_ttl: options.ttl.is_some(),
             ages: options.ttl.is_some() || view.version.expired > 0,
             has_drained: !view.version.drained.steps().is_empty(),
-            keeps: view.level0.obsolete(&[]) > 0,
+            keeps: view.level0.in_zones.obsolete(&[]) > 0,
             ranges: view.range_deletes(),
-            deletes: view.active.deletes().max(view.level0.most_deleted()),
+            deletes: view.active.deletes().max(view.level0.deleted.most()),
         }
     }
 

@@ -1,6 +1,5 @@
 //! Records to test with, and the tests of whole extents.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -9,58 +8,11 @@ use super::*;
 use crate::error::{ErrorKind, Findings};
 use crate::mvcc::{drive_until, pin};
 use crate::options::Compression;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+pub(crate) use crate::record::tests::{Entry, backward, check_cursor, entries, forward};
+use crate::record::{Cursor as _, LSN_MAX};
 use crate::tier::ExtentStore;
 use std::sync::Arc;
 use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, ReadFaults, SimFiles};
-
-/// A record that owns its bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) key: Vec<u8>,
-    pub(crate) seq: Lsn,
-    pub(crate) kind: Kind,
-    pub(crate) value: Vec<u8>,
-}
-
-impl Entry {
-    pub(crate) fn put(key: &[u8], seq: Lsn, value: &[u8]) -> Entry {
-        Entry { key: key.to_vec(), seq, kind: Kind::Put, value: value.to_vec() }
-    }
-
-    pub(crate) fn delete(key: &[u8], seq: Lsn) -> Entry {
-        Entry { key: key.to_vec(), seq, kind: Kind::Delete, value: Vec::new() }
-    }
-
-    pub(crate) fn as_ref(&self) -> EntryRef<'_> {
-        EntryRef { key: &self.key, seq: self.seq, kind: self.kind, value: &self.value }
-    }
-}
-
-impl From<EntryRef<'_>> for Entry {
-    fn from(e: EntryRef<'_>) -> Entry {
-        Entry { key: e.key.to_vec(), seq: e.seq, kind: e.kind, value: e.value.to_vec() }
-    }
-}
-
-/// Sorted records over few short keys, so that keys share prefixes and have many versions. The
-/// kind and the value follow from key and sequence number.
-pub(crate) fn entries(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Entry>> {
-    let record = (prop::collection::vec(0u8..4, 0..4), 0u64..12);
-    prop::collection::vec(record, count).prop_map(|records| {
-        let sorted: BTreeSet<_> =
-            records.into_iter().map(|(key, seq)| (key, std::cmp::Reverse(seq))).collect();
-        sorted.into_iter().map(|(key, seq)| entry_for(&key, seq.0)).collect()
-    })
-}
-
-fn entry_for(key: &[u8], seq: Lsn) -> Entry {
-    if (key.len() as u64 + seq).is_multiple_of(3) {
-        Entry::delete(key, seq)
-    } else {
-        Entry::put(key, seq, format!("{key:?}@{seq}").repeat(seq as usize * 60).as_bytes())
-    }
-}
 
 /// A store on fresh simulated files.
 pub(crate) fn sim_store() -> (Arc<SimFiles>, Arc<ExtentStore>) {
@@ -80,39 +32,6 @@ pub(crate) fn write_extent(store: &Arc<ExtentStore>, id: u64, entries: &[Entry])
     let mut builder = ExtentBuilder::new(id, Format::new(compression_of(id)));
     entries.iter().for_each(|entry| builder.add(entry.as_ref()));
     builder.finish().write(store).unwrap()
-}
-
-/// All entries from the cursor's position on.
-pub(crate) fn forward(cursor: &mut dyn Cursor) -> Vec<Entry> {
-    let mut found = Vec::new();
-    while let Some(entry) = cursor.entry() {
-        found.push(Entry::from(entry));
-        cursor.next().unwrap();
-    }
-    found
-}
-
-/// All entries up to the cursor's position, in order.
-pub(crate) fn backward(cursor: &mut dyn Cursor) -> Vec<Entry> {
-    let mut found = Vec::new();
-    while let Some(entry) = cursor.entry() {
-        found.push(Entry::from(entry));
-        cursor.prev().unwrap();
-    }
-    found.reverse();
-    found
-}
-
-/// Holds a cursor over `list` against the list, for one place.
-pub(crate) fn check_cursor(cursor: &mut dyn Cursor, list: &[Entry], key: &[u8], seq: Lsn) {
-    let at = list.partition_point(|e| e.key.as_slice() < key || e.key == key && e.seq > seq);
-    cursor.seek(key, seq).unwrap();
-    assert_eq!(forward(cursor), &list[at..]);
-    let at = list.partition_point(|e| e.key.as_slice() < key);
-    cursor.seek_before(Some(key)).unwrap();
-    assert_eq!(backward(cursor), &list[..at]);
-    cursor.seek_before(None).unwrap();
-    assert_eq!(backward(cursor), list);
 }
 
 /// About a hundred blocks' worth of numbered keys, every third with two versions.

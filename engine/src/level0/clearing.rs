@@ -8,7 +8,7 @@
 //! clearing begins inside a removal. All of it is in one order (sequentially consistent), so a
 //! removal that still removes some keeps the count above zero.
 
-use super::container::Released;
+use super::size::Released;
 use crate::error::Result;
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::memtable::record_len;
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::KeyInterval;
 use crate::record::{Cursor, LSN_MAX, Lsn};
 
 /// How large a column may be.
@@ -14,16 +14,15 @@ pub(crate) struct ColumnBudget {
 
 /// What the next column is chosen by.
 #[derive(Debug)]
-pub(crate) struct ColumnSearch<'a> {
+pub(super) struct ColumnSearch<'a> {
     /// The first key that the column may have.
-    pub(crate) from: &'a [u8],
+    pub(super) from: &'a [u8],
     /// The greatest sequence number that the drain moves.
-    pub(crate) upto: Lsn,
-    pub(crate) drained: &'a DrainedMap,
-    pub(crate) budget: ColumnBudget,
+    pub(super) upto: Lsn,
+    pub(super) budget: ColumnBudget,
     /// Where range tombstones have something left to drain behind `from`, in order, each with the
     /// bytes of its record.
-    pub(crate) ranges: &'a [(Vec<u8>, u64)],
+    pub(super) ranges: &'a [(Vec<u8>, u64)],
 }
 
 /// The next column, by a walk over the records that are not drained: an interval from `search.from`

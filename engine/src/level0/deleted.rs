@@ -43,7 +43,7 @@ pub(crate) struct DeletedSpan {
 
 /// The spans of one level 0.
 #[derive(Debug, Default)]
-pub(super) struct DeletedSpans {
+pub(crate) struct DeletedSpans {
     spans: Mutex<Vec<DeletedSpan>>,
     /// The most deletes of any span.
     most: AtomicU64,
@@ -51,12 +51,12 @@ pub(super) struct DeletedSpans {
 
 impl DeletedSpans {
     /// The most deletes of any span.
-    pub(super) fn most(&self) -> u64 {
+    pub(crate) fn most(&self) -> u64 {
         self.most.load(Ordering::Relaxed)
     }
 
     /// Adds spans. What overlaps becomes one.
-    pub(super) fn add(&self, spans: Vec<DeletedSpan>) {
+    pub(crate) fn add(&self, spans: Vec<DeletedSpan>) {
         if spans.is_empty() {
             return;
         }
@@ -81,7 +81,7 @@ impl DeletedSpans {
     }
 
     /// Takes the span with the most deletes out, if it has `least`.
-    pub(super) fn take(&self, least: u64) -> Option<DeletedSpan> {
+    pub(crate) fn take(&self, least: u64) -> Option<DeletedSpan> {
         if self.most() < least {
             return None;
         }

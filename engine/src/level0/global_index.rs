@@ -4,7 +4,7 @@
 //! Source: the global index of X-Engine on persistent memory, drained by columns as MatrixKV's
 //! level 0 is.
 //!
-//! Thread safety: as [`Container`].
+//! Thread safety: as [`Level0`](super::Level0).
 //!
 //! Invariants: 1 and 3 of [`Level0`](super::Level0). The index leads to records in zones, each of
 //! which counts in its zone until it is released. And:
@@ -17,13 +17,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
-use super::container::{Container, Keep, LiveCount, Released, Size, VersionPruning, ZoneResidents};
-use super::superseded::{NewerRecord, Superseded};
-use super::versions::{Position as _, Versions};
-use super::walk::{Undrained, Walk};
+use super::size::{LiveCount, Released, Size};
+use super::superseded::{Keep, NewerRecord, Superseded};
+use super::versions::Versions;
+use super::walk::Walk;
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
+use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -38,11 +37,11 @@ const PART: u64 = 16 * 1024;
 /// since it counts in its zone until the change is done.
 const SOME: usize = 256;
 
-/// The default container of level 0.
+/// The records of level 0 that lie in zones.
 #[derive(Debug)]
-pub(super) struct GlobalIndex<I = Index> {
+pub(crate) struct GlobalIndex {
     region: Arc<Region>,
-    index: I,
+    index: Versions,
     records: AtomicU64,
     bytes: AtomicU64,
     /// The readers for which superseded versions are kept. Some of them may be gone, until the next
@@ -50,9 +49,9 @@ pub(super) struct GlobalIndex<I = Index> {
     kept_for: Mutex<KeptFor>,
 }
 
-impl<I: Versions> GlobalIndex<I> {
+impl GlobalIndex {
     /// One over `index`, whose records are not counted yet.
-    pub(super) fn new(region: Arc<Region>, index: I) -> GlobalIndex<I> {
+    pub(super) fn new(region: Arc<Region>, index: Versions) -> GlobalIndex {
         GlobalIndex {
             region,
             index,
@@ -105,7 +104,7 @@ impl<I: Versions> GlobalIndex<I> {
         let _guard = pin();
         let mut some = Vec::new();
         let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.place(key, seq)?;
+        cursor.seek(key, seq)?;
         while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
             if record.seq <= upto {
                 some.push((record.key.to_vec(), record.seq));
@@ -113,7 +112,7 @@ impl<I: Versions> GlobalIndex<I> {
             if some.len() == SOME {
                 break;
             }
-            cursor.step()?;
+            cursor.next()?;
         }
         Ok(some)
     }
@@ -139,21 +138,14 @@ impl<I: Versions> GlobalIndex<I> {
         some
     }
 
-    fn undrained<'a>(&'a self, drained: &'a DrainedMap) -> Undrained<'a, I::Cursor<'a>> {
-        Undrained { walk: Walk::new(&self.region, &self.index), drained }
-    }
-}
-
-impl GlobalIndex {
     /// One in memory with what an opening found.
     pub(super) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
         let Rebuilt { index, bytes, .. } = rebuilt;
         let (records, bytes) = (AtomicU64::new(index.len() as u64), AtomicU64::new(bytes));
+        let index = Versions::Memory(index);
         GlobalIndex { region, index, records, bytes, kept_for: Mutex::default() }
     }
-}
 
-impl<I: Versions> GlobalIndex<I> {
     /// Whether a version whose next newer one is `newer` is kept; notes for which readers.
     fn stays(&self, seq: Lsn, newer: NewerRecord, keep: Keep<'_>) -> bool {
         if newer.goes_on {
@@ -221,12 +213,19 @@ impl<I: Versions> GlobalIndex<I> {
     }
 }
 
-impl<I: Versions + 'static> Container for GlobalIndex<I> {
-    fn reserve(&self, memtable: &Memtable) -> Result<()> {
+/// Reading, ingestion and removal.
+impl GlobalIndex {
+    /// Makes sure that there is space for the records of a memtable.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, and nothing has changed.
+    pub(crate) fn reserve(&self, memtable: &Memtable) -> Result<()> {
         self.index.reserve(memtable.records(), memtable.bytes())
     }
 
-    fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
+    /// As [`Level0::ingest`](super::Level0::ingest), but for range tombstones.
+    pub(super) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let mut superseded = Superseded::default();
         let mut behind = None;
         loop {
@@ -239,7 +238,13 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         }
     }
 
-    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
+    /// The newest version of `key` that is not newer than `at_most` and not drained.
+    pub(super) fn get(
+        &self,
+        key: &[u8],
+        at_most: Lsn,
+        drained: &DrainedMap,
+    ) -> Result<Option<Record<'_>>> {
         let found = self.index.get(key, at_most)?.filter(|(seq, _)| *seq > drained.get(key));
         debug_assert!(
             found.is_none_or(|(seq, _)| seq <= at_most),
@@ -248,19 +253,13 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         Ok(found.map(|(_, at)| record_at(&self.region, at)))
     }
 
-    fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
-        Box::new(self.undrained(drained))
+    /// A cursor over all that is not drained.
+    pub(super) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> impl Cursor + 'a {
+        drained.filter(Walk::new(&self.region, &self.index))
     }
 
-    fn next_column(&self, search: &ColumnSearch<'_>) -> Result<Option<KeyInterval>> {
-        column_by_walk(self.undrained(search.drained), search)
-    }
-
-    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64> {
-        bytes_by_walk(self.undrained(drained), interval, upto)
-    }
-
-    fn retire(&self, interval: &KeyInterval, upto: Lsn, _drained: &DrainedMap) -> Result<Released> {
+    /// Removes every record in `interval` with a sequence number of at most `upto`.
+    pub(super) fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
         let mut released = Released::default();
         let mut from = (interval.start.clone(), LSN_MAX);
         loop {
@@ -275,7 +274,8 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         }
     }
 
-    fn clear(&self) -> Result<Released> {
+    /// Removes everything. The table is gone, and no reader is left.
+    pub(super) fn clear(&self) -> Result<Released> {
         let mut released = Released::default();
         {
             let _guard = pin();
@@ -290,34 +290,41 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         Ok(released)
     }
 
-    fn size(&self) -> Size {
+    /// Records and bytes that it holds.
+    pub(super) fn size(&self) -> Size {
         let of = |n: &AtomicU64| n.load(Ordering::Relaxed);
         Size { records: of(&self.records), bytes: of(&self.bytes) }
     }
 
-    fn memory(&self) -> u64 {
+    /// Whether it has no record.
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.load(Ordering::Relaxed) == 0
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory(&self) -> u64 {
         self.index.memory() + self.kept_for.lock().memory() as u64
-    }
-
-    fn as_zone_residents(&self) -> Option<&dyn ZoneResidents> {
-        Some(self)
-    }
-
-    fn as_version_pruning(&self) -> Option<&dyn VersionPruning> {
-        Some(self)
     }
 }
 
-impl<I: Versions> ZoneResidents for GlobalIndex<I> {
-    fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
+/// Records where commits wrote them.
+impl GlobalIndex {
+    /// Whether the record at `at` is the one that a read finds.
+    pub(super) fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
         Ok(self.index.get(record.key, record.seq)? == Some((record.seq, at)))
     }
 
-    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
+    /// Makes a read find the record at `to`, its copy, instead of at `from`. Returns whether it was
+    /// at `from`.
+    pub(super) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
         self.index.relocate(record.key, record.seq, from, to)
     }
 
-    fn count_live(
+    /// Goes through a part of what an opening found in a persistent index, in the order of keys
+    /// from the first version of `from` on. It removes what D covers and what a newer version
+    /// supersedes, since no older reader is left. It counts the rest, and passes the offset of each
+    /// record to `counts`. Nothing else changes the index until all of it was counted.
+    pub(crate) fn count_live(
         &self,
         from: &[u8],
         drained: &DrainedMap,
@@ -325,7 +332,7 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
     ) -> Result<LiveCount> {
         let guard = pin();
         let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.place(from, LSN_MAX)?;
+        cursor.seek(from, LSN_MAX)?;
         let mut counted = LiveCount { oldest: LSN_MAX, next: None };
         let (mut gone, mut seen, mut last): (Vec<_>, _, Option<Record<'_>>) = (Vec::new(), 0, None);
         while let Some((at, record)) = cursor.record() {
@@ -335,7 +342,7 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
                 counted.next = Some(record.key.to_vec());
                 break;
             }
-            cursor.step()?;
+            cursor.next()?;
             (seen, last) = (seen + 1, Some(record));
             if is_superseded || record.seq <= drained.get(record.key) {
                 gone.push((record.key.to_vec(), record.seq));
@@ -354,7 +361,9 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
         Ok(counted)
     }
 
-    fn wrong_offset(
+    /// For verification: an offset in the index that is not that of a record of `table` with the
+    /// index's key. `end_of` gives the end of the records that an offset is among, if it is.
+    pub(crate) fn wrong_offset(
         &self,
         table: TableId,
         end_of: &dyn Fn(u64) -> Option<u64>,
@@ -369,26 +378,35 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
     }
 }
 
-impl<I: Versions> VersionPruning for GlobalIndex<I> {
-    fn obsolete(&self, readers: &[Lsn]) -> u64 {
+/// Versions that no reader needs.
+impl GlobalIndex {
+    /// An estimate of how many versions it keeps that none of `readers`, which ascend, reads. Some
+    /// of the versions may be gone.
+    pub(crate) fn obsolete(&self, readers: &[Lsn]) -> u64 {
         self.kept_for.lock().obsolete(readers)
     }
 
-    fn superseded(&self, from: &[u8], keep: Keep<'_>) -> Result<(Superseded, Option<Vec<u8>>)> {
+    /// Finds superseded versions, a part at a time and in order, from the first version of `from`
+    /// on. Also returns the first key that is left. No ingestion runs meanwhile.
+    pub(crate) fn superseded(
+        &self,
+        from: &[u8],
+        keep: Keep<'_>,
+    ) -> Result<(Superseded, Option<Vec<u8>>)> {
         if from.is_empty() {
             // The walk notes again for which readers versions are kept.
             *self.kept_for.lock() = KeptFor::default();
         }
         let mut superseded = Superseded::default();
         let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.place(from, LSN_MAX)?;
+        cursor.seek(from, LSN_MAX)?;
         let (mut seen, mut last): (u64, Option<Record<'_>>) = (0, None);
         while let Some((_, record)) = cursor.record() {
             let newer = NewerRecord::than(&record, last);
             if seen >= PART && newer.is_none() {
                 return Ok((superseded, Some(record.key.to_vec())));
             }
-            cursor.step()?;
+            cursor.next()?;
             (seen, last) = (seen + 1, Some(record));
             if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.add(&record);
@@ -397,7 +415,8 @@ impl<I: Versions> VersionPruning for GlobalIndex<I> {
         Ok((superseded, None))
     }
 
-    fn prune(&self, superseded: &Superseded) -> Result<Released> {
+    /// Removes superseded versions. No reader that could need them is left.
+    pub(super) fn prune(&self, superseded: &Superseded) -> Result<Released> {
         let mut released = Released { records: Vec::with_capacity(superseded.versions_len()) };
         for (key, seq) in superseded.versions() {
             released.records.extend(self.remove(key, seq)?);

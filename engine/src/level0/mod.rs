@@ -1,28 +1,26 @@
 //! Level 0: the sorted level in persistent memory under the memtables. Frozen memtables feed it;
 //! bounded columns of it drain to level 1.
 //!
-//! [`Level0`] is what the rest of the engine sees. It joins a [`Container`], which has the records
-//! of keys, with the range tombstones, which every container shares.
+//! [`Level0`] is what the rest of the engine sees. It joins the records that lie in zones with the
+//! row tables of a matrix or triangle, and with the range tombstones.
 //!
 //! | file | what |
 //! |---|---|
-//! | `container.rs` | the traits of a container |
-//! | `global_index.rs` | the default container: one index over records that stay in zones |
+//! | `global_index.rs` | one index over records that stay in zones: all of the default container |
 //! | `matrix/` | the matrix and the triangle container: row tables of copies |
-//! | `versions.rs`, `walk.rs` | the index of the default container, and walks over its records |
+//! | `versions.rs`, `walk.rs` | the index over records in zones, and walks over these |
 //! | `tombstones.rs` | range tombstones |
 //! | `column.rs` | which keys a drain moves next |
 //! | `deleted.rs` | where many deleted keys lie next to each other |
 //! | `superseded.rs`, `clearing.rs` | versions that can go early; removal beside a drop |
+//! | `size.rs` | how much there is, and what was released |
 
 mod clearing;
 mod column;
-mod container;
 mod deleted;
 mod global_index;
 mod matrix;
-#[cfg(any(test, feature = "testing"))]
-mod sorted_copy;
+mod size;
 mod superseded;
 mod tombstones;
 mod versions;
@@ -30,19 +28,16 @@ mod walk;
 
 use std::sync::Arc;
 
-use crate::alloc::PagePool;
 use crate::error::Result;
-use crate::memtable::{Memtable, Rebuilt, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones, pin};
-use crate::options::ContainerKind;
+use crate::memtable::{Index, Memtable, Rebuilt, Record};
+use crate::mvcc::{DrainedMap, KeyInterval, pin};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::record::{Cursor, Kind, Lsn, MergingCursor, TableId};
 
 use clearing::Clearing;
-pub(crate) use column::{ColumnBudget, ColumnSearch};
-pub(crate) use container::{Container, Keep, LiveCount, Released, RowTables, Size};
-use container::{VersionPruning, ZoneResidents};
+pub(crate) use column::ColumnBudget;
+use column::{ColumnSearch, bytes_by_walk, column_by_walk};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
@@ -50,20 +45,24 @@ use global_index::GlobalIndex;
 pub(crate) use matrix::probe;
 #[cfg(feature = "bench")]
 pub(crate) use matrix::{FOLLOWS_HINTS, SEARCH_NANOS};
-pub(crate) use matrix::{Matrix, StoredRow, find_rows, salvage_row, verify_row};
-#[cfg(any(test, feature = "testing"))]
-use sorted_copy::SortedCopy;
-pub(crate) use superseded::Superseded;
+pub(crate) use matrix::{RowTables, StoredRow, find_rows, salvage_row, verify_row};
+pub(crate) use size::{Released, Size};
+pub(crate) use superseded::{Keep, Superseded};
 use tombstones::RangeTombstones;
-use versions::Persistent;
+use versions::Versions;
 
-/// What a persistent index that an opening found counts for: enough to be looked at while there is
-/// time, and too little while there is not.
+/// What a persistent index or row tables that an opening found count for: enough to be looked at
+/// while there is time, and too little while there is not.
 const UNKNOWN: u64 = 2048;
 
-/// The level 0 of one table: a container, and range tombstones beside it.
+/// The level 0 of one table: the sorted records between its memtables and level 1, and range
+/// tombstones beside them.
 ///
-/// Thread safety: as [`Container`].
+/// Every read takes the drained map D of the reader's view, and leaves out what D covers. That
+/// makes a drain atomic for readers.
+///
+/// Thread safety: readers run at any time. One thread at a time ingests. Retirement, version
+/// pruning and ingestion may run at once.
 ///
 /// Invariants:
 ///
@@ -71,25 +70,29 @@ const UNKNOWN: u64 = 2048;
 ///    until it was superseded and no reader needs it. A record at or below D may be missing.
 /// 2. A range tombstone is found, and counts in its zone, until D covers all of it.
 /// 3. Each offset is released once.
+///
+/// # Errors
+///
+/// A call that changes it and fails with anything but `Full` may have done a part. The caller
+/// poisons the database.
 #[derive(Debug)]
-pub(crate) struct Level0<C: Container + ?Sized = dyn Container> {
-    tombstones: RangeTombstones,
+pub(crate) struct Level0 {
+    pub(crate) in_zones: GlobalIndex,
+    /// Copies of memtables. A persistent index has none beside it.
+    pub(crate) rows: Option<RowTables>,
+    pub(crate) tombstones: RangeTombstones,
+    /// Where many deleted keys lie next to each other, as far as is known.
+    pub(crate) deleted: DeletedSpans,
     clearing: Clearing,
-    deleted: DeletedSpans,
-    container: C,
 }
 
 impl Level0 {
-    /// An empty one.
-    pub(crate) fn new(pages: &Arc<PagePool>, kind: ContainerKind) -> Arc<Level0> {
-        let region = Arc::clone(pages.region());
-        match kind {
-            ContainerKind::Named(chosen) => {
-                Level0::over(Matrix::new(Arc::clone(pages), chosen), region)
-            }
-            #[cfg(any(test, feature = "testing"))]
-            ContainerKind::SortedCopy => Level0::over(SortedCopy::new(Arc::clone(&region)), region),
-        }
+    /// One with these row tables and nothing in zones.
+    pub(crate) fn new(rows: RowTables) -> Arc<Level0> {
+        let region = Arc::clone(rows.region());
+        let index = Versions::Memory(Index::new(Arc::clone(&region)));
+        let unknown = if rows.is_empty() { 0 } else { UNKNOWN };
+        Level0::over(GlobalIndex::new(Arc::clone(&region), index), Some(rows), region, unknown)
     }
 
     /// One whose index lies in persistent memory, with what an opening found there. Its records are
@@ -99,139 +102,93 @@ impl Level0 {
         forest: Arc<Forest>,
         table: TableId,
     ) -> Arc<Level0> {
-        let index = Persistent::new(forest, table);
-        let level0 = Level0::over(GlobalIndex::new(Arc::clone(&region), index), region);
-        level0.note_unknown();
-        level0
+        let in_zones = GlobalIndex::new(Arc::clone(&region), Versions::persistent(forest, table));
+        Level0::over(in_zones, None, region, UNKNOWN)
     }
 
-    /// One with the row tables that an opening found, and with what it found in zones beside them.
-    pub(crate) fn with_rows(
-        region: &Arc<Region>,
-        rows: Matrix,
-        rebuilt: Option<Rebuilt>,
-    ) -> Arc<Level0> {
-        let Some(mut rebuilt) = rebuilt else {
-            let level0 = Level0::over(rows, Arc::clone(region));
-            level0.note_unknown();
-            return level0;
-        };
+    /// One with these row tables and with what an opening found in the zones.
+    pub(crate) fn rebuilt(rows: RowTables, mut rebuilt: Rebuilt) -> Arc<Level0> {
+        let region = Arc::clone(rows.region());
         let tombstones = std::mem::take(&mut rebuilt.tombstones);
-        let level0 = Level0::over(rows.with_records(rebuilt), Arc::clone(region));
-        level0.add_tombstones(tombstones);
-        level0.note_unknown();
+        // Where deleted keys are is looked up when there is time.
+        let deletes = if rows.is_empty() { rebuilt.deletes } else { UNKNOWN };
+        let in_zones = GlobalIndex::rebuilt(Arc::clone(&region), rebuilt);
+        let level0 = Level0::over(in_zones, Some(rows), region, deletes);
+        level0.tombstones.add(tombstones);
         level0
     }
 
-    /// One with what an opening found in the zones.
-    ///
-    /// # Errors
-    ///
-    /// What the container gives.
-    pub(crate) fn rebuilt(
-        pages: &Arc<PagePool>,
-        mut rebuilt: Rebuilt,
-        kind: ContainerKind,
+    /// One with so many deletes, at any key.
+    fn over(
+        in_zones: GlobalIndex,
+        rows: Option<RowTables>,
+        region: Arc<Region>,
+        deletes: u64,
     ) -> Arc<Level0> {
-        let region = Arc::clone(pages.region());
-        let (tombstones, deletes) = (std::mem::take(&mut rebuilt.tombstones), rebuilt.deletes);
-        let level0 = match kind {
-            ContainerKind::Named(chosen) => {
-                let container = Matrix::new(Arc::clone(pages), chosen);
-                Level0::over(container.with_records(rebuilt), region)
-            }
-            #[cfg(any(test, feature = "testing"))]
-            ContainerKind::SortedCopy => {
-                Level0::over(SortedCopy::rebuilt(Arc::clone(&region), &rebuilt), region)
-            }
-        };
-        level0.add_tombstones(tombstones);
-        if deletes > 0 {
-            // Where they are is looked up when there is time.
-            level0.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes });
-        }
-        level0
-    }
-
-    fn over<C: Container + 'static>(container: C, region: Arc<Region>) -> Arc<Level0> {
-        let tombstones = RangeTombstones::new(region);
         let (clearing, deleted) = (Clearing::default(), DeletedSpans::default());
-        Arc::new(Level0 { tombstones, clearing, deleted, container })
+        if deletes > 0 {
+            deleted.add(vec![DeletedSpan { interval: KeyInterval::all(), deletes }]);
+        }
+        let tombstones = RangeTombstones::new(region);
+        Arc::new(Level0 { in_zones, rows, tombstones, deleted, clearing })
     }
 }
 
 /// Reading.
 impl Level0 {
-    /// As [`Container::get`].
+    /// The row tables, if there are any.
+    fn shown_rows(&self) -> Option<&RowTables> {
+        self.rows.as_ref().filter(|rows| !rows.is_empty())
+    }
+
+    /// The newest version of `key` that is not newer than `at_most` and not drained.
     pub(crate) fn get(
         &self,
         key: &[u8],
         at_most: Lsn,
         drained: &DrainedMap,
     ) -> Result<Option<Record<'_>>> {
-        self.container.get(key, at_most, drained)
+        let Some(rows) = self.shown_rows() else {
+            return self.in_zones.get(key, at_most, drained);
+        };
+        let in_rows = rows.get(key, at_most, drained.get(key));
+        if self.in_zones.is_empty() {
+            return Ok(in_rows);
+        }
+        let in_zones = self.in_zones.get(key, at_most, drained)?;
+        Ok(in_rows.into_iter().chain(in_zones).max_by_key(|record| record.seq))
     }
 
-    /// As [`Container::cursor`].
+    /// A cursor over all that is not drained.
     pub(crate) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
-        self.container.cursor(drained)
-    }
-
-    /// Its range tombstones, drained or not; `None` if it has none.
-    pub(crate) fn tombstones(&self) -> Option<Arc<Tombstones>> {
-        self.tombstones.load()
-    }
-
-    /// What its range tombstones with a sequence number of at most `upto` say of keys in `interval`
-    /// that are not drained, to readers at `oldest` or later.
-    pub(crate) fn tombstones_in(
-        &self,
-        interval: &KeyInterval,
-        (upto, oldest): (Lsn, Lsn),
-        drained: &DrainedMap,
-    ) -> Vec<Arc<Tombstone>> {
-        self.tombstones.undrained_in(interval, (upto, oldest), drained)
-    }
-
-    /// Whether [`Level0::tombstones_in`] gives any.
-    pub(crate) fn has_tombstones_in(
-        &self,
-        interval: &KeyInterval,
-        upto: Lsn,
-        drained: &DrainedMap,
-    ) -> bool {
-        self.tombstones.has_undrained_in(interval, upto, drained)
+        let Some(rows) = self.shown_rows() else { return Box::new(self.in_zones.cursor(drained)) };
+        let in_rows = Box::new(rows.cursor(drained));
+        if self.in_zones.is_empty() {
+            return in_rows;
+        }
+        Box::new(MergingCursor::new(vec![in_rows, Box::new(self.in_zones.cursor(drained))]))
     }
 
     /// Records and bytes that it holds, range tombstones included.
     pub(crate) fn size(&self) -> Size {
-        self.container.size() + self.tombstones.size()
+        let in_rows = self.rows.as_ref().map_or_else(Size::default, RowTables::size);
+        in_rows + self.in_zones.size() + self.tombstones.size()
     }
 
     /// Bytes of memory that it takes, to the byte.
     pub(crate) fn memory(&self) -> u64 {
-        self.container.memory() + self.tombstones.memory()
+        let in_rows = self.rows.as_ref().map_or(0, RowTables::memory);
+        in_rows + self.in_zones.memory() + self.tombstones.memory()
     }
 }
 
 /// Ingestion.
 impl Level0 {
-    /// As [`Container::reserve`].
-    ///
-    /// # Errors
-    ///
-    /// `Full`, and nothing has changed.
-    pub(crate) fn reserve(&self, memtable: &Memtable) -> Result<()> {
-        self.container.reserve(memtable)
-    }
-
-    /// As [`Container::ingest`], with the range tombstones of the memtable.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error; a part may have been done.
+    /// Takes over the records and range tombstones of a frozen memtable, for which space was
+    /// reserved. Readers may find a record in both places meanwhile. Versions that `keep` does not
+    /// want may be left out; those that are there already stay until [`Level0::prune`].
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
-        let superseded = self.container.ingest(memtable, keep)?;
+        let superseded = self.in_zones.ingest(memtable, keep)?;
         debug_assert!(
             superseded.left_out.len() as u64 <= memtable.records(),
             "an ingestion leaves out only records of its memtable (invariant 1)"
@@ -255,66 +212,24 @@ impl Level0 {
         }
         if let Some(tombstones) = memtable.tombstones() {
             let drained = DrainedMap::default();
-            let (cursor, size) = (self.container.cursor(&drained), self.container.size());
-            self.deleted.add(hidden_spans(&tombstones, cursor, size.records)?);
-            self.add_tombstones(tombstones.iter().cloned().collect());
+            let records = self.size().records - self.tombstones.size().records;
+            self.deleted.add(hidden_spans(&tombstones, self.cursor(&drained), records)?);
+            self.tombstones.add(tombstones.iter().cloned().collect());
         }
         Ok(())
     }
 
-    /// The container as one that copies memtables into row tables, if it does.
-    pub(crate) fn row_tables(&self) -> Option<&dyn RowTables> {
-        self.container.as_row_tables()
-    }
-
     /// As [`RowTables::publish`], with the range tombstones of the memtable, which stay in zones.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error; a part may have been done.
     pub(crate) fn publish(&self, memtable: &Memtable, stored: StoredRow) -> Result<Vec<u64>> {
-        let copied = self.row_tables().map_or_else(Vec::new, |rows| rows.publish(stored));
+        let copied = self.rows.as_ref().map_or_else(Vec::new, |rows| rows.publish(stored));
         self.take_ranges(memtable)?;
         Ok(copied)
-    }
-
-    /// Adds range tombstones that an opening found.
-    pub(crate) fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>) {
-        self.tombstones.add(tombstones);
-    }
-}
-
-/// Deleted keys.
-impl Level0 {
-    /// The most deleted keys that lie next to each other, as far as is known.
-    pub(crate) fn most_deleted(&self) -> u64 {
-        self.deleted.most()
-    }
-
-    /// Takes the note of the keys of which most are deleted, if these are `least`.
-    pub(crate) fn take_deleted(&self, least: u64) -> Option<DeletedSpan> {
-        self.deleted.take(least)
-    }
-
-    /// Notes that nothing is known of what was deleted: all is looked at once.
-    fn note_unknown(&self) {
-        self.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes: UNKNOWN });
-    }
-
-    /// Notes keys of which many are deleted.
-    pub(crate) fn note_deleted(&self, span: DeletedSpan) {
-        self.deleted.add(vec![span]);
     }
 }
 
 /// Draining.
 impl Level0 {
-    /// The next column at or after `from`, in turn; `None` when nothing is left there. See
-    /// [`Container::next_column`].
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
+    /// The next column at or after `from`, in turn; `None` when nothing is left there.
     pub(crate) fn next_column(
         &self,
         from: &[u8],
@@ -323,8 +238,8 @@ impl Level0 {
         budget: ColumnBudget,
     ) -> Result<Option<KeyInterval>> {
         let ranges = self.tombstones.starts_from(from, upto, drained, budget.bytes);
-        let search = ColumnSearch { from, upto, drained, budget, ranges: &ranges };
-        let column = self.container.next_column(&search)?;
+        let search = ColumnSearch { from, upto, budget, ranges: &ranges };
+        let column = column_by_walk(self.cursor(drained), &search)?;
         let begins = |column: &KeyInterval| column.start == from;
         debug_assert!(column.as_ref().is_none_or(begins), "columns leave no key between them");
         debug_assert!(
@@ -336,10 +251,6 @@ impl Level0 {
 
     /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
     /// drained, range tombstones included.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn bytes_in(
         &self,
         interval: &KeyInterval,
@@ -347,17 +258,13 @@ impl Level0 {
         drained: &DrainedMap,
     ) -> Result<u64> {
         debug_assert!(!interval.is_empty(), "a drain asks for keys");
-        let records = self.container.bytes_in(interval, upto, drained)?;
+        let records = bytes_by_walk(self.cursor(drained), interval, upto)?;
         Ok(records + self.tombstones.bytes_in(interval, upto, drained))
     }
 
     /// Removes what a drain moved, once its edit is durable and no reader of an older view is left.
     /// That is every record in `interval` with a sequence number of at most `upto`. It is also each
     /// range tombstone all of which is in `interval` or covered by `drained`.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error; a part may have been done.
     pub(crate) fn retire(
         &self,
         interval: &KeyInterval,
@@ -366,7 +273,10 @@ impl Level0 {
     ) -> Result<Released> {
         let covered = || {
             let mut released = self.tombstones.retire(interval, upto, drained);
-            released.absorb(self.container.retire(interval, upto, drained)?);
+            if let Some(rows) = &self.rows {
+                rows.retire(interval, upto, drained);
+            }
+            released.absorb(self.in_zones.retire(interval, upto)?);
             Ok(released)
         };
         self.clearing.remove(covered, || self.clear_rest())
@@ -374,119 +284,44 @@ impl Level0 {
 
     /// Removes everything, of a table that is gone, when no reader is left. If another thread is
     /// about to remove some, that thread removes the rest and returns it.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error; a part may have been done.
     pub(crate) fn clear(&self) -> Result<Released> {
         self.clearing.clear(|| self.clear_rest())
     }
 
     fn clear_rest(&self) -> Result<Released> {
         let mut released = self.tombstones.clear();
-        released.absorb(self.container.clear()?);
+        if let Some(rows) = &self.rows {
+            rows.clear();
+        }
+        released.absorb(self.in_zones.clear()?);
         Ok(released)
     }
 }
 
 /// Records in zones.
 impl Level0 {
-    fn residents(&self) -> Option<&dyn ZoneResidents> {
-        self.container.as_zone_residents()
-    }
-
-    /// As [`ZoneResidents::holds`]. A container of copies holds no record of a zone.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
+    /// Whether the record at `at` is the one that a read finds.
     pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
-        if record.kind == Kind::RangeDelete {
-            return Ok(self.tombstones.holds(record, at));
+        match record.kind {
+            Kind::RangeDelete => Ok(self.tombstones.holds(record, at)),
+            _ => self.in_zones.holds(record, at),
         }
-        self.residents().map_or(Ok(false), |residents| residents.holds(record, at))
     }
 
-    /// As [`ZoneResidents::relocate`].
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
+    /// Makes a read find the record at `to`, its copy, instead of at `from`. Returns whether it was
+    /// at `from`.
     pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
         debug_assert_ne!(from, to, "a copy has an offset of its own (invariant 3)");
-        if record.kind == Kind::RangeDelete {
-            return Ok(self.tombstones.relocate(record, from, to));
+        match record.kind {
+            Kind::RangeDelete => Ok(self.tombstones.relocate(record, from, to)),
+            _ => self.in_zones.relocate(record, from, to),
         }
-        self.residents().map_or(Ok(false), |residents| residents.relocate(record, from, to))
     }
 
-    /// As [`ZoneResidents::count_live`]. A container of copies has nothing to count.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
-    pub(crate) fn count_live(
-        &self,
-        from: &[u8],
-        drained: &DrainedMap,
-        counts: &mut dyn FnMut(u64),
-    ) -> Result<LiveCount> {
-        let nothing = || Ok(LiveCount { oldest: LSN_MAX, next: None });
-        self.residents().map_or_else(nothing, |it| it.count_live(from, drained, counts))
-    }
-
-    /// As [`ZoneResidents::wrong_offset`].
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
-    pub(crate) fn wrong_offset(
-        &self,
-        table: TableId,
-        end_of: &dyn Fn(u64) -> Option<u64>,
-    ) -> Result<Option<u64>> {
-        self.residents().map_or(Ok(None), |residents| residents.wrong_offset(table, end_of))
-    }
-}
-
-/// Versions that no reader needs.
-impl Level0 {
-    fn pruning(&self) -> Option<&dyn VersionPruning> {
-        self.container.as_version_pruning()
-    }
-
-    /// As [`VersionPruning::obsolete`].
-    pub(crate) fn obsolete(&self, readers: &[Lsn]) -> u64 {
-        self.pruning().map_or(0, |pruning| pruning.obsolete(readers))
-    }
-
-    /// As [`VersionPruning::superseded`].
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
-    pub(crate) fn superseded(
-        &self,
-        from: &[u8],
-        keep: Keep<'_>,
-    ) -> Result<(Superseded, Option<Vec<u8>>)> {
-        let nothing = || Ok((Superseded::default(), None));
-        self.pruning().map_or_else(nothing, |pruning| pruning.superseded(from, keep))
-    }
-
-    /// Removes superseded versions, and releases those that an ingestion left out.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error; a part may have been done.
+    /// Removes superseded versions, and releases those that an ingestion left out. No reader that
+    /// could need them is left.
     pub(crate) fn prune(&self, superseded: Superseded) -> Result<Released> {
-        let some = || match self.pruning() {
-            Some(pruning) => pruning.prune(&superseded),
-            None => {
-                debug_assert_eq!(superseded.versions_len(), 0, "such a container names none");
-                Ok(Released::default())
-            }
-        };
+        let some = || self.in_zones.prune(&superseded);
         let mut released = self.clearing.remove(some, || self.clear_rest())?;
         released.absorb(Released { records: superseded.left_out });
         Ok(released)

@@ -1,7 +1,12 @@
 //! Versions that a newer version of the same key replaces, for every reader from now on.
 
 use crate::memtable::Record;
+use crate::mvcc::Readers;
 use crate::record::Lsn;
+
+/// Decides for which readers a superseded version is kept, given its sequence number and that of
+/// the next newer version of its key. `None` lets the version go.
+pub(crate) type Keep<'a> = &'a dyn Fn(Lsn, Lsn) -> Option<Readers>;
 
 /// The version of a key that comes before one in order.
 #[derive(Clone, Copy, Debug)]
@@ -22,19 +27,19 @@ impl NewerRecord {
     }
 }
 
-/// Superseded versions, found by an ingestion or by a walk over a container.
+/// Superseded versions, found by an ingestion or by a walk over the index.
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {
-    /// Offsets of records of the memtable that the container did not take over.
+    /// Offsets of records of the memtable that the index did not take over.
     pub(crate) left_out: Vec<u64>,
-    /// Keys of versions in the container, one behind the other. They are copies, since a drain may
+    /// Keys of versions in the index, one behind the other. They are copies, since a drain may
     /// remove the records before they are pruned.
     keys: Vec<u8>,
     versions: Vec<Version>,
     bytes: u64,
 }
 
-/// A version in the container: where its key ends in `keys`, and its sequence number.
+/// A version in the index: where its key ends in `keys`, and its sequence number.
 #[derive(Clone, Copy, Debug)]
 struct Version {
     key_end: usize,
@@ -52,7 +57,7 @@ impl Superseded {
         self.left_out.len() + self.versions.len()
     }
 
-    /// How many of them the container has.
+    /// How many of them the index has.
     pub(super) fn versions_len(&self) -> usize {
         self.versions.len()
     }
@@ -62,13 +67,13 @@ impl Superseded {
         self.bytes
     }
 
-    /// Adds a record of the memtable that the container did not take over.
+    /// Adds a record of the memtable that the index did not take over.
     pub(super) fn leave_out(&mut self, record: &Record<'_>, at: u64) {
         self.left_out.push(at);
         self.bytes += record.stored_len() as u64;
     }
 
-    /// Adds a version that the container has.
+    /// Adds a version that the index has.
     pub(super) fn add(&mut self, record: &Record<'_>) {
         self.keys.extend_from_slice(record.key);
         debug_assert!(
@@ -79,7 +84,7 @@ impl Superseded {
         self.bytes += record.stored_len() as u64;
     }
 
-    /// Keys and sequence numbers of the versions that the container has.
+    /// Keys and sequence numbers of the versions that the index has.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
         debug_assert!(
             self.versions.last().is_none_or(|last| last.key_end == self.keys.len()),

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::container::{Released, Size};
+use super::size::{Released, Size};
 use crate::memtable::{Record, record_at};
 use crate::mvcc::{DrainedMap, KeyInterval, Reach, Tombstone, TombstoneList, Tombstones};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::record::Lsn;
 
 /// The range tombstones of one table's level 0.
 #[derive(Debug)]
-pub(super) struct RangeTombstones {
+pub(crate) struct RangeTombstones {
     region: Arc<Region>,
     list: TombstoneList,
     records: AtomicU64,
@@ -33,12 +33,12 @@ impl RangeTombstones {
     }
 
     /// The set of this moment; `None` if it is empty.
-    pub(super) fn load(&self) -> Option<Arc<Tombstones>> {
+    pub(crate) fn load(&self) -> Option<Arc<Tombstones>> {
         self.list.load()
     }
 
     /// Adds some.
-    pub(super) fn add(&self, tombstones: Vec<Arc<Tombstone>>) {
+    pub(crate) fn add(&self, tombstones: Vec<Arc<Tombstone>>) {
         self.records.fetch_add(tombstones.len() as u64, Ordering::Relaxed);
         self.bytes.fetch_add(self.bytes_of(&tombstones), Ordering::Relaxed);
         self.list.add(tombstones);
@@ -47,7 +47,7 @@ impl RangeTombstones {
     /// What those with a sequence number of at most `upto` say of keys in `interval` that are not
     /// drained, to readers at `oldest` or later: one that covers the interval for all of them
     /// leaves nothing to those before it.
-    pub(super) fn undrained_in(
+    pub(crate) fn undrained_in(
         &self,
         interval: &KeyInterval,
         (upto, oldest): (Lsn, Lsn),
@@ -69,7 +69,7 @@ impl RangeTombstones {
 
     /// Whether any with a sequence number of at most `upto` says something of keys in `interval`
     /// that are not drained.
-    pub(super) fn has_undrained_in(
+    pub(crate) fn has_undrained_in(
         &self,
         interval: &KeyInterval,
         upto: Lsn,

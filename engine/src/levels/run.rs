@@ -83,63 +83,39 @@ impl<'a> ReadRun<'a> {
         drained: &'a DrainedMap,
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
-    ) -> RunCursor<'a> {
+    ) -> impl Cursor + 'a {
         let extents = Arc::clone(self.extents.extents());
         let inner = LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead));
-        RunCursor { inner, lsn: self.lsn, drained }
+        drained.filter(RunCursor { inner, lsn: self.lsn })
     }
 }
 
-/// The records of a run that count, under the run's LSN.
-pub(crate) struct RunCursor<'a> {
+/// The records of a run, under its LSN.
+struct RunCursor {
     inner: LevelCursor,
     lsn: Lsn,
-    drained: &'a DrainedMap,
 }
 
-impl RunCursor<'_> {
-    fn is_on_covered(&self) -> bool {
-        self.inner.entry().is_some_and(|entry| self.drained.get(entry.key) >= self.lsn)
-    }
-
-    fn skip_forward(&mut self) -> Result<()> {
-        while self.is_on_covered() {
-            self.inner.next()?;
-        }
-        Ok(())
-    }
-
-    fn skip_back(&mut self) -> Result<()> {
-        while self.is_on_covered() {
-            self.inner.prev()?;
-        }
-        Ok(())
-    }
-}
-
-impl Cursor for RunCursor<'_> {
+impl Cursor for RunCursor {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         self.inner.seek(key, LSN_MAX)?;
         // The one version of the key is newer than what is asked for.
         if seq < self.lsn && self.inner.entry().is_some_and(|entry| entry.key == key) {
             self.inner.next()?;
         }
-        self.skip_forward()
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.inner.seek_before(key)?;
-        self.skip_back()
+        self.inner.seek_before(key)
     }
 
     fn next(&mut self) -> Result<()> {
-        self.inner.next()?;
-        self.skip_forward()
+        self.inner.next()
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.inner.prev()?;
-        self.skip_back()
+        self.inner.prev()
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {

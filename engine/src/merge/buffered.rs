@@ -133,9 +133,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::extent::tests::{Entry, check_cursor, entries};
-    use crate::merge::merging::tests::ListCursor;
     use crate::record::LSN_MAX;
+    use crate::record::tests::{Entry, ListCursor, check_cursor, entries};
 
     proptest! {
         #[test]

@@ -3,53 +3,33 @@
 
 use crate::error::Result;
 use crate::mvcc::KeyInterval;
-use crate::record::{Cursor, EntryRef, Lsn, SeparatedValue};
+use crate::record::{Cursor, EntryRef, Filtered, Lsn, SeparatedValue};
 
-/// A part of what `inner` shows. A step over a hidden version costs as much as one over a shown
-/// one.
-pub(crate) struct ClippedCursor<C> {
+/// The records of `inner` with keys in `interval` and sequence numbers of at most `upto`.
+pub(crate) fn clip<'a, C: Cursor + 'a>(
     inner: C,
     interval: KeyInterval,
-    /// Newer versions are hidden.
-    seq: Lsn,
+    upto: Lsn,
+) -> impl Cursor + 'a {
+    let clipped = Clipped { inner, interval, upto };
+    Filtered { inner: clipped, hides: move |entry: &EntryRef<'_>| entry.seq > upto }
 }
 
-impl<C: Cursor> ClippedCursor<C> {
-    /// The records of `inner` with keys in `interval` and sequence numbers of at most `seq`.
-    pub(crate) fn new(inner: C, interval: KeyInterval, seq: Lsn) -> ClippedCursor<C> {
-        ClippedCursor { inner, interval, seq }
-    }
-
-    /// Whether the inner cursor stands in the interval on a version that is hidden.
-    fn is_on_hidden(&self) -> bool {
-        self.inner
-            .entry()
-            .is_some_and(|entry| entry.seq > self.seq && self.interval.contains(entry.key))
-    }
-
-    fn skip_forward(&mut self) -> Result<()> {
-        while self.is_on_hidden() {
-            self.inner.next()?;
-        }
-        Ok(())
-    }
-
-    fn skip_backward(&mut self) -> Result<()> {
-        while self.is_on_hidden() {
-            self.inner.prev()?;
-        }
-        Ok(())
-    }
+/// The keys of an interval.
+struct Clipped<C> {
+    inner: C,
+    interval: KeyInterval,
+    /// Versions that are newer are not looked for.
+    upto: Lsn,
 }
 
-impl<C: Cursor> Cursor for ClippedCursor<C> {
+impl<C: Cursor> Cursor for Clipped<C> {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         if key < self.interval.start.as_slice() {
-            self.inner.seek(&self.interval.start, self.seq)?;
+            self.inner.seek(&self.interval.start, self.upto)
         } else {
-            self.inner.seek(key, seq.min(self.seq))?;
+            self.inner.seek(key, seq.min(self.upto))
         }
-        self.skip_forward()
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
@@ -58,18 +38,15 @@ impl<C: Cursor> Cursor for ClippedCursor<C> {
             (Some(key), Some(end)) => Some(key.min(end)),
             (one, other) => one.or(other),
         };
-        self.inner.seek_before(before)?;
-        self.skip_backward()
+        self.inner.seek_before(before)
     }
 
     fn next(&mut self) -> Result<()> {
-        self.inner.next()?;
-        self.skip_forward()
+        self.inner.next()
     }
 
     fn prev(&mut self) -> Result<()> {
-        self.inner.prev()?;
-        self.skip_backward()
+        self.inner.prev()
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {
@@ -86,8 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::extent::tests::{check_cursor, entries};
-    use crate::merge::merging::tests::ListCursor;
+    use crate::record::tests::{ListCursor, check_cursor, entries};
 
     proptest! {
         #[test]
@@ -105,7 +81,7 @@ mod tests {
                 .filter(|e| interval.contains(&e.key) && e.seq <= up_to)
                 .cloned()
                 .collect();
-            let mut cursor = ClippedCursor::new(ListCursor::new(list), interval, up_to);
+            let mut cursor = clip(ListCursor::new(list), interval, up_to);
             check_cursor(&mut cursor, &shown, &key, seq);
         }
     }

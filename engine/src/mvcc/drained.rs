@@ -10,7 +10,7 @@
 //! 2. Keys before the first start have D = 0.
 
 use super::{KeyInterval, is_from};
-use crate::record::Lsn;
+use crate::record::{Cursor, EntryRef, Filtered, Lsn};
 
 /// The drained map of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,11 @@ impl DrainedMap {
             0 => 0,
             n => self.steps[n - 1].1,
         }
+    }
+
+    /// The records of `inner` that D does not cover.
+    pub(crate) fn filter<'a, C: Cursor + 'a>(&'a self, inner: C) -> impl Cursor + 'a {
+        Filtered { inner, hides: |entry: &EntryRef<'_>| entry.seq <= self.get(entry.key) }
     }
 
     /// The smallest D of the keys from `first` to `last`.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{ContainerKind, Failpoint, Index, Level0Container, Options, Storage};
+use super::{Failpoint, Index, Level0Container, Options, Storage};
 
 impl Options {
     /// Plants a bug.
@@ -13,19 +13,11 @@ impl Options {
         self
     }
 
-    /// Keeps level 0 in a container of copies, which is slow. See `level0/sorted_copy.rs`.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn sorted_copy_level0(mut self) -> Options {
-        self.container = Some(ContainerKind::SortedCopy);
-        self
-    }
-
     /// Keeps level 0 of every table in this container, whatever the options of the table say.
     #[doc(hidden)]
     #[must_use]
     pub fn level0_of_all(mut self, container: Level0Container) -> Options {
-        self.container = Some(ContainerKind::Named(container));
+        self.container = Some(container);
         self
     }
 

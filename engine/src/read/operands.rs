@@ -9,9 +9,8 @@ use bytes::Bytes;
 use super::rows::PassedValue;
 use crate::error::Result;
 use crate::extent::ReadAhead;
-use crate::merge::MergingCursor;
 use crate::operator::TableOperator;
-use crate::record::{Cursor, EntryRef, Kind, Lsn, SeparatedValue, is_open_chain};
+use crate::record::{Cursor, EntryRef, Kind, Lsn, MergingCursor, SeparatedValue, is_open_chain};
 
 /// Records of operands of one key, and the value below them.
 ///

@@ -12,9 +12,8 @@ use super::operands::{PassedOperands, is_put, separated};
 use super::rows::{Chunk, Rows};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
-use crate::merge::MergingCursor;
 use crate::operator::TableOperator;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::view::{RangeTombstones, View};
 
 /// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.

@@ -4,7 +4,10 @@ mod chain;
 mod checksum;
 mod cursor;
 mod decode;
+mod filtered;
 mod key;
+mod key_prefixes;
+mod merging;
 mod reference;
 mod row_table;
 mod sealed;
@@ -19,7 +22,9 @@ pub(crate) use checksum::mended;
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
+pub(crate) use filtered::Filtered;
 pub(crate) use key::{common, slice};
+pub(crate) use merging::MergingCursor;
 pub(crate) use reference::{ComingValues, ReadValue, Reference, SeparatedValue};
 pub(crate) use row_table::RowTable;
 pub(crate) use sealed::{SealRefused, Sealable};
@@ -89,3 +94,6 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -21,9 +21,8 @@ use super::{Epoch, Epochs, ExtentWriter};
 use crate::error::Result;
 use crate::extent::{BlockCache, Blocks, Extent, ReadAhead};
 use crate::levels::{Level, LevelCursor, VersionSet};
-use crate::merge::MergingCursor;
 use crate::mvcc::pin;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, MergingCursor};
 
 /// A key's new value; `None` deletes it.
 pub(crate) type Write = Option<Bytes>;

@@ -11,10 +11,10 @@ use crate::extent::{BlockCache, Blocks, Found, ReadAhead};
 use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
-use crate::merge::{BufferedCursor, ClippedCursor, MergingCursor};
+use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::KeyInterval;
 use crate::operator::TableOperator;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, OperandList};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor, OperandList};
 
 pub(crate) use pending_run::{PendingRun, TicketLsn};
 pub(crate) use ranges::RangeTombstones;
@@ -115,9 +115,9 @@ impl View {
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> MergingCursor<'a> {
-        let clip = move |cursor| ClippedCursor::new(cursor, KeyInterval::all(), at);
-        let memory =
-            BufferedCursor::new(move || Box::new(clip(MergingCursor::new(self.in_memory()))));
+        let memory = BufferedCursor::new(move || {
+            Box::new(clip(MergingCursor::new(self.in_memory()), KeyInterval::all(), at))
+        });
         let mut inputs: Vec<Box<dyn Cursor + 'a>> = vec![Box::new(memory)];
         for run in self.runs().filter(|run| run.lsn <= at) {
             inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
@@ -189,7 +189,7 @@ impl View {
     /// Range tombstones in memtables and level 0.
     pub(crate) fn range_deletes(&self) -> RangeDeletes {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
-        let sets = memtables.chain(self.level0.tombstones());
+        let sets = memtables.chain(self.level0.tombstones.load());
         sets.fold(RangeDeletes::default(), |all, set| RangeDeletes {
             count: all.count + set.len() as u64,
             newest: all.newest.max(set.newest()),

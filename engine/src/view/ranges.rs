@@ -24,10 +24,10 @@ impl View {
         let in_memory = || self.memtables().filter_map(|memtable| memtable.tombstones());
         let mut levels = self.version.levels.iter().map(Level::tombstones);
         let has_some = in_memory().next().is_some()
-            || self.level0.tombstones().is_some()
+            || self.level0.tombstones.load().is_some()
             || levels.any(|tombstones| tombstones > 0);
         has_some.then(|| RangeTombstones {
-            memory: in_memory().chain(self.level0.tombstones()).collect(),
+            memory: in_memory().chain(self.level0.tombstones.load()).collect(),
             levels: self.version.levels.iter().filter(|level| level.tombstones() > 0).collect(),
         })
     }
@@ -36,7 +36,7 @@ impl View {
     pub(crate) fn tombstones_in_memory(&self, at: Lsn) -> Vec<Arc<Tombstone>> {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
         let mut all: Vec<Arc<Tombstone>> = Vec::new();
-        for set in memtables.chain(self.level0.tombstones()) {
+        for set in memtables.chain(self.level0.tombstones.load()) {
             all.extend(set.iter().filter(|tombstone| tombstone.seq <= at).cloned());
         }
         all
@@ -50,7 +50,11 @@ impl View {
         for set in memtables {
             all.extend(set.iter().filter(|tombstone| tombstone.seq <= at).cloned());
         }
-        all.extend(self.level0.tombstones_in(&KeyInterval::all(), (at, at), &self.version.drained));
+        all.extend(self.level0.tombstones.undrained_in(
+            &KeyInterval::all(),
+            (at, at),
+            &self.version.drained,
+        ));
         all
     }
 }

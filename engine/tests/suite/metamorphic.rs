@@ -126,8 +126,6 @@ fn variants() -> Vec<Variant> {
         ("as it is", FILES, tiny().compression(Compression::None, Compression::None)),
         ("small", MEMORY, tiny().compression(Compression::Zstd, Compression::Lz4)),
         ("deep", MEMORY, tiny().level1_size(16 << 10)),
-        ("copies", FILES, tiny().sorted_copy_level0()),
-        ("copies in memory", MEMORY, tiny().sorted_copy_level0()),
         ("matrix", FILES, tiny().level0_of_all(Level0Container::Matrix)),
         ("matrix in memory", MEMORY, tiny().level0_of_all(Level0Container::Matrix)),
         ("triangle", FILES, tiny().level0_of_all(Level0Container::Triangle)),

@@ -128,8 +128,6 @@ fn value(fill: u8, len: u16) -> Vec<u8> {
 enum Place {
     Real(std::path::PathBuf),
     Simulated(Machine),
-    /// With a level 0 that copies what it ingests.
-    Copies(Machine),
 }
 
 impl Place {
@@ -137,7 +135,6 @@ impl Place {
         match self {
             Place::Real(path) => tiny().open(path),
             Place::Simulated(machine) => stepped(machine).open(PATH),
-            Place::Copies(machine) => stepped(machine).sorted_copy_level0().open(PATH),
         }
         .unwrap()
     }
@@ -423,14 +420,12 @@ fn same(mut range: Range, want: Vec<(&Vec<u8>, &Vec<u8>)>, ends: u64) {
     }
 }
 
-fn places(dir: &tempfile::TempDir) -> [Place; 6] {
+fn places(dir: &tempfile::TempDir) -> [Place; 4] {
     [
         Place::Real(dir.path().join("db")),
         Place::Simulated(Kind::Files.machine()),
         Place::Simulated(Kind::Memory.machine()),
         Place::Simulated(Kind::Index.machine()),
-        Place::Copies(Kind::Files.machine()),
-        Place::Copies(Kind::Memory.machine()),
     ]
 }
 

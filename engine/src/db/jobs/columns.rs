@@ -61,7 +61,7 @@ pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
 /// The LSN up to which a drain in turn takes records, which is at most `upto`. Of a matrix it is
 /// where the round began: later row tables wait for the next one.
 pub(super) fn in_round(view: &View, round: &DrainRound, upto: Lsn) -> Lsn {
-    let by_round = view.level0.row_tables().is_some_and(|rows| rows.drains_by_round());
+    let by_round = view.level0.rows.as_ref().is_some_and(|rows| rows.drains_by_round());
     round.began.filter(|_| by_round).map_or(upto, |began| began.min(upto))
 }
 
@@ -304,7 +304,7 @@ pub(super) struct Front {
 ///
 /// Those of reading level 0.
 pub(super) fn front(view: &View, span: &KeyInterval, upto: Lsn, budget: u64) -> Result<Front> {
-    let tombstones = view.level0.tombstones();
+    let tombstones = view.level0.tombstones.load();
     let mut cursor = view.level0.cursor(&view.version.drained);
     cursor.seek(&span.start, LSN_MAX)?;
     let (mut column, mut bytes) = (Front::default(), 0);

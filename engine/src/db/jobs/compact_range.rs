@@ -69,7 +69,8 @@ fn drain(request: &ManualCompaction, from: &[u8], ctx: &JobContext) -> Result<Ou
     let (front, has_ranges) = {
         let _guard = pin();
         let view = table.view();
-        let has_ranges = view.level0.has_tombstones_in(&rest, upto, &view.version.drained);
+        let has_ranges =
+            view.level0.tombstones.has_undrained_in(&rest, upto, &view.version.drained);
         (front(&view, &rest, upto, drain_budget(ctx))?, has_ranges)
     };
     if front.keys == 0 && !has_ranges {

@@ -66,7 +66,8 @@ impl CountLive {
         let mut change = table.change();
         let view = table.view();
         let mut counts = |at| zones.add_live(zones.zone_of(at), 1);
-        let stock = view.level0.count_live(&left.from, &view.version.drained, &mut counts)?;
+        let stock =
+            view.level0.in_zones.count_live(&left.from, &view.version.drained, &mut counts)?;
         debug_assert!(!zones.is_counted(), "zones are not counted while some table is not");
         left.oldest = left.oldest.into_iter().chain([stock.oldest]).min();
         match stock.next {
@@ -76,7 +77,7 @@ impl CountLive {
             }
             None => {
                 // Whatever is older has moved.
-                let tombstones = view.level0.tombstones();
+                let tombstones = view.level0.tombstones.load();
                 let ranges = tombstones.iter().flat_map(|set| set.iter().map(|t| t.seq));
                 let oldest = left.oldest.take().into_iter().chain(ranges).min();
                 let oldest = oldest.filter(|oldest| *oldest < LSN_MAX);

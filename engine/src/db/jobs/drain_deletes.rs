@@ -52,7 +52,7 @@ impl DrainDeletes {
         let mut tables = ctx.tables.index().with_deletes(least);
         tables.retain(has_no_runs);
         for table in &tables {
-            if let Some(span) = table.view().level0.take_deleted(least) {
+            if let Some(span) = table.view().level0.deleted.take(least) {
                 return Some(Plan::Drain(Arc::clone(table), span));
             }
         }
@@ -92,9 +92,9 @@ impl DrainDeletes {
             }
             let keys = union(tombstones.iter().map(|tombstone| tombstone.interval.clone()));
             for interval in keys.into_iter().map(with_last) {
-                view.level0.note_deleted(DeletedSpan { interval, deletes: SOME });
+                view.level0.deleted.add(vec![DeletedSpan { interval, deletes: SOME }]);
             }
-            let span = view.level0.take_deleted(SOME);
+            let span = view.level0.deleted.take(SOME);
             drop(view);
             return span.map(|span| Plan::Drain(table, span));
         }
@@ -116,7 +116,7 @@ impl DrainDeletes {
                     done => done,
                 };
                 if !matches!(done, Ok(Outcome { did: true, .. })) {
-                    table.view().level0.note_deleted(span);
+                    table.view().level0.deleted.add(vec![span]);
                 }
                 done
             }
@@ -153,7 +153,8 @@ fn drain(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result
     let mut interval = KeyInterval { start: span.interval.start.clone(), end };
     let share = if ctx.is_idle() { QUARTER } else { HALF };
     let mut outcome = Outcome::DONE;
-    let has_ranges = || level0.has_tombstones_in(&interval, upto, &table.view().version.drained);
+    let has_ranges =
+        || level0.tombstones.has_undrained_in(&interval, upto, &table.view().version.drained);
     if column.deleted * share >= column.keys.max(1) || (column.keys == 0 && has_ranges()) {
         let Some(done) = drain_out_of_turn(ctx, (table, change), (interval, floor))? else {
             return Ok(Outcome::NOTHING);
@@ -169,7 +170,7 @@ fn drain(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result
         // A place that was begun is finished.
         let least = if outcome.pruned > 0 { least(ctx) } else { 0 };
         let deletes = span.deletes.saturating_sub(column.deleted.max(1)).max(least);
-        level0.note_deleted(DeletedSpan { interval: rest, deletes });
+        level0.deleted.add(vec![DeletedSpan { interval: rest, deletes }]);
     }
     Ok(outcome)
 }

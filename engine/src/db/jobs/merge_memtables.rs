@@ -81,7 +81,7 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     if row_tables::copy(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
     }
-    match level0.reserve(&memtable) {
+    match level0.in_zones.reserve(&memtable) {
         Ok(()) => {}
         // Drains make space in the index.
         Err(e) if e.kind() == ErrorKind::Full => {

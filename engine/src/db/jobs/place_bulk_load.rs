@@ -74,7 +74,7 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     // Of a range tombstone that begins before them no bytes count.
     let has_none = |keys: &KeyInterval, upto: Lsn| -> Result<bool> {
         Ok(level0.bytes_in(keys, upto, &version.drained)? == 0
-            && !level0.has_tombstones_in(keys, upto, &version.drained)
+            && !level0.tombstones.has_undrained_in(keys, upto, &version.drained)
             || ctx.options.has(Failpoint::PlaceOverOlder))
     };
     let placing = {

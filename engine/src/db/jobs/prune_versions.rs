@@ -47,7 +47,9 @@ impl PruneVersions {
         let level0 = Arc::clone(&table.view().level0);
         let (superseded, rest) = {
             let _guard = pin();
-            level0.superseded(&from, &|seq, newer| kept_for(&horizon, floor, (seq, newer)))?
+            level0
+                .in_zones
+                .superseded(&from, &|seq, newer| kept_for(&horizon, floor, (seq, newer)))?
         };
         debug_assert!(rest.as_ref().is_none_or(|rest| *rest > from), "a walk goes up");
         if !superseded.is_empty() {
@@ -68,6 +70,6 @@ fn next_table(ctx: &JobContext) -> Option<Arc<TableCore>> {
     let (horizon, rest) = (ctx.shared.snapshots.horizon(), ctx.rest());
     ctx.tables.index().prunable((rest, releases), |view| {
         let (level0, rests) = (&view.level0, rest >= Rest::Resting);
-        is_worth(level0.obsolete(horizon.readers()), level0.size().records, rests)
+        is_worth(level0.in_zones.obsolete(horizon.readers()), level0.size().records, rests)
     })
 }

@@ -32,7 +32,7 @@ pub(super) fn copy(
     (horizon, keep): (&Horizon, Keep<'_>),
 ) -> Result<bool> {
     let level0 = Arc::clone(&table.view().level0);
-    let Some(rows) = level0.row_tables().filter(|rows| rows.takes_memtables()) else {
+    let Some(rows) = level0.rows.as_ref().filter(|rows| rows.takes_memtables()) else {
         return Ok(false);
     };
     if table.check().is_err() {
@@ -58,7 +58,7 @@ pub(super) fn copy(
             if error.kind() != ErrorKind::Full {
                 return Err(error);
             }
-            rows.give_up(stored);
+            rows.give_up(&stored);
             return Ok(false);
         }
     };
@@ -100,7 +100,7 @@ impl DrainedRows {
     /// Those of a table.
     pub(super) fn of(table: &TableCore) -> DrainedRows {
         let level0 = Arc::clone(&table.view().level0);
-        let ids = level0.row_tables().map_or_else(Vec::new, |rows| rows.drained());
+        let ids = level0.rows.as_ref().map_or_else(Vec::new, |rows| rows.drained());
         DrainedRows { table: table.id(), level0, ids }
     }
 
@@ -111,7 +111,7 @@ impl DrainedRows {
 
     /// The edit that removes them is durable.
     pub(super) fn remove(&self, ctx: &JobContext) {
-        if let Some(rows) = self.level0.row_tables().filter(|_| !self.ids.is_empty()) {
+        if let Some(rows) = self.level0.rows.as_ref().filter(|_| !self.ids.is_empty()) {
             ctx.metrics.row_tables_removed.add(self.ids.len() as u64);
             rows.remove(&self.ids);
         }

@@ -41,7 +41,7 @@ impl VerifyReport {
             self.checked += 1;
             // The table may be dropped meanwhile.
             let _guard = pin();
-            if let Some(at) = table.view().level0.wrong_offset(table.id(), &end_of)? {
+            if let Some(at) = table.view().level0.in_zones.wrong_offset(table.id(), &end_of)? {
                 let found = ("the offset of a record of it".into(), at.to_string());
                 self.damages.push(damage(forest, table.id(), found));
             }

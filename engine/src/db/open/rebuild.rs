@@ -6,7 +6,7 @@ use super::{records, row_tables};
 use crate::commit::{Accepted, Content, Recovered};
 use crate::db::engine::Engine;
 use crate::error::Result;
-use crate::level0::{Level0, Matrix};
+use crate::level0::{Level0, RowTables};
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
@@ -128,7 +128,7 @@ fn install(
     engine: &Engine,
     table: &TableCore,
     (found, is_merged): (Vec<Found>, bool),
-    rows: Option<Matrix>,
+    rows: Option<RowTables>,
     threads: usize,
 ) -> u64 {
     let region = &engine.shared.region;
@@ -140,20 +140,18 @@ fn install(
     let mut change = table.change();
     if engine.forest.is_none() {
         let in_rows = rows.as_ref().and_then(|_| row_tables::oldest(table));
-        let level0 = match rows {
-            Some(rows) => Level0::with_rows(region, rows, Some(rebuilt)),
-            None => {
-                let kind = engine.options.container_of(&table.view().version.options);
-                Level0::rebuilt(&engine.shared.pages, rebuilt, kind)
-            }
+        let none = || {
+            let chosen = engine.options.container_of(&table.view().version.options);
+            RowTables::new(Arc::clone(&engine.shared.pages), chosen)
         };
+        let level0 = Level0::rebuilt(rows.unwrap_or_else(none), rebuilt);
         debug_assert_eq!(table.view().level0.size().records, 0, "a table is indexed once");
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
         let oldest = oldest.into_iter().chain(in_rows).min();
         change.round.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
     } else if is_merged {
-        table.view().level0.add_tombstones(rebuilt.tombstones);
+        table.view().level0.tombstones.add(rebuilt.tombstones);
     } else {
         let memtable = Arc::new(Memtable::rebuilt(Arc::clone(region), rebuilt));
         let boundary = engine.shared.committer.visible();

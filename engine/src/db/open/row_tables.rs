@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::db::engine::Engine;
 use crate::db::jobs::install as install_version;
 use crate::error::{Error, Result};
-use crate::level0::{Level0, Matrix, RowTables as _};
+use crate::level0::{Level0, RowTables};
 use crate::levels::{Edit, Op};
 use crate::os::HashMap;
 use crate::record::{Lsn, TableId};
@@ -20,7 +20,7 @@ type Tables = HashMap<TableId, Arc<TableCore>>;
 ///
 /// `Corrupt` if one does not check out, or two have a page in common; `Invalid` beside a persistent
 /// index, which knows nothing of them; or an I/O error.
-pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, Matrix>> {
+pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, RowTables>> {
     let (mut opened, mut pages) = (HashMap::default(), Vec::new());
     for table in tables.values() {
         let view = table.view();
@@ -28,9 +28,9 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
         if version.rows.is_empty() {
             continue;
         }
-        let chosen = engine.options.container_of(&version.options).beside_rows();
+        let chosen = engine.options.container_of(&version.options);
         let home = (Arc::clone(&engine.shared.pages), chosen);
-        let rows = Matrix::open(home, table.id(), &version.rows, &version.drained)?;
+        let rows = RowTables::open(home, table.id(), &version.rows, &version.drained)?;
         if engine.forest.is_some() {
             drop(view);
             remove_drained(engine, table, &rows)?;
@@ -49,7 +49,7 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
 /// # Errors
 ///
 /// `Invalid` if one of them still has something; or an I/O error.
-fn remove_drained(engine: &Engine, table: &TableCore, rows: &Matrix) -> Result<()> {
+fn remove_drained(engine: &Engine, table: &TableCore, rows: &RowTables) -> Result<()> {
     let drained = rows.drained();
     if drained.len() < table.view().version.rows.len() {
         return Err(Error::invalid(format!(
@@ -79,11 +79,11 @@ fn remove_drained(engine: &Engine, table: &TableCore, rows: &Matrix) -> Result<(
 }
 
 /// Shows the row tables of tables of which nothing was found in zones.
-pub(super) fn install(engine: &Engine, tables: &Tables, rows: HashMap<TableId, Matrix>) {
+pub(super) fn install(engine: &Engine, tables: &Tables, rows: HashMap<TableId, RowTables>) {
     for (id, rows) in rows {
         let Some(table) = tables.get(&id) else { continue };
         debug_assert!(engine.forest.is_none(), "a persistent index has no row tables beside it");
-        let level0 = Level0::with_rows(&engine.shared.region, rows, None);
+        let level0 = Level0::new(rows);
         let mut change = table.change();
         change.apply(|view| view.level0 = level0);
         change.round.low = oldest(table).map_or(0, |oldest| oldest - 1);

@@ -4,7 +4,7 @@ use super::layout::{ENTRIES, Entry, PageRef, Place, RowDirectory};
 use super::row::OpenRow;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::Result;
-use crate::level0::container::Keep;
+use crate::level0::superseded::Keep;
 use crate::level0::superseded::NewerRecord;
 use crate::memtable::{Memtable, Record, RecordCursor};
 use crate::options::Failpoint;

@@ -13,7 +13,7 @@ use crate::record::{RowTable, TableId};
 /// # Errors
 ///
 /// The region cannot be read.
-pub(super) fn find(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
+pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
     let mut zones = zones.to_vec();
     zones.sort_by_key(|zone| zone.start);
     let mut zones = zones.into_iter().peekable();

@@ -1,6 +1,6 @@
-//! The container of a table by its name: a global index, with row tables for a matrix or triangle.
-//! A frozen memtable becomes a row table, sorted, in pages of the region. Columns across the rows
-//! drain it, and pages come free one by one.
+//! The row tables of a table whose container is a matrix or a triangle. A frozen memtable becomes a
+//! row table, sorted, in pages of the region. Columns across the rows drain it, and pages come free
+//! one by one.
 //!
 //! Source: MatrixKV's matrix container in non-volatile memory, and TriangleKV's triangle container,
 //! which has the same rows. Which records a column takes is the drains' business
@@ -21,10 +21,10 @@
 //! | `find.rs` | finds those that no edit names |
 //! | `row.rs` | reads one, and lets go of its entries |
 //! | `meta_pages.rs` | which pages of a row table's array and keys are in use |
-//! | `walk.rs` | cursors |
+//! | `walk.rs` | a cursor over all of them |
 //!
-//! Thread safety: as [`Container`]. Readers take the list of rows without a lock. One thread at a
-//! time changes it (the holder of the table's change).
+//! Thread safety: as [`Level0`](super::Level0). Readers take the list of rows without a lock. One
+//! thread at a time changes it (the holder of the table's change).
 //!
 //! Invariants:
 //!
@@ -44,7 +44,6 @@ mod probe;
 mod row;
 mod walk;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 #[cfg(any(test, feature = "testing"))]
@@ -53,15 +52,15 @@ pub(crate) use self::probe::probe;
 pub(crate) use self::walk::{FOLLOWS_HINTS, SEARCH_NANOS};
 
 use self::build::RowDraft;
+pub(crate) use self::find::find_rows;
+pub(crate) use self::open::salvage_row;
 use self::row::OpenRow;
-use self::walk::{Pair, RowsCursor, narrow};
-use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
-use super::container::{Container, Keep, Released, RowTables, Size, VersionPruning, ZoneResidents};
-use super::global_index::GlobalIndex;
-use super::superseded::Superseded;
+use self::walk::{RowsCursor, narrow};
+use super::size::Size;
+use super::superseded::Keep;
 use crate::alloc::{PagePool, PageRange};
-use crate::error::{Damage, Result};
-use crate::memtable::{Index, Memtable, Rebuilt, Record};
+use crate::error::Result;
+use crate::memtable::{Memtable, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, pin};
 use crate::options::Level0Container;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -70,9 +69,9 @@ use crate::os::sync::shared::ArcSwap;
 use crate::pm::{PAGE, Region};
 use crate::record::{Cursor, Lsn, RowTable, TableId};
 
-/// A container of row tables, and of records in zones beside them.
+/// The row tables of one table, and what becomes of its memtables.
 #[derive(Debug)]
-pub(crate) struct Matrix {
+pub(crate) struct RowTables {
     /// What becomes of memtables, and which rows a drain takes.
     chosen: Mutex<Level0Container>,
     pages: Arc<PagePool>,
@@ -81,8 +80,6 @@ pub(crate) struct Matrix {
     /// Whether there are any: reads of a table without rows look no further. A merge sets it before
     /// the view drops the memtable that the first row table was made of.
     has_rows: AtomicBool,
-    /// What stays in zones.
-    in_zones: GlobalIndex,
 }
 
 /// A row table that was stored, and that no edit names yet.
@@ -106,22 +103,15 @@ impl StoredRow {
     }
 }
 
-impl Matrix {
-    /// An empty one.
-    pub(super) fn new(pages: Arc<PagePool>, chosen: Level0Container) -> Matrix {
-        let region = Arc::clone(pages.region());
-        let index = Index::new(Arc::clone(&region));
-        Matrix {
-            chosen: Mutex::new(chosen),
-            pages,
-            rows: ArcSwap::default(),
-            has_rows: AtomicBool::new(false),
-            in_zones: GlobalIndex::new(region, index),
-        }
+impl RowTables {
+    /// None.
+    pub(crate) fn new(pages: Arc<PagePool>, chosen: Level0Container) -> RowTables {
+        let (chosen, rows) = (Mutex::new(chosen), ArcSwap::default());
+        RowTables { chosen, pages, rows, has_rows: AtomicBool::new(false) }
     }
 
-    /// One with the row tables of `table` that an edit names, as an opening finds them, and without
-    /// records in zones. The caller tells the pool of pages which are in use.
+    /// Those of `table` that an edit names, as an opening finds them. The caller tells the pool of
+    /// pages which are in use.
     ///
     /// # Errors
     ///
@@ -131,19 +121,13 @@ impl Matrix {
         table: TableId,
         rows: &[RowTable],
         drained: &DrainedMap,
-    ) -> Result<Matrix> {
-        let matrix = Matrix::new(pages, chosen);
-        let open = |row: &RowTable| open::open(matrix.region(), table, row, drained).map(Arc::new);
+    ) -> Result<RowTables> {
+        let opened = RowTables::new(pages, chosen);
+        let open = |row: &RowTable| open::open(opened.region(), table, row, drained).map(Arc::new);
         let mut rows = rows.iter().map(open).collect::<Result<Vec<_>>>()?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.meta.upto));
-        matrix.show(rows);
-        Ok(matrix)
-    }
-
-    /// The same, with records in zones that an opening found.
-    pub(super) fn with_records(self, rebuilt: Rebuilt) -> Matrix {
-        let in_zones = GlobalIndex::rebuilt(Arc::clone(self.region()), rebuilt);
-        Matrix { in_zones, ..self }
+        opened.show(rows);
+        Ok(opened)
     }
 
     /// The pages that are in use.
@@ -151,7 +135,7 @@ impl Matrix {
         self.rows.load().iter().flat_map(|row| row.pages()).collect()
     }
 
-    fn region(&self) -> &Arc<Region> {
+    pub(super) fn region(&self) -> &Arc<Region> {
         self.pages.region()
     }
 
@@ -162,20 +146,18 @@ impl Matrix {
         self.has_rows.store(has_rows, Ordering::Release);
     }
 
-    fn has_rows(&self) -> bool {
-        self.has_rows.load(Ordering::Acquire)
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.has_rows.load(Ordering::Acquire)
     }
 
-    fn has_records_in_zones(&self) -> bool {
-        self.in_zones.size().records > 0
-    }
-
-    fn rows_cursor<'a>(&'a self, drained: &'a DrainedMap) -> RowsCursor<'a> {
+    /// A cursor over all that is not drained.
+    pub(super) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> impl Cursor + 'a {
         RowsCursor::new(self.region(), self.rows.load_full(), drained)
     }
 
-    /// The newest version of `key` in a row table that a read at `at_most` sees.
-    fn get_in_rows(&self, key: &[u8], at_most: Lsn, drained: Lsn) -> Option<Record<'_>> {
+    /// The newest version of `key` that is above `drained` and not newer than `at_most`.
+    pub(super) fn get(&self, key: &[u8], at_most: Lsn, drained: Lsn) -> Option<Record<'_>> {
         let (rows, region) = (self.rows.load(), self.region());
         let mut narrowed = None;
         for (n, row) in rows.iter().enumerate() {
@@ -204,32 +186,6 @@ pub(crate) fn verify_row(
     Ok(row.pages().iter().map(|pages| u64::from(pages.count)).sum())
 }
 
-/// The records of a row table on the media that can be read and that D does not cover. What cannot
-/// be read goes to `lost`.
-///
-/// # Errors
-///
-/// The region cannot be read.
-pub(crate) fn salvage_row<'a>(
-    region: &'a Region,
-    table: TableId,
-    row: &RowTable,
-    drained: &DrainedMap,
-    lost: &mut Vec<Damage>,
-) -> Result<Vec<Record<'a>>> {
-    open::salvage(region, table, row, drained, lost)
-}
-
-/// The row tables whose directories lie in the region outside of `zones`, in use or not, by their
-/// numbers.
-///
-/// # Errors
-///
-/// The region cannot be read.
-pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
-    find::find(region, zones)
-}
-
 /// The first version of `key` from its lower bound on that a read between two LSNs, the first one
 /// not included, finds.
 fn version<'a>(
@@ -254,53 +210,11 @@ fn version<'a>(
     None
 }
 
-impl Container for Matrix {
-    fn reserve(&self, _memtable: &Memtable) -> Result<()> {
-        Ok(())
-    }
-
-    fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
-        self.in_zones.ingest(memtable, keep)
-    }
-
-    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
-        if !self.has_rows() {
-            return self.in_zones.get(key, at_most, drained);
-        }
-        let in_rows = self.get_in_rows(key, at_most, drained.get(key));
-        if !self.has_records_in_zones() {
-            return Ok(in_rows);
-        }
-        let in_zones = self.in_zones.get(key, at_most, drained)?;
-        Ok(in_rows.into_iter().chain(in_zones).max_by_key(|record| record.seq))
-    }
-
-    fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
-        if !self.has_rows() {
-            return self.in_zones.cursor(drained);
-        }
-        let in_rows = Box::new(self.rows_cursor(drained));
-        if !self.has_records_in_zones() {
-            return in_rows;
-        }
-        Box::new(Pair::new(in_rows, self.in_zones.cursor(drained)))
-    }
-
-    fn next_column(&self, search: &ColumnSearch<'_>) -> Result<Option<KeyInterval>> {
-        if !self.has_rows() {
-            return self.in_zones.next_column(search);
-        }
-        column_by_walk(self.cursor(search.drained), search)
-    }
-
-    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64> {
-        if !self.has_rows() {
-            return self.in_zones.bytes_in(interval, upto, drained);
-        }
-        bytes_by_walk(self.cursor(drained), interval, upto)
-    }
-
-    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Released> {
+/// What drains and merges change.
+impl RowTables {
+    /// Removes every record in `interval` with a sequence number of at most `upto`. `drained` is D
+    /// of the durable edit that drained them.
+    pub(super) fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) {
         let _guard = pin();
         let mut gone = Vec::new();
         for row in self.rows.load().iter().filter(|row| row.meta.oldest <= upto) {
@@ -310,10 +224,10 @@ impl Container for Matrix {
         if !gone.is_empty() {
             self.pages.give_later(move || gone);
         }
-        self.in_zones.retire(interval, upto, drained)
     }
 
-    fn clear(&self) -> Result<Released> {
+    /// Removes everything. The table is gone, and no reader is left.
+    pub(super) fn clear(&self) {
         let _guard = pin();
         self.has_rows.store(false, Ordering::Release);
         for row in self.rows.swap(Arc::default()).iter() {
@@ -322,34 +236,27 @@ impl Container for Matrix {
                 self.pages.give(row.meta_pages());
             }
         }
-        self.in_zones.clear()
     }
 
-    fn size(&self) -> Size {
+    /// Records and bytes that they hold.
+    pub(super) fn size(&self) -> Size {
         let of = |row: &Arc<OpenRow>| Size { records: row.live(), bytes: row.bytes() };
-        self.rows.load().iter().map(of).fold(self.in_zones.size(), |all, row| all + row)
+        self.rows.load().iter().map(of).fold(Size::default(), |all, row| all + row)
     }
 
-    fn memory(&self) -> u64 {
-        let rows: u64 = self.rows.load().iter().map(|row| row.memory()).sum();
-        rows + self.in_zones.memory()
+    /// Bytes of memory that they take.
+    pub(super) fn memory(&self) -> u64 {
+        self.rows.load().iter().map(|row| row.memory()).sum()
     }
 
-    fn as_zone_residents(&self) -> Option<&dyn ZoneResidents> {
-        self.in_zones.as_zone_residents()
-    }
-
-    fn as_version_pruning(&self) -> Option<&dyn VersionPruning> {
-        self.in_zones.as_version_pruning()
-    }
-
-    fn as_row_tables(&self) -> Option<&dyn RowTables> {
-        Some(self)
-    }
-}
-
-impl RowTables for Matrix {
-    fn store(
+    /// Stores the records of a frozen memtable as the row table `id` of `table`, durably. The
+    /// memtable has all records of the table above `after` and up to `upto`. `None` when they are
+    /// to stay in zones: by [`Level0::ingest`](super::Level0::ingest).
+    ///
+    /// # Errors
+    ///
+    /// An I/O error of the region, after which the database is poisoned.
+    pub(crate) fn store(
         &self,
         memtable: &Memtable,
         keep: Keep<'_>,
@@ -374,7 +281,9 @@ impl RowTables for Matrix {
         Ok(row.map(|row| StoredRow { row, copied, left_out }))
     }
 
-    fn publish(&self, stored: StoredRow) -> Vec<u64> {
+    /// Shows a stored row table to readers, once the edit that names it is durable. Gives the
+    /// offsets of the records in zones, which no longer count once readers of older views left.
+    pub(super) fn publish(&self, stored: StoredRow) -> Vec<u64> {
         let rows = self.rows.load();
         debug_assert!(
             rows.first().is_none_or(|newest| newest.meta.upto <= stored.row.meta.after),
@@ -385,17 +294,20 @@ impl RowTables for Matrix {
         stored.copied
     }
 
-    fn give_up(&self, stored: StoredRow) {
+    /// Gives a stored row table up that no edit names.
+    pub(crate) fn give_up(&self, stored: &StoredRow) {
         self.pages.give(stored.row.pages());
     }
 
-    fn drained(&self) -> Vec<u64> {
+    /// The row tables of which all is drained, for an edit that removes them.
+    pub(crate) fn drained(&self) -> Vec<u64> {
         let rows = self.rows.load();
         let drained = rows.iter().filter(|row| row.live() == 0);
         drained.map(|row| row.meta.id).collect()
     }
 
-    fn remove(&self, ids: &[u64]) {
+    /// Forgets row tables that a durable edit removed.
+    pub(crate) fn remove(&self, ids: &[u64]) {
         let rows = self.rows.load();
         let (going, staying): (Vec<_>, Vec<_>) =
             rows.iter().cloned().partition(|row| ids.contains(&row.meta.id));
@@ -410,15 +322,18 @@ impl RowTables for Matrix {
         });
     }
 
-    fn drains_by_round(&self) -> bool {
+    /// Whether a round of drains leaves the row tables that came after it began to the next one.
+    pub(crate) fn drains_by_round(&self) -> bool {
         *self.chosen.lock() == Level0Container::Matrix
     }
 
-    fn takes_memtables(&self) -> bool {
+    /// Whether memtables become row tables. Else the records that come stay in zones.
+    pub(crate) fn takes_memtables(&self) -> bool {
         *self.chosen.lock() != Level0Container::GlobalIndex
     }
 
-    fn choose(&self, container: Level0Container) {
+    /// Has memtables go to another container from now on. What is there stays until it is drained.
+    pub(crate) fn choose(&self, container: Level0Container) {
         *self.chosen.lock() = container;
     }
 }

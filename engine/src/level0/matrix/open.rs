@@ -71,7 +71,7 @@ pub(super) fn open(
 /// # Errors
 ///
 /// The region cannot be read.
-pub(super) fn salvage<'a>(
+pub(crate) fn salvage_row<'a>(
     region: &'a Region,
     table: TableId,
     meta: &RowTable,

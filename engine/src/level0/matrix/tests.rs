@@ -21,7 +21,7 @@ type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), (Kind, Vec<u8>)>;
 
 struct World {
     zones: Arc<ZonePool>,
-    matrix: Matrix,
+    matrix: RowTables,
     model: Model,
     seed: u64,
     seq: Lsn,
@@ -42,7 +42,7 @@ impl World {
         region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
         let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
         let pages = Arc::new(PagePool::new(region, Arc::clone(&zones), &Arc::default()));
-        let matrix = Matrix::new(pages, Level0Container::Matrix);
+        let matrix = RowTables::new(pages, Level0Container::Matrix);
         World { zones, matrix, model: Model::new(), seed: 7, seq: 0, keys: 200 }
     }
 
@@ -107,7 +107,7 @@ impl World {
         for (key, at) in picks {
             let key = format!("key {key:04}").into_bytes();
             let from = seen.partition_point(|(k, s, ..)| (k, Reverse(*s)) < (&key, Reverse(at)));
-            let found = self.matrix.get(&key, at, drained).unwrap().map(|r| entry(r.entry()));
+            let found = self.matrix.get(&key, at, drained.get(&key)).map(|r| entry(r.entry()));
             assert_eq!(
                 found.as_ref(),
                 seen.get(from).filter(|(k, ..)| *k == key),
@@ -140,7 +140,7 @@ fn rows_with_hints_agree_with_a_sorted_map_before_and_after_columns_go() {
         let interval = KeyInterval { start: start.into(), end: Some(end.into()) };
         drained.set(&interval, upto);
         world.agrees(&drained);
-        assert_eq!(world.matrix.retire(&interval, upto, &drained).unwrap().records, [0; 0]);
+        world.matrix.retire(&interval, upto, &drained);
         world.agrees(&drained);
     }
     // The pages that came free have other rows now.
@@ -149,7 +149,7 @@ fn rows_with_hints_agree_with_a_sorted_map_before_and_after_columns_go() {
     assert_eq!(world.matrix.drained(), [0; 0]);
     let all = KeyInterval::all();
     drained.set(&all, world.seq);
-    world.matrix.retire(&all, world.seq, &drained).unwrap();
+    world.matrix.retire(&all, world.seq, &drained);
     let rows = world.matrix.drained();
     assert_eq!((rows.len(), world.matrix.size()), (6, Size::default()));
     assert!(world.zones.free() >= taken);
@@ -172,7 +172,7 @@ impl World {
     fn drain(&mut self, drained: &mut DrainedMap, (start, end): (&str, &str)) {
         let interval = KeyInterval { start: start.into(), end: Some(end.into()) };
         drained.set(&interval, self.seq);
-        self.matrix.retire(&interval, self.seq, drained).unwrap();
+        self.matrix.retire(&interval, self.seq, drained);
     }
 
     /// Its pages in use, once those that came free were given back.
@@ -190,10 +190,10 @@ impl World {
     }
 
     /// What an opening makes of the rows.
-    fn opened(&self, drained: &DrainedMap) -> Result<Matrix> {
+    fn opened(&self, drained: &DrainedMap) -> Result<RowTables> {
         let rows: Vec<_> = self.matrix.rows.load().iter().map(|row| row.meta).collect();
         let home = (Arc::clone(&self.matrix.pages), Level0Container::Matrix);
-        Matrix::open(home, 1, &rows, drained)
+        RowTables::open(home, 1, &rows, drained)
     }
 }
 
@@ -236,7 +236,7 @@ fn pages_of_the_array_and_of_keys_come_free_with_their_columns() {
 
 /// A column that ends right behind the last key of a page of the array: D does not cover the next
 /// fence, so an opening reads the page.
-fn drained_up_to_a_fence(bug: Option<Failpoint>) -> Result<Matrix> {
+fn drained_up_to_a_fence(bug: Option<Failpoint>) -> Result<RowTables> {
     let mut world = World::with(bug);
     world.add_row(400, 3000);
     let rows = world.matrix.rows.load_full();
@@ -273,7 +273,7 @@ fn without_the_middle(bug: Option<Failpoint>) -> (World, DrainedMap) {
     let interval = KeyInterval { start: Vec::new(), end: Some(b"key 0007".into()) };
     let mut drained = DrainedMap::default();
     drained.set(&interval, world.seq);
-    world.matrix.retire(&interval, world.seq, &drained).unwrap();
+    world.matrix.retire(&interval, world.seq, &drained);
     let gone = world.matrix.drained();
     assert_eq!(gone, [300], "the number of the row in the middle");
     world.matrix.remove(&gone);

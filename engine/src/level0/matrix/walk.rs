@@ -1,4 +1,4 @@
-//! Cursors over row tables: over several as one, and over these beside records in zones.
+//! A cursor over several row tables as one.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -194,105 +194,6 @@ impl Cursor for RowsCursor<'_> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.here.as_ref().map(|(_, record)| record.entry())
-    }
-
-    fn separated(&self) -> Result<Option<SeparatedValue>> {
-        Ok(None)
-    }
-}
-
-/// Which way a pair of cursors stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Facing {
-    /// Both are at or after the position.
-    Forward,
-    /// Both are at or before it.
-    Back,
-}
-
-/// Two cursors without a record in common, as one.
-pub(super) struct Pair<'a> {
-    both: [Box<dyn Cursor + 'a>; 2],
-    way: Facing,
-    /// Which of them is here.
-    here: Option<usize>,
-}
-
-impl<'a> Pair<'a> {
-    /// One that is nowhere.
-    pub(super) fn new(a: Box<dyn Cursor + 'a>, b: Box<dyn Cursor + 'a>) -> Pair<'a> {
-        Pair { both: [a, b], way: Facing::Forward, here: None }
-    }
-
-    fn choose(&mut self, way: Facing) {
-        let order = |entry: EntryRef<'_>| (entry.key.to_vec(), Reverse(entry.seq));
-        let [a, b] = self.both.each_ref().map(|cursor| cursor.entry().map(order));
-        self.way = way;
-        self.here = match (a, b) {
-            (None, None) => None,
-            (Some(_), None) => Some(0),
-            (None, Some(_)) => Some(1),
-            (Some(a), Some(b)) => Some(usize::from((a < b) == (way == Facing::Back))),
-        };
-    }
-
-    /// Has both stand the other way, around the record here.
-    fn turn(&mut self, way: Facing) -> Result<()> {
-        let Some(here) = self.here else { return Ok(()) };
-        let Some((key, seq)) = self.both[here].entry().map(|e| (e.key.to_vec(), e.seq)) else {
-            return Ok(());
-        };
-        let other = &mut self.both[1 - here];
-        other.seek(&key, seq)?;
-        if way == Facing::Back {
-            if other.entry().is_some() {
-                other.prev()?;
-            } else {
-                other.seek_before(None)?;
-            }
-        }
-        self.way = way;
-        Ok(())
-    }
-}
-
-impl Cursor for Pair<'_> {
-    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        self.both.iter_mut().try_for_each(|cursor| cursor.seek(key, seq))?;
-        self.choose(Facing::Forward);
-        Ok(())
-    }
-
-    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.both.iter_mut().try_for_each(|cursor| cursor.seek_before(key))?;
-        self.choose(Facing::Back);
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<()> {
-        if self.way == Facing::Back {
-            self.turn(Facing::Forward)?;
-        }
-        if let Some(here) = self.here {
-            self.both[here].next()?;
-        }
-        self.choose(Facing::Forward);
-        Ok(())
-    }
-
-    fn prev(&mut self) -> Result<()> {
-        if self.way == Facing::Forward {
-            self.turn(Facing::Back)?;
-        }
-        if let Some(here) = self.here {
-            self.both[here].prev()?;
-        }
-        self.choose(Facing::Back);
-        Ok(())
-    }
-
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        self.both[self.here?].entry()
     }
 
     fn separated(&self) -> Result<Option<SeparatedValue>> {

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Error;
 use crate::extent::tests::Entry;
-use crate::merge::tests::ListCursor;
 use crate::operator::{APPEND, OperatorName, Operators, operand_list};
+use crate::record::tests::ListCursor;
 use crate::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
 
 /// A list that counts how often it is moved, and fails beyond a number of moves.

@@ -211,60 +211,14 @@ impl Cursor for MergingCursor<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::cmp::Reverse;
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::extent::tests::{Entry, check_cursor, entries};
     use crate::record::Kind;
-
-    /// A sorted list as a cursor.
-    pub(crate) struct ListCursor {
-        pub(crate) list: Vec<Entry>,
-        pub(crate) at: Option<usize>,
-    }
-
-    impl ListCursor {
-        pub(crate) fn new(list: Vec<Entry>) -> ListCursor {
-            ListCursor { list, at: None }
-        }
-    }
-
-    impl Cursor for ListCursor {
-        fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-            let before = |e: &Entry| e.key.as_slice() < key || e.key == key && e.seq > seq;
-            self.at = Some(self.list.partition_point(before));
-            Ok(())
-        }
-
-        fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-            let before = |e: &Entry| key.is_none_or(|key| e.key.as_slice() < key);
-            self.at = self.list.partition_point(before).checked_sub(1);
-            Ok(())
-        }
-
-        fn next(&mut self) -> Result<()> {
-            assert!(self.entry().is_some(), "only a valid cursor steps");
-            self.at = self.at.map(|at| at + 1);
-            Ok(())
-        }
-
-        fn prev(&mut self) -> Result<()> {
-            assert!(self.entry().is_some(), "only a valid cursor steps");
-            self.at = self.at.and_then(|at| at.checked_sub(1));
-            Ok(())
-        }
-
-        fn entry(&self) -> Option<EntryRef<'_>> {
-            self.list.get(self.at?).map(Entry::as_ref)
-        }
-
-        fn separated(&self) -> Result<Option<SeparatedValue>> {
-            Ok(None)
-        }
-    }
+    use crate::record::tests::{Entry, ListCursor, check_cursor, entries};
 
     fn merging(lists: &[Vec<Entry>]) -> MergingCursor<'static> {
         let boxed = |list: &Vec<Entry>| Box::new(ListCursor::new(list.clone())) as Box<dyn Cursor>;
