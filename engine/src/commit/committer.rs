@@ -152,10 +152,9 @@ impl Committer {
         start: Start,
     ) -> Committer {
         let media = (Arc::clone(&region), Arc::clone(&zones));
-        let tails: Tails = start.gidx.into_iter().collect();
-        let from = (start.last, start.floor, start.incarnation);
+        let tails: Tails = start.gidx.iter().copied().collect();
         Committer {
-            publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
+            publisher: Publisher::new(media, Arc::clone(&poison), visible, &start, tails),
             buckets: Buckets::new(),
             turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams)),
             blobs: Blobs::new(Arc::clone(&region), Arc::clone(&zones)),

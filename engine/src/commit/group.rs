@@ -65,6 +65,22 @@ pub(crate) struct Group {
 /// The stream that all tables share which have none of their own.
 pub(super) const SHARED_STREAM: u32 = 0;
 
+/// A lock of a prepared transaction, as a record.
+pub(crate) struct LockRecord {
+    pub(crate) table: TableId,
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// The end of a prepared transaction.
+pub(crate) struct Resolution<'a> {
+    pub(crate) id: &'a [u8],
+    /// The LSN of its prepare.
+    pub(crate) prepared: Lsn,
+    /// `CommitPrepared` or `RollbackPrepared`.
+    pub(crate) verdict: Kind,
+}
+
 impl Group {
     /// Encodes a batch.
     ///
@@ -119,7 +135,7 @@ impl Group {
     pub(crate) fn prepare<T: Target>(
         id: &[u8],
         batch: &Batch<T>,
-        locks: &[(TableId, Vec<u8>, Vec<u8>)],
+        locks: &[LockRecord],
         runs: impl ExactSizeIterator<Item = (Arc<dyn CommitTable>, u64)>,
         largest: u64,
     ) -> Result<Group> {
@@ -140,7 +156,7 @@ impl Group {
             let place = (tables[write.table].table(), write.kind);
             part.push(None, place, write.key, &write.value);
         }
-        for (table, key, value) in locks {
+        for LockRecord { table, key, value } in locks {
             part.push(None, (*table, Kind::Lock), key, value);
         }
         let (parts, content) = (smallvec![part], Content::Prepared);
@@ -149,22 +165,22 @@ impl Group {
         Ok(group)
     }
 
-    /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
-    /// committed, the `writes` that it prepared follow, each with the index of its table. What says
-    /// so is the first record of the first part, on the stream that prepares go to.
+    /// Encodes the end of a prepared transaction. If it is committed, the `writes` that it prepared
+    /// follow, each with the index of its table. What says so is the first record of the first
+    /// part, on the stream that prepares go to.
     ///
     /// # Errors
     ///
     /// As [`Group::encode`].
     pub(crate) fn resolve<'a>(
-        (id, prepared, verdict): (&[u8], Lsn, Kind),
+        end: Resolution<'_>,
         tables: CommitTables,
         writes: impl Iterator<Item = Record<'a>>,
         blob: Option<&[u8]>,
         largest: u64,
     ) -> Result<Group> {
-        let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, id.len())];
-        parts[0].push(None, (SYSTEM_TABLE, verdict), id, &prepared.to_le_bytes());
+        let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, end.id.len())];
+        parts[0].push(None, (SYSTEM_TABLE, end.verdict), end.id, &end.prepared.to_le_bytes());
         for record in writes {
             let table = tables.iter().position(|table| table.table() == record.table);
             debug_assert!(table.is_some(), "a prepare holds its tables");

@@ -34,7 +34,7 @@ pub(crate) use committer::{Committer, Pending, Start};
 pub(crate) use fed::{FedGroup, FedGroups};
 pub(crate) use feed::{FULL_SEGMENT, Feed};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
-pub(crate) use group::Group;
+pub(crate) use group::{Group, LockRecord, Resolution};
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};

@@ -31,7 +31,8 @@
 
 use std::sync::Arc;
 
-use super::floor::{Floor, Gidx, JournalMark};
+use super::committer::Start;
+use super::floor::{Gidx, JournalMark};
 use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
 use super::ring::{Ring, Written, ring_len};
@@ -108,14 +109,15 @@ pub(super) struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher that goes on after `last`, with the floor that the opening has written.
+    /// A publisher that goes on as `start` says, whose floor the opening has written.
     pub(super) fn new(
         (region, zones): (Arc<Region>, Arc<ZonePool>),
         poison: Arc<Poison>,
         visible: Arc<Watermark>,
-        (last, floor, incarnation): (Lsn, Floor, u64),
+        start: &Start,
         tails: Tails,
     ) -> Publisher {
+        let Start { last, floor, incarnation, .. } = *start;
         debug_assert!(last < 1 << TARGET_BITS, "LSNs have 56 bits");
         Publisher {
             durable_number: AtomicU64::new(floor.number),

@@ -458,8 +458,8 @@ fn decide_zone(
     let zone = Zone { number: scan.zone, len: scan.len(evidence.geometry) };
     let open = scan.seal.is_none().then_some(zone);
     recovered.open_salts.extend(open.map(|zone| (zone.number, newest.salt)));
-    let last = (tail, scan.header.ordinal, newest.header.lsn);
-    let resumed = StreamTail::resumed(open, scan.header.units, last);
+    let header = &scan.header;
+    let resumed = StreamTail::resumed(open, header.units, tail, header.ordinal, newest.header.lsn);
     let before = std::mem::replace(&mut recovered.streams[stream], resumed);
     if let Some(left_open) = before.zone {
         recovered.reseal.push((left_open.number, before.tail));

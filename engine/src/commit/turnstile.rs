@@ -36,9 +36,15 @@ pub(crate) struct StreamTail {
 }
 
 impl StreamTail {
-    /// Goes on in `zone`, as an opening found it.
-    pub(crate) fn resumed(zone: Option<Zone>, units: u32, last: (u64, u64, Lsn)) -> StreamTail {
-        let (tail, ordinal, greatest) = last;
+    /// As an opening found it: the end and the place in the chain of its last zone, which is `zone`
+    /// if it is open, and its greatest LSN.
+    pub(crate) fn resumed(
+        zone: Option<Zone>,
+        units: u32,
+        tail: u64,
+        ordinal: u64,
+        greatest: Lsn,
+    ) -> StreamTail {
         StreamTail { zone, tail, ordinal, greatest, units, ..StreamTail::default() }
     }
 

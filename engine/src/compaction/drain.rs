@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::compaction::Shape;
 use crate::compaction::choice::bytes;
 use crate::compaction::claimed::{ClaimedKeys, is_claimed};
-use crate::compaction::edges::{best_end, cuts};
+use crate::compaction::edges::{ColumnEnds, best_end, cuts};
 use crate::compaction::execute::Done;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
@@ -99,7 +99,8 @@ fn align(
         let grown = KeyInterval { start: interval.start.clone(), end: Some(end.to_vec()) };
         interval.covers(&grown) || sublevel_for(version, &grown, shape) == sublevel
     };
-    if let Some(end) = best_end(version, sublevel, (least, interval, wide), is_fine) {
+    let column = ColumnEnds { least, usual: interval, wide };
+    if let Some(end) = best_end(version, sublevel, column, is_fine) {
         interval.end = Some(end);
     }
 }

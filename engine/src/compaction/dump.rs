@@ -28,10 +28,16 @@ pub(crate) struct Dumped {
     pub(crate) hidden: BTreeSet<u64>,
 }
 
-/// Writes what `view` shows above its levels to the one reader of `horizon` into `store`, under ids
-/// of `set`; with `objects`, as objects there. The caller has a [`Hold`](crate::mvcc::Hold) from
-/// before it loaded the view and no epoch pinned, and the levels have nothing that the reader does
-/// not see.
+/// Where what is dumped goes: into `store`, under ids of `set`; with `objects`, as objects there.
+pub(crate) struct DumpInto<'a> {
+    pub(crate) set: &'a VersionSet,
+    pub(crate) store: &'a Arc<ExtentStore>,
+    pub(crate) objects: Option<&'a mut dyn ExtentSink>,
+}
+
+/// Writes what `view` shows above its levels to the one reader of `horizon`. The caller has a
+/// [`Hold`](crate::mvcc::Hold) from before it loaded the view and no epoch pinned, and the levels
+/// have nothing that the reader does not see.
 ///
 /// # Errors
 ///
@@ -39,7 +45,7 @@ pub(crate) struct Dumped {
 pub(crate) fn dump(
     view: &View,
     horizon: &Horizon,
-    (set, store, objects): (&VersionSet, &Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
+    DumpInto { set, store, objects }: DumpInto<'_>,
     cache: &Arc<BlockCache>,
     shape: &Shape,
 ) -> Result<Dumped> {

@@ -53,11 +53,21 @@ pub(super) fn cuts<E: Described>(
     }
 }
 
-/// Where a column of sublevel `n` ends best: after `least` and no later than `wide`, near `usual`.
+/// Where a column may end.
+pub(super) struct ColumnEnds<'a> {
+    /// It ends after this one,
+    pub(super) least: &'a KeyInterval,
+    /// near this one,
+    pub(super) usual: &'a KeyInterval,
+    /// and no later than this one.
+    pub(super) wide: &'a KeyInterval,
+}
+
+/// Where a column of sublevel `n` ends best.
 pub(super) fn best_end<E: Described>(
     version: &Version<E>,
     n: u8,
-    (least, usual, wide): (&KeyInterval, &KeyInterval, &KeyInterval),
+    ColumnEnds { least, usual, wide }: ColumnEnds<'_>,
     is_fine: impl Fn(&[u8]) -> bool,
 ) -> Option<Vec<u8>> {
     let is_past = |end: &[u8], other: &KeyInterval| {

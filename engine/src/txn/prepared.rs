@@ -28,7 +28,7 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use crate::alloc::ZonePool;
-use crate::commit::{CommitTable, Group, Pending};
+use crate::commit::{CommitTable, Group, Pending, Resolution};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{EditReservation, Level};
 use crate::limits;
@@ -549,9 +549,9 @@ impl Prepared {
             self.targets.iter().map(|target| Arc::clone(&target.core) as Arc<dyn CommitTable>);
         let commits = verdict == Kind::CommitPrepared;
         let writes = self.writes(shared).filter(|_| commits);
-        let what = (id, self.place.lsn, verdict);
+        let end = Resolution { id, prepared: self.place.lsn, verdict };
         let largest = shared.zones.geometry().largest_zone();
-        let mut group = Group::resolve(what, tables.collect(), writes, blob, largest)?;
+        let mut group = Group::resolve(end, tables.collect(), writes, blob, largest)?;
         if commits && !self.runs.is_empty() {
             group.add_runs(self.runs.iter().map(Joined::table), largest)?;
         }

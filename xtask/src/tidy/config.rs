@@ -31,19 +31,6 @@ pub(crate) struct Config {
     /// Documents that may be longer than the limit.
     #[serde(default, rename = "document_limit")]
     pub(crate) document_limits: Vec<DocumentLimit>,
-    /// Where texts may still have an actor without a name.
-    #[serde(default, rename = "unnamed_actors")]
-    pub(crate) unnamed_actors: Vec<UnnamedActors>,
-}
-
-/// A folder or file whose texts do not name every actor.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct UnnamedActors {
-    /// The path from the root.
-    pub(crate) path: String,
-    /// Why they stay.
-    pub(crate) reason: String,
 }
 
 /// Names that several types of the engine have, for one reason.
@@ -146,9 +133,6 @@ impl Config {
         }
         for limit in &config.document_limits {
             ensure!(!limit.reason.trim().is_empty(), "{} has no reason", limit.path);
-        }
-        for place in &config.unnamed_actors {
-            ensure!(!place.reason.trim().is_empty(), "{} has no reason", place.path);
         }
         Ok(config)
     }

@@ -15,7 +15,6 @@ mod machine_paths;
 mod scan;
 pub(crate) mod source;
 mod type_names;
-mod unnamed_actors;
 mod unsafe_code;
 
 use std::fs;
@@ -59,14 +58,12 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     let config = Config::load(root)?;
     let (mut sources, mut documents) = (Vec::new(), Vec::new());
     let mut findings = Vec::new();
-    let mut actors = unnamed_actors::Rule::new(&config.unnamed_actors);
     let paths = files::list(root)?;
     for path in &paths {
         let bytes = fs::read(root.join(path)).with_context(|| format!("reading {path}"))?;
         // What is no UTF-8 is no text, and no rule speaks about it.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         machine_paths::check(path, &text, &mut findings);
-        actors.check(path, &text, &mut findings);
         if path.ends_with(".rs") {
             sources.push(Source::new(path, &text));
         }
@@ -74,7 +71,6 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
             documents.push(Document { path: path.clone(), text });
         }
     }
-    actors.finish(&mut findings);
     for source in &sources {
         file_length::check(source, &mut findings);
         layout::check(source, &mut findings);

@@ -308,7 +308,8 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         &self,
         held: &Held<'_>,
         (right, held_right): (&Inner<L, I>, &Held<'_>),
-        (parent, held_parent, at): (&Inner<L, I>, &Held<'_>, usize),
+        (parent, held_parent): (&Inner<L, I>, &Held<'_>),
+        at: usize,
         heap: Heap<'_>,
     ) {
         let between = parent.separator(held_parent, at, &parent.prefix.bytes());

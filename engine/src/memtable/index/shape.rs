@@ -211,8 +211,8 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
             let held_parent = parent.lock()?;
             let held_left = left.lock.upgrade(left_version)?;
             let held_right = right.lock.upgrade(right_version)?;
-            let above = (parent.inner, &held_parent, left_at);
-            left.absorb(&held_left, (right, &held_right), above, heap);
+            let above = (parent.inner, &held_parent);
+            left.absorb(&held_left, (right, &held_right), above, left_at, heap);
             parent.inner.remove(&held_parent, right_at, heap);
             right.retire(heap);
             held_right.retire();

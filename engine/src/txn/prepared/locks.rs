@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::commit::LockRecord;
 use crate::error::Result;
 use crate::extent::{BlockCache, Blocks, ReadAhead};
 use crate::levels::{Level, LevelCursor};
@@ -12,11 +13,8 @@ use crate::locks::{Keys, Locker, Mode, Patience};
 use crate::memtable::{Record, record_len};
 use crate::mvcc::pin;
 use crate::read::KeyRange;
-use crate::record::{Cursor, Kind, LSN_MAX, TableId};
+use crate::record::{Cursor, Kind, LSN_MAX};
 use crate::table::{NewRun, Pinned, Shared, TableBatch};
-
-/// The table, key and value of a record.
-type LockRecord = (TableId, Vec<u8>, Vec<u8>);
 
 /// Records for the locks of `locker` but the exclusive ones on rows of `batch` and of `runs`.
 ///
@@ -47,7 +45,7 @@ pub(super) fn encode(
             continue;
         }
         let (key, value) = encode_one(lock.mode, lock.keys);
-        records.push((target.core.id(), key, value));
+        records.push(LockRecord { table: target.core.id(), key, value });
     }
     Ok(records)
 }
@@ -60,7 +58,7 @@ fn is_in_run(runs: &[NewRun], target: &Pinned, key: &[u8], cache: &BlockCache) -
 
 /// Bytes that they take in a zone.
 pub(super) fn stored_len(locks: &[LockRecord]) -> usize {
-    locks.iter().map(|(_, key, value)| record_len(key.len(), value.len())).sum()
+    locks.iter().map(|lock| record_len(lock.key.len(), lock.value.len())).sum()
 }
 
 fn encode_one(mode: Mode, keys: Keys) -> (Vec<u8>, Vec<u8>) {

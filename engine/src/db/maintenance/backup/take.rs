@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::set::{Set, Writing};
 use super::{BackupInfo, bucket};
-use crate::compaction::{self, Dumped};
+use crate::compaction::{self, DumpInto, Dumped};
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
@@ -196,7 +196,8 @@ fn dump(
     let half = |Seen { table, name, view }| {
         engine.shared.check_open()?;
         let store = Arc::clone(destination.store());
-        let into = (&*engine.set, &store, destination.objects());
+        let (set, objects) = (&*engine.set, destination.objects());
+        let into = DumpInto { set, store: &store, objects };
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
         Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
     };
