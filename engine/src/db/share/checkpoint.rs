@@ -261,11 +261,8 @@ impl<'a> Uploading<'a> {
         }
     }
 
-    /// A closing waits for a small checkpoint alone.
     fn send(&mut self, bytes: Vec<u8>) -> Result<Location> {
-        if self.bytes >= AHEAD_BYTES && self.is_closing() {
-            return Err(Error::closed());
-        }
+        self.check_wanted(self.bytes)?;
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let place = self.pieces.take(len)?;
         if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {
@@ -332,9 +329,14 @@ impl Destination for Uploading<'_> {
     fn begins(&mut self, lsn: Lsn) -> Result<()> {
         let kept = self.kept.take();
         if let Some(kept) = kept.filter(|_| !self.engine.options.has(Failpoint::ForgetPrepares)) {
-            self.open = kept.open_at(&self.engine.shared, lsn)?;
+            self.open = kept.open_at(&self.engine.shared, lsn, &|| self.is_closing())?;
         }
         Ok(())
+    }
+
+    /// A closing waits for a small checkpoint alone.
+    fn check_wanted(&self, bytes: u64) -> Result<()> {
+        if bytes >= AHEAD_BYTES && self.is_closing() { Err(Error::closed()) } else { Ok(()) }
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {

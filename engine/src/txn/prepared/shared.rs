@@ -48,26 +48,32 @@ impl PreparedSet {
 
 impl KeptPrepares<'_> {
     /// The prepares up to `lsn` without a verdict up to `lsn`, the oldest first. All commits up to
-    /// there are durable, and [`PreparedSet::keep`] was called before that LSN was taken.
+    /// there are durable, and [`PreparedSet::keep`] was called before that LSN was taken. Once it
+    /// `hurries`, it waits for no prepare that rests.
     ///
     /// # Errors
     ///
     /// `Closed` once a closing has begun; `Unavailable` if the database has stopped, or a prepare
-    /// has no place for a minute.
-    pub(crate) fn open_at(&self, shared: &Shared, lsn: Lsn) -> Result<Vec<OpenPrepare>> {
+    /// has no place for a minute, or a tenth of a second in a hurry.
+    pub(crate) fn open_at(
+        &self,
+        shared: &Shared,
+        lsn: Lsn,
+        hurries: &dyn Fn() -> bool,
+    ) -> Result<Vec<OpenPrepare>> {
         debug_assert!(lsn <= shared.committer.durable(), "a checkpoint is of what is durable");
-        let until = time::now() + LONGEST_WAIT;
+        let began = time::now();
         let mut state = self.0.state.lock();
         // Each ticket up to there is taken: what has one is about to have its place.
         while let Some((id, _)) = state.named.iter().find(|(_, it)| it.is_on_its_way(lsn)) {
             shared.check_open()?;
             shared.poison.check()?;
-            if time::now() >= until {
+            let longest = if hurries() { LOOK } else { LONGEST_WAIT };
+            if time::since(began) >= longest {
                 let message = format!(
-                    "the prepare of transaction \"{}\" has not ended for {} seconds, and a \
+                    "the prepare of transaction \"{}\" has not ended for {longest:?}, and a \
                      checkpoint waits for it",
-                    id.escape_ascii(),
-                    LONGEST_WAIT.as_secs()
+                    id.escape_ascii()
                 );
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }

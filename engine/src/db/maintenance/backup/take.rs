@@ -69,6 +69,15 @@ pub(in crate::db) trait Destination {
         Ok(())
     }
 
+    /// Before a table is written to its store: so many bytes lie above levels, with that table's.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the backup is not wanted any more.
+    fn check_wanted(&self, _above: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Its own copy of an extent of a level, made now if it has none.
     ///
     /// # Errors
@@ -193,8 +202,11 @@ fn dump(
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
     destination.begins(lsn)?;
+    let mut above = 0;
     let half = |Seen { table, name, view }| {
         engine.shared.check_open()?;
+        above += view.undrained_bytes();
+        destination.check_wanted(above)?;
         let store = Arc::clone(destination.store());
         let (set, objects) = (&*engine.set, destination.objects());
         let into = DumpInto { set, store: &store, objects };
