@@ -22,6 +22,8 @@ pub enum Kind {
     Mixed,
     /// With an object store in reach, where the cold levels of all tables lie.
     Objects,
+    /// The same, and the database is shared through the store.
+    Shared,
 }
 
 /// All of them whose levels lie in files.
@@ -42,7 +44,7 @@ impl Kind {
             Kind::Index => Machine::with_memory().index(true),
             Kind::Matrix => Machine::with_memory().option(Level0Container::Matrix),
             Kind::Triangle => Machine::with_files().option(Level0Container::Triangle),
-            Kind::Objects => {
+            Kind::Objects | Kind::Shared => {
                 let store = ObjectServer::new();
                 store.parts_from(PARTS_FROM);
                 Machine::with_files().with_store(&store)
@@ -52,7 +54,7 @@ impl Kind {
 
     /// Whether the region is a file.
     pub fn is_files(self) -> bool {
-        matches!(self, Kind::Files | Kind::Triangle | Kind::Objects)
+        matches!(self, Kind::Files | Kind::Triangle | Kind::Objects | Kind::Shared)
     }
 
     /// Whether it is one of those that differ in nothing but their level 0, of which tests take a

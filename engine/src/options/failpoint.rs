@@ -156,6 +156,8 @@ pub enum Failpoint {
     SecondPollReturns,
     /// A reservation of space is not given back.
     KeepReservation,
+    /// Commits that are awaited have one thread, which waits for the shared store too.
+    AwaitInOneQueue,
     /// A second closing does not wait for the first one.
     SecondCloseReturns,
     /// A worker of compactions that rests misses a wake-up that comes before its wait.

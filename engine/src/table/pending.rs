@@ -140,8 +140,10 @@ impl Future for PendingCommit {
             this.waited |= this.place.is_some() && this.shared.committer.visible() >= this.lsn;
         }
         if !this.waited && !this.is_decided() {
-            let commit = (this.lsn, this.durability);
             let shared = &this.shared;
+            let in_one_queue = shared.region.has(Failpoint::AwaitInOneQueue);
+            let durability = if in_one_queue { Durability::Remote } else { this.durability };
+            let commit = (this.lsn, durability);
             this.place = shared.awaited.register(shared, commit, this.place, context.waker());
             // Looked at once more after it was registered (invariant 2 of `awaited`). Without a
             // thread this one waits.

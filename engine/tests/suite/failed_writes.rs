@@ -17,7 +17,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// How many commits a life tries: on persistent memory, enough for files to come into it.
 fn commits(kind: Kind) -> u64 {
     match kind {
-        Kind::Files | Kind::Triangle | Kind::Objects => 60,
+        Kind::Files | Kind::Triangle | Kind::Objects | Kind::Shared => 60,
         Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => 600,
     }
 }
@@ -127,7 +127,7 @@ fn a_write_that_fails_loses_nothing_and_is_told() {
         let unknown = ends.get(&End::Unknown).copied().unwrap_or_default();
         let refused = ends.get(&End::Refused).copied().unwrap_or_default();
         match kind {
-            Kind::Files | Kind::Triangle | Kind::Objects => {
+            Kind::Files | Kind::Triangle | Kind::Objects | Kind::Shared => {
                 assert!(unknown >= commits(kind), "each commit writes: {ends:?}");
             }
             Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => {

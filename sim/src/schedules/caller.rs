@@ -65,6 +65,11 @@ impl Caller {
             Err(error) if error.kind() == ErrorKind::Closed && self.world.ledger.is_closing() => {
                 self.closed_calls += 1;
             }
+            // The store may not have it yet.
+            Err(error)
+                if error.kind() == ErrorKind::UnknownOutcome
+                    && self.world.is_shared
+                    && self.world.ledger.is_closing() => {}
             Err(error) if self.world.excuses(&error) => self.closed_calls += 1,
             Err(error) => {
                 let what = format!("{} of caller {}: {error}", operation.name, self.number);
@@ -82,6 +87,9 @@ impl Caller {
     }
 
     pub(super) fn durability(&mut self) -> Durability {
+        if self.world.is_shared && self.chance.percent(20) {
+            return Durability::Remote;
+        }
         if self.chance.percent(40) { Durability::Durable } else { Durability::Relaxed }
     }
 

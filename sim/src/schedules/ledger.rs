@@ -4,6 +4,9 @@
 //! its acknowledgement, in the moments of the ledger. Of two writes one is *before* the other if it
 //! was acknowledged before the other was called; all others may have either order.
 
+mod seen;
+mod takeover;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +18,8 @@ use super::judge::{judge, of_stamp};
 use super::rows::QUEUE;
 use crate::histories::{self, Done};
 use crate::violation::{Class, Violation};
+pub(super) use seen::Seen;
+use takeover::Takeover;
 
 /// A row: its table, and its key.
 pub(super) type Place = (&'static str, Vec<u8>);
@@ -97,6 +102,8 @@ pub(super) struct Write {
     pub durable: Option<u64>,
     /// When a read had ended that showed it: later ones show it, too.
     pub read: Option<u64>,
+    /// The nodes that have shown it: they go on to.
+    shown_by: BTreeSet<u64>,
 }
 
 impl Write {
@@ -127,37 +134,6 @@ impl fmt::Display for Write {
 /// What is read at one moment.
 pub(super) type State = BTreeMap<Place, Stamp>;
 
-/// When a state was read, and what must be in it.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Seen {
-    /// By a call in the run, which lasted from one moment to the other.
-    Read(u64, u64),
-    /// The same after a failure that has stopped the database: it shows what is durable.
-    Stopped(u64, u64),
-    /// In what a cut has left, at this moment: durable writes must be there.
-    AfterCut(u64),
-}
-
-impl Seen {
-    /// Whether the write was acknowledged early enough to be seen for certain.
-    pub(super) fn must_have(self, write: &Write) -> bool {
-        match self {
-            Seen::Read(from, _) => {
-                [write.acknowledged(), write.read].into_iter().flatten().any(|at| at < from)
-            }
-            Seen::Stopped(at, _) | Seen::AfterCut(at) => {
-                write.durable.is_some_and(|durable| durable < at)
-            }
-        }
-    }
-
-    /// Whether the write was called early enough to be seen.
-    pub(super) fn may_have(self, write: &Write) -> bool {
-        let (Seen::Read(_, at) | Seen::Stopped(_, at) | Seen::AfterCut(at)) = self;
-        write.called < at && write.outcome != Outcome::Refused && !write.outcome.is_hidden()
-    }
-}
-
 #[derive(Debug, Default)]
 struct Book {
     now: u64,
@@ -175,6 +151,7 @@ struct Book {
     /// The least and the most time that has passed.
     time: (Duration, Duration),
     young: BTreeMap<usize, Young>,
+    takeover: Option<Takeover>,
 }
 
 /// Two operations.
@@ -283,6 +260,7 @@ impl Ledger {
                 is_prepared,
                 durable,
                 read,
+                shown_by: BTreeSet::new(),
             });
             stamp
         };
@@ -560,6 +538,7 @@ impl Ledger {
             histories: book.histories.clone(),
             time: book.time,
             young: BTreeMap::new(),
+            takeover: book.takeover.clone(),
         };
         Ledger(Arc::new(Mutex::new(copied)))
     }
@@ -578,7 +557,13 @@ impl Ledger {
                     *read = Some(read.map_or(to, |at| at.min(to)));
                 }
             }
-            (Ok(_), Seen::Stopped(..)) => {}
+            (Ok(_), Seen::Stopped(..) | Seen::Taken(_)) => {}
+            (Ok(shown), Seen::Behind(node, _)) => {
+                let mut book = self.book();
+                for stamp in shown {
+                    book.writes[stamp as usize - 1].shown_by.insert(node);
+                }
+            }
             // What an opening has found stays: it has written again what it builds on.
             (Ok(shown), Seen::AfterCut(cut)) => {
                 let mut book = self.book();

@@ -55,8 +55,11 @@ impl Schedule {
         let drawn = *chance.pick(&kinds);
         let (callers, operations) = (2 + chance.below(3), 4 + chance.below(16));
         let pair = Operation::pair_of(seed);
-        let needs_bucket = pair.iter().any(|operation| operation.needs_bucket);
-        let kind = if needs_bucket { Kind::Objects } else { drawn };
+        let needed = pair.iter().filter_map(|operation| operation.needs).max();
+        // A shared database has objects too.
+        let drawn =
+            if drawn == Kind::Objects && seed.is_multiple_of(3) { Kind::Shared } else { drawn };
+        let kind = needed.unwrap_or(drawn);
         let closer = chance.percent(15).then(|| chance.below(callers));
         let steps = |number: u64| {
             let mut step = || {

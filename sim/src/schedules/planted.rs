@@ -47,11 +47,22 @@ pub const PLANTED: &[Planted] = &[
     planted(Failpoint::DumpVersionRuns, Kind::Files, &[Class::WrongError, Class::Backup], None),
     planted(Failpoint::SecondPollReturns, Kind::Files, &[Class::Lost, Class::NotAPrefix], None),
     planted(Failpoint::KeepReservation, Kind::Files, &[Class::Leaked], Some(0)),
+    planted(Failpoint::EditBeforeAcknowledgement, Kind::Objects, LOST_OBJECT, Some(0)),
+    planted(Failpoint::KeepUnneededObjects, Kind::Objects, &[Class::Leaked], Some(0)),
+    planted(Failpoint::AcknowledgeEarly, Kind::Shared, &[Class::Lost], Some(0)),
+    planted(Failpoint::IgnoreClaims, Kind::Shared, &[Class::TwoWriters, Class::Lost], None),
+    planted(Failpoint::EventsFirst, Kind::Shared, &[Class::NotAPrefix, Class::Changed], None),
+    planted(Failpoint::ShipUndurable, Kind::Shared, &[Class::Lost, Class::Refused], None),
+    planted(Failpoint::AwaitInOneQueue, Kind::Shared, &[Class::NoEnd], Some(0)),
 ];
 
 /// What a write after a closing looks like.
 const LATE: &[Class] =
     &[Class::WrongError, Class::Refused, Class::Damaged, Class::Lost, Class::Changed];
+
+/// What it looks like that the store lacks an object.
+const LOST_OBJECT: &[Class] =
+    &[Class::Damaged, Class::WrongError, Class::Refused, Class::Lost, Class::Backup];
 
 impl Planted {
     /// Runs a seed with the bug; what of its violations was found.

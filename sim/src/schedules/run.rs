@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler, TimedOut};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
-use terrace::{CompactionProgress, Database, Result, TableOptions, Tier};
+use terrace::{CompactionProgress, Database, ErrorKind, Result, TableOptions, Tier};
 
 use super::bucket;
 use super::caller::Caller;
@@ -54,10 +54,11 @@ const FILES: [FileKind; 3] = [FileKind::Region, FileKind::Journal, FileKind::Ext
 const RESTS: &str = "operations/writes.rs";
 
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 6] = [
+const MAY_TIME_OUT: [(&str, &str); 7] = [
     (RESTS, "a caller rests with a commit that it has enqueued"),
     ("schedules/run.rs", "what is held at rest is looked at again"),
     ("schedules/bucket.rs", "so are the objects in a bucket"),
+    ("operations/shared.rs", "so is how far another node is"),
     ("db/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("db/scheduler/workers.rs", "so does a worker"),
@@ -70,8 +71,13 @@ const NETWORK: &str = "terrace-distance";
 /// them.
 const ASKS_STORE: [&str; 2] = ["tier/object/clock.rs", "tier/object/store.rs"];
 
-/// Where an answer is on its way.
-const ON_ITS_WAY: &str = "tier/object/slow.rs";
+/// Where an answer is on its way, or a thread waits for more that goes to the store or comes from
+/// it.
+const GOES_ON_IN_TIME: [&str; 4] =
+    ["tier/object/slow.rs", FEED, "db/share/node.rs", "db/share/registration.rs"];
+
+/// Where a caller waits until its commit was sent.
+const FEED: &str = "commit/feed.rs";
 
 /// Jobs of a database at rest end within this time.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
@@ -88,8 +94,10 @@ fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
     let may =
         |place: &Location<'_>| MAY_TIME_OUT.iter().any(|(file, _)| place.file().ends_with(file));
     let asks = |place: &Location<'_>| ASKS_STORE.iter().any(|file| place.file().ends_with(file));
-    let is_asked = asks(place) || others.iter().any(|other| asks(other.place));
-    if is_asked || place.file().ends_with(ON_ITS_WAY) {
+    let sends =
+        |other: &Blocked| other.task.1.starts_with("caller") && other.place.file().ends_with(FEED);
+    let is_asked = others.iter().any(|other| asks(other.place) || sends(other));
+    if is_asked || asks(place) || GOES_ON_IN_TIME.iter().any(|file| place.file().ends_with(file)) {
         return None;
     }
     let rests = place.file().ends_with(RESTS);
@@ -200,7 +208,7 @@ type Cut = Arc<Mutex<Option<(Machine, Ledger)>>>;
 
 impl Schedule {
     fn world(&self, machine: &Machine, ledger: &Ledger) -> World {
-        World::new(machine, ledger, (self.seed, self.callers.len()), self.bug)
+        World::new(machine, ledger, (self.seed, self.callers.len(), self.kind), self.bug)
     }
 
     /// A cut of power at some point of the run, in so many of a hundred.
@@ -224,7 +232,9 @@ impl Schedule {
     fn failure(&self, chance: &mut Chance, world: &World) -> Planned {
         let at = 2000 + chance.below(USUAL_POINTS / 2);
         let (machine, ledger) = (world.machine.clone(), world.ledger.clone());
-        let act: Box<dyn FnOnce() + Send> = if chance.percent(25) {
+        // A shared database waits until its disk works again, for its checkpoints.
+        let may_last = !world.is_shared;
+        let act: Box<dyn FnOnce() + Send> = if chance.percent(25) && may_last {
             Box::new(move || {
                 ledger.note("the disk is full");
                 ledger.set_faults(true);
@@ -233,7 +243,7 @@ impl Schedule {
         } else {
             let site = CallSite { call: *chance.pick(&CALLS), file: *chance.pick(&FILES) };
             let outcome = *chance.pick(site.call.outcomes());
-            let (nth, for_good) = (1 + chance.below(4), chance.percent(30));
+            let (nth, for_good) = (1 + chance.below(4), chance.percent(30) && may_last);
             let takes_descriptor = matches!(site.call, Call::Open | Call::Create);
             let reason = match chance.below(100) {
                 0..50 if takes_descriptor => Reason::NoDescriptor,
@@ -385,6 +395,7 @@ impl Schedule {
         {
             world.ledger.violate(Class::WrongError.violation(error));
         }
+        world.ledger.judge_takeover();
         world.forget();
         nothing_is_late(world);
     }
@@ -416,7 +427,19 @@ impl Schedule {
     fn live_on(&self, world: &World, cut: u64) {
         let ledger = &world.ledger;
         let run = || -> Result<()> {
-            let db = world.options().open(PATH)?;
+            if world.is_shared && self.seed.is_multiple_of(2) {
+                taken_over(world, cut)?;
+            }
+            let db = match world.options().open(PATH) {
+                Err(error) if error.kind() == ErrorKind::Fenced && ledger.is_taken_over() => {
+                    return Ok(());
+                }
+                opened => opened?,
+            };
+            if ledger.taken_over_at().is_some_and(|at| at < cut) {
+                let what = "a writer opens that another one has taken over";
+                ledger.violate(Class::TwoWriters.violation(what));
+            }
             let state = read_all(&db, self.callers.len(), ledger)?;
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             if db.existing_table(MAIN).is_ok() {
@@ -446,6 +469,24 @@ impl Schedule {
         }
         nothing_is_late(world);
     }
+}
+
+/// The machine is lost, and another one takes over what the store has.
+fn taken_over(world: &World, cut: u64) -> Result<()> {
+    let ledger = &world.ledger;
+    // It has a copy of the store.
+    let lost = world.machine.kill();
+    let Some(url) = lost.store_url() else { return Ok(()) };
+    let options = world.options_on(&Machine::with_files());
+    let db = match options.open_shared(&url, "/taken over") {
+        // It had not shared anything yet.
+        Err(error) if error.kind() == ErrorKind::Invalid => return Ok(()),
+        opened => opened?,
+    };
+    let state = read_all(&db, world.callers, ledger)?;
+    ledger.judge(&state, Seen::Taken(cut), "a takeover after a cut");
+    is_sound(&db, ledger, "of a takeover after a cut")?;
+    db.close()
 }
 
 /// Holds all rows of a database that no caller uses against the ledger, and what it holds at rest.

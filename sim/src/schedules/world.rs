@@ -8,7 +8,7 @@ use terrace::{Database, Error, ErrorKind, Isolation, Options, Result};
 use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
 use super::policy::Stalls;
-use crate::machines::PATH;
+use crate::machines::{Kind, PATH};
 
 /// Clones are the same world. Its mutex is no point of the scheduler.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub(super) struct World {
     pub ledger: Ledger,
     pub bug: Option<Failpoint>,
     pub seed: u64,
+    /// The database is shared through the object store.
+    pub is_shared: bool,
     pub callers: usize,
     /// In so many of a hundred operations the caller stands still for a while.
     pub stalled: u64,
@@ -39,7 +41,7 @@ impl World {
     pub(super) fn new(
         machine: &Machine,
         ledger: &Ledger,
-        (seed, callers): (u64, usize),
+        (seed, callers, kind): (u64, usize, Kind),
         bug: Option<Failpoint>,
     ) -> World {
         let levels = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
@@ -49,6 +51,7 @@ impl World {
             ledger: ledger.clone(),
             bug,
             seed,
+            is_shared: kind == Kind::Shared,
             callers,
             stalled: [0, 0, 15, 40][(seed / 3 % 4) as usize],
             stalls: Stalls::default(),
@@ -58,10 +61,10 @@ impl World {
     }
 
     pub(super) fn options(&self) -> Options {
-        self.options_on(&self.machine)
+        self.options_on(&self.machine).share(self.is_shared)
     }
 
-    /// The same on another machine.
+    /// The same on another machine, for a database that is not shared.
     pub(super) fn options_on(&self, machine: &Machine) -> Options {
         let options = crate::tiny().machine(machine).clock(&self.clock);
         // What a run writes fits in the cache, so in some nothing stays there.
@@ -122,11 +125,13 @@ impl World {
         Ok(Some((self.has_opened(db.clone()), db)))
     }
 
-    /// Whether a call of the machine has failed, and this may come of it.
+    /// Whether a call of the machine has failed, or another one is the writer, and this may come of
+    /// it.
     pub(super) fn excuses(&self, error: &Error) -> bool {
         let kinds =
             [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Full, ErrorKind::Closed];
-        kinds.contains(&error.kind()) && self.has_failed()
+        let is_fenced = error.kind() == ErrorKind::Fenced && self.ledger.is_taken_over();
+        is_fenced || kinds.contains(&error.kind()) && self.has_failed()
     }
 
     /// What a call must see that has lasted from one moment to the other.
@@ -152,8 +157,9 @@ impl World {
         done
     }
 
-    /// Whether a call of the machine has failed.
+    /// Whether a call of the machine has failed, or another one is about to be the writer.
     pub(super) fn has_failed(&self) -> bool {
-        !self.machine.failed_calls().is_empty() || self.ledger.has_faults()
+        let ledger = &self.ledger;
+        !self.machine.failed_calls().is_empty() || ledger.has_faults() || ledger.is_taken_over()
     }
 }

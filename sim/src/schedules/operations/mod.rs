@@ -9,6 +9,7 @@ mod objects;
 mod prepared;
 mod queue;
 mod reads;
+mod shared;
 mod tables;
 mod transactions;
 mod upkeep;
@@ -19,6 +20,7 @@ use terrace::Result;
 
 use super::caller::Caller;
 use crate::Chance;
+use crate::machines::Kind;
 
 pub(super) use lives::CLOSE;
 pub(super) use prepared::{resolve_all, still_prepared};
@@ -33,8 +35,8 @@ pub(super) struct Operation {
     pub share: u64,
     /// Does it. The moment is that of the call.
     pub run: fn(&mut Caller, u64) -> Result<()>,
-    /// It does nothing on a machine without an object store.
-    pub needs_bucket: bool,
+    /// On any other machine it does nothing.
+    pub needs: Option<Kind>,
 }
 
 impl Operation {
@@ -43,7 +45,7 @@ impl Operation {
         share: u64,
         run: fn(&mut Caller, u64) -> Result<()>,
     ) -> Operation {
-        Operation { name, share, run, needs_bucket: false }
+        Operation { name, share, run, needs: None }
     }
 
     const fn with_bucket(
@@ -51,12 +53,20 @@ impl Operation {
         share: u64,
         run: fn(&mut Caller, u64) -> Result<()>,
     ) -> Operation {
-        Operation { needs_bucket: true, ..Operation::new(name, share, run) }
+        Operation { needs: Some(Kind::Objects), ..Operation::new(name, share, run) }
+    }
+
+    const fn of_shared(
+        name: &'static str,
+        share: u64,
+        run: fn(&mut Caller, u64) -> Result<()>,
+    ) -> Operation {
+        Operation { needs: Some(Kind::Shared), ..Operation::new(name, share, run) }
     }
 
     /// All of them, in an order of their own.
     pub(super) fn all() -> impl Iterator<Item = &'static Operation> + Clone {
-        const ALL: [&[Operation]; 11] = [
+        const ALL: [&[Operation]; 12] = [
             writes::OPERATIONS,
             reads::OPERATIONS,
             transactions::OPERATIONS,
@@ -67,6 +77,7 @@ impl Operation {
             tables::OPERATIONS,
             upkeep::OPERATIONS,
             objects::OPERATIONS,
+            shared::OPERATIONS,
             lives::OPERATIONS,
         ];
         ALL.into_iter().flatten()
