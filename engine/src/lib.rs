@@ -44,6 +44,7 @@ pub mod bench;
 mod cache;
 mod commit;
 mod compaction;
+mod counters;
 mod db;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]

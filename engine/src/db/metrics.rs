@@ -1,82 +1,85 @@
 //! Every counter of the background's jobs. Jobs count what they did; [`Stats`](super::Stats) reads
 //! it, and nothing decides by it.
-//!
-//! Thread safety: each counter is an atomic of its own. A reader may see one counter of a job
-//! before another one.
 
 use crate::compaction::CarriedOver;
-use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::counters::{Counter, counters};
 
-/// Counts up from 0 for as long as the database is open.
-#[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+counters! {
+    /// What jobs did since the database was opened.
+    struct Metrics;
 
-impl Counter {
-    /// Adds `n`.
-    pub(super) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
+    /// Background jobs.
+    #[derive(Clone, Copy, Debug)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize))]
+    #[non_exhaustive]
+    pub struct BackgroundStats;
 
-    /// The sum so far.
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What jobs did since the database was opened.
-#[derive(Debug, Default)]
-pub(super) struct Metrics {
     /// Memtables frozen.
-    pub(super) freezes: Counter,
+    freezes,
     /// Memtables merged into level 0.
-    pub(super) merges: Counter,
-    pub(super) row_tables: Counter,
-    pub(super) row_tables_removed: Counter,
+    merges,
+    /// Of these, memtables that were copied into row tables.
+    row_tables,
+    /// Row tables that were drained and removed.
+    row_tables_removed,
     /// Columns drained to level 1.
-    pub(super) drains: Counter,
-    pub(super) drained_level0_bytes: Counter,
-    pub(super) drain_micros: Counter,
-    /// Bytes that drains wrote to extents.
-    pub(super) drained_bytes: Counter,
-    /// Extents of runs that drains used up.
-    pub(super) spilled_extents: Counter,
+    drains,
+    /// Bytes that drains have written.
+    drained_bytes,
+    /// Bytes of level 0 that drains have moved.
+    drained_level0_bytes,
+    /// Extents of runs that drains have used up.
+    spilled_extents,
     /// Merges between levels.
-    pub(super) compactions: Counter,
-    /// Compactions that emptied value extents.
-    pub(super) collections: Counter,
-    /// Extents that were removed unread, since all in them had expired.
-    pub(super) expired_extents: Counter,
-    /// Edits that removed extents unread, since range tombstones hide all in them.
-    pub(super) delete_only_compactions: Counter,
-    /// The extents, and their bytes.
-    pub(super) delete_only_extents: Counter,
-    pub(super) delete_only_bytes: Counter,
-    /// Columns that were drained out of turn, since most of their keys are deleted.
-    pub(super) tombstone_drains: Counter,
-    /// Compactions that were picked for their tombstones.
-    pub(super) tombstone_compactions: Counter,
-    /// Extents that changed their level unread.
-    pub(super) moves: Counter,
-    /// Extents of level 1 that moved down in the edit of a compaction.
-    pub(super) trivially_moved_extents: Counter,
+    compactions,
+    /// Of these, extents that were written again so as to empty value extents that are mostly dead.
+    collections,
+    /// Extents that went unread because all in them had expired.
+    expired_extents,
+    /// Edits that removed extents unread because range deletes hide all in them.
+    delete_only_compactions,
+    /// Extents that they removed.
+    delete_only_extents,
+    /// Bytes in those.
+    delete_only_bytes,
+    /// Of the drains, those of places where most keys are deleted: out of turn, to be rid of them.
+    tombstone_drains,
+    /// Of `compactions` and `moves`, those that were chosen for the tombstones in an extent.
+    tombstone_compactions,
+    /// Extents that went down a level unread, or out of a bulk load to one.
+    moves,
+    /// Extents that a compaction's edit moved down unread, among the sublevels of level 1, to where
+    /// it made room.
+    trivially_moved_extents,
+    /// Extents that drains and compactions left where they were, or moved, unread.
+    reused_extents,
+    /// Bytes in them.
+    reused_extent_bytes,
+    /// Blocks that they copied without decoding them.
+    reused_blocks,
+    /// Bytes in them.
+    reused_block_bytes,
     /// Zones released.
-    pub(super) zones_released: Counter,
-    /// Superseded records that level 0 dropped.
-    pub(super) pruned_records: Counter,
-    /// Zones cleaned.
-    pub(super) zones_cleaned: Counter,
-    /// Records that cleaning moved.
-    pub(super) records_moved: Counter,
-    /// Extents that merges left where they were, and their bytes.
-    pub(super) reused_extents: Counter,
-    pub(super) reused_extent_bytes: Counter,
-    /// Blocks that merges copied undecoded, and their bytes.
-    pub(super) reused_blocks: Counter,
-    pub(super) reused_block_bytes: Counter,
-    /// Jobs that failed.
-    pub(super) failures: Counter,
-    /// Of these, those that the object store ended.
-    pub(super) store_failures: Counter,
+    zones_released,
+    /// Versions dropped in the region because newer ones had taken their place.
+    pruned_records,
+    /// Zones that were mostly dead and had their records moved out.
+    zones_cleaned,
+    /// Records moved out of them.
+    records_moved,
+    /// Jobs that failed and were tried again.
+    failures,
+
+    @also
+    /// Milliseconds that drains have taken.
+    drain_ms: f64,
+    /// Snapshots held, those of iterators included.
+    snapshots: u64,
+
+    @hidden
+    drain_micros: Counter,
+    /// Of the failures, those that the object store ended.
+    store_failures: Counter,
 }
 
 impl Metrics {
@@ -86,5 +89,10 @@ impl Metrics {
         self.reused_extent_bytes.add(carried_over.extent_bytes);
         self.reused_blocks.add(carried_over.blocks);
         self.reused_block_bytes.add(carried_over.block_bytes);
+    }
+
+    /// What users see. `snapshots` are held.
+    pub(super) fn background(&self, snapshots: u64) -> BackgroundStats {
+        self.stats(self.drain_micros.get() as f64 / 1e3, snapshots)
     }
 }

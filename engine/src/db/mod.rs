@@ -49,6 +49,7 @@ pub(crate) use maintenance::head_probe as backup_head_probe;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
+pub use metrics::BackgroundStats;
 pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
@@ -58,8 +59,8 @@ pub use share::{
     TableDigest,
 };
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
-    PmStats, Stats, TableStats,
+    CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
+    TableStats,
 };
 pub use table_calls::TableRef;
 

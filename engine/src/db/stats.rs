@@ -2,6 +2,7 @@
 
 use super::engine::Engine;
 use super::memory::MemoryStats;
+use super::metrics::BackgroundStats;
 use super::object_store::{self, ObjectStats};
 use super::open_stats::OpenStats;
 use super::share::{self, ShareStats};
@@ -290,72 +291,6 @@ pub struct CacheStats {
     pub below_hits: u64,
 }
 
-/// Background jobs.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct BackgroundStats {
-    /// Memtables frozen.
-    pub freezes: u64,
-    /// Memtables merged into level 0.
-    pub merges: u64,
-    /// Of these, memtables that were copied into row tables.
-    pub row_tables: u64,
-    /// Row tables that were drained and removed.
-    pub row_tables_removed: u64,
-    /// Columns drained to level 1.
-    pub drains: u64,
-    /// Bytes that drains have written.
-    pub drained_bytes: u64,
-    /// Bytes of level 0 that drains have moved.
-    pub drained_level0_bytes: u64,
-    /// Milliseconds that drains have taken.
-    pub drain_ms: f64,
-    /// Extents of runs that drains have used up.
-    pub spilled_extents: u64,
-    /// Merges between levels.
-    pub compactions: u64,
-    /// Of these, extents that were written again so as to empty value extents that are mostly dead.
-    pub collections: u64,
-    /// Extents that went unread because all in them had expired.
-    pub expired_extents: u64,
-    /// Edits that removed extents unread because range deletes hide all in them.
-    pub delete_only_compactions: u64,
-    /// Extents that they removed.
-    pub delete_only_extents: u64,
-    /// Bytes in those.
-    pub delete_only_bytes: u64,
-    /// Of the drains, those of places where most keys are deleted: out of turn, to be rid of them.
-    pub tombstone_drains: u64,
-    /// Of `compactions` and `moves`, those that were chosen for the tombstones in an extent.
-    pub tombstone_compactions: u64,
-    /// Extents that went down a level unread, or out of a bulk load to one.
-    pub moves: u64,
-    /// Extents that a compaction's edit moved down unread, among the sublevels of level 1, to where
-    /// it made room.
-    pub trivially_moved_extents: u64,
-    /// Extents that drains and compactions left where they were, or moved, unread.
-    pub reused_extents: u64,
-    /// Bytes in them.
-    pub reused_extent_bytes: u64,
-    /// Blocks that they copied without decoding them.
-    pub reused_blocks: u64,
-    /// Bytes in them.
-    pub reused_block_bytes: u64,
-    /// Zones released.
-    pub zones_released: u64,
-    /// Versions dropped in the region because newer ones had taken their place.
-    pub pruned_records: u64,
-    /// Zones that were mostly dead and had their records moved out.
-    pub zones_cleaned: u64,
-    /// Records moved out of them.
-    pub records_moved: u64,
-    /// Jobs that failed and were tried again.
-    pub failures: u64,
-    /// Snapshots held, those of iterators included.
-    pub snapshots: u64,
-}
-
 fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
@@ -380,7 +315,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
             below_hits: below.map_or(0, |below| below.hits()),
         },
         memory: engine.ctx.memory.held(),
-        background: background(engine),
+        background: engine.ctx.metrics.background(engine.shared.snapshots.held().0 as u64),
         objects: object_store::stats(engine),
         share: share::stats(engine),
     }
@@ -539,40 +474,5 @@ fn disk(engine: &Engine) -> DiskStats {
         direct_io: store.is_direct(),
         syncs: store.syncs(),
         index_memory: store.memory().parts.bytes(),
-    }
-}
-
-fn background(engine: &Engine) -> BackgroundStats {
-    let metrics = &engine.ctx.metrics;
-    BackgroundStats {
-        freezes: metrics.freezes.get(),
-        merges: metrics.merges.get(),
-        row_tables: metrics.row_tables.get(),
-        row_tables_removed: metrics.row_tables_removed.get(),
-        drains: metrics.drains.get(),
-        drained_bytes: metrics.drained_bytes.get(),
-        drained_level0_bytes: metrics.drained_level0_bytes.get(),
-        drain_ms: metrics.drain_micros.get() as f64 / 1e3,
-        spilled_extents: metrics.spilled_extents.get(),
-        compactions: metrics.compactions.get(),
-        expired_extents: metrics.expired_extents.get(),
-        delete_only_compactions: metrics.delete_only_compactions.get(),
-        delete_only_extents: metrics.delete_only_extents.get(),
-        delete_only_bytes: metrics.delete_only_bytes.get(),
-        tombstone_drains: metrics.tombstone_drains.get(),
-        tombstone_compactions: metrics.tombstone_compactions.get(),
-        moves: metrics.moves.get(),
-        trivially_moved_extents: metrics.trivially_moved_extents.get(),
-        collections: metrics.collections.get(),
-        reused_extents: metrics.reused_extents.get(),
-        reused_extent_bytes: metrics.reused_extent_bytes.get(),
-        reused_blocks: metrics.reused_blocks.get(),
-        reused_block_bytes: metrics.reused_block_bytes.get(),
-        zones_released: metrics.zones_released.get(),
-        pruned_records: metrics.pruned_records.get(),
-        zones_cleaned: metrics.zones_cleaned.get(),
-        records_moved: metrics.records_moved.get(),
-        failures: metrics.failures.get(),
-        snapshots: engine.shared.snapshots.held().0 as u64,
     }
 }
