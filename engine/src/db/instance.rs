@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::engine::Engine;
-use super::jobs::mark_close;
+use super::jobs::mark_time::mark_close;
 use super::scheduler::{OBJECT_THREADS, Scheduler, spawn};
 use super::share::Shipper;
 use crate::error::{Error, ErrorKind, Result};

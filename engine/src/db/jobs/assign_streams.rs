@@ -24,7 +24,7 @@ pub(in crate::db) struct AssignStreams {
 
 /// What a look finds that should change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::db) enum Plan {
+enum Plan {
     /// A stream that no table has is closed.
     CloseReopened {
         /// The cleaner's too.
@@ -65,7 +65,7 @@ impl AssignStreams {
     }
 
     /// Looks for a stream to close, to give, or to take.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Plan> {
+    fn plan(&self, ctx: &JobContext) -> Option<Plan> {
         let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
         // The zones that streams are about to fill may be what divides the piece asked for.
         let asked_for = zones.lacks_wanted();
@@ -95,12 +95,9 @@ impl AssignStreams {
         plan
     }
 
-    /// Makes the change.
-    ///
-    /// # Errors
-    ///
-    /// Those of opening and closing a stream.
-    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
+    /// Makes the most urgent change.
+    pub(in crate::db) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
+        let Some(plan) = self.plan(ctx) else { return Ok(Outcome::NOTHING) };
         let set_stream = |id: TableId, stream| {
             ctx.tables.get(id).into_iter().for_each(|table| table.set_stream(stream));
         };

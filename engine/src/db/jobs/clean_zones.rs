@@ -28,13 +28,6 @@ pub(in crate::db) struct CleanZones {
     not_worth: Mutex<HashMap<u32, u64>>,
 }
 
-/// Zones to clean, and the stream that their records go to.
-#[derive(Debug)]
-pub(in crate::db) struct Plan {
-    stream: u32,
-    zones: Vec<u32>,
-}
-
 /// A record that lives, and where.
 struct Living<'a> {
     at: u64,
@@ -43,28 +36,26 @@ struct Living<'a> {
 
 impl CleanZones {
     /// Zones that are mostly dead, if they are worth it.
-    pub(in crate::db) fn plan(&self, batch: Batch, ctx: &JobContext) -> Option<Plan> {
-        let stream = ctx.shared.committer.cleaner()?;
+    fn zones(&self, batch: Batch, ctx: &JobContext) -> Option<Vec<u32>> {
         let pool = &ctx.shared.zones;
         // Nothing is moved that a power cut could still undo.
         let durable = ctx.shared.committer.durable();
         let not_worth = self.not_worth.lock();
         let mut zones = pool.mostly_dead(durable, MOSTLY_DEAD);
         zones.retain(|zone| not_worth.get(zone) != Some(&pool.live(*zone)));
-        are_worth_it(ctx, &zones, batch).then_some(Plan { stream, zones })
+        are_worth_it(ctx, &zones, batch).then_some(zones)
     }
 
-    /// Moves what lives out of as many as a job may.
-    ///
-    /// # Errors
-    ///
-    /// Those of the commit, but for a full region: drains make room without any.
-    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
+    /// Moves what lives out of as many as a job may. Where the region is full it does not: drains
+    /// make room.
+    pub(in crate::db) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
+        let Some(stream) = ctx.shared.committer.cleaner() else { return Ok(Outcome::NOTHING) };
+        let Some(zones) = self.zones(batch, ctx) else { return Ok(Outcome::NOTHING) };
         // What is read of the zones stays, also while this waits for the copies to be durable.
         let _hold = ctx.shared.queue.hold();
         let budget = ctx.shared.zones.geometry().usual_zone() / 4;
         let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
-        for zone in plan.zones {
+        for zone in zones {
             let found = living_in(ctx, zone)?;
             let more: u64 = found.iter().map(|l| l.record.stored_len() as u64).sum();
             // Few large records may be much of a zone; or what keeps it is no record to move.
@@ -89,7 +80,7 @@ impl CleanZones {
         );
         // The oldest record first: neighbours in time die together.
         living.sort_by_key(|l| l.record.seq);
-        match copy(ctx, plan.stream, &living) {
+        match copy(ctx, stream, &living) {
             Ok(copies) => relocate(ctx, &living, copies)?,
             Err(e) if e.kind() == ErrorKind::Full => return Ok(Outcome::NOTHING),
             Err(e) => return Err(e),

@@ -1,8 +1,6 @@
 //! Manual compactions, as far as memory goes: the keys of a request come to level 0, and are
 //! drained from there. What lies in levels is a compaction like others, of another choice.
 
-use std::sync::Arc;
-
 use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
@@ -10,33 +8,18 @@ use crate::db::manual::{ManualCompaction, Stage};
 use crate::error::Result;
 use crate::mvcc::{KeyInterval, after, pin};
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct CompactRange;
-
-impl CompactRange {
-    /// The oldest request.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Arc<ManualCompaction>> {
-        ctx.manual.first()
-    }
-
-    /// Takes a step in memory. Nothing was done if another job comes first: merges, drains of runs,
-    /// compactions of its keys.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading, writing and of the edit; `Invalid` once the table was dropped.
-    pub(in crate::db) fn run(
-        &self,
-        request: &ManualCompaction,
-        ctx: &JobContext,
-    ) -> Result<Outcome> {
-        request.table.check()?;
-        match request.stage() {
-            Stage::Memtables => Ok(merge(request, ctx)),
-            Stage::Level0(from) => drain(request, &from, ctx),
-            Stage::Levels => Ok(Outcome::NOTHING),
-        }
+/// Takes a step of a request in memory. Nothing was done if another job comes first: merges, drains
+/// of runs, compactions of its keys.
+///
+/// # Errors
+///
+/// Those of reading, writing and of the edit; `Invalid` once the table was dropped.
+pub(in crate::db) fn step(request: &ManualCompaction, ctx: &JobContext) -> Result<Outcome> {
+    request.table.check()?;
+    match request.stage() {
+        Stage::Memtables => Ok(merge(request, ctx)),
+        Stage::Level0(from) => drain(request, &from, ctx),
+        Stage::Levels => Ok(Outcome::NOTHING),
     }
 }
 

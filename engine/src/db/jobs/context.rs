@@ -315,14 +315,14 @@ pub(in crate::db) struct Outcome {
 
 impl Outcome {
     /// There was nothing to do after all.
-    pub(super) const NOTHING: Outcome =
+    pub(in crate::db) const NOTHING: Outcome =
         Outcome { did: false, pruned: 0, drained: None, left_level1: None, waited: Duration::ZERO };
 
     /// Something was done.
-    pub(super) const DONE: Outcome = Outcome { did: true, ..Outcome::NOTHING };
+    pub(in crate::db) const DONE: Outcome = Outcome { did: true, ..Outcome::NOTHING };
 
     /// Whether something was done.
-    pub(super) fn did(did: bool) -> Outcome {
+    pub(in crate::db) fn did(did: bool) -> Outcome {
         Outcome { did, ..Outcome::NOTHING }
     }
 }

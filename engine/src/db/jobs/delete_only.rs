@@ -1,5 +1,6 @@
-//! Delete-only compactions: removes extents that range tombstones hide from every reader, unread.
-//! A tombstone counts from its commit on, wherever it lies, once the floor on the media covers it.
+//! Delete-only compactions: removes extents unread in which everything has expired, or that range
+//! tombstones hide from every reader. A tombstone counts from its commit on, wherever it lies, once
+//! the floor on the media covers it.
 
 use std::sync::Arc;
 
@@ -13,32 +14,38 @@ use crate::record::Lsn;
 use crate::table::TableCore;
 use crate::view::RangeTombstones;
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct DeleteOnly;
+/// Removes extents that range tombstones hide, of the first table that has some: of those that
+/// changed since they were looked at, or of which readers have gone. On a full disk nothing is
+/// done, and nothing has to be.
+pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
+    let releases = ctx.shared.snapshots.releases();
+    let tables = ctx.tables.index().with_ranges(releases);
+    ops::for_first(tables, |table| remove_hidden(ctx, table))
+}
 
-impl DeleteOnly {
-    /// Tables with range tombstones that changed since they were looked at, or of which readers
-    /// have gone.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Vec<Arc<TableCore>>> {
-        let releases = ctx.shared.snapshots.releases();
-        let tables = ctx.tables.index().with_ranges(releases);
-        (!tables.is_empty()).then_some(tables)
-    }
+/// The same of what has expired.
+pub(in crate::db) fn step_expired(ctx: &JobContext) -> Result<Outcome> {
+    let tables = ctx.tables.index().aging();
+    ops::for_first(tables, |table| remove_expired(ctx, table))
+}
 
-    /// Removes extents of the first table that has some.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading and of the edit, but for a full disk: there nothing is done, and nothing
-    /// has to be.
-    pub(in crate::db) fn run(
-        &self,
-        tables: Vec<Arc<TableCore>>,
-        ctx: &JobContext,
-    ) -> Result<Outcome> {
-        ops::for_first(tables, |table| remove_hidden(ctx, table))
+fn remove_expired(ctx: &JobContext, table: &TableCore) -> Result<bool> {
+    let change = table.change();
+    let horizon = ctx.shared.snapshots.horizon();
+    let version = Arc::clone(&table.view().version);
+    let expired = version.expired_at(&ctx.set.timeline(), horizon.oldest_time());
+    if expired == 0 || table.check().is_err() {
+        return Ok(false);
     }
+    // A job takes an extent to work on under the right to change the table.
+    let busy = ctx.claims.of(table.id());
+    let gone = compaction::expired(&version, expired, &busy);
+    if gone.is_empty() {
+        return Ok(false);
+    }
+    remove_extents(ctx, table, change, &gone, 0)?;
+    ctx.metrics.expired_extents.add(gone.len() as u64);
+    Ok(true)
 }
 
 /// Whether range tombstones at hand that readers of the horizon see hide all that is not newer than

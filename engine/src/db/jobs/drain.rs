@@ -28,14 +28,6 @@ pub(in crate::db) struct Drain {
     last: Mutex<Option<Instant>>,
 }
 
-/// Tables to drain, in this order.
-pub(in crate::db) enum Plan {
-    /// The oldest records first. What has them in memtables alone is frozen.
-    ByAge(Vec<Arc<TableCore>>),
-    /// Tables with runs: those that can be drained, and those that have to be frozen before.
-    Runs { ready: Vec<Arc<TableCore>>, early: Vec<Arc<TableCore>> },
-}
-
 /// What a table has to drain.
 enum Next<'a> {
     Column(Box<Drained<'a>>),
@@ -52,16 +44,12 @@ fn undrained(view: &View) -> u64 {
 }
 
 impl Drain {
-    /// Tables with undrained records, the oldest first.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Plan> {
-        let tables = ctx.tables.index().by_age();
-        (!tables.is_empty()).then_some(Plan::ByAge(tables))
-    }
-
-    /// Tables with runs. Reads have to look at each run, so none is left when there is time.
-    pub(in crate::db) fn plan_runs(&self, ctx: &JobContext) -> Option<Plan> {
+    /// Moves a table with runs a step towards level 1, or freezes some that have to be before.
+    /// Reads have to look at each run, so none is left when there is time.
+    pub(in crate::db) fn step_runs(&self, ctx: &JobContext) -> Result<Outcome> {
         let (mut ready, mut early) = (Vec::new(), Vec::new());
-        for table in ctx.tables.index().runs() {
+        let tables = ctx.tables.index().runs();
+        for table in tables {
             let view = table.view();
             let Some(oldest) = view.version.runs.last().map(|run| run.lsn) else { continue };
             let is_frozen = !view.frozen.is_empty();
@@ -72,7 +60,14 @@ impl Drain {
                 early.push(table);
             }
         }
-        (!ready.is_empty() || !early.is_empty()).then_some(Plan::Runs { ready, early })
+        for (n, table) in ready.iter().enumerate() {
+            let outcome = self.drain((table, table.change()), &ready[n + 1..], ctx)?;
+            if outcome.did {
+                return Ok(outcome);
+            }
+        }
+        let early = early.iter().take(MOST_TABLES);
+        Ok(Outcome::did(early.filter(|table| freeze(ctx, table)).count() > 0))
     }
 
     /// Nothing is left to do: no drain is late from here on.
@@ -80,29 +75,10 @@ impl Drain {
         *self.last.lock() = None;
     }
 
-    /// Moves the first of the tables that can go a step towards level 1, and with it others.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading, writing and of the edit.
-    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
-        match plan {
-            Plan::ByAge(tables) => self.drain_by_age(&tables, ctx),
-            Plan::Runs { ready, early } => {
-                for (n, table) in ready.iter().enumerate() {
-                    let first = (table, table.change());
-                    let outcome = self.drain(first, &ready[n + 1..], ctx)?;
-                    if outcome.did {
-                        return Ok(outcome);
-                    }
-                }
-                let early = early.iter().take(MOST_TABLES);
-                Ok(Outcome::did(early.filter(|table| freeze(ctx, table)).count() > 0))
-            }
-        }
-    }
-
-    fn drain_by_age(&self, tables: &[Arc<TableCore>], ctx: &JobContext) -> Result<Outcome> {
+    /// Moves the table with the oldest records that can go a step towards level 1, and with it
+    /// others. One that has them in memtables alone is frozen.
+    pub(in crate::db) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
+        let tables = ctx.tables.index().by_age();
         let in_level0 = |table: &TableCore| table.view().level0.size().records > 0;
         let mut passed_over = None;
         for (n, oldest) in tables.iter().enumerate() {

@@ -32,94 +32,85 @@ const FROZEN_EARLY: u64 = 16;
 const HALF: u64 = 2;
 const QUARTER: u64 = 4;
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct DrainDeletes;
-
 /// What to do next.
 #[derive(Debug)]
-pub(in crate::db) enum Plan {
+enum Plan {
     /// Deletes in its memtable are to come to level 0.
     Freeze(Arc<TableCore>),
     /// Keys of its level 0 of which many are deleted.
     Drain(Arc<TableCore>, DeletedSpan),
 }
 
-impl DrainDeletes {
-    /// The place with the most deletes of the first table that has enough of them.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Plan> {
-        let (idle, least) = (ctx.is_idle(), least(ctx));
-        let mut tables = ctx.tables.index().with_deletes(least);
-        tables.retain(has_no_runs);
-        for table in &tables {
-            if let Some(span) = table.view().level0.deleted.take(least) {
-                return Some(Plan::Drain(Arc::clone(table), span));
-            }
+/// The place with the most deletes of the first table that has enough of them.
+fn plan(ctx: &JobContext) -> Option<Plan> {
+    let (idle, least) = (ctx.is_idle(), least(ctx));
+    let mut tables = ctx.tables.index().with_deletes(least);
+    tables.retain(has_no_runs);
+    for table in &tables {
+        if let Some(span) = table.view().level0.deleted.take(least) {
+            return Some(Plan::Drain(Arc::clone(table), span));
         }
-        let bytes = if idle { 0 } else { ctx.freeze_at() / FROZEN_EARLY };
-        let is_large = |table: &&Arc<TableCore>| {
-            let view = table.view();
-            view.frozen.is_empty() && view.active.deletes() >= least && view.active.bytes() >= bytes
-        };
-        let large = tables.iter().find(is_large).cloned().map(Plan::Freeze);
-        large.or_else(|| idle.then(|| self.plan_ranges(ctx)).flatten())
     }
+    let bytes = if idle { 0 } else { ctx.freeze_at() / FROZEN_EARLY };
+    let is_large = |table: &&Arc<TableCore>| {
+        let view = table.view();
+        view.frozen.is_empty() && view.active.deletes() >= least && view.active.bytes() >= bytes
+    };
+    let large = tables.iter().find(is_large).cloned().map(Plan::Freeze);
+    large.or_else(|| idle.then(|| plan_ranges(ctx)).flatten())
+}
 
-    /// What range deletes in memory call for, of the first table where they hide enough.
-    fn plan_ranges(&self, ctx: &JobContext) -> Option<Plan> {
-        // Before the horizon: what is released between the two is looked at again.
-        let releases = ctx.shared.snapshots.releases();
-        let oldest = ctx.shared.snapshots.horizon().oldest();
-        let mut tables = ctx.tables.index().with_new_ranges(releases);
-        tables.retain(has_no_runs);
-        for table in tables {
-            let view = table.view();
-            if !view.frozen.is_empty() {
-                continue;
-            }
-            // Before the look: one that comes meanwhile is looked at again.
-            let (version, ranges) = (&view.version, view.range_deletes());
-            let tombstones = view.tombstones_in_memory(oldest);
-            // What cannot be read is for reads and merges to tell.
-            let hides_enough = hides_enough(&view, &tombstones).unwrap_or(false);
-            if hides_enough && view.active.tombstones().is_some() {
-                drop(view);
-                return Some(Plan::Freeze(table));
-            }
-            ctx.tables.index().looked_at_ranges(table.id(), version, ranges);
-            if !hides_enough {
-                continue;
-            }
-            let keys = union(tombstones.iter().map(|tombstone| tombstone.interval.clone()));
-            for interval in keys.into_iter().map(with_last) {
-                view.level0.deleted.add(vec![DeletedSpan { interval, deletes: SOME }]);
-            }
-            let span = view.level0.deleted.take(SOME);
+/// What range deletes in memory call for, of the first table where they hide enough.
+fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
+    // Before the horizon: what is released between the two is looked at again.
+    let releases = ctx.shared.snapshots.releases();
+    let oldest = ctx.shared.snapshots.horizon().oldest();
+    let mut tables = ctx.tables.index().with_new_ranges(releases);
+    tables.retain(has_no_runs);
+    for table in tables {
+        let view = table.view();
+        if !view.frozen.is_empty() {
+            continue;
+        }
+        // Before the look: one that comes meanwhile is looked at again.
+        let (version, ranges) = (&view.version, view.range_deletes());
+        let tombstones = view.tombstones_in_memory(oldest);
+        // What cannot be read is for reads and merges to tell.
+        let hides_enough = hides_enough(&view, &tombstones).unwrap_or(false);
+        if hides_enough && view.active.tombstones().is_some() {
             drop(view);
-            return span.map(|span| Plan::Drain(table, span));
+            return Some(Plan::Freeze(table));
         }
-        None
+        ctx.tables.index().looked_at_ranges(table.id(), version, ranges);
+        if !hides_enough {
+            continue;
+        }
+        let keys = union(tombstones.iter().map(|tombstone| tombstone.interval.clone()));
+        for interval in keys.into_iter().map(with_last) {
+            view.level0.deleted.add(vec![DeletedSpan { interval, deletes: SOME }]);
+        }
+        let span = view.level0.deleted.take(SOME);
+        drop(view);
+        return span.map(|span| Plan::Drain(table, span));
     }
+    None
+}
 
-    /// Freezes the memtable, or drains the first column of the span if it is worth it.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading, writing and of the edit, but for a full disk: there nothing is done.
-    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
-        match plan {
-            Plan::Freeze(table) => Ok(Outcome::did(freeze(ctx, &table))),
-            Plan::Drain(table, span) => {
-                let done = match drain(ctx, &table, &span) {
-                    // No writer waits for it: on a full disk it can wait, and others go on.
-                    Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
-                    done => done,
-                };
-                if !matches!(done, Ok(Outcome { did: true, .. })) {
-                    table.view().level0.deleted.add(vec![span]);
-                }
-                done
+/// Freezes a memtable, or drains the first column of a span if it is worth it.
+pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
+    match plan(ctx) {
+        None => Ok(Outcome::NOTHING),
+        Some(Plan::Freeze(table)) => Ok(Outcome::did(freeze(ctx, &table))),
+        Some(Plan::Drain(table, span)) => {
+            let done = match drain(ctx, &table, &span) {
+                // No writer waits for it: on a full disk it can wait, and others go on.
+                Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
+                done => done,
+            };
+            if !matches!(done, Ok(Outcome { did: true, .. })) {
+                table.view().level0.deleted.add(vec![span]);
             }
+            done
         }
     }
 }

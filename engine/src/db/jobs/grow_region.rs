@@ -41,24 +41,17 @@ pub(in crate::db) struct GrowRegion {
 }
 
 impl GrowRegion {
-    /// The next size, where half of the units are taken, or no free piece is large enough.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Geometry> {
+    /// Grows the region, where half of the units are taken, or no free piece is large enough. On a
+    /// full disk, or without memory for it, it stays as it is, and drains make space from then on.
+    pub(in crate::db) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
         let zones = &ctx.shared.zones;
         let geometry = zones.geometry();
-        let next = geometry.next_step()?;
         let is_needed = zones.free() <= geometry.units / 2 || zones.is_asked_for();
         let may_ask = ctx.options.stepped
             || self.refused.lock().is_none_or(|refused| time::since(refused) >= ASK_AGAIN);
-        (is_needed && may_ask).then_some(next)
-    }
-
-    /// Grows the region. On a full disk, or without memory for it, it stays as it is, and drains
-    /// make space from then on.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`grow`], but for a full disk.
-    pub(in crate::db) fn run(&self, to: Geometry, ctx: &JobContext) -> Result<Outcome> {
+        let Some(to) = geometry.next_step().filter(|_| is_needed && may_ask) else {
+            return Ok(Outcome::NOTHING);
+        };
         match grow(ctx, |geometry| Ok(Some(to).filter(|to| to.units > geometry.units))) {
             Ok(grown) => {
                 *self.refused.lock() = None;

@@ -12,50 +12,26 @@ use super::ops::unless_full;
 use crate::error::Result;
 use crate::levels::{Edit, Op};
 use crate::mvcc::{TimeMark, micros};
-use crate::record::Lsn;
 
 /// Marks come no closer to each other.
 const APART: Duration = Duration::from_secs(1);
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct MarkTime;
-
-impl MarkTime {
-    /// Whether commits have come further since the last mark, and that is old enough.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Due> {
-        due(ctx, APART)
-    }
-
-    /// Writes the mark. Where the disk is full it is left for later: jobs that make space are more
-    /// urgent.
-    ///
-    /// # Errors
-    ///
-    /// Those of the edit.
-    pub(in crate::db) fn run(&self, due: Due, ctx: &JobContext) -> Result<Outcome> {
-        unless_full(mark(ctx, due)).map(Outcome::did)
-    }
+/// Writes a mark, where commits have come further since the last one, and that is old enough. On a
+/// full disk it is left for later: jobs that make space are more urgent.
+pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
+    unless_full(mark(ctx, APART)).map(Outcome::did)
 }
 
-/// A mark is due: the last one's LSN.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::db) struct Due {
-    last: Lsn,
-}
-
-fn due(ctx: &JobContext, apart: Duration) -> Option<Due> {
+fn mark(ctx: &JobContext, apart: Duration) -> Result<bool> {
     let last = ctx.set.timeline().last();
     let now = ctx.shared.clock.now();
     if last.is_some_and(|last| now - last.time < micros(apart)) {
-        return None;
+        return Ok(false);
     }
-    let due = Due { last: last.map_or(0, |last| last.lsn) };
-    let is_new = ctx.shared.committer.visible() > due.last;
-    (is_new && ctx.tables.index().has_ttl()).then_some(due)
-}
-
-fn mark(ctx: &JobContext, Due { last }: Due) -> Result<bool> {
+    let last = last.map_or(0, |last| last.lsn);
+    if ctx.shared.committer.visible() <= last || !ctx.tables.index().has_ttl() {
+        return Ok(false);
+    }
     let lsn = ctx.sync_floor()?.min(ctx.shared.committer.visible());
     if lsn <= last {
         return Ok(false);
@@ -74,5 +50,5 @@ fn mark(ctx: &JobContext, Due { last }: Due) -> Result<bool> {
 ///
 /// Those of the edit.
 pub(in crate::db) fn mark_close(ctx: &JobContext) -> Result<()> {
-    due(ctx, Duration::ZERO).map_or(Ok(false), |due| unless_full(mark(ctx, due))).map(drop)
+    unless_full(mark(ctx, Duration::ZERO)).map(drop)
 }

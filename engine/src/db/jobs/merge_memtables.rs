@@ -12,44 +12,29 @@ use crate::record::Lsn;
 use crate::table::TableCore;
 use crate::view::Frozen;
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct MergeMemtables;
+/// Merges frozen memtables of which all records are indexed, until that is enough for one job.
+pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
+    let visible = ctx.shared.committer.visible();
+    let mut tables = ctx.tables.index().frozen();
+    tables.retain(|t| t.view().frozen.last().is_some_and(|oldest| oldest.boundary <= visible));
+    merge_some(tables, ctx)
+}
 
-impl MergeMemtables {
-    /// Tables with a frozen memtable of which all records are indexed.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Vec<Arc<TableCore>>> {
-        let visible = ctx.shared.committer.visible();
-        let mut tables = ctx.tables.index().frozen();
-        tables.retain(|t| t.view().frozen.last().is_some_and(|oldest| oldest.boundary <= visible));
-        (!tables.is_empty()).then_some(tables)
-    }
-
-    /// Merges them, until that is enough for one job.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`merge`].
-    pub(in crate::db) fn run(
-        &self,
-        tables: Vec<Arc<TableCore>>,
-        ctx: &JobContext,
-    ) -> Result<Outcome> {
-        let (mut outcome, mut bytes) = (Outcome::NOTHING, 0);
-        for table in tables {
-            let Some(merged) = merge(ctx, &table)? else { continue };
-            outcome.did = true;
-            outcome.pruned += merged.pruned;
-            bytes += merged.bytes;
-            if bytes >= ctx.freeze_at() / 4 {
-                break;
-            }
+fn merge_some(tables: Vec<Arc<TableCore>>, ctx: &JobContext) -> Result<Outcome> {
+    let (mut outcome, mut bytes) = (Outcome::NOTHING, 0);
+    for table in tables {
+        let Some(merged) = merge(ctx, &table)? else { continue };
+        outcome.did = true;
+        outcome.pruned += merged.pruned;
+        bytes += merged.bytes;
+        if bytes >= ctx.freeze_at() / 4 {
+            break;
         }
-        if bytes > 0 {
-            raise_merged(ctx)?;
-        }
-        Ok(outcome)
     }
+    if bytes > 0 {
+        raise_merged(ctx)?;
+    }
+    Ok(outcome)
 }
 
 /// What came of one memtable.

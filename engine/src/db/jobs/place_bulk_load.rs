@@ -1,8 +1,6 @@
 //! Places bulk loads: once everything that is older has come down, extents that nothing is in the
 //! way of get their places in levels by one edit, unread. The drain merges what has to be merged.
 
-use std::sync::Arc;
-
 use super::context::{JobContext, Outcome};
 use super::ops::{self, install};
 use crate::compaction;
@@ -12,53 +10,32 @@ use crate::options::Failpoint;
 use crate::record::Lsn;
 use crate::table::TableCore;
 
-/// The job.
-#[derive(Debug, Default)]
-pub(in crate::db) struct PlaceBulkLoad;
-
-impl PlaceBulkLoad {
-    /// Tables with a loaded run that was not looked at yet, each with whether all that is older is
-    /// merged.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Vec<(Arc<TableCore>, bool)>> {
-        let mut plan = Vec::new();
-        for table in ctx.tables.index().runs() {
-            let view = table.view();
-            let loads = || view.version.runs.iter().rev().filter(|run| run.loaded);
-            if loads().next().is_none() {
-                continue;
-            }
-            let looked_at = table.change().round.placed;
-            if let Some(load) = loads().find(|run| run.lsn > looked_at) {
-                let is_merged = table.merged() >= load.lsn;
-                drop(view);
-                plan.push((table, is_merged));
-            }
+/// Places some extents of the first load that has any to place, or freezes a memtable that has
+/// older records.
+pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
+    let tables = ctx.tables.index().runs();
+    for table in tables {
+        let done = match is_merged(&table) {
+            None => false,
+            Some(true) => place(ctx, &table)?,
+            Some(false) => table.view().frozen.is_empty() && ops::freeze(ctx, &table),
+        };
+        if done {
+            return Ok(Outcome::DONE);
         }
-        (!plan.is_empty()).then_some(plan)
     }
+    Ok(Outcome::NOTHING)
+}
 
-    /// Places some extents of the first load that has any to place, or freezes a memtable that has
-    /// older records.
-    ///
-    /// # Errors
-    ///
-    /// Those of the edit.
-    pub(in crate::db) fn run(
-        &self,
-        plan: Vec<(Arc<TableCore>, bool)>,
-        ctx: &JobContext,
-    ) -> Result<Outcome> {
-        for (table, is_merged) in plan {
-            let done = match is_merged {
-                true => place(ctx, &table)?,
-                false => table.view().frozen.is_empty() && ops::freeze(ctx, &table),
-            };
-            if done {
-                return Ok(Outcome::DONE);
-            }
-        }
-        Ok(Outcome::NOTHING)
-    }
+/// Whether all that is older than the first load that was not looked at yet is merged; `None`
+/// without such a load.
+fn is_merged(table: &TableCore) -> Option<bool> {
+    let view = table.view();
+    let loads = || view.version.runs.iter().rev().filter(|run| run.loaded);
+    loads().next()?;
+    let looked_at = table.change().round.placed;
+    let load = loads().find(|run| run.lsn > looked_at)?;
+    Some(table.merged() >= load.lsn)
 }
 
 fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {

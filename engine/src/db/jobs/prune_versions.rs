@@ -27,17 +27,12 @@ impl PruneVersions {
         self.walk.lock().is_some()
     }
 
-    /// The walk that is under way, or one through a level 0 that keeps enough for no reader.
-    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Walk> {
-        self.walk.lock().take().or_else(|| Some((next_table(ctx)?, Vec::new())))
-    }
-
-    /// Goes through a part.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
-    pub(in crate::db) fn run(&self, (table, from): Walk, ctx: &JobContext) -> Result<Outcome> {
+    /// Goes on with the walk that is under way, or begins one through a level 0 that keeps enough
+    /// for no reader.
+    pub(in crate::db) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
+        let under_way = self.walk.lock().take();
+        let walk = under_way.or_else(|| Some((next_table(ctx)?, Vec::new())));
+        let Some((table, from)) = walk else { return Ok(Outcome::NOTHING) };
         let mut change = table.change();
         if table.check().is_err() {
             return Ok(Outcome::DONE);

@@ -26,57 +26,32 @@ pub(in crate::db) struct ReleaseZones {
     pending: Mutex<Option<Pending>>,
 }
 
-/// What is to be done.
-#[derive(Debug)]
-pub(in crate::db) enum Plan {
-    /// Zones are dead: they wait for readers.
-    Begin(Vec<u32>),
-    /// Readers of these have left: they are released.
-    Finish(Vec<u32>),
-}
-
 impl ReleaseZones {
     /// Whether zones wait for readers.
     pub(in crate::db) fn is_pending(&self) -> bool {
         self.pending.lock().is_some()
     }
 
-    /// Looks for zones to release, or that wait for readers no more.
-    ///
-    /// # Errors
-    ///
-    /// Those of writing the floor.
-    pub(in crate::db) fn plan(&self, batch: Batch, ctx: &JobContext) -> Result<Option<Plan>> {
+    /// Releases the zones that wait for readers no more, or else has dead zones wait for them.
+    pub(in crate::db) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
         ctx.transactions.prepared.release(&ctx.shared);
         let mut pending = self.pending.lock();
-        if let Some(waits) = &*pending {
-            let have_left = waits.readers_left.load(Ordering::Acquire);
-            let finished = if have_left { pending.take() } else { None };
-            return Ok(finished.map(|finished| Plan::Finish(finished.zones)));
-        }
-        let dead = releasable(ctx, batch)?;
-        Ok((!dead.is_empty()).then_some(Plan::Begin(dead)))
-    }
-
-    /// Does it.
-    ///
-    /// # Errors
-    ///
-    /// Those of the release.
-    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
-        let zones = match plan {
-            Plan::Begin(zones) => {
-                debug_assert!(!zones.is_empty(), "a release has zones");
-                let readers_left = Arc::new(AtomicBool::new(false));
-                let mut pending = self.pending.lock();
-                debug_assert!(pending.is_none(), "one release is pending at a time");
-                *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
-                drop(pending);
-                ctx.shared.queue.defer(move || readers_left.store(true, Ordering::Release));
-                return Ok(Outcome::DONE);
+        if pending.is_none() {
+            let zones = releasable(ctx, batch)?;
+            if zones.is_empty() {
+                return Ok(Outcome::NOTHING);
             }
-            Plan::Finish(zones) => zones,
+            let readers_left = Arc::new(AtomicBool::new(false));
+            *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
+            drop(pending);
+            ctx.shared.queue.defer(move || readers_left.store(true, Ordering::Release));
+            return Ok(Outcome::DONE);
+        }
+        let have_left = |waits: &mut Pending| waits.readers_left.load(Ordering::Acquire);
+        let Some(Pending { zones, .. }) = pending.take_if(have_left) else {
+            return Ok(Outcome::NOTHING);
         };
+        drop(pending);
         debug_assert!(zones_are_dead(ctx, &zones), "a zone is released when no record counts");
         let released = ctx.shared.committer.release(&zones)?;
         ctx.transactions.prepared.released(&ctx.shared.zones, &zones);

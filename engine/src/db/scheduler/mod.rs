@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::jobs::{JobContext, Jobs, Look, Outcome, outcome_is_sound};
+use super::jobs::{compact_range, merge_memtables, preallocate_zones};
 use super::manual::{ManualCompaction, Stage};
 use super::table_index::Rest;
 use crate::compaction::Work;
@@ -26,9 +27,9 @@ use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
 use crate::record::Lsn;
-use invariants::{ages_if_it_lives, has_work, may_run};
+use invariants::ages_if_it_lives;
 use pacing::{Pacing, PacingStats};
-use picker::{JobKind, Running, pick};
+use picker::{Running, ScheduledJob, pick};
 use state::{RegionState, RegionUsage};
 use workers::Workers;
 
@@ -130,11 +131,8 @@ impl Scheduler {
         let state = self.gather();
         debug_assert!(ages_if_it_lives(&state), "a table with a time to live ages: {state:?}");
         let (mut declined, mut full): (Vec<_>, Option<Error>) = (Vec::new(), None);
-        while let Some(kind) = pick(&state, running, &declined) {
-            debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
-            debug_assert!(may_run(kind, running), "{kind:?} does not pass a compaction");
-            debug_assert!(has_work(kind, &state), "{kind:?} has nothing to work on: {state:?}");
-            match self.run(kind) {
+        while let Some(job) = pick(&state, running, &declined) {
+            match self.run(job) {
                 // Jobs behind it may make space.
                 Err(e) if e.may_pass() => full = full.or(Some(e)),
                 Ok(true) => {
@@ -144,7 +142,7 @@ impl Scheduler {
                 Ok(false) => {}
                 Err(e) => return Err(e),
             }
-            declined.push(kind);
+            declined.push(job.kind);
         }
         let Some(full) = full else { return Ok(false) };
         self.tell_of_full_disk(&full, running);
@@ -199,69 +197,25 @@ impl Scheduler {
         pacing
     }
 
-    /// Runs a job, if it finds something to do; whether it did.
-    fn run(&self, kind: JobKind) -> Result<bool> {
-        let (ctx, jobs) = (&*self.ctx, &self.jobs);
-        let outcome = match kind {
-            JobKind::MarkTime => jobs.mark_time.plan(ctx).map(|due| jobs.mark_time.run(due, ctx)),
-            JobKind::GrowRegion => {
-                jobs.grow_region.plan(ctx).map(|geometry| jobs.grow_region.run(geometry, ctx))
+    /// Runs a job; whether it found something to do. What it did goes into the statistics of
+    /// pacing, and wakes workers that may go on.
+    fn run(&self, job: &ScheduledJob) -> Result<bool> {
+        let outcome = (job.step)(self)?;
+        debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
+        if outcome.did {
+            let mut stats = self.stats.lock();
+            stats.pruned(outcome.pruned);
+            if let Some(drained) = &outcome.drained {
+                stats.drained(drained.level0, drained.runs, drained.added, drained.took);
+                self.workers.wake();
             }
-            JobKind::PreallocateZones => return self.preallocate_zone(),
-            JobKind::AssignStreams => {
-                jobs.assign_streams.plan(ctx).map(|plan| jobs.assign_streams.run(plan, ctx))
-            }
-            JobKind::ReleaseZones(batch) => {
-                let plan = jobs.release_zones.plan(batch, ctx)?;
-                plan.map(|plan| jobs.release_zones.run(plan, ctx))
-            }
-            JobKind::Freeze => jobs.freeze.plan(ctx).map(|table| jobs.freeze.run(&table, ctx)),
-            JobKind::MergeMemtables => {
-                jobs.merge_memtables.plan(ctx).map(|tables| jobs.merge_memtables.run(tables, ctx))
-            }
-            JobKind::Expire => jobs.expire.plan(ctx).map(|tables| jobs.expire.run(tables, ctx)),
-            JobKind::DeleteOnly => {
-                jobs.delete_only.plan(ctx).map(|tables| jobs.delete_only.run(tables, ctx))
-            }
-            JobKind::PlaceBulkLoad => {
-                jobs.place_bulk_load.plan(ctx).map(|plan| jobs.place_bulk_load.run(plan, ctx))
-            }
-            JobKind::CleanZones(batch) => {
-                jobs.clean_zones.plan(batch, ctx).map(|plan| jobs.clean_zones.run(plan, ctx))
-            }
-            JobKind::Drain => jobs.drain.plan(ctx).map(|plan| jobs.drain.run(plan, ctx)),
-            JobKind::DrainDeletes => {
-                jobs.drain_deletes.plan(ctx).map(|plan| jobs.drain_deletes.run(plan, ctx))
-            }
-            JobKind::DrainRuns => jobs.drain.plan_runs(ctx).map(|plan| jobs.drain.run(plan, ctx)),
-            JobKind::Compact => return self.compact_here(),
-            JobKind::CompactRange => return self.compact_range(),
-            JobKind::PruneVersions => {
-                jobs.prune_versions.plan(ctx).map(|walk| jobs.prune_versions.run(walk, ctx))
-            }
-            JobKind::ReturnSpace => Some(jobs.return_space.run(jobs.return_space.plan(ctx), ctx)),
-            JobKind::SyncFloor => Some(self.sync_floor()),
-        };
-        let Some(outcome) = outcome.transpose()? else { return Ok(false) };
-        self.account(&outcome);
-        Ok(outcome.did)
-    }
-
-    /// Puts what a job did into the statistics of pacing, and wakes workers that may go on.
-    fn account(&self, outcome: &Outcome) {
-        debug_assert!(outcome_is_sound(outcome), "a job that did nothing moved nothing");
-        let mut stats = self.stats.lock();
-        stats.pruned(outcome.pruned);
-        if let Some(drained) = &outcome.drained {
-            stats.drained(drained.level0, drained.runs, drained.added, drained.took);
-            self.workers.wake();
         }
+        Ok(outcome.did)
     }
 
     /// Links a standby zone to a stream that has none; whether it did.
     fn preallocate_zone(&self) -> Result<bool> {
-        let (ctx, job) = (&*self.ctx, &self.jobs.preallocate_zones);
-        job.plan(ctx).map_or(Ok(false), |stream| Ok(job.run(stream, ctx)?.did))
+        preallocate_zones::step(&self.ctx).map(|outcome| outcome.did)
     }
 
     /// Nothing else is left to do: a drain round that stands half-way slows no writer from here on,
@@ -307,20 +261,14 @@ impl Scheduler {
 
     /// Takes a step of the manual compaction that was asked for first. What fails ends it; the call
     /// that waits is told.
-    fn compact_range(&self) -> Result<bool> {
+    fn compact_range(&self) -> Result<Outcome> {
         let ctx = &*self.ctx;
-        let Some(request) = self.jobs.compact_range.plan(ctx) else { return Ok(false) };
+        let Some(request) = ctx.manual.first() else { return Ok(Outcome::NOTHING) };
         let done = match request.stage() {
-            Stage::Levels => self.compact_by_hand(&request, self.ctx.work_of_files()),
-            _ => self.jobs.compact_range.run(&request, ctx),
+            Stage::Levels => self.compact_by_hand(&request, ctx.work_of_files()),
+            _ => compact_range::step(&request, ctx),
         };
-        match done {
-            Ok(outcome) => {
-                self.account(&outcome);
-                Ok(outcome.did)
-            }
-            Err(error) => self.end_by_hand(&request, error),
-        }
+        done.or_else(|error| self.end_by_hand(&request, error).map(Outcome::did))
     }
 
     /// Ends a request with an error; the database goes on after most.
@@ -345,10 +293,10 @@ impl Scheduler {
                 request.count(0, 1);
                 Ok(outcome)
             }
-            Look::Busy => Ok(Outcome::default()),
+            Look::Busy => Ok(Outcome::NOTHING),
             Look::Nothing => {
                 ctx.manual.finish(request, Ok(()));
-                Ok(Outcome { did: true, ..Outcome::default() })
+                Ok(Outcome::DONE)
             }
         }
     }
@@ -394,7 +342,7 @@ impl Scheduler {
     ///
     /// An I/O error, or `Unavailable` when the database is poisoned.
     pub(super) fn merge_at_close(&self) -> Result<()> {
-        let (ctx, job) = (&*self.ctx, &self.jobs.merge_memtables);
+        let ctx = &*self.ctx;
         if ctx.forest.is_none() || self.jobs.count_live.goes_on() {
             return Ok(());
         }
@@ -402,11 +350,7 @@ impl Scheduler {
         for table in ctx.tables.all() {
             super::jobs::freeze(ctx, &table);
         }
-        while let Some(tables) = job.plan(ctx) {
-            if !job.run(tables, ctx)?.did {
-                break;
-            }
-        }
+        while merge_memtables::step(ctx)?.did {}
         Ok(())
     }
 }

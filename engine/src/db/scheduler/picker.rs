@@ -1,8 +1,13 @@
 //! Which job is next: a pure function of the state that was gathered. Cases are text files in
 //! `testdata/scheduler`.
 
+use super::Scheduler;
 use super::state::RegionState;
-use crate::db::jobs::Batch;
+use crate::db::jobs::{Batch, Outcome, delete_only, drain_deletes, freeze, mark_time};
+use crate::db::jobs::{merge_memtables, place_bulk_load, preallocate_zones, return_space};
+use crate::error::Result;
+use Batch::{Any, Large};
+use JobKind::*;
 
 /// Compactions go before drains where level 1 has outgrown its target by half, or drains have used
 /// up its sublevels: more than so many thousandths of it. Else it would grow without a bound, and
@@ -50,65 +55,81 @@ pub(in crate::db) fn pick(
     state: &RegionState,
     running: &[Running],
     declined: &[JobKind],
-) -> Option<JobKind> {
-    let by_urgency = if running.contains(&Running::PausedCompaction) {
-        urgent(state).to_vec()
-    } else {
-        all(state, !running.is_empty())
-    };
-    let is_next = |(kind, has_work): &(JobKind, bool)| *has_work && !declined.contains(kind);
-    by_urgency.into_iter().find(is_next).map(|(kind, _)| kind)
+) -> Option<&'static ScheduledJob> {
+    let is_paused = running.contains(&Running::PausedCompaction);
+    let compacts = !is_paused && !running.is_empty();
+    JOBS.iter().find(|job| {
+        (job.passes || !is_paused)
+            && !declined.contains(&job.kind)
+            && (job.has_work)(state, compacts)
+    })
 }
 
-/// Zones that are released for writers: many share syncs, unless a writer waits for any.
-fn batch(state: &RegionState) -> Batch {
-    if state.lacks_zone { Batch::Any } else { Batch::Large }
+/// A row of the table of jobs.
+pub(in crate::db) struct ScheduledJob {
+    pub(in crate::db) kind: JobKind,
+    /// Writers may wait for it: it passes a compaction on the thread that picks.
+    passes: bool,
+    /// Whether there may be something to do. The second argument says that compactions run on
+    /// threads of their own.
+    has_work: fn(&RegionState, bool) -> bool,
+    pub(in crate::db) step: fn(&Scheduler) -> Result<Outcome>,
 }
 
-/// What writers need most.
-fn keep_up(state: &RegionState) -> [(JobKind, bool); 6] {
-    [
-        (JobKind::GrowRegion, state.grows),
-        (JobKind::PreallocateZones, true),
-        (JobKind::AssignStreams, true),
-        (JobKind::ReleaseZones(batch(state)), true),
-        (JobKind::Freeze, state.has_large_memtable),
-        (JobKind::MergeMemtables, state.has_frozen_memtable),
-    ]
+const PASSES: bool = true;
+
+const fn job(
+    kind: JobKind,
+    passes: bool,
+    has_work: fn(&RegionState, bool) -> bool,
+    step: fn(&Scheduler) -> Result<Outcome>,
+) -> ScheduledJob {
+    ScheduledJob { kind, passes, has_work, step }
 }
 
-/// What may pass a compaction.
-fn urgent(state: &RegionState) -> [(JobKind, bool); 7] {
-    let [a, b, c, d, e, f] = keep_up(state);
-    [a, b, c, d, e, f, (JobKind::Drain, state.is_drain_due && state.has_undrained)]
+/// Drains are due, and level 1 has not outgrown its target.
+fn drains(state: &RegionState, _: bool) -> bool {
+    state.is_drain_due && state.has_undrained && state.level1 <= BEHIND
 }
 
-/// All jobs, the most urgent first. `compacts` says that compactions are under way.
-fn all(state: &RegionState, compacts: bool) -> Vec<(JobKind, bool)> {
-    let drains = state.is_drain_due && state.has_undrained;
-    // Level 1 has outgrown its target so far that drains wait for compactions under way.
-    let is_far_behind = state.level1 > 2 * BEHIND && compacts;
-    let mut jobs = vec![(JobKind::MarkTime, state.has_ttl)];
-    jobs.extend(keep_up(state));
-    jobs.extend([
-        (JobKind::Expire, state.has_aging),
-        (JobKind::DeleteOnly, state.has_range_tombstones),
-        (JobKind::PlaceBulkLoad, state.has_runs),
-        (JobKind::CleanZones(Batch::Large), state.is_drain_due),
-        (JobKind::Drain, drains && state.level1 <= BEHIND),
-        (JobKind::DrainDeletes, state.has_deletes && state.level1 <= BEHIND),
-        (JobKind::Compact, !state.has_workers),
-        (JobKind::Drain, drains && !is_far_behind),
-        (JobKind::CompactRange, state.has_requests),
-        (JobKind::CleanZones(Batch::Any), state.is_drain_due),
-        (JobKind::ReleaseZones(Batch::Any), true),
-        (JobKind::PruneVersions, state.has_kept_versions),
-        (JobKind::DrainRuns, state.has_runs),
-        (JobKind::ReturnSpace, true),
-        (JobKind::SyncFloor, true),
-    ]);
-    jobs
+/// Drains are due. Where level 1 has outgrown its target far, they wait for compactions under way.
+fn drains_behind(state: &RegionState, compacts: bool) -> bool {
+    state.is_drain_due && state.has_undrained && !(state.level1 > 2 * BEHIND && compacts)
 }
+
+/// All jobs, the most urgent first. One may have several places.
+#[rustfmt::skip]
+pub(in crate::db) const JOBS: &[ScheduledJob] = &[
+    job(MarkTime, false, |s, _| s.has_ttl, |s| mark_time::step(&s.ctx)),
+    // What writers need most.
+    job(GrowRegion, PASSES, |s, _| s.grows, |s| s.jobs.grow_region.step(&s.ctx)),
+    job(PreallocateZones, PASSES, |_, _| true, |s| preallocate_zones::step(&s.ctx)),
+    job(AssignStreams, PASSES, |_, _| true, |s| s.jobs.assign_streams.step(&s.ctx)),
+    // Many zones share syncs, unless a writer waits for any.
+    job(ReleaseZones(Any), PASSES, |s, _| s.lacks_zone, |s| s.jobs.release_zones.step(Any, &s.ctx)),
+    job(ReleaseZones(Large), PASSES, |s, _| !s.lacks_zone,
+        |s| s.jobs.release_zones.step(Large, &s.ctx)),
+    job(Freeze, PASSES, |s, _| s.has_large_memtable, |s| freeze::step(&s.ctx)),
+    job(MergeMemtables, PASSES, |s, _| s.has_frozen_memtable, |s| merge_memtables::step(&s.ctx)),
+    job(Expire, false, |s, _| s.has_aging, |s| delete_only::step_expired(&s.ctx)),
+    job(DeleteOnly, false, |s, _| s.has_range_tombstones, |s| delete_only::step(&s.ctx)),
+    job(PlaceBulkLoad, false, |s, _| s.has_runs, |s| place_bulk_load::step(&s.ctx)),
+    job(CleanZones(Large), false, |s, _| s.is_drain_due,
+        |s| s.jobs.clean_zones.step(Large, &s.ctx)),
+    job(Drain, false, drains, |s| s.jobs.drain.step(&s.ctx)),
+    job(DrainDeletes, false, |s, _| s.has_deletes && s.level1 <= BEHIND,
+        |s| drain_deletes::step(&s.ctx)),
+    job(Compact, false, |s, _| !s.has_workers, |s| s.compact_here().map(Outcome::did)),
+    // Also between two extents of a compaction, however far behind level 1 is.
+    job(Drain, PASSES, drains_behind, |s| s.jobs.drain.step(&s.ctx)),
+    job(CompactRange, false, |s, _| s.has_requests, Scheduler::compact_range),
+    job(CleanZones(Any), false, |s, _| s.is_drain_due, |s| s.jobs.clean_zones.step(Any, &s.ctx)),
+    job(ReleaseZones(Any), false, |_, _| true, |s| s.jobs.release_zones.step(Any, &s.ctx)),
+    job(PruneVersions, false, |s, _| s.has_kept_versions, |s| s.jobs.prune_versions.step(&s.ctx)),
+    job(DrainRuns, false, |s, _| s.has_runs, |s| s.jobs.drain.step_runs(&s.ctx)),
+    job(ReturnSpace, false, |_, _| true, |s| return_space::step(&s.ctx)),
+    job(SyncFloor, false, |_, _| true, Scheduler::sync_floor),
+];
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::db::jobs::{JobContext, Jobs};
+use crate::db::jobs::{JobContext, Jobs, freeze};
 use crate::db::table_index::Rest;
 use crate::memtable::Index;
 use crate::os::sync::atomic::Ordering;
@@ -245,7 +245,7 @@ impl RegionState {
         (level1, is_drain_due): (u64, bool),
         has_workers: bool,
     ) -> RegionState {
-        let (bytes, memory) = jobs.freeze.bounds(ctx);
+        let (bytes, memory) = freeze::bounds(ctx);
         let index = ctx.tables.index();
         RegionState {
             is_drain_due,

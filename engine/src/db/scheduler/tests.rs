@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 
+use super::picker::{JOBS, JobKind};
 use super::*;
 use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
 use crate::db::Database;
@@ -16,6 +17,11 @@ use terrace_testkit::Machine;
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
+}
+
+/// Runs the job of a kind; whether it found something to do.
+fn run(scheduler: &Scheduler, kind: JobKind) -> bool {
+    scheduler.run(JOBS.iter().find(|job| job.kind == kind).unwrap()).unwrap()
 }
 
 fn run_until_idle(db: &Database) {
@@ -126,7 +132,7 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     let dir = tempfile::tempdir().unwrap();
     let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
     let ctx = &*db.inner.ctx;
-    let drain = || db.inner.scheduler.run(JobKind::Drain).unwrap();
+    let drain = || run(&db.inner.scheduler, JobKind::Drain);
     let rows = db.table("t").unwrap();
     let table = table_called(ctx, "t");
     let bring = |round| bring_to_level0(&db, (&rows, 20), &table, round);
@@ -171,12 +177,12 @@ fn drains_go_on_above_a_compaction_that_takes_long() {
         let rows = db.table("t").unwrap();
         let table = table_called(ctx, "t");
         bring_to_level0(&db, (&rows, ROWS), &table, 0);
-        assert!(scheduler.run(JobKind::Drain).unwrap());
+        assert!(run(scheduler, JobKind::Drain));
         let claim = ctx.claims.claim(table.id(), claimed).unwrap();
         let goes_on = |round: &u64| {
             bring_to_level0(&db, (&rows, ROWS), &table, *round);
-            let drained = scheduler.run(JobKind::Drain).unwrap();
-            while scheduler.run(JobKind::Compact).unwrap() {}
+            let drained = run(scheduler, JobKind::Drain);
+            while run(scheduler, JobKind::Compact) {}
             drained
         };
         let rounds = (1..=ROUNDS).take_while(goes_on).count() as u64;

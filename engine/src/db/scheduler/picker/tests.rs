@@ -72,9 +72,9 @@ fn name(kind: JobKind) -> String {
 /// All that is picked, in order.
 fn order(state: &RegionState, running: &[Running]) -> String {
     let mut declined = Vec::new();
-    while let Some(kind) = pick(state, running, &declined) {
-        assert!(!declined.contains(&kind), "{kind:?} was declined");
-        declined.push(kind);
+    while let Some(ScheduledJob { kind, .. }) = pick(state, running, &declined) {
+        assert!(!declined.contains(kind), "{kind:?} was declined");
+        declined.push(*kind);
     }
     declined.into_iter().map(name).collect::<Vec<_>>().join(" ")
 }
