@@ -56,7 +56,7 @@ impl Schedule {
         let (callers, operations) = (2 + chance.below(3), 4 + chance.below(16));
         let pair = Operation::pair_of(seed);
         let needed = pair.iter().filter_map(|operation| operation.needs).max();
-        // A shared database has objects too.
+        // The tables of a shared database lie on its machine.
         let drawn =
             if drawn == Kind::Objects && seed.is_multiple_of(3) { Kind::Shared } else { drawn };
         let kind = needed.unwrap_or(drawn);

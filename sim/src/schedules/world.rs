@@ -78,9 +78,10 @@ impl World {
         }
     }
 
-    /// Whether the machine has an object store in reach.
+    /// Whether cold levels may lie in an object store. Databases of simulated machines have one id,
+    /// so the nodes of a shared store would give their objects the same names.
     pub(super) fn has_bucket(&self) -> bool {
-        self.machine.store_url().is_some()
+        self.machine.store_url().is_some() && !self.is_shared
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {

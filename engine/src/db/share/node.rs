@@ -437,15 +437,16 @@ impl Node {
         Ok(())
     }
 
-    /// Shows a database from now on, and lets no caller but the reader write to it.
+    /// Shows a database from now on, and lets no caller but the reader write to it. The status
+    /// comes later: who has seen a commit there finds it in the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
         applier.db.inner.shared().follows.store(true, Ordering::Release);
         let current = Current { db: applier.db.clone(), path, base: applier.base };
+        let replaced = self.current.write().replace(current);
         let mut progress = self.progress.lock();
         let position = &applier.position;
         (progress.commit, progress.entry) = (progress.commit.max(position.lsn), position.entry);
-        drop(progress);
-        self.current.write().replace(current)
+        replaced
     }
 
     /// Removes the subdirectories of databases that nothing uses any more.
