@@ -1,5 +1,5 @@
 //! `cargo xtask corpora`: makes the corpora that fuzzing starts from, out of the files of real
-//! databases and of a tree. `corpora DIRECTORY` writes a folder for each decoder.
+//! databases. `corpora DIRECTORY` writes a folder for each decoder.
 
 #![allow(clippy::print_stdout, reason = "it says what it has made")]
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use terrace::testing::Machine;
 use terrace::{
     Compression, Database, Existing, Index, Isolation, Level0Container, Mode, Options,
-    TableOptions, TxnOptions, WriteBatch, ptree,
+    TableOptions, TxnOptions, WriteBatch,
 };
 
 /// Structures by decoder.
@@ -63,14 +63,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for pm_path in [None, Some("/mnt/pmem/region")] {
         add(&mut kept, "marker", &marker(pm_path)?);
     }
-    add(&mut kept, "index-seal", &fixed_page_of_an_index(home.path())?);
+    let index = index(home.path())?;
+    add(&mut kept, "index-seal", &index[..4096]);
     shared(home.path(), &mut kept)?;
-    let tree = home.path().join("tree");
-    let open = ptree::Options::new().size(ptree::Options::MIN_SIZE).create(&tree)?;
-    (0..100).try_for_each(|key| open.insert(key, key).map(drop))?;
-    let bytes = fs::read(&tree)?;
-    add(&mut found, "tree", &bytes[..64]);
-    add(&mut found, "segment", &bytes[4096..4160]);
+    add(&mut found, "tree", &index[..64]);
+    add(&mut found, "segment", &index[4096..4160]);
     write(Path::new(&to), &found, &kept)
 }
 
@@ -245,8 +242,8 @@ fn row_tables(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The first page of a persistent index that was closed.
-fn fixed_page_of_an_index(home: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+/// A persistent index that was closed.
+fn index(home: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     let options = Options::new().pm_size(2 << 20).stepped().index(Index::Persistent);
     let options = options.mode(Mode::Emulated { delay: Duration::ZERO });
     let db = options.pm_path(home.join("pm")).create(home.join("indexed"))?;
@@ -258,7 +255,7 @@ fn fixed_page_of_an_index(home: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
     rest(&db)?;
     drop(table);
     db.close()?;
-    Ok(fs::read(home.join("pm.index"))?[..4096].to_vec())
+    Ok(fs::read(home.join("pm.index"))?)
 }
 
 /// A database that has been through everything, and backups of it.

@@ -15,9 +15,15 @@ use crate::mvcc::pin;
 use crate::options::{Mode, Options};
 use crate::os::{Files, OpenHow, RealFiles};
 use crate::pm::{Media, Region};
-use crate::ptree::Shape;
-use crate::ptree::versions::{VERSIONS, VersionTree};
+use crate::ptree::forest::Forest;
+use crate::ptree::tree::Tree;
 use crate::record::{Kind, LSN_MAX};
+
+mod allocators;
+mod ground;
+
+pub use allocators::{Allocation, PoolAllocator, VolatileAllocator, ZoneAllocator};
+pub use ground::{Ground, GroundWriter};
 
 /// Persistent memory that costs no more than memory.
 const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
@@ -182,12 +188,19 @@ impl RecordIndex {
     }
 }
 
-/// The persistent index of versions over the records of an [`Arena`], in a region of its own on
+/// The persistent index of one table over the records of an [`Arena`], in a region of its own on
 /// tmpfs: each change is flushed and fenced when its call returns.
 #[derive(Debug)]
 pub struct PersistentIndex {
-    tree: VersionTree,
+    forest: Forest,
+    tree: Tree,
 }
+
+/// Whose index it is, and the opening that used it last.
+const OWNER: ([u8; 16], u64) = ([7; 16], 1);
+
+/// The table.
+const TABLE: u32 = 1;
 
 impl PersistentIndex {
     /// An empty index at `path`, in a region of about so many bytes; a key takes about 28.
@@ -197,32 +210,37 @@ impl PersistentIndex {
     /// `Full`, or another I/O error.
     pub fn create(arena: &Arena, path: &Path, bytes: u64) -> Result<PersistentIndex> {
         let files: Arc<dyn Files> = Arc::new(RealFiles::default());
-        let shape = Shape::for_size(VERSIONS, bytes.max(4 << 20), 256 << 10);
-        let media = Media::create(&files, path, shape.region_len(), EMULATED)?;
-        let region = Arc::new(Region::new(media, path, shape.region_len())?);
-        Ok(PersistentIndex { tree: VersionTree::format(&region, shape, &arena.region)? })
+        let records = bytes.max(4 << 20) / 2;
+        let (_, len) = Forest::region_lens(records);
+        let media = Media::create(&files, path, len, EMULATED)?;
+        let region = Arc::new(Region::new(media, path, len)?);
+        let forest = Forest::format(&region, (&arena.region, records), OWNER.0)?;
+        forest.begin(OWNER.1)?;
+        Ok(PersistentIndex { tree: forest.create(TABLE)?, forest })
     }
 
     /// The index at `path`, over the records that it was made for.
     ///
     /// # Errors
     ///
-    /// `Invalid`, `Corrupt`, or an I/O error.
+    /// `Invalid` where there is none, `Corrupt`, or an I/O error.
     pub fn open(arena: &Arena, path: &Path) -> Result<PersistentIndex> {
         let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let (media, len) = Media::open(&files, path, false, EMULATED)?;
         let region = Arc::new(Region::new(media, path, len)?);
-        Ok(PersistentIndex { tree: VersionTree::open(&region, &arena.region)? })
+        let missing = || Error::invalid(format!("{} holds no index", path.display()));
+        let forest = Forest::open(&region, &arena.region, OWNER, 1)?.ok_or_else(missing)?;
+        Ok(PersistentIndex { tree: forest.take(TABLE).ok_or_else(missing)?, forest })
     }
 
     /// The sequence number up to which all records are in it, durably.
     pub fn merged(&self) -> u64 {
-        self.tree.merged()
+        self.forest.merged()
     }
 
     /// Bytes of persistent memory that its nodes and bounds take.
     pub fn bytes(&self) -> u64 {
-        self.tree.stats().bytes
+        self.forest.bytes()
     }
 
     /// Says that all records up to `seq` are in it.
@@ -231,7 +249,7 @@ impl PersistentIndex {
     ///
     /// An I/O error.
     pub fn set_merged(&self, seq: u64) -> Result<()> {
-        self.tree.set_merged(seq)
+        self.forest.raise_merged(seq)
     }
 
     /// Makes the record at `at` findable, durably.

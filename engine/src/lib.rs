@@ -63,11 +63,6 @@ mod operator;
 mod options;
 mod per_core;
 mod pm;
-#[cfg(any(feature = "bench", feature = "testing"))]
-#[doc(hidden)]
-pub mod ptree;
-#[cfg(not(any(feature = "bench", feature = "testing")))]
-#[allow(dead_code, unreachable_pub, unused_imports, reason = "figures and tools use all of it")]
 mod ptree;
 mod read;
 mod record;

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use terrace::Mode;
-use terrace::ptree::rivals::{
-    Allocation, LoggedAllocator, PoolAllocator, VolatileAllocator, ZoneAllocator,
-};
+use terrace::bench::{Allocation, PoolAllocator, VolatileAllocator, ZoneAllocator};
+use terrace_ods::LoggedAllocator;
 
 use crate::Settings;
 use crate::report::Report;

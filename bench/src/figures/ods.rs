@@ -1,5 +1,7 @@
 //! `ods`: cache lines flushed, nodes and time of persistent trees, as the source counts them (Yan
-//! et al., 2021, tables 2 and 3): one thread, unique random keys, values equal to their keys.
+//! et al., 2021, tables 2 and 3): one thread, unique random keys, values equal to their keys. `ods`
+//! is the source's tree, and `terrace` the same tree with the way of making room that the engine's
+//! persistent index has.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use terrace::Mode;
-use terrace::ptree::rivals::{DeleteOrder, FastFair, Ground, PersistentTree, WbTree};
-use terrace::ptree::{Options, Policy};
+use terrace::bench::Ground;
+use terrace_ods::{DeleteOrder, FastFair, OdsTree, PersistentTree, Policy, WbTree};
 
 use crate::Settings;
 use crate::random::Random;
@@ -29,14 +31,17 @@ fn make(system: &str, path: &Path, delay: u64) -> Result<Box<dyn PersistentTree>
     // A region waits for each media block of each range that a fence completes, and a tree flushes
     // line by line: so it waits for each line, the allocator's too.
     let mode = Mode::Emulated { delay: Duration::from_nanos(delay) };
-    let options = Options::new().mode(mode).size(REGION);
+    let ods = |policy| -> Result<Box<dyn PersistentTree>> {
+        let ground = Ground::create(path, REGION, mode, OdsTree::NODE)?;
+        Ok(Box::new(OdsTree::create(ground, policy)?))
+    };
     let fast_fair = |order| -> Result<Box<dyn PersistentTree>> {
         let ground = Ground::create(path, REGION, mode, FastFair::NODE)?;
         Ok(Box::new(FastFair::create(ground, order)?))
     };
     match system {
-        "ods" => Ok(Box::new(options.policy(Policy::OneDirection).create(path)?)),
-        "terrace" => Ok(Box::new(options.policy(Policy::Nearest).create(path)?)),
+        "ods" => ods(Policy::OneDirection),
+        "terrace" => ods(Policy::Nearest),
         "wb+" => {
             let ground = Ground::create(path, REGION, mode, WbTree::NODE)?;
             Ok(Box::new(WbTree::create(ground)?))

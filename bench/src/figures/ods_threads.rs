@@ -1,6 +1,6 @@
-//! `ods`, with threads: inserts and reads of one map by 1 to 16 threads; the tree with keys of
-//! eight bytes, that of byte strings with the same keys, and beside them the engine's index and the
-//! standard map behind a lock, which persist nothing.
+//! `ods`, with threads: inserts and reads of one map with keys of eight bytes by 1 to 16 threads; the
+//! engine's persistent index over records, each durable before it is findable, and beside it the
+//! engine's index in memory and the standard map behind a lock, which persist nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,13 +8,14 @@ use std::sync::{Barrier, RwLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use terrace::Mode;
-use terrace::bench::{Arena, RecordIndex};
-use terrace::ptree::{BytesTree, OdsTree, Options};
+use terrace::bench::{Arena, PersistentIndex, RecordIndex, encode_put};
 
 use crate::Settings;
 use crate::random::Random;
 use crate::report::Report;
+
+/// Bytes in a cache line.
+const LINE: usize = 64;
 
 const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
 
@@ -28,25 +29,24 @@ trait Shared: Sync {
     fn get(&self, key: u64) -> Result<bool>;
 }
 
-impl Shared for OdsTree {
-    fn insert(&self, key: u64, _: &mut Vec<u8>) -> Result<()> {
-        OdsTree::insert(self, key, key)?;
-        Ok(())
-    }
-
-    fn get(&self, key: u64) -> Result<bool> {
-        Ok(OdsTree::get(self, key)?.is_some())
-    }
+/// The engine's persistent index, and the records.
+struct Persistent {
+    arena: Arena,
+    index: PersistentIndex,
 }
 
-impl Shared for BytesTree {
-    fn insert(&self, key: u64, _: &mut Vec<u8>) -> Result<()> {
-        BytesTree::insert(self, key.to_be_bytes(), key.to_be_bytes())?;
-        Ok(())
+impl Shared for Persistent {
+    fn insert(&self, key: u64, buffer: &mut Vec<u8>) -> Result<()> {
+        let key = key.to_be_bytes();
+        buffer.clear();
+        encode_put(buffer, &key, 1, &key);
+        buffer.resize(buffer.len().next_multiple_of(LINE), 0);
+        let at = self.arena.append_durably(buffer)?;
+        Ok(self.index.insert(&key, 1, at)?)
     }
 
     fn get(&self, key: u64) -> Result<bool> {
-        Ok(BytesTree::get(self, key.to_be_bytes())?.is_some())
+        Ok(self.index.get(&key.to_be_bytes())?.is_some())
     }
 }
 
@@ -80,13 +80,16 @@ impl Shared for RwLock<BTreeMap<u64, u64>> {
     }
 }
 
-const SYSTEMS: [&str; 4] = ["terrace", "terrace bytes", "engine's index", "BTreeMap + lock"];
+const SYSTEMS: [&str; 3] = ["terrace", "engine's index", "BTreeMap + lock"];
 
 fn make(system: &str, path: &Path, keys: u64) -> Result<Box<dyn Shared>> {
-    let mode = Mode::Emulated { delay: Duration::ZERO };
     Ok(match system {
-        "terrace" => Box::new(Options::new().mode(mode).size(128 << 20).create(path)?),
-        "terrace bytes" => Box::new(Options::new().mode(mode).size(256 << 20).create_bytes(path)?),
+        "terrace" => {
+            // A record takes a line, and its slot at most twice as much with what is around it.
+            let arena = Arena::emulated(&path.with_extension("records"), keys * LINE as u64)?;
+            let index = PersistentIndex::create(&arena, path, keys * 128)?;
+            Box::new(Persistent { arena, index })
+        }
         "engine's index" => {
             let scratch = path.parent().unwrap_or(Path::new("."));
             // A record has 40 bytes here.
@@ -109,8 +112,10 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, dir: &Path) -> R
                 let path = dir.join(format!("{round}-{threads}-threads"));
                 let map = make(system, &path, keys)?;
                 let (inserted, read) = rates(&*map, settings.seed, threads, keys)?;
-                if path.exists() {
-                    std::fs::remove_file(&path)?;
+                for path in [path.with_extension("records"), path] {
+                    if path.exists() {
+                        std::fs::remove_file(&path)?;
+                    }
                 }
                 report.add(&case, system, "insert", inserted, "op/s");
                 report.add(&case, system, "get", read, "op/s");

@@ -3,8 +3,6 @@
 //! found by the scan at open.
 
 mod buddies;
-#[cfg(any(test, feature = "bench"))]
-pub(crate) mod logged;
 mod objects;
 mod pages;
 mod pool;

@@ -144,7 +144,7 @@ impl Slices {
         Error::new(
             ErrorKind::Full,
             format!(
-                "all {} segments of {} KiB of {} are taken; make a larger one and copy over",
+                "all {} segments of {} KiB of {} are taken",
                 self.count,
                 self.len / 1024,
                 self.region.path().display()

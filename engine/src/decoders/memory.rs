@@ -235,7 +235,7 @@ pub(super) fn segment(bytes: &[u8]) -> bool {
     as_it_is || decoded.is_some()
 }
 
-/// The superblock of a tree.
+/// The superblock of a persistent index.
 pub(super) fn tree(bytes: &[u8]) -> bool {
     let right = mended(bytes, 12, (16, bytes.len()), &[version(bytes)]);
     drop(Shape::decode(bytes, Path::new("tree")));

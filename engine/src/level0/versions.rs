@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::memtable::{Index, IndexCursor};
 use crate::os::sync::shared::OnceLock;
-use crate::ptree::forest::{Forest, TableTree};
+use crate::ptree::forest::Forest;
+use crate::ptree::tree::Tree;
 use crate::ptree::versions::VersionCursor;
 use crate::record::{Lsn, TableId};
 
@@ -25,12 +26,12 @@ pub(super) enum Versions {
 pub(super) struct PersistentVersions {
     forest: Arc<Forest>,
     table: TableId,
-    tree: OnceLock<TableTree>,
+    tree: OnceLock<Tree>,
 }
 
 impl PersistentVersions {
     /// The tree. One thread at a time inserts.
-    fn tree(&self) -> Result<&TableTree> {
+    fn tree(&self) -> Result<&Tree> {
         match self.tree.get() {
             Some(tree) => Ok(tree),
             None => {

@@ -89,6 +89,7 @@ impl PmCounts {
     }
 
     /// What was spent in all.
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn total(&self, counter: impl Fn(&Spent) -> &AtomicU64) -> u64 {
         self.0.iter().map(|spent| counter(spent).load(Ordering::Relaxed)).sum()
     }

@@ -9,7 +9,7 @@ mod mapped;
 mod mapping;
 mod media;
 mod region;
-#[cfg(test)]
+#[cfg(any(test, all(feature = "bench", feature = "testing")))]
 mod simulated;
 mod span;
 mod superblock;

@@ -63,16 +63,6 @@ pub(crate) struct Flushed(pub(super) Span);
 pub(crate) struct Fenced(pub(super) SmallVec<[Span; 4]>);
 
 impl Fenced {
-    /// Whether it holds no range.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Adds the ranges of another one.
-    pub(crate) fn absorb(&mut self, mut other: Fenced) {
-        self.0.append(&mut other.0);
-    }
-
     /// The ranges, for [`Fenced::carried`].
     pub(crate) fn spans(&self) -> &[Span] {
         &self.0

@@ -15,27 +15,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Policy;
-use super::format::{ENTRIES, EPOCH, MAGIC, NODES, Shape, fixed_part};
+use super::format::{EPOCH, MAGIC, NODES, Shape, fixed_part};
 use super::heap::Heap;
-use super::keys::Keys as _;
+use super::keys::Keys;
 use super::node::NODE;
 use super::nodes::Nodes;
-use super::refs::Refs;
 use super::root::Root;
 use super::seal::{self, ForestSeal};
 use super::tree::Tree;
 use super::unread::Unread;
-use super::versions::VersionTree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
 use crate::memory::Gauge;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, PAGE, PmCounts, Region, Span};
 use crate::record::{Lsn, TableId, checksum};
-
-/// The kind of such regions.
-const FOREST: u32 = 4;
 
 /// Bytes in a segment: twice what the longest bound takes, and more.
 const SEGMENT: u64 = 256 << 10;
@@ -64,17 +58,14 @@ const ROOT: u64 = 8;
 /// Bytes of nodes and bounds for a record at worst, beside its key.
 const PER_RECORD: u64 = 64;
 
-/// Where records are.
-type In = Arc<Unread>;
-
 /// The trees of a database.
 #[derive(Debug)]
 pub(crate) struct Forest {
-    nodes: Arc<Nodes<Refs<In>>>,
+    nodes: Arc<Nodes>,
     heads: ObjectPool,
     segments: Arc<dyn Segments>,
     /// Trees that were found, until their tables ask for them.
-    found: Mutex<BTreeMap<TableId, TableTree>>,
+    found: Mutex<BTreeMap<TableId, Tree>>,
     /// Heads of those that are to be removed.
     doomed: Mutex<Vec<u64>>,
     /// Held while some are.
@@ -83,25 +74,10 @@ pub(crate) struct Forest {
     checked: u64,
 }
 
-/// A tree, and where its head is.
-#[derive(Debug)]
-pub(crate) struct TableTree {
-    tree: VersionTree,
-    head: u64,
-}
-
-impl std::ops::Deref for TableTree {
-    type Target = VersionTree;
-
-    fn deref(&self) -> &VersionTree {
-        &self.tree
-    }
-}
-
 /// The shape of a forest over `records` bytes of records: with the shortest ones, an entry and the
 /// room around it take less than twice as much as the record.
 fn shape(records: u64) -> Shape {
-    Shape::for_size(FOREST, PAGE + 2 * records.next_multiple_of(SEGMENT), SEGMENT)
+    Shape::for_size(PAGE + 2 * records.next_multiple_of(SEGMENT), SEGMENT)
 }
 
 /// The seal of the forest in a region, if it has one.
@@ -148,7 +124,16 @@ impl Forest {
         (records, bytes): (&Arc<Region>, u64),
         owner: [u8; 16],
     ) -> Result<Forest> {
-        let shape = shape(bytes);
+        Forest::format_as(region, records, shape(bytes), owner)
+    }
+
+    /// The same in segments of another length or number.
+    pub(super) fn format_as(
+        region: &Arc<Region>,
+        records: &Arc<Region>,
+        shape: Shape,
+        owner: [u8; 16],
+    ) -> Result<Forest> {
         let forest = Forest::of(region, shape, records, 1)?;
         region.persist([region.store_word(EPOCH, 1), region.write(OWNER, &owner)])?;
         // Last: it is a forest from here on.
@@ -179,7 +164,7 @@ impl Forest {
         let epoch = region.word(EPOCH);
         let is_ours = region.bytes(OWNER, 16) == owner && region.word(OWNER + 16) == opening;
         let next = u32::try_from(epoch + 1).ok();
-        let (Some(next), true) = (next, shape.kind == FOREST && is_ours) else { return Ok(None) };
+        let (Some(next), true) = (next, is_ours) else { return Ok(None) };
         let mut checked = 0;
         if let Some(seal) = seal {
             let damages = seal.damages(region, shape.segment, threads)?;
@@ -251,11 +236,12 @@ impl Forest {
     fn of(region: &Arc<Region>, shape: Shape, records: &Arc<Region>, epoch: u32) -> Result<Forest> {
         let slices = Slices::open(region, PAGE, shape.segment, shape.segments)?;
         let segments: Arc<dyn Segments> = Arc::new(slices);
-        let heap = Heap::open(region, &segments, ENTRIES);
-        let keys = Refs { records: Arc::new(Unread::new(records)), heap };
+        debug_assert!(region.is_persistent_memory(), "what is fenced is durable");
+        let heap = Heap::open(region, &segments);
+        let keys = Keys { records: Arc::new(Unread::new(records)), heap };
         let pool = ObjectPool::open(region, &segments, NODES, NODE as u32);
         let heads = ObjectPool::open(region, &segments, HEADS, LINE as u32);
-        let nodes = Nodes::new(region, pool, keys, epoch, Policy::default(), shape.region_len());
+        let nodes = Nodes::new(region, pool, keys, epoch, shape.region_len());
         Ok(Forest {
             nodes: Arc::new(nodes),
             heads,
@@ -303,7 +289,7 @@ impl Forest {
                 let what = format!("root of the index of table {table}");
                 return Err(self.damaged(head + ROOT, what, found));
             }
-            found.insert(table, TableTree { tree: VersionTree::new(tree), head });
+            found.insert(table, tree);
         }
         if region.word(FELLING) != 0 {
             self.reclaim(found.values())?;
@@ -317,8 +303,8 @@ impl Forest {
         Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
     }
 
-    fn tree(&self, head: u64) -> Tree<Refs<In>> {
-        Tree::new(Arc::clone(&self.nodes), Root::new(head + ROOT))
+    fn tree(&self, head: u64) -> Tree {
+        Tree { nodes: Arc::clone(&self.nodes), root: Root::new(head + ROOT) }
     }
 
     /// The file's path, for messages.
@@ -386,12 +372,12 @@ impl Forest {
     }
 
     /// The tree of a table that was found, once.
-    pub(crate) fn take(&self, table: TableId) -> Option<TableTree> {
+    pub(crate) fn take(&self, table: TableId) -> Option<Tree> {
         self.found.lock().remove(&table)
     }
 
     /// The trees of tables that are no more.
-    pub(crate) fn take_rest(&self) -> Vec<TableTree> {
+    pub(crate) fn take_rest(&self) -> Vec<Tree> {
         std::mem::take(&mut *self.found.lock()).into_values().collect()
     }
 
@@ -400,7 +386,7 @@ impl Forest {
     /// # Errors
     ///
     /// `Full`; otherwise as [`Region::persist`].
-    pub(crate) fn create(&self, table: TableId) -> Result<TableTree> {
+    pub(crate) fn create(&self, table: TableId) -> Result<Tree> {
         let root = self.nodes.pool.get()?;
         let head = self.heads.get().inspect_err(|_| self.nodes.pool.put_back(root))?;
         let mut writer = self.nodes.writer();
@@ -408,12 +394,12 @@ impl Forest {
         // A cut may have left another table's name there, without an entry.
         let unnamed = self.region().store_word(head, 0);
         writer.also(unnamed.join(self.region().store_word(head + ROOT, Root::encode(root, 0))));
-        writer.persist()?;
+        writer.fence();
         // One word says that it is there.
         let taken = self.heads.commit(head)?;
         let named = self.region().store_word(head, word_of(table, head));
         self.region().persist([taken, named])?;
-        Ok(TableTree { tree: VersionTree::new(self.tree(head)), head })
+        Ok(self.tree(head))
     }
 
     /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves that to a thread
@@ -422,8 +408,8 @@ impl Forest {
     /// # Errors
     ///
     /// As [`Region::persist`].
-    pub(crate) fn remove(&self, tree: &TableTree) -> Result<()> {
-        self.doomed.lock().push(tree.head);
+    pub(crate) fn remove(&self, tree: &Tree) -> Result<()> {
+        self.doomed.lock().push(tree.root.at - ROOT);
         let next = || self.doomed.lock().pop();
         loop {
             {
@@ -460,20 +446,19 @@ impl Forest {
         Ok(())
     }
 
-    /// Frees nodes and bounds that a power cut left taken. Reads every node of `trees`, which are
-    /// all there are.
-    fn reclaim<'p>(&self, trees: impl Iterator<Item = &'p TableTree>) -> Result<()> {
+    /// Frees nodes and bounds that a power cut left taken; how many. Reads every node of `trees`,
+    /// which are all there are.
+    pub(super) fn reclaim<'p>(&self, trees: impl Iterator<Item = &'p Tree>) -> Result<u64> {
         let (mut nodes, mut bounds) = (BTreeSet::new(), BTreeSet::new());
         for tree in trees {
-            self.tree(tree.head).visit(|node, _| {
+            tree.visit(|node, _| {
                 self.nodes.persist_found(node);
                 nodes.insert(node.at);
                 bounds.insert(node.low());
             });
         }
-        self.nodes.pool.scan(|at| nodes.contains(&at))?;
-        self.nodes.keys.heap.scan(|at| bounds.contains(&at))?;
-        Ok(())
+        let leaked = self.nodes.pool.scan(|at| nodes.contains(&at))?.leaked;
+        Ok(leaked + self.nodes.keys.heap.scan(|at| bounds.contains(&at))?)
     }
 
     /// Bytes of the region's segments that are taken.

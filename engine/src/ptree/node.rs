@@ -1,7 +1,8 @@
 //! One node: 256 bytes, a header of 32 and 14 slots of two words (`docs/format.md`, section 4).
 //!
-//! The two words of a slot are its **identity** and the other one. A leaf's identity is its key,
-//! and an inner node's its child. The other word is the value, or the key that the child starts at.
+//! The two words of a slot are its **identity** and the other one. A leaf's identity is a record,
+//! and an inner node's its child. The other word is the first eight bytes of the record's key, or
+//! the bound that the child starts at.
 //!
 //! Invariants:
 //!
@@ -10,9 +11,9 @@
 //! 2. A slot is *live* if its identity is neither zero nor that of the live slot before it, and its
 //!    key is greater than that slot's key and smaller than where the right sibling starts. All
 //!    other slots are *holes*. Every store of every operation leaves the live slots right.
-//! 3. While the stamp is this opening's, the bitmap says which slots are live, and holes hold zero
-//!    or a key at or beyond the right sibling's start. So no change of a live slot, here or there,
-//!    brings a hole back to life.
+//! 3. While the stamp is this opening's, the bitmap says which slots are live, and holes hold zero.
+//!    So no change of a live slot, here or there, brings a hole back to life, and no hole leads to
+//!    a record whose memory is another's by now.
 
 use crate::os::sync::optimistic::step;
 use crate::pm::{LINE, Region};
@@ -52,8 +53,9 @@ impl Live {
         Live(self.0 & !(1 << slot))
     }
 
-    pub(crate) fn count(self) -> usize {
-        self.0.count_ones() as usize
+    /// The first `count` of them.
+    pub(crate) fn first(self, count: usize) -> Live {
+        self.slots().take(count).fold(Live::default(), Live::with)
     }
 
     pub(crate) fn is_empty(self) -> bool {

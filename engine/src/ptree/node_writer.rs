@@ -1,30 +1,23 @@
-//! How a tree writes: word by word, a line flushed when the writer leaves it. A file is sent the
-//! whole node that a line is of, so that what was cleared in it before goes along, in the one
-//! sector that both lie in.
+//! How a tree writes: word by word, a line flushed when the writer leaves it. The region is
+//! persistent memory, so what is fenced is durable.
 
 use smallvec::SmallVec;
 
-use super::node::NODE;
-use crate::error::Result;
-use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::optimistic::step;
-use crate::pm::{Dirty, Fenced, Flushed, LINE, Region, Span};
+use crate::pm::{Dirty, Flushed, LINE, Region};
 
 /// Collects the stores of one operation on their way to durability.
 #[derive(Debug)]
 pub(crate) struct NodeWriter<'a> {
     region: &'a Region,
-    /// Counts the lines.
-    lines: &'a AtomicU64,
     /// The line that was stored to last.
     wet: Option<(u64, Dirty)>,
     flushed: SmallVec<[Flushed; 6]>,
-    fenced: Fenced,
 }
 
 impl<'a> NodeWriter<'a> {
-    pub(crate) fn new(region: &'a Region, lines: &'a AtomicU64) -> NodeWriter<'a> {
-        NodeWriter { region, lines, wet: None, flushed: SmallVec::new(), fenced: Fenced::default() }
+    pub(crate) fn new(region: &'a Region) -> NodeWriter<'a> {
+        NodeWriter { region, wet: None, flushed: SmallVec::new() }
     }
 
     /// Stores a word. The line of the word before is flushed if it is another one.
@@ -43,29 +36,24 @@ impl<'a> NodeWriter<'a> {
 
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     fn flush(&mut self) {
-        if let Some((line, mut dirty)) = self.wet.take() {
-            self.lines.fetch_add(1, Ordering::Relaxed);
-            if !self.region.is_persistent_memory() {
-                let node = Span { at: line * LINE / NODE * NODE, len: NODE };
-                dirty = dirty.join(self.region.rewrite(node));
-            }
+        if let Some((_, dirty)) = self.wet.take() {
             self.flushed.push(self.region.flush(dirty));
         }
     }
 
-    /// Flushes what another thread stored, without counting it as the tree's.
+    /// Flushes what was stored beside the words.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn also(&mut self, dirty: Dirty) {
         self.flushed.push(self.region.flush(dirty));
     }
 
-    /// Orders what was stored before what will be, within one node. In `file` mode that takes
-    /// nothing: a node lies in one sector.
+    /// Makes durable what was stored, before what will be.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
-    pub(crate) fn order(&mut self) {
+    pub(crate) fn fence(&mut self) {
         self.flush();
         if !self.flushed.is_empty() {
-            self.fenced.absorb(self.region.fence(self.flushed.drain(..)));
+            // Nothing is left to sync: there is no file.
+            drop(self.region.fence(self.flushed.drain(..)));
         }
     }
 
@@ -73,27 +61,13 @@ impl<'a> NodeWriter<'a> {
     pub(crate) fn leave(&mut self) {
         self.wet = None;
     }
-
-    /// Makes durable what was stored.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::sync`].
-    #[cfg_attr(any(test, feature = "testing"), track_caller)]
-    pub(crate) fn persist(&mut self) -> Result<()> {
-        self.order();
-        if !self.fenced.is_empty() {
-            self.region.sync(&std::mem::take(&mut self.fenced))?;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for NodeWriter<'_> {
     fn drop(&mut self) {
         debug_assert!(
             self.wet.is_none() && self.flushed.is_empty() || std::thread::panicking(),
-            "what was stored was also ordered"
+            "what was stored was also fenced"
         );
     }
 }

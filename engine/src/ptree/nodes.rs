@@ -1,16 +1,16 @@
-//! The nodes of a tree: their memory, their locks, and what has become of them.
+//! The nodes of trees: their memory, their locks, and what has become of them.
 
 use std::sync::Arc;
 
-use super::Policy;
-use super::keys::Keys;
+use super::keys::{Keys, Place};
 use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
 use super::node_writer::NodeWriter;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memory::Holding;
-use crate::memtable::{Held, Restart, Version, VersionLock};
+use crate::memtable::{Held, Records as _, Restart, Version, VersionLock};
 use crate::options::Failpoint;
+#[cfg(test)]
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::optimistic::step;
 use crate::os::sync::shared::OnceLock;
@@ -40,25 +40,25 @@ impl From<Error> for Stop {
 /// What an attempt gives.
 pub(crate) type Attempt<T> = std::result::Result<T, Stop>;
 
-/// What a tree has done since it was opened.
+/// What trees have done since they were opened.
+#[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    pub(crate) lines: AtomicU64,
     pub(crate) splits: AtomicU64,
-    pub(crate) compactions: AtomicU64,
     pub(crate) unlinks: AtomicU64,
+    /// Nodes in which something of a cut was cleared on first touch.
     pub(crate) repairs: AtomicU64,
 }
 
-/// The nodes of one tree.
+/// The nodes of all trees of a region.
 #[derive(Debug)]
-pub(crate) struct Nodes<K> {
+pub(crate) struct Nodes {
     pub(crate) region: Arc<Region>,
     pub(crate) pool: ObjectPool,
-    pub(crate) keys: K,
+    pub(crate) keys: Keys,
     /// The number of this opening: bitmaps of others are stale.
     pub(crate) epoch: u32,
-    pub(crate) policy: Policy,
+    #[cfg(test)]
     pub(crate) counts: Counts,
     /// By place in the region, made when first touched.
     locks: Box<[OnceLock<Chunk>]>,
@@ -71,23 +71,22 @@ struct Chunk {
     _held: Holding,
 }
 
-impl<K: Keys> Nodes<K> {
+impl Nodes {
     /// Those of a region that may grow to `greatest_len` bytes.
     pub(crate) fn new(
         region: &Arc<Region>,
         pool: ObjectPool,
-        keys: K,
+        keys: Keys,
         epoch: u32,
-        policy: Policy,
         greatest_len: u64,
-    ) -> Nodes<K> {
+    ) -> Nodes {
         let chunks = greatest_len / NODE / LEN_OF_CHUNK + 1;
         Nodes {
             region: Arc::clone(region),
             pool,
             keys,
             epoch,
-            policy,
+            #[cfg(test)]
             counts: Counts::default(),
             locks: (0..chunks).map(|_| OnceLock::new()).collect(),
         }
@@ -98,7 +97,7 @@ impl<K: Keys> Nodes<K> {
     }
 
     pub(crate) fn writer(&self) -> NodeWriter<'_> {
-        NodeWriter::new(&self.region, &self.counts.lines)
+        NodeWriter::new(&self.region)
     }
 
     /// The lock of the node at `at`. It outlives the node: a thread that finds the next node there
@@ -119,7 +118,7 @@ impl<K: Keys> Nodes<K> {
         &self,
         node: Node<'_>,
         slot: Slot,
-        sought: K::Sought<'_>,
+        sought: Place<'_>,
     ) -> std::cmp::Ordering {
         match node.is_leaf() {
             true => self.keys.seek_leaf(slot, sought),
@@ -159,7 +158,7 @@ impl<K: Keys> Nodes<K> {
         }
         let mut writer = self.writer();
         writer.also(self.region.rewrite(Span { at: node.at, len: NODE }));
-        writer.order();
+        writer.fence();
     }
 
     /// Works out which slots are live (node invariant 2), and clears what an operation that was
@@ -191,9 +190,10 @@ impl<K: Keys> Nodes<K> {
                 holes = holes.with(at);
             }
         }
-        self.keys.sound()?;
+        self.keys.records.sound()?;
         if !holes.is_empty() {
             self.clear(node, holes);
+            #[cfg(test)]
             self.counts.repairs.fetch_add(1, Ordering::Relaxed);
         }
         self.set_live(node, live);
@@ -206,7 +206,7 @@ impl<K: Keys> Nodes<K> {
         for slot in holes.slots().filter(|slot| node.slot(*slot).id != 0) {
             writer.set(node.at + id_at(slot), 0);
         }
-        writer.order();
+        writer.fence();
     }
 
     /// Notes which slots are live. The word means nothing after a restart: it is not flushed.

@@ -10,11 +10,12 @@
 //! Everything is read before anything is locked, and all locks are taken at the versions read. So
 //! no thread waits while it holds one.
 
-use super::keys::Keys;
-use super::node::{Live, Node, SLOTS};
+use super::keys::Place;
+use super::node::Node;
 use super::nodes::{Attempt, Stop};
 use super::tree::Tree;
 use crate::memtable::{Held, Version};
+#[cfg(test)]
 use crate::os::sync::atomic::Ordering;
 
 /// A node as of a version.
@@ -26,10 +27,10 @@ struct Way<'t> {
     leaf: Seen<'t>,
 }
 
-impl<K: Keys> Tree<K> {
+impl Tree {
     /// Takes out the path of the empty leaf of `sought`. If that leaves the keeper with its first
     /// child alone, where its keys start: there may be another path to take out.
-    pub(crate) fn prune(&self, sought: K::Sought<'_>) -> Attempt<Option<u64>> {
+    pub(crate) fn prune(&self, sought: Place<'_>) -> Attempt<Option<u64>> {
         let Some(way) = self.way(sought)? else { return Ok(None) };
         let (mut above, mut path) = (way.inner, vec![way.leaf]);
         if !self.nodes.live(way.leaf.0, way.leaf.1)?.is_empty() {
@@ -59,25 +60,25 @@ impl<K: Keys> Tree<K> {
         let mut writer = self.nodes.writer();
         let live = self.nodes.take(&mut writer, keeper, live, slot);
         self.nodes.set_live(keeper, live);
-        writer.persist()?;
+        writer.fence();
         for (((left, _), (node, _)), left_held) in lefts.iter().zip(&path).zip(&held) {
-            // Its keys reach further from now on: what it still holds of a split must not.
-            let left_live = self.nodes.live_held(*left, left_held)?;
-            self.nodes.clear(*left, Live(!left_live.0 & ((1 << SLOTS) - 1)));
+            // Its keys reach further from now on: what it still holds of a split is cleared first.
+            self.nodes.live_held(*left, left_held)?;
             writer.set(left.at + Node::SIBLING, node.sibling());
-            writer.persist()?;
+            writer.fence();
         }
         drop((held, keeper_held));
         for (node, _) in &path {
             self.nodes.pool.release(node.at)?;
         }
         self.nodes.keys.release(low)?;
+        #[cfg(test)]
         self.nodes.counts.unlinks.fetch_add(path.len() as u64, Ordering::Relaxed);
         Ok(live.is_empty().then(|| keeper.low()))
     }
 
     /// The way to the leaf of `sought`, if parents know all of it.
-    fn way(&self, sought: K::Sought<'_>) -> Attempt<Option<Way<'_>>> {
+    fn way(&self, sought: Place<'_>) -> Attempt<Option<Way<'_>>> {
         let (at, height) = self.root.get(&self.nodes.region);
         let mut version = self.nodes.lock(at).read()?;
         if self.root.get(&self.nodes.region) != (at, height) {

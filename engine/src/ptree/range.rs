@@ -1,6 +1,6 @@
 //! Reading ranges: a leaf at a time, as it is at one moment.
 
-use super::keys::Keys;
+use super::keys::Place;
 use super::node::{Node, Slot};
 use super::tree::Tree;
 use crate::error::Result;
@@ -16,9 +16,9 @@ pub(crate) struct Chunk {
     pub(crate) high: u64,
 }
 
-impl<K: Keys> Tree<K> {
+impl Tree {
     /// The leaf that `sought` belongs in.
-    pub(crate) fn chunk(&self, sought: K::Sought<'_>) -> Result<Chunk> {
+    pub(crate) fn chunk(&self, sought: Place<'_>) -> Result<Chunk> {
         self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
             let live = self.nodes.live(leaf, version)?;

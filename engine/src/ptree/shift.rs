@@ -1,5 +1,6 @@
 //! Changes within one node: putting a slot in its place by shifting others into the nearest hole,
-//! taking one out where it is, and moving all together.
+//! and taking one out where it is. The source shifts to holes on the right alone. Either side, by
+//! lines, flushes the fewest.
 //!
 //! Why a cut anywhere is harmless (invariant 2 of `node.rs`; stores to a line persist in order,
 //! and a line is flushed and fenced before the next one is stored to):
@@ -14,14 +15,9 @@
 //!   emptied, gets the other word, then the identity.
 //! * *Taking out* stores a zero as the identity.
 
-use super::Policy;
-use super::keys::Keys;
 use super::node::{Live, Node, SLOTS, Slot, id_at, line_of};
 use super::node_writer::NodeWriter;
 use super::nodes::Nodes;
-
-/// Where the source's tree ends a node: it keeps a slot for the null that ends it.
-const USABLE: usize = 13;
 
 /// How a slot gets into a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +28,6 @@ pub(crate) enum Plan {
     Right { at: usize, hole: usize },
     /// The slots from the one behind the hole up to `at` go left by one.
     Left { hole: usize, at: usize },
-    /// There is no hole that the policy may use, but one elsewhere.
-    Compact,
-    /// There is none.
-    Full,
 }
 
 impl Plan {
@@ -45,54 +37,35 @@ impl Plan {
             Plan::Into(_) => 1,
             Plan::Right { at, hole } => line_of(hole) - line_of(at) + 1,
             Plan::Left { hole, at } => line_of(at) - line_of(hole) + 1,
-            Plan::Compact | Plan::Full => 0,
         }
     }
 
     fn moves(self) -> usize {
         match self {
+            Plan::Into(_) => 0,
             Plan::Right { at, hole } => hole - at,
             Plan::Left { hole, at } => at - hole,
-            _ => 0,
         }
     }
 }
 
-impl Policy {
-    /// How many slots of a node are used.
-    pub(crate) fn usable(self) -> usize {
-        match self {
-            Policy::OneDirection => USABLE,
-            Policy::Nearest => SLOTS,
+impl Live {
+    /// How a slot gets in before the live slot `next` (or at the end, where that is `SLOTS`): to
+    /// the nearest hole on either side, by lines. `None` where there is no hole.
+    pub(crate) fn plan(self, next: usize) -> Option<Plan> {
+        let after = (0..next).rev().find(|slot| self.has(*slot)).map_or(0, |slot| slot + 1);
+        if after < next {
+            return Some(Plan::Into(after));
         }
-    }
-
-    /// How a slot gets in before the live slot `next` (or at the end, where that is `SLOTS`).
-    pub(crate) fn plan(self, live: Live, next: usize) -> Plan {
-        let after = (0..next).rev().find(|slot| live.has(*slot)).map_or(0, |slot| slot + 1);
-        let usable = self.usable();
-        if after < next.min(usable) {
-            return Plan::Into(after);
-        }
-        let right = (next..usable).find(|slot| !live.has(*slot));
+        let right = (next..SLOTS).find(|slot| !self.has(*slot));
         let right = right.map(|hole| Plan::Right { at: next, hole });
-        let left = (0..after).rev().find(|slot| !live.has(*slot));
+        let left = (0..after).rev().find(|slot| !self.has(*slot));
         let left = left.map(|hole| Plan::Left { hole, at: after - 1 });
-        match (self, right, left) {
-            (Policy::OneDirection, Some(right), _) => right,
-            // Below seven tenths it is cheaper to move together than to split.
-            (Policy::OneDirection, None, _) if live.count() * 10 < usable * 7 => Plan::Compact,
-            (Policy::OneDirection, None, _) => Plan::Full,
-            (Policy::Nearest, right, left) => right
-                .into_iter()
-                .chain(left)
-                .min_by_key(|plan| (plan.lines(), plan.moves()))
-                .unwrap_or(Plan::Full),
-        }
+        right.into_iter().chain(left).min_by_key(|plan| (plan.lines(), plan.moves()))
     }
 }
 
-impl<K: Keys> Nodes<K> {
+impl Nodes {
     /// Puts `slot` in by `plan`; which slots are live then. The last line is not ordered yet.
     pub(crate) fn put(
         &self,
@@ -113,7 +86,7 @@ impl<K: Keys> Nodes<K> {
                     writer.set(node.at + id_at(from + 1), id);
                     writer.set(node.at + id_at(from + 1) + 8, other);
                     if line_of(from) != line_of(from + 1) {
-                        writer.order();
+                        writer.fence();
                     }
                 }
                 place(writer, node, at, slot);
@@ -123,13 +96,12 @@ impl<K: Keys> Nodes<K> {
                 for to in hole..at {
                     place(writer, node, to, node.slot(to + 1));
                     if line_of(to) != line_of(to + 1) {
-                        writer.order();
+                        writer.fence();
                     }
                 }
                 place(writer, node, at, slot);
                 live.with(hole)
             }
-            Plan::Compact | Plan::Full => unreachable!("room was made before"),
         }
     }
 
@@ -144,29 +116,6 @@ impl<K: Keys> Nodes<K> {
         debug_assert!(live.has(slot), "slot {slot} of {live:?} is live");
         writer.set(node.at + id_at(slot), 0);
         live.without(slot)
-    }
-
-    /// Moves all live slots to the front. What stays behind in the slots they came from is not
-    /// greater than what is before it: a hole, and cleared at the end.
-    pub(crate) fn compact(&self, writer: &mut NodeWriter<'_>, node: Node<'_>, live: Live) -> Live {
-        let mut packed = Live::default();
-        for (to, from) in live.slots().enumerate() {
-            if to != from {
-                place(writer, node, to, node.slot(from));
-                if line_of(to) != line_of(to + 1) {
-                    writer.order();
-                }
-            }
-            packed = packed.with(to);
-        }
-        writer.order();
-        for slot in packed.count()..SLOTS {
-            if node.slot(slot).id != 0 {
-                writer.set(node.at + id_at(slot), 0);
-            }
-        }
-        writer.order();
-        packed
     }
 }
 

@@ -7,9 +7,9 @@
 //! Thread safety: any number of threads read and write at once. Readers write nothing, except for
 //! the first touch of a node after a restart. They read words through atomics and check versions. A
 //! writer locks what it changes until that is durable, so that no reader sees what a power cut
-//! could take back. In `file` mode writers take turns, since each waits for a sync anyway.
+//! could take back.
 //!
-//! Order of locks: the `file` mode's turn; then nodes from the root down, and any order among those
+//! Order of locks: nodes from the root down, and any order among those
 //! of a level where a parent is held. A thread that holds a node never *waits* for another node's
 //! lock. If it does not get the lock at once, it releases all locks and begins again. (To read a
 //! child under its parent's lock it does wait: a child's holder needs nothing but that child.)
@@ -27,32 +27,28 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::keys::Keys;
+use super::keys::Place;
 use super::node::{Live, Node, SLOTS, Slot, id_at};
 use super::nodes::{Attempt, Nodes, Stop};
 use super::root::Root;
-use super::shift::Plan;
 use crate::error::{ErrorKind, Result};
 use crate::memtable::Version;
 use crate::options::Failpoint;
-use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::optimistic::Patience;
 
-/// A tree of words.
+/// The index of a table: an ordered set of slots.
 #[derive(Debug)]
-pub(crate) struct Tree<K> {
-    /// Shared with other trees of the region, where there are any.
-    pub(crate) nodes: Arc<Nodes<K>>,
-    pub(crate) root: Root,
-    /// Held by a writer in `file` mode.
-    turn: Option<Mutex<()>>,
+pub(crate) struct Tree {
+    /// Shared with the other trees of the region.
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) root: Root,
 }
 
-/// A place in a leaf: the first live slot whose key is not smaller, and whether it is equal.
+/// The first live slot of a leaf whose key is not smaller, and whether it is equal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub(crate) slot: usize,
-    pub(crate) found: bool,
+struct Position {
+    slot: usize,
+    found: bool,
 }
 
 /// What an attempt to insert came to.
@@ -65,17 +61,7 @@ enum Inserted {
     Split,
 }
 
-impl<K: Keys> Tree<K> {
-    pub(crate) fn new(nodes: Arc<Nodes<K>>, root: Root) -> Tree<K> {
-        let turn = (nodes.region.mode() == "file").then(Mutex::default);
-        Tree { nodes, root, turn }
-    }
-
-    /// Waits for this writer's turn, where they take turns.
-    pub(crate) fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        self.turn.as_ref().map(Mutex::lock)
-    }
-
+impl Tree {
     /// Tries until it is done or cannot be.
     pub(crate) fn persist<T>(&self, mut attempt: impl FnMut() -> Attempt<T>) -> Result<T> {
         let mut patience = Patience::default();
@@ -90,11 +76,7 @@ impl<K: Keys> Tree<K> {
 
     /// The node of `level` (leaves are level 0) that `sought` belongs in; restarts where the tree
     /// is not as high.
-    pub(crate) fn descend(
-        &self,
-        sought: K::Sought<'_>,
-        level: u32,
-    ) -> Attempt<(Node<'_>, Version)> {
+    pub(crate) fn descend(&self, sought: Place<'_>, level: u32) -> Attempt<(Node<'_>, Version)> {
         let (at, height) = self.root.get(&self.nodes.region);
         let mut version = self.nodes.lock(at).read()?;
         if self.root.get(&self.nodes.region) != (at, height) || level > height {
@@ -120,7 +102,7 @@ impl<K: Keys> Tree<K> {
         &'t self,
         mut node: Node<'t>,
         mut version: Version,
-        sought: K::Sought<'_>,
+        sought: Place<'_>,
     ) -> Attempt<(Node<'t>, Version)> {
         loop {
             let live = self.nodes.live(node, version)?;
@@ -154,7 +136,7 @@ impl<K: Keys> Tree<K> {
         &self,
         node: Node<'_>,
         version: Version,
-        sought: K::Sought<'_>,
+        sought: Place<'_>,
     ) -> Attempt<u64> {
         let slot = self.route_slot(node, version, sought)?;
         let child = slot.map_or_else(|| node.leftmost(), |slot| node.slot(slot).id);
@@ -168,7 +150,7 @@ impl<K: Keys> Tree<K> {
         &self,
         node: Node<'_>,
         version: Version,
-        sought: K::Sought<'_>,
+        sought: Place<'_>,
     ) -> Attempt<Option<usize>> {
         let live = self.nodes.live(node, version)?;
         let mut before = None;
@@ -184,34 +166,22 @@ impl<K: Keys> Tree<K> {
     }
 
     /// Where `sought` is in a leaf; counts once the version was checked.
-    pub(crate) fn find(
+    fn find(
         &self,
         leaf: Node<'_>,
         live: Live,
         version: Version,
-        sought: K::Sought<'_>,
-    ) -> Attempt<Place> {
+        sought: Place<'_>,
+    ) -> Attempt<Position> {
         for slot in live.slots() {
             let content = leaf.slot(slot);
             self.nodes.lock(leaf.at).check(version)?;
             match self.nodes.keys.seek_leaf(content, sought) {
                 Ordering::Less => {}
-                order => return Ok(Place { slot, found: order.is_eq() }),
+                order => return Ok(Position { slot, found: order.is_eq() }),
             }
         }
-        Ok(Place { slot: SLOTS, found: false })
-    }
-
-    /// The slot with the key.
-    pub(crate) fn get(&self, sought: K::Sought<'_>) -> Result<Option<Slot>> {
-        self.persist(|| {
-            let (leaf, version) = self.descend(sought, 0)?;
-            let live = self.nodes.live(leaf, version)?;
-            let place = self.find(leaf, live, version, sought)?;
-            let slot = place.found.then(|| leaf.slot(place.slot));
-            self.nodes.lock(leaf.at).check(version)?;
-            Ok(slot)
-        })
+        Ok(Position { slot: SLOTS, found: false })
     }
 
     /// Puts a slot in, or in place of the slot with the same key, which is returned as it was.
@@ -219,9 +189,8 @@ impl<K: Keys> Tree<K> {
     ///
     /// # Errors
     ///
-    /// `Full`; otherwise as [`crate::pm::Region::sync`].
-    pub(crate) fn insert(&self, sought: K::Sought<'_>, slot: Slot) -> Result<Option<Slot>> {
-        let _turn = self.turn();
+    /// `Full`; otherwise as [`Nodes::live`].
+    pub(super) fn put(&self, sought: Place<'_>, slot: Slot) -> Result<Option<Slot>> {
         match self.persist(|| self.try_insert(sought, slot))? {
             Inserted::New => Ok(None),
             Inserted::Replaced(before) => Ok(Some(before)),
@@ -235,75 +204,56 @@ impl<K: Keys> Tree<K> {
         }
     }
 
-    fn try_insert(&self, sought: K::Sought<'_>, slot: Slot) -> Attempt<Inserted> {
+    fn try_insert(&self, sought: Place<'_>, slot: Slot) -> Attempt<Inserted> {
         let (leaf, version) = self.descend(sought, 0)?;
-        let mut live = self.nodes.live(leaf, version)?;
-        let mut place = self.find(leaf, live, version, sought)?;
+        let live = self.nodes.live(leaf, version)?;
+        let position = self.find(leaf, live, version, sought)?;
         let held = self.nodes.lock(leaf.at).upgrade(version)?;
-        if place.found {
-            let before = leaf.slot(place.slot);
-            self.replace(leaf, place.slot, (before, slot))?;
-            return Ok(Inserted::Replaced(before));
+        if position.found {
+            return Ok(Inserted::Replaced(self.replace(leaf, position.slot, slot)));
         }
         let mut writer = self.nodes.writer();
-        let mut plan = self.nodes.policy.plan(live, place.slot);
-        if plan == Plan::Compact {
-            live = self.nodes.compact(&mut writer, leaf, live);
-            self.nodes.set_live(leaf, live);
-            self.nodes.counts.compactions.fetch_add(1, crate::os::sync::atomic::Ordering::Relaxed);
-            place = self.find(leaf, live, held.version(), sought)?;
-            plan = self.nodes.policy.plan(live, place.slot);
-        }
-        if plan == Plan::Full {
-            self.split(&held, leaf, live, place.slot, slot, &mut writer)?;
+        let Some(plan) = live.plan(position.slot) else {
+            self.split(&held, leaf, live, position.slot, slot, &mut writer)?;
             return Ok(Inserted::Split);
-        }
-        live = self.nodes.put(&mut writer, leaf, live, plan, slot);
+        };
+        let live = self.nodes.put(&mut writer, leaf, live, plan, slot);
         self.nodes.set_live(leaf, live);
-        writer.persist()?;
+        writer.fence();
         Ok(Inserted::New)
     }
 
-    /// Replaces a live slot of a leaf that is held by another one of the same key: one store.
-    fn replace(&self, leaf: Node<'_>, slot: usize, (old, new): (Slot, Slot)) -> Result<()> {
-        debug_assert!(old.id == new.id || old.other == new.other, "one word says it all");
-        let mut writer = self.nodes.writer();
-        if old.id == new.id {
-            writer.set(leaf.at + id_at(slot) + 8, new.other);
-        } else {
-            writer.set(leaf.at + id_at(slot), new.id);
-        }
-        writer.persist()
+    /// Replaces a live slot of a leaf that is held by another one of the same key, which is one
+    /// store; the slot as it was.
+    fn replace(&self, leaf: Node<'_>, at: usize, new: Slot) -> Slot {
+        let (before, mut writer) = (leaf.slot(at), self.nodes.writer());
+        debug_assert_eq!(before.other, new.other, "the identity says it all");
+        writer.set(leaf.at + id_at(at), new.id);
+        writer.fence();
+        before
     }
 
-    /// Puts a slot in place of the one with the key, which is returned as it was.
-    pub(crate) fn update(&self, sought: K::Sought<'_>, slot: Slot) -> Result<Option<Slot>> {
-        self.update_if(sought, slot, |_| true)
-    }
-
-    /// The same where the one that is there is wanted.
-    pub(crate) fn update_if(
-        &self,
-        sought: K::Sought<'_>,
-        slot: Slot,
-        wanted: impl Fn(Slot) -> bool,
-    ) -> Result<Option<Slot>> {
-        let _turn = self.turn();
+    /// Puts a slot in place of the one with its key, if that has the identity `wanted`; whether it
+    /// did.
+    ///
+    /// # Errors
+    ///
+    /// As [`Nodes::live`].
+    pub(super) fn update(&self, sought: Place<'_>, slot: Slot, wanted: u64) -> Result<bool> {
         self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
             let live = self.nodes.live(leaf, version)?;
-            let place = self.find(leaf, live, version, sought)?;
-            if !place.found {
+            let position = self.find(leaf, live, version, sought)?;
+            if !position.found {
                 self.nodes.lock(leaf.at).check(version)?;
-                return Ok(None);
+                return Ok(false);
             }
             let _held = self.nodes.lock(leaf.at).upgrade(version)?;
-            let before = leaf.slot(place.slot);
-            if !wanted(before) {
-                return Ok(None);
+            let is_wanted = leaf.slot(position.slot).id == wanted;
+            if is_wanted {
+                self.replace(leaf, position.slot, slot);
             }
-            self.replace(leaf, place.slot, (before, slot))?;
-            Ok(Some(before))
+            Ok(is_wanted)
         })
     }
 
@@ -311,25 +261,24 @@ impl<K: Keys> Tree<K> {
     ///
     /// # Errors
     ///
-    /// As [`crate::pm::Region::sync`].
-    pub(crate) fn delete(&self, sought: K::Sought<'_>) -> Result<Option<Slot>> {
-        let _turn = self.turn();
+    /// As [`Nodes::live`].
+    pub(super) fn delete(&self, sought: Place<'_>) -> Result<Option<Slot>> {
         let (deleted, emptied) = self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
             let live = self.nodes.live(leaf, version)?;
-            let place = self.find(leaf, live, version, sought)?;
-            if !place.found {
+            let position = self.find(leaf, live, version, sought)?;
+            if !position.found {
                 self.nodes.lock(leaf.at).check(version)?;
                 return Ok((None, false));
             }
             let _held = self.nodes.lock(leaf.at).upgrade(version)?;
-            let (before, mut writer) = (leaf.slot(place.slot), self.nodes.writer());
-            let live = self.nodes.take(&mut writer, leaf, live, place.slot);
+            let (before, mut writer) = (leaf.slot(position.slot), self.nodes.writer());
+            let live = self.nodes.take(&mut writer, leaf, live, position.slot);
             self.nodes.set_live(leaf, live);
             if self.nodes.region.has(Failpoint::RetireLater) {
                 writer.leave();
             }
-            writer.persist()?;
+            writer.fence();
             Ok((Some(before), live.is_empty()))
         })?;
         if emptied {

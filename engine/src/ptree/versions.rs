@@ -12,125 +12,27 @@
 //! 3. What was under way when the power was cut is there or not; doing it again changes nothing.
 //! 4. Every call that names keys, and every cursor, has an epoch pinned.
 
-use std::sync::Arc;
-
-#[cfg(any(test, feature = "bench"))]
-use super::Policy;
-#[cfg(any(test, feature = "bench"))]
-use super::format::{ENTRIES, Shape};
-#[cfg(any(test, feature = "bench"))]
-use super::heap::Heap;
-use super::keys::Keys;
+use super::keys::{Keys, Place};
 use super::node::Slot;
 use super::range::Chunk;
-use super::refs::{Place, Refs};
-#[cfg(any(test, feature = "bench"))]
-use super::stats::Stats;
 use super::tree::Tree;
 use super::unread::Unread;
-#[cfg(any(test, feature = "bench"))]
-use crate::alloc::Segments;
 use crate::error::Result;
-use crate::memtable::Records;
-#[cfg(any(test, feature = "bench"))]
-use crate::pm::Region;
+use crate::memtable::Records as _;
 use crate::record::{LSN_MAX, Lsn};
 
-/// The kind of trees of versions.
-#[cfg(any(test, feature = "bench"))]
-pub(crate) const VERSIONS: u32 = 3;
-
-/// Offset of the word with the merged boundary.
-#[cfg(any(test, feature = "bench"))]
-const MERGED: u64 = 3 * crate::pm::LINE;
-
-/// Where records are.
-type In = Arc<Unread>;
-
-/// A durable index of versions.
-#[derive(Debug)]
-pub(crate) struct VersionTree {
-    tree: Tree<Refs<In>>,
-}
-
-#[cfg(any(test, feature = "bench"))]
-impl VersionTree {
-    /// Makes an empty one in a region of zeros, for records in `records`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
-    pub(crate) fn format(
-        region: &Arc<Region>,
-        shape: Shape,
-        records: &Arc<Region>,
-    ) -> Result<VersionTree> {
-        debug_assert_eq!(shape.kind, VERSIONS, "a tree of versions");
-        let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
-        Ok(VersionTree { tree: Tree::format(region, shape, keys, Policy::default())? })
-    }
-
-    /// Opens the one in a region. Takes no longer for a larger one; no record is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::open`].
-    pub(crate) fn open(region: &Arc<Region>, records: &Arc<Region>) -> Result<VersionTree> {
-        let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
-        Ok(VersionTree { tree: Tree::open(region, VERSIONS, keys, Policy::default())? })
-    }
-
-    /// The boundary up to which the owner's records are here.
-    pub(crate) fn merged(&self) -> Lsn {
-        self.tree.nodes.region.word(MERGED)
-    }
-
-    /// Raises the boundary, durably.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
-    pub(crate) fn set_merged(&self, lsn: Lsn) -> Result<()> {
-        debug_assert!(self.merged() <= lsn, "merges go up in order");
-        let region = &self.tree.nodes.region;
-        region.persist([region.store_word(MERGED, lsn)])?;
-        Ok(())
-    }
-
-    /// Frees nodes and bounds that a power cut left taken; how many.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when a pool entry is damaged; otherwise an I/O error.
-    #[cfg(test)]
-    pub(crate) fn reclaim(&mut self) -> Result<u64> {
-        Ok(self.tree.scan()?.1 + self.tree.scan_heap()?)
-    }
-
-    /// What it has done and what it takes.
-    pub(crate) fn stats(&self) -> Stats {
-        let mut stats = self.tree.stats();
-        stats.bytes += self.tree.nodes.keys.heap.bytes();
-        stats
-    }
-}
-
-impl VersionTree {
-    pub(super) fn new(tree: Tree<Refs<In>>) -> VersionTree {
-        VersionTree { tree }
-    }
-
-    fn records(&self) -> &In {
-        &self.tree.nodes.keys.records
+impl Tree {
+    fn records(&self) -> &Unread {
+        &self.nodes.keys.records
     }
 
     /// Makes the record at `at` findable, durably; whether it was not yet.
     ///
     /// # Errors
     ///
-    /// `Full`; otherwise as [`Region::sync`].
+    /// `Full`; otherwise as [`super::nodes::Nodes::live`].
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<bool> {
-        let before = self.tree.insert(Place::at(key, seq), Refs::<In>::slot(key, at))?;
+        let before = self.put(Place::at(key, seq), Keys::slot(key, at))?;
         self.records().sound()?;
         debug_assert!(before.is_none_or(|before| before.id == at), "a version has one record");
         Ok(before.is_none())
@@ -140,9 +42,9 @@ impl VersionTree {
     ///
     /// # Errors
     ///
-    /// As [`Region::sync`].
+    /// As [`super::nodes::Nodes::live`].
     pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Result<Option<u64>> {
-        let removed = self.tree.delete(Place::at(key, seq))?;
+        let removed = self.delete(Place::at(key, seq))?;
         self.records().sound()?;
         Ok(removed.map(|slot| slot.id))
     }
@@ -151,19 +53,18 @@ impl VersionTree {
     ///
     /// # Errors
     ///
-    /// As [`Region::sync`].
+    /// As [`super::nodes::Nodes::live`].
     pub(crate) fn relocate(&self, key: &[u8], seq: Lsn, from: u64, to: u64) -> Result<bool> {
-        let slot = Refs::<In>::slot(key, to);
-        let replaced = self.tree.update_if(Place::at(key, seq), slot, |old| old.id == from)?;
+        let is_there = self.update(Place::at(key, seq), Keys::slot(key, to), from)?;
         self.records().sound()?;
-        Ok(replaced.is_some())
+        Ok(is_there)
     }
 
     /// The newest version of `key` that is not newer than `at_most`: sequence number and offset.
     ///
     /// # Errors
     ///
-    /// As [`Region::sync`]: the first touch of a node may clear something.
+    /// As [`super::nodes::Nodes::live`]: the first touch of a node may clear something.
     pub(crate) fn get(&self, key: &[u8], at_most: Lsn) -> Result<Option<(Lsn, u64)>> {
         let mut cursor = self.cursor();
         cursor.seek(key, at_most)?;
@@ -176,9 +77,9 @@ impl VersionTree {
     ///
     /// # Errors
     ///
-    /// As [`VersionTree::get`].
+    /// As [`Tree::get`].
     pub(crate) fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
-        let mut chunk = self.tree.chunk(Place::at(&[], LSN_MAX))?;
+        let mut chunk = self.chunk(Place::at(&[], LSN_MAX))?;
         loop {
             if let Some(slot) = chunk.slots.iter().find(|slot| !leads(slot.id, slot.other)) {
                 return Ok(Some(slot.id));
@@ -186,25 +87,20 @@ impl VersionTree {
             if chunk.high == 0 {
                 return Ok(None);
             }
-            chunk = self.tree.chunk(self.tree.nodes.keys.sought(chunk.high))?;
+            chunk = self.chunk(self.nodes.keys.sought(chunk.high))?;
         }
     }
 
     /// A cursor over all versions, nowhere at first.
     pub(crate) fn cursor(&self) -> VersionCursor<'_> {
-        VersionCursor { tree: &self.tree, chunk: None, at: 0 }
+        VersionCursor { tree: self, chunk: None, at: 0 }
     }
-}
-
-#[cfg(any(test, feature = "bench"))]
-fn keys(region: &Arc<Region>, segments: &Arc<dyn Segments>, records: &Arc<Region>) -> Refs<In> {
-    Refs { records: Arc::new(Unread::new(records)), heap: Heap::open(region, segments, ENTRIES) }
 }
 
 /// A position among versions. It reads a leaf at a time, as it is then.
 #[derive(Debug)]
 pub(crate) struct VersionCursor<'t> {
-    tree: &'t Tree<Refs<In>>,
+    tree: &'t Tree,
     /// The leaf, with at least one version.
     chunk: Option<Chunk>,
     at: usize,
@@ -230,7 +126,7 @@ impl VersionCursor<'_> {
     ///
     /// # Errors
     ///
-    /// As [`VersionTree::get`].
+    /// As [`Tree::get`].
     pub(crate) fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         self.forward_from(Place::at(key, seq))?;
         self.arrive()
@@ -240,7 +136,7 @@ impl VersionCursor<'_> {
     ///
     /// # Errors
     ///
-    /// As [`VersionTree::get`].
+    /// As [`Tree::get`].
     pub(crate) fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let end = Place::end();
         self.back_from(key.map_or(end, |key| Place::at(key, LSN_MAX).before()))?;
@@ -251,7 +147,7 @@ impl VersionCursor<'_> {
     ///
     /// # Errors
     ///
-    /// As [`VersionTree::get`].
+    /// As [`Tree::get`].
     pub(crate) fn next(&mut self) -> Result<()> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at + 1 < chunk.slots.len() {
@@ -269,7 +165,7 @@ impl VersionCursor<'_> {
     ///
     /// # Errors
     ///
-    /// As [`VersionTree::get`].
+    /// As [`Tree::get`].
     pub(crate) fn prev(&mut self) -> Result<()> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at > 0 {

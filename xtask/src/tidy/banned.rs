@@ -41,8 +41,8 @@ const PAST_THE_FLOOR: &[(&str, &str)] = &[
 const BELOW: &[&str] = &[
     "crates/os/",
     "crates/testkit/",
-    "engine/src/ptree/rivals/",
     "engine/src/bench.rs",
+    "engine/src/bench/",
     "engine/src/cache/model.rs",
     "engine/src/testing.rs",
     "engine/src/level0/matrix/walk.rs",

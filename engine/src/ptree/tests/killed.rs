@@ -11,28 +11,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::keys::Fixed;
-use super::super::options::FIXED;
-use super::super::tree::Tree;
-use super::super::{BytesTree, OdsTree, Policy};
-use super::bytes;
-use super::support::{self, Chance, Map, Model, POLICIES, check_shape, content};
+use super::support::{
+    Chance, KEYS, Keys, Map, Model, Zones, check_shape, content, create, open, open_with,
+};
 use crate::options::Failpoint;
-use crate::pm::Region;
 use terrace_testkit::{Machine, Survive};
 
 /// Ends of the second process.
 const CUTS: [Survive; 3] = [Survive::Nothing, Survive::Seeded(1), Survive::Seeded(2)];
 
 /// Kills `act` before each of its steps; `go_on` gets what it left. How many steps there are.
-fn kill_everywhere<M: Map>(
-    (machine, policy): (&Machine, Policy),
-    act: impl Fn(&M),
+fn kill_everywhere(
+    (machine, zones): (&Machine, &Arc<Zones>),
+    act: impl Fn(&Map),
     mut go_on: impl FnMut(&Machine, u64),
 ) -> u64 {
     for step in 1.. {
         let copy = machine.kill();
-        let tree = M::open(&copy, policy).unwrap();
+        let tree = open(&copy, zones).unwrap();
         content(&tree).unwrap();
         copy.kill_before(step);
         act(&tree);
@@ -48,33 +44,27 @@ fn keys(seed: u64, count: u64) -> Vec<u64> {
     (0..count).map(|_| chance.below(1000) * 10).collect()
 }
 
-fn put(tree: &OdsTree, keys: &[u64], value: u64) {
+fn put(tree: &Map, keys: &[u64], value: u64) {
     for key in keys {
         tree.insert(*key, value).unwrap();
     }
 }
 
-fn open(machine: &Machine, policy: Policy, failpoint: Option<Failpoint>) -> OdsTree {
-    let mut region = Region::of_machine(machine, 0).unwrap();
-    Arc::get_mut(&mut region).unwrap().set_failpoint(failpoint);
-    OdsTree::new(Tree::open(&region, FIXED, |_| Fixed, policy).unwrap(), None)
-}
-
 /// What the second process reads is there after a cut; in how many of all cases it is not.
 fn lost_after_it_was_read(failpoint: Option<Failpoint>) -> (u64, u64) {
     let (mut lost, mut all) = (0, 0);
-    for policy in POLICIES {
-        let (machine, tree) = support::create(60, policy);
+    for kind in KEYS {
+        let (machine, tree) = create(60, kind);
         put(&tree, &keys(1, 90), 1);
         let more: Vec<u64> = keys(2, 30).iter().map(|key| key + 5).collect();
-        let act = |tree: &OdsTree| {
+        let act = |tree: &Map| {
             put(tree, &more, 2);
             keys(1, 40).iter().for_each(|key| assert!(tree.delete(*key).is_ok()));
         };
-        kill_everywhere((&machine, policy), act, |found, _| {
-            let read = content(&open(found, policy, failpoint)).unwrap();
+        kill_everywhere((&machine, &tree.zones), act, |found, _| {
+            let read = content(&open_with(found, &tree.zones, failpoint).unwrap()).unwrap();
             for survive in CUTS {
-                let tree = open(&found.crash(survive), policy, failpoint);
+                let tree = open_with(&found.crash(survive), &tree.zones, failpoint).unwrap();
                 lost += u64::from(content(&tree).unwrap() != read);
                 all += 1;
             }
@@ -100,13 +90,13 @@ fn what_is_trusted_to_the_caches_is_lost() {
 #[test]
 fn what_is_done_after_a_kill_rests_on_nothing_that_can_go() {
     let there = keys(1, 60);
-    for policy in POLICIES {
-        let (machine, tree) = support::create(60, policy);
+    for kind in KEYS {
+        let (machine, tree) = create(60, kind);
         put(&tree, &there, 1);
         let more: Vec<u64> = keys(2, 20).iter().map(|key| key + 5).collect();
-        let act = |tree: &OdsTree| put(tree, &more, 2);
-        kill_everywhere((&machine, policy), act, |found, step| {
-            let mut tree = open(found, policy, None);
+        let act = |tree: &Map| put(tree, &more, 2);
+        kill_everywhere((&machine, &tree.zones), act, |found, step| {
+            let mut tree = open(found, &tree.zones).unwrap();
             let mut done = BTreeMap::new();
             for key in keys(step, 12) {
                 tree.insert(key + 7, 3).unwrap();
@@ -118,7 +108,7 @@ fn what_is_done_after_a_kill_rests_on_nothing_that_can_go() {
             }
             tree.reclaim().unwrap();
             for survive in CUTS {
-                let tree = open(&found.crash(survive), policy, None);
+                let tree = open(&found.crash(survive), &tree.zones).unwrap();
                 let now: Model = content(&tree).unwrap();
                 check_shape(&tree.tree);
                 for (key, value) in &done {
@@ -130,26 +120,23 @@ fn what_is_done_after_a_kill_rests_on_nothing_that_can_go() {
     }
 }
 
-/// Nodes, bounds and entries from segments, of which each size takes its own, and new ones.
+/// Nodes and bounds from segments, of which each size takes its own, and new ones.
 #[test]
-fn segments_and_entries_that_were_just_taken() {
-    let policy = Policy::default();
-    let (machine, tree) = bytes::create(40, policy);
-    let put = |tree: &BytesTree, n: u64, len: u64| {
-        tree.insert(bytes::key(n), vec![n as u8; len as usize]).unwrap();
-    };
-    (0..20).for_each(|n| put(&tree, n, 10));
+fn segments_and_bounds_that_were_just_taken() {
+    let (machine, tree) = create(160, Keys::Long);
+    let put = |tree: &Map, n: u64| assert!(tree.insert(n, 1).is_ok());
+    (0..20).for_each(|n| put(&tree, n));
     // Longer ones are of sizes that no segment has yet.
-    let act = |tree: &BytesTree| (20..34).for_each(|n| put(tree, n, 40 * n));
-    let steps = kill_everywhere((&machine, policy), act, |found, step| {
-        let tree = bytes::open(found, policy).unwrap();
+    let act = |tree: &Map| (10..26).for_each(|n| put(tree, n * 10));
+    let steps = kill_everywhere((&machine, &tree.zones), act, |found, step| {
+        let tree = open(found, &tree.zones).unwrap();
         let mut read = content(&tree).unwrap();
-        for n in 50..54 {
-            put(&tree, n, 300 + n);
-            read.insert(bytes::key(n), vec![n as u8; 300 + n as usize]);
+        for n in 60..80 {
+            put(&tree, n * 10 + 1);
+            read.insert(n * 10 + 1, 1);
         }
         for survive in CUTS {
-            let tree = bytes::open(&found.crash(survive), policy).unwrap();
+            let tree = open(&found.crash(survive), &tree.zones).unwrap();
             assert_eq!(content(&tree).unwrap(), read, "killed before step {step}, {survive:?}");
         }
     });

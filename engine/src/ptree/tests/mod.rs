@@ -1,9 +1,8 @@
-mod bytes;
-mod bytes_cuts;
+mod counts;
 mod cuts;
 mod interleaved;
 mod killed;
 mod model;
 mod stress;
-pub(super) mod support;
+mod support;
 mod versions;

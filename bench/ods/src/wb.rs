@@ -8,9 +8,10 @@
 //! node it splits. Opening redoes the log, rebuilds slot arrays that are not valid, and tells
 //! parents of right halves that they do not know.
 
+use terrace::Result;
+use terrace::bench::Ground;
+
 use super::PersistentTree;
-use super::ground::Ground;
-use crate::error::Result;
 
 const BITMAP: u64 = 0;
 const NEXT: u64 = 8;
@@ -57,13 +58,13 @@ impl WbTree {
     pub fn create(ground: Ground) -> Result<WbTree> {
         let tree = WbTree { ground };
         let root = tree.write([VALID, 0, 0, 0], &[])?;
-        tree.ground.set_root(root)?;
+        tree.ground.set_root(root);
         Ok(tree)
     }
 
     /// A tree that is there; what was cut short is finished.
     #[cfg(test)]
-    pub(super) fn open(ground: Ground) -> Result<WbTree> {
+    pub(crate) fn open(ground: Ground) -> Result<WbTree> {
         let tree = WbTree { ground };
         if tree.ground.word(LOG) != 0 {
             tree.redo()?;
@@ -115,7 +116,7 @@ impl WbTree {
     }
 
     fn write(&self, [_, next, leftmost, level]: [u64; 4], of: &[(u64, u64)]) -> Result<u64> {
-        let (at, mut writer) = (self.ground.pool.get()?, self.ground.writer());
+        let (at, mut writer) = (self.ground.take()?, self.ground.writer());
         let entry =
             |(at, (key, pointer)): (usize, &(u64, u64))| Entry { key: *key, pointer: *pointer, at };
         let entries: Vec<Entry> = of.iter().enumerate().map(entry).collect();
@@ -132,8 +133,8 @@ impl WbTree {
             writer.set(at + ENTRIES + slot as u64 * 16, key);
             writer.set(at + ENTRIES + slot as u64 * 16 + 8, pointer);
         }
-        writer.also(self.ground.pool.commit(at)?);
-        writer.persist()?;
+        writer.commit(at)?;
+        writer.fence();
         Ok(at)
     }
 
@@ -151,7 +152,7 @@ impl WbTree {
     fn change(&self, node: u64, entries: &[Entry], new: Option<Entry>) -> Result<()> {
         let mut writer = self.ground.writer();
         writer.set(node + BITMAP, self.field(node, BITMAP) & !VALID);
-        writer.persist()?;
+        writer.fence();
         if let Some(new) = new {
             writer.set(node + ENTRIES + new.at as u64 * 16, new.key);
             writer.set(node + ENTRIES + new.at as u64 * 16 + 8, new.pointer);
@@ -159,9 +160,10 @@ impl WbTree {
         for (word, value) in WbTree::slot_words(entries).into_iter().enumerate() {
             writer.set(node + SLOTS + word as u64 * 8, value);
         }
-        writer.persist()?;
+        writer.fence();
         writer.set(node + BITMAP, WbTree::bits(entries));
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 
     fn put(&self, node: u64, key: u64, pointer: u64) -> Result<()> {
@@ -202,9 +204,10 @@ impl WbTree {
         for (word, value) in header.iter().enumerate() {
             writer.set(LOG + 64 + word as u64 * 8, *value);
         }
-        writer.persist()?;
+        writer.fence();
         writer.set(LOG, 1);
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 
     /// Does what the log says, and empties it.
@@ -213,15 +216,17 @@ impl WbTree {
         for word in 0..HEADER as u64 {
             writer.set(node + word * 8, self.ground.word(LOG + 64 + word * 8));
         }
-        writer.persist()?;
+        writer.fence();
         writer.set(LOG, 0);
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 
     fn link(&self, node: u64, sep: u64, right: u64, level: u64) -> Result<()> {
         if self.ground.root() == node {
             let root = self.write([VALID, 0, node, level + 1], &[(sep, right)])?;
-            return self.ground.set_root(root);
+            self.ground.set_root(root);
+            return Ok(());
         }
         self.add(sep, right, level + 1)
     }
@@ -285,12 +290,8 @@ impl PersistentTree for WbTree {
         all
     }
 
-    fn lines(&self) -> u64 {
-        self.ground.lines()
-    }
-
-    fn flushes(&self) -> u64 {
-        self.ground.flushes()
+    fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     fn nodes(&mut self) -> u64 {

@@ -1,38 +1,54 @@
-//! Rivals are held against what is right, not against less than they are.
+//! The trees are held against what is right, not against less than they are.
 
 use std::collections::{BTreeMap, HashSet};
 use std::result::Result;
 use std::time::Duration;
 
 use super::*;
-use crate::options::Mode;
-use crate::pm::{PAGE, Region};
-use crate::ptree::tests::support::Chance;
-use crate::ptree::{Options, Policy};
+use terrace::Mode;
 use terrace_testkit::{Explored, Explorer, Machine, Violation};
 
 const SEGMENT: u64 = 16 * 1024;
 
 type Tree = Box<dyn PersistentTree>;
 
+/// splitmix64.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Kind {
+    Ods(Policy),
     FastFair(DeleteOrder),
     Wb,
 }
 
 impl Kind {
     fn ground(self, machine: &Machine) -> Ground {
-        let region = Region::of_machine(machine, PAGE + SEGMENT).unwrap();
         let node = match self {
+            Kind::Ods(_) => OdsTree::NODE,
             Kind::FastFair(_) => FastFair::NODE,
             Kind::Wb => WbTree::NODE,
         };
-        Ground::of(&region, SEGMENT, 1, node).unwrap()
+        Ground::of_machine(machine, (SEGMENT, 1), node).unwrap()
     }
 
     fn create(self, machine: &Machine) -> Tree {
         match self {
+            Kind::Ods(policy) => Box::new(OdsTree::create(self.ground(machine), policy).unwrap()),
             Kind::FastFair(order) => {
                 Box::new(FastFair::create(self.ground(machine), order).unwrap())
             }
@@ -42,16 +58,22 @@ impl Kind {
 
     fn open(self, machine: &Machine) -> Tree {
         match self {
+            Kind::Ods(policy) => Box::new(OdsTree::open(self.ground(machine), policy)),
             Kind::FastFair(_) => Box::new(FastFair::open(self.ground(machine)).unwrap()),
             Kind::Wb => Box::new(WbTree::open(self.ground(machine)).unwrap()),
         }
     }
 }
 
-const SAFE: [Kind; 2] = [Kind::FastFair(DeleteOrder::Safe), Kind::Wb];
+const SAFE: [Kind; 4] = [
+    Kind::Ods(Policy::OneDirection),
+    Kind::Ods(Policy::Nearest),
+    Kind::FastFair(DeleteOrder::Safe),
+    Kind::Wb,
+];
 
 #[test]
-fn rivals_agree_with_a_sorted_map() {
+fn trees_agree_with_a_sorted_map() {
     for kind in SAFE {
         let machine = Machine::with_memory();
         let mut tree = kind.create(&machine);
@@ -107,7 +129,7 @@ fn explore(
 }
 
 #[test]
-fn rivals_survive_cuts_everywhere() {
+fn trees_survive_cuts_everywhere() {
     for kind in SAFE {
         for keys in [1, 5, 12, 13, 20, 28, 97, 104] {
             for key in [5, keys * 5 + 6, keys * 10 + 5] {
@@ -135,9 +157,9 @@ const ROOM: u64 = 64 << 20;
 
 fn ods(policy: Policy) -> (tempfile::TempDir, OdsTree) {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::new().mode(EMULATED).size(ROOM).policy(policy);
-    let tree = options.create(dir.path().join("tree")).unwrap();
-    (dir, tree)
+    let path = dir.path().join("tree");
+    let ground = Ground::create(&path, ROOM, EMULATED, OdsTree::NODE).unwrap();
+    (dir, OdsTree::create(ground, policy).unwrap())
 }
 
 /// Unique random keys of 62 bits, as the figure `ods` has them.
@@ -194,7 +216,7 @@ fn lines_are_as_many_as_the_source_says() {
         let [of_rival, more] = inserts_and_deletes(seed, &mut rival);
         assert_eq!(inserts, of_rival, "seed {seed}");
         assert!(inserts.abs_diff(156_600) <= 1_566, "seed {seed}: {inserts} lines");
-        let unlinks = tree.stats().unlinks;
+        let unlinks = tree.unlinks();
         assert!(unlinks > 0 && more > deletes * 3 / 2, "seed {seed}: {more} for {deletes}");
         assert_eq!(deletes, 50_000 + 2 * unlinks, "seed {seed}: {unlinks} unlinks");
     }
@@ -209,16 +231,16 @@ fn the_nearest_hole_takes_fewer_lines() {
     let lines = |policy| {
         let ((_dir, mut tree), mut keys) = (ods(policy), Keys::new(1));
         let mut live = keys.insert(warm, &mut tree);
-        let before = tree.stats().lines;
+        let before = tree.lines();
         for _ in 0..operations {
             let at = keys.chance.below(live.len() as u64) as usize;
             match keys.chance.below(5) {
                 0 => live.extend(keys.insert(1, &mut tree)),
-                1 => assert!(OdsTree::delete(&tree, live.swap_remove(at)).unwrap().is_some()),
-                _ => assert_eq!(OdsTree::get(&tree, live[at]).unwrap(), Some(live[at])),
+                1 => assert!(tree.delete(live.swap_remove(at)).unwrap()),
+                _ => assert_eq!(tree.get(live[at]).unwrap(), Some(live[at])),
             }
         }
-        tree.stats().lines - before
+        tree.lines() - before
     };
     let [nearest, one_direction] = [Policy::Nearest, Policy::OneDirection].map(lines);
     assert!(nearest * 100 <= one_direction * 95, "{nearest} and {one_direction} lines");

@@ -14,12 +14,11 @@
 //! * A split clears all slots it moves, so that what is behind the end is null.
 //! * Opening finishes splits and clears doubles.
 
+use terrace::Result;
+use terrace::bench::{Ground, GroundWriter};
+
 use super::PersistentTree;
-use super::ground::Ground;
-use crate::error::Result;
-use crate::pm::LINE;
-use crate::ptree::node::{NODE, SLOTS, id_at, line_of};
-use crate::ptree::node_writer::NodeWriter;
+use super::node::{LINE, NODE, SLOTS, id_at, line_of};
 
 const LEFTMOST: u64 = 0;
 const SIBLING: u64 = 8;
@@ -57,13 +56,13 @@ impl FastFair {
     pub fn create(ground: Ground, order: DeleteOrder) -> Result<FastFair> {
         let tree = FastFair { ground, order };
         let root = tree.write(0, 0, 0, &[])?;
-        tree.ground.set_root(root)?;
+        tree.ground.set_root(root);
         Ok(tree)
     }
 
     /// A tree that is there; what was cut short is finished.
     #[cfg(test)]
-    pub(super) fn open(ground: Ground) -> Result<FastFair> {
+    pub(crate) fn open(ground: Ground) -> Result<FastFair> {
         let tree = FastFair { ground, order: DeleteOrder::Safe };
         tree.recover()?;
         Ok(tree)
@@ -102,7 +101,7 @@ impl FastFair {
     }
 
     fn write(&self, leftmost: u64, sibling: u64, level: u64, of: &[(u64, u64)]) -> Result<u64> {
-        let (at, mut writer) = (self.ground.pool.get()?, self.ground.writer());
+        let (at, mut writer) = (self.ground.take()?, self.ground.writer());
         writer.set(at + LEFTMOST, leftmost);
         writer.set(at + SIBLING, sibling);
         writer.set(at + LEVEL, level);
@@ -111,8 +110,8 @@ impl FastFair {
             writer.set(at + id_at(slot), key);
             writer.set(at + id_at(slot) + 8, pointer);
         }
-        writer.also(self.ground.pool.commit(at)?);
-        writer.persist()?;
+        writer.commit(at)?;
+        writer.fence();
         Ok(at)
     }
 
@@ -134,14 +133,15 @@ impl FastFair {
             writer.set(node + id_at(slot) + 8, self.pointer(node, slot - 1));
             writer.set(node + id_at(slot), self.key(node, slot - 1));
             if line_of(slot - 1) != line_of(slot) {
-                writer.order();
+                writer.fence();
             }
             slot -= 1;
         }
         writer.set(node + id_at(slot) + 8, self.before(node, slot));
         writer.set(node + id_at(slot), key);
         writer.set(node + id_at(slot) + 8, pointer);
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 
     fn add(&self, key: u64, pointer: u64, level: u64) -> Result<()> {
@@ -159,7 +159,7 @@ impl FastFair {
         let right = self.write(leftmost, self.field(node, SIBLING), level, rest)?;
         let mut writer = self.ground.writer();
         writer.set(node + SIBLING, right);
-        writer.order();
+        writer.fence();
         self.cut(&mut writer, node, middle);
         self.put(if key < sep { node } else { right }, key, pointer)?;
         self.link(node, sep, right, level)
@@ -167,20 +167,21 @@ impl FastFair {
 
     /// Ends a node before a slot: the null first that ends it, and those behind before anything
     /// is put in again.
-    fn cut(&self, writer: &mut NodeWriter<'_>, node: u64, slot: usize) {
+    fn cut(&self, writer: &mut GroundWriter<'_>, node: u64, slot: usize) {
         for slot in slot..SLOTS {
             if self.pointer(node, slot) != 0 {
                 writer.set(node + id_at(slot) + 8, 0);
             }
         }
-        writer.order();
+        writer.fence();
     }
 
     /// Tells the level above of a right half.
     fn link(&self, node: u64, sep: u64, right: u64, level: u64) -> Result<()> {
         if self.ground.root() == node {
             let root = self.write(node, 0, level + 1, &[(sep, right)])?;
-            return self.ground.set_root(root);
+            self.ground.set_root(root);
+            return Ok(());
         }
         self.add(sep, right, level + 1)
     }
@@ -197,25 +198,25 @@ impl FastFair {
             writer.set(node + id_at(to), key);
             writer.set(node + id_at(to) + 8, pointer);
             if line_of(to) != line_of(to + 1) {
-                writer.order();
+                writer.fence();
             }
         }
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 
     /// Flushes a line once, when its first slot was shifted; what follows stays in the cache.
     fn remove_as_published(&self, node: u64, slot: usize) {
         let (len, mut writer) = (self.len(node), self.ground.writer());
-        let region = &self.ground.region;
-        drop(region.store_word(node + id_at(slot) + 8, self.before(node, slot)));
+        self.ground.store(node + id_at(slot) + 8, self.before(node, slot));
         for to in slot..len {
             let (key, pointer) = (self.key(node, to + 1), self.pointer(node, to + 1));
-            drop(region.store_word(node + id_at(to), key));
+            self.ground.store(node + id_at(to), key);
             if id_at(to).is_multiple_of(LINE) {
                 writer.set(node + id_at(to) + 8, pointer);
-                writer.order();
+                writer.fence();
             } else {
-                drop(region.store_word(node + id_at(to) + 8, pointer));
+                self.ground.store(node + id_at(to) + 8, pointer);
             }
         }
     }
@@ -252,7 +253,7 @@ impl FastFair {
                 if let Some(from) = from {
                     let mut writer = self.ground.writer();
                     self.cut(&mut writer, node, from);
-                    writer.persist()?;
+                    writer.fence();
                 }
                 if self.descend(sep, level) != right {
                     self.link(node, sep, right, level)?;
@@ -266,7 +267,8 @@ impl FastFair {
         }
         let mut writer = self.ground.writer();
         self.cut(&mut writer, node, self.len(node));
-        writer.persist()
+        writer.fence();
+        Ok(())
     }
 }
 
@@ -295,12 +297,8 @@ impl PersistentTree for FastFair {
         all
     }
 
-    fn lines(&self) -> u64 {
-        self.ground.lines()
-    }
-
-    fn flushes(&self) -> u64 {
-        self.ground.flushes()
+    fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     fn nodes(&mut self) -> u64 {

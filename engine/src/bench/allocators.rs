@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ground::Ground;
-use crate::alloc::logged::LoggedPool;
 use crate::alloc::{Link, VolatilePool, ZonePool};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
@@ -32,7 +31,7 @@ pub trait Allocation {
     fn costs(&self) -> (u64, u64);
 }
 
-fn costs(region: &Region) -> (u64, u64) {
+pub(super) fn costs(region: &Region) -> (u64, u64) {
     let counts = region.counts();
     (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
 }
@@ -54,17 +53,19 @@ impl PoolAllocator {
 
 impl Allocation for PoolAllocator {
     fn allocate(&self) -> Result<u64> {
-        let object = self.0.pool.get()?;
-        self.0.region.persist([self.0.pool.commit(object)?])?;
+        let object = self.0.take()?;
+        let mut writer = self.0.writer();
+        writer.commit(object)?;
+        writer.fence();
         Ok(object)
     }
 
     fn release(&self, object: u64) -> Result<()> {
-        self.0.pool.release(object)
+        self.0.release(object)
     }
 
     fn costs(&self) -> (u64, u64) {
-        costs(&self.0.region)
+        self.0.costs()
     }
 }
 
@@ -154,43 +155,6 @@ impl Allocation for VolatileAllocator {
     /// They go in the order they came, a piece at a time, when units are needed.
     fn release(&self, _: u64) -> Result<()> {
         Ok(())
-    }
-
-    fn costs(&self) -> (u64, u64) {
-        costs(&self.region)
-    }
-}
-
-/// An allocator with a redo log and a bitmap.
-#[derive(Debug)]
-pub struct LoggedAllocator {
-    region: Arc<Region>,
-    pool: LoggedPool,
-}
-
-impl LoggedAllocator {
-    /// `count` objects (a multiple of 64) of `object` bytes in a new region.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
-    pub fn create(path: &Path, mode: Mode, object: u64, count: u64) -> Result<LoggedAllocator> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
-        let len = LoggedPool::len(object, count).next_multiple_of(4096);
-        let media = Media::create(&files, path, len, mode)?;
-        let region = Arc::new(Region::new(media, path, len)?);
-        let pool = LoggedPool::open(&region, 0, object, count)?;
-        Ok(LoggedAllocator { region, pool })
-    }
-}
-
-impl Allocation for LoggedAllocator {
-    fn allocate(&self) -> Result<u64> {
-        self.pool.allocate()
-    }
-
-    fn release(&self, object: u64) -> Result<()> {
-        self.pool.release(object)
     }
 
     fn costs(&self) -> (u64, u64) {
