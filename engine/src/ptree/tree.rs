@@ -46,7 +46,7 @@ pub(crate) struct Tree {
 
 /// The first live slot of a leaf whose key is not smaller, and whether it is equal.
 #[derive(Clone, Copy, Debug)]
-struct Position {
+struct LeafPosition {
     slot: usize,
     found: bool,
 }
@@ -172,16 +172,16 @@ impl Tree {
         live: Live,
         version: Version,
         sought: Place<'_>,
-    ) -> Attempt<Position> {
+    ) -> Attempt<LeafPosition> {
         for slot in live.slots() {
             let content = leaf.slot(slot);
             self.nodes.lock(leaf.at).check(version)?;
             match self.nodes.keys.seek_leaf(content, sought) {
                 Ordering::Less => {}
-                order => return Ok(Position { slot, found: order.is_eq() }),
+                order => return Ok(LeafPosition { slot, found: order.is_eq() }),
             }
         }
-        Ok(Position { slot: SLOTS, found: false })
+        Ok(LeafPosition { slot: SLOTS, found: false })
     }
 
     /// Puts a slot in, or in place of the slot with the same key, which is returned as it was.
