@@ -12,7 +12,7 @@ const CALLS: [&str; 6] =
 
 /// Parts of the engine that are no part of a database, or are below the region.
 const APART: [&str; 8] = [
-    "bench.rs",
+    "src/bench",
     "ptree/",
     "os/",
     "pm/region.rs",
