@@ -1,6 +1,6 @@
-//! `ods`, with threads: inserts and reads of one map with keys of eight bytes by 1 to 16 threads; the
-//! engine's persistent index over records, each durable before it is findable, and beside it the
-//! engine's index in memory and the standard map behind a lock, which persist nothing.
+//! `ods`, with threads: inserts and reads of one map with keys of eight bytes by 1 to 16 threads;
+//! the engine's persistent index over records, each durable before it is findable, and beside it
+//! the engine's index in memory and the standard map behind a lock, which persist nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Keys as nodes hold them. A leaf's slot has the offset of a record, which is its identity, and the
-//! first eight bytes of the key. When those are equal, a search reads the rest from the record.
+//! Keys as nodes hold them. A leaf's slot has the offset of a record, which is its identity, and
+//! the first eight bytes of the key. When those are equal, a search reads the rest from the
+//! record.
 //!
 //! A *bound* is where a node starts: the shortest that tells the neighbours of a split apart, and
 //! the tree's own: records come and go, bounds stay as long as a node starts there. Up to seven
