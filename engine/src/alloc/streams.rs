@@ -102,26 +102,32 @@ impl StreamPool {
     ///
     /// # Errors
     ///
-    /// `Corrupt` when an index entry, or an object that a GIDX word speaks of, is damaged.
+    /// As [`find`](Self::find).
     pub(crate) fn scan(region: &Region) -> Result<Vec<StreamObject>> {
-        let mut streams = Vec::new();
-        for stream in 0..STREAM_SLOTS {
-            let at = Geometry::stream_entry(stream);
-            let entry = PoolEntry::decode(region.word(at), Pool::Streams, stream)
-                .map_err(|e| damaged(region, at, "stream index entry", e))?;
-            if !entry.persistent {
-                continue;
-            }
-            let at = Geometry::stream_object(stream);
-            let object = StreamObject::decode(region.bytes(at, LINE), stream);
-            match object.filter(|o| o.generation == entry.generation) {
-                Some(object) => streams.push(object),
-                // Cut short while it was made: nothing was ever appended.
-                None if region.word(Geometry::gidx(stream)) == 0 => {}
-                None => return Err(damaged(region, at, "stream object", (0, 0))),
-            }
+        let found = (0..STREAM_SLOTS).map(|stream| StreamPool::find(region, stream));
+        found.filter_map(Result::transpose).collect()
+    }
+
+    /// A stream of a region whose fixed parts are loaded, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when its index entry, or its object that a GIDX word speaks of, is damaged.
+    pub(crate) fn find(region: &Region, stream: u32) -> Result<Option<StreamObject>> {
+        let at = Geometry::stream_entry(stream);
+        let entry = PoolEntry::decode(region.word(at), Pool::Streams, stream)
+            .map_err(|e| damaged(region, at, "stream index entry", e))?;
+        if !entry.persistent {
+            return Ok(None);
         }
-        Ok(streams)
+        let at = Geometry::stream_object(stream);
+        let object = StreamObject::decode(region.bytes(at, LINE), stream);
+        match object.filter(|o| o.generation == entry.generation) {
+            Some(object) => Ok(Some(object)),
+            // Cut short while it was made: nothing was ever appended.
+            None if region.word(Geometry::gidx(stream)) == 0 => Ok(None),
+            None => Err(damaged(region, at, "stream object", (0, 0))),
+        }
     }
 }
 

@@ -105,8 +105,8 @@ pub(crate) struct Evidence<'a> {
 /// One zone, parsed.
 #[derive(Debug)]
 pub(super) struct Parsed {
-    scan: ZoneScan,
-    entries: Vec<Entry>,
+    pub(super) scan: ZoneScan,
+    pub(super) entries: Vec<Entry>,
     /// Offset in the zone where parsing ended, and why.
     end: u64,
     why: (String, String),
@@ -146,17 +146,18 @@ impl Entry {
         self.payload.is_some()
     }
 
-    /// What stands where a sound payload would: its checksum, for people.
-    pub(super) fn found(&self, evidence: &Evidence<'_>, zone: u32) -> (String, String) {
+    /// What is wrong with its payload.
+    pub(super) fn damage(&self, evidence: &Evidence<'_>, zone: u32) -> Damage {
         let at = evidence.geometry.zone(zone) + self.at + SUB_HEADER as u64;
         let payload = evidence.region.bytes(at, u64::from(self.header.payload_len));
         let (stored, lsn) = (self.header.payload_sum, self.header.lsn);
-        match SubEntry::payload_sum(lsn, self.salt, payload) {
+        let found = match SubEntry::payload_sum(lsn, self.salt, payload) {
             sum if sum == stored => {
                 (format!("{} records that decode", self.header.records), "others".into())
             }
             sum => (format!("checksum {stored:08x}"), format!("{sum:08x}, computed")),
-        }
+        };
+        damage_of(evidence, at, format!("payload of LSN {lsn}"), found)
     }
 }
 
@@ -167,22 +168,27 @@ impl Entry {
 /// `Corrupt` when something that was whole at the floor does not check out now; otherwise an I/O
 /// error.
 pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
-    check_headers(evidence)?;
+    first_of(headers_that_cannot_be(evidence))?;
     let mut parsed = parse_all(evidence)?;
     parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
-    // The newer floor slot may be damaged, and zones above the older one released since.
-    let lsn = evidence.floor.lsn.max(greatest_before_gidx(evidence, &parsed));
-    let floor = Floor { lsn, ..evidence.floor };
+    let floor = Floor { lsn: floor_of(evidence, &parsed), ..evidence.floor };
     let evidence = &Evidence { floor, ..*evidence };
-    check_below_floor(evidence, &parsed)?;
+    first_of(ends_before_tails(evidence, &parsed))?;
+    check_payloads_below_floor(evidence, &parsed)?;
     let last = walk(floor.lsn, &parsed, evidence.region.has(Failpoint::PublishedShift));
     check_durable(evidence, &parsed, last)?;
     Ok(decide(evidence, &parsed, last))
 }
 
-/// The greatest LSN that lies before its stream's GIDX word: it was whole at the floor that the
-/// word was written with, and so was every smaller one.
-fn greatest_before_gidx(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
+/// An opening refuses the first damage.
+fn first_of(damages: impl IntoIterator<Item = Damage>) -> Result<()> {
+    damages.into_iter().next().map_or(Ok(()), |damage| Err(Error::corrupt(damage)))
+}
+
+/// F, or the greatest LSN that lies before its stream's GIDX word: it was whole at the floor that
+/// the word was written with, and so was every smaller one. The newer floor slot may be damaged,
+/// and zones above the older one released since.
+pub(super) fn floor_of(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
     let before = |p: &&Parsed| {
         let gidx = evidence.gidx.get(p.scan.header.stream as usize).copied().flatten();
         gidx.is_some_and(|gidx| gidx.zone == p.scan.zone)
@@ -191,17 +197,18 @@ fn greatest_before_gidx(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
         let gidx = evidence.gidx[p.scan.header.stream as usize];
         p.entries.iter().filter(move |e| gidx.is_some_and(|gidx| e.at < gidx.tail))
     });
-    named.map(|e| e.header.lsn).max().unwrap_or(0)
+    named.map(|e| e.header.lsn).fold(evidence.floor.lsn, Lsn::max)
 }
 
-/// What headers and seals say is possible, though their checksums are right.
-fn check_headers(evidence: &Evidence<'_>) -> Result<()> {
-    for scan in evidence.scans.iter().filter(|scan| scan.in_use) {
+/// Headers and seals that say what cannot be, though their checksums are right.
+pub(super) fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<Item = Damage> {
+    evidence.scans.iter().filter(|scan| scan.in_use).filter_map(|scan| {
         let zone_at = evidence.geometry.zone(scan.zone);
         let (streams, stream) = (evidence.gidx.len(), scan.header.stream);
         if stream as usize >= streams {
             let found = (format!("one of {streams} streams"), format!("stream {stream}"));
-            return Err(damaged(evidence, zone_at, format!("header of zone {}", scan.zone), found));
+            let what = format!("header of zone {}", scan.zone);
+            return Some(damage_of(evidence, zone_at, what, found));
         }
         let possible = ZONE_HEADER..=scan.len(evidence.geometry);
         if let Some(Seal(len)) = scan.seal
@@ -209,10 +216,10 @@ fn check_headers(evidence: &Evidence<'_>) -> Result<()> {
         {
             let expected = format!("{} to {} bytes", possible.start(), possible.end());
             let (at, found) = (zone_at + Seal::AT, (expected, len.to_string()));
-            return Err(damaged(evidence, at, format!("seal of zone {}", scan.zone), found));
+            return Some(damage_of(evidence, at, format!("seal of zone {}", scan.zone), found));
         }
-    }
-    Ok(())
+        None
+    })
 }
 
 fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
@@ -308,22 +315,26 @@ fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
     payload.is_empty().then_some(found)
 }
 
-/// Rule 2.
-fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
+/// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it.
+pub(super) fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Vec<Damage> {
+    let mut damages = Vec::new();
     for (stream, gidx) in evidence.gidx.iter().enumerate() {
         let Some(gidx) = gidx else { continue };
         let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
         let Some(named) = parsed.iter().filter(of_stream).find(|p| p.scan.zone == gidx.zone) else {
             let at = Geometry::gidx(stream as u32);
-            let expected = format!("zone {} in stream {stream}", gidx.zone);
-            let what = format!("GIDX word of stream {stream}");
-            return Err(damaged(evidence, at, what, (expected, "no such zone".into())));
+            let found = (format!("zone {} in stream {stream}", gidx.zone), "no such zone".into());
+            damages.push(damage_of(evidence, at, format!("GIDX word of stream {stream}"), found));
+            continue;
         };
         for zone in parsed.iter().filter(of_stream) {
             let whole_until = match zone.scan.header.ordinal.cmp(&named.scan.header.ordinal) {
                 std::cmp::Ordering::Less => match zone.scan.seal {
                     Some(seal) => u64::from(seal.0),
-                    None => return Err(unsealed(evidence, zone)),
+                    None => {
+                        damages.push(unsealed(evidence, zone));
+                        continue;
+                    }
                 },
                 std::cmp::Ordering::Equal => gidx.tail,
                 std::cmp::Ordering::Greater => 0,
@@ -331,29 +342,32 @@ fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
             if zone.end < whole_until {
                 let at = evidence.geometry.zone(zone.scan.zone) + zone.end;
                 let what = format!("sub-entry in zone {}", zone.scan.zone);
-                return Err(damaged(evidence, at, what, zone.why.clone()));
+                damages.push(damage_of(evidence, at, what, zone.why.clone()));
             }
         }
     }
+    damages
+}
+
+/// Rule 2, of payloads.
+fn check_payloads_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
     let below = |e: &&Entry| e.header.lsn <= evidence.floor.lsn && !e.is_sound();
     for zone in parsed {
         if let Some(entry) = zone.entries.iter().find(below) {
-            let at = evidence.geometry.zone(zone.scan.zone) + entry.at + SUB_HEADER as u64;
-            let what = format!("payload of LSN {}", entry.header.lsn);
-            return Err(damaged(evidence, at, what, entry.found(evidence, zone.scan.zone)));
+            return Err(Error::corrupt(entry.damage(evidence, zone.scan.zone)));
         }
     }
     Ok(())
 }
 
-fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
+fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Damage {
     let at = evidence.geometry.zone(zone.scan.zone) + Seal::AT;
     let what = format!("seal of zone {}", zone.scan.zone);
-    damaged(evidence, at, what, ("a seal".into(), "none".into()))
+    damage_of(evidence, at, what, ("a seal".into(), "none".into()))
 }
 
 /// Rule 3.
-fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
+pub(super) fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::default();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
         if entry.header.lsn > floor && entry.is_sound() {
@@ -367,22 +381,48 @@ fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
 
 /// Rule 4.
 fn check_durable(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Result<()> {
-    let entries = || parsed.iter().flat_map(|p| p.entries.iter().map(move |e| (p, e)));
-    let Some((zone, witness)) = entries().max_by_key(|(_, entry)| entry.header.durable) else {
-        return Ok(());
-    };
-    if witness.header.durable <= last {
+    let Some(witness) = Witness::of(parsed) else { return Ok(()) };
+    if witness.durable <= last {
         return Ok(());
     }
-    let (missing, says) = (last + 1, witness.header.lsn);
-    let unsound = entries().find(|(_, e)| e.header.lsn == missing && !e.is_sound());
-    let (zone, at) = match unsound {
-        Some((zone, entry)) => (zone, entry.at + SUB_HEADER as u64),
-        None => (zone, witness.at),
+    let missing = last + 1;
+    let of_missing = |p: &'_ Parsed| {
+        let unsound = p.entries.iter().find(|e| e.header.lsn == missing && !e.is_sound());
+        unsound.map(|e| evidence.geometry.zone(p.scan.zone) + e.at + SUB_HEADER as u64)
     };
-    let what = format!("LSN {missing}, which was durable when LSN {says} was written,");
-    let found = ("all of its sub-entries".into(), "some that are damaged or missing".into());
-    Err(damaged(evidence, evidence.geometry.zone(zone.scan.zone) + at, what, found))
+    let mut damage = witness.misses(evidence, &missing.to_string());
+    damage.offset = parsed.iter().find_map(of_missing).unwrap_or(damage.offset);
+    Err(Error::corrupt(damage))
+}
+
+/// A sub-entry that says up to which LSN all was durable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Witness {
+    pub(super) durable: Lsn,
+    lsn: Lsn,
+    zone: u32,
+    /// Offset in the zone.
+    at: u64,
+}
+
+impl Witness {
+    /// The one that says the most.
+    pub(super) fn of(parsed: &[Parsed]) -> Option<Witness> {
+        let witnesses = parsed.iter().flat_map(|p| {
+            p.entries.iter().map(|Entry { header, at, .. }| {
+                let (durable, lsn) = (header.durable, header.lsn);
+                Witness { durable, lsn, zone: p.scan.zone, at: *at }
+            })
+        });
+        witnesses.max_by_key(|witness| witness.durable)
+    }
+
+    /// Damage to LSNs that were durable.
+    pub(super) fn misses(&self, evidence: &Evidence<'_>, lsns: &str) -> Damage {
+        let what = format!("LSN {lsns}, which was durable when LSN {} was written,", self.lsn);
+        let found = ("all of its sub-entries".into(), "some that are damaged or missing".into());
+        damage_of(evidence, evidence.geometry.zone(self.zone) + self.at, what, found)
+    }
 }
 
 fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
@@ -481,10 +521,6 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         is_merged: entry.is_merged,
         incarnation: entry.header.incarnation,
     }
-}
-
-fn damaged(evidence: &Evidence<'_>, offset: u64, what: String, found: (String, String)) -> Error {
-    Error::corrupt(damage_of(evidence, offset, what, found))
 }
 
 pub(super) fn damage_of(

@@ -1,13 +1,40 @@
-//! Reads what can still be read of zones, past damage that an opening refuses.
+//! Reads what can still be read of zones, past damage that an opening refuses, and says which of it
+//! was committed.
+//!
+//! A gap of LSNs is what a power cut left, or damage. Up to the greatest LSN that a header, the floor
+//! or a GIDX word calls durable it is damage: what is behind it counts, and the LSNs that are
+//! missing are told. From there on an opening takes what lies in front of the first gap, and
+//! so does a salvage.
 
-use super::recover::{Evidence, Parsed, damage_of, parse_entry};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::floor::Floor;
+use super::recover::{
+    Evidence, Parsed, Witness, damage_of, ends_before_tails, floor_of, headers_that_cannot_be,
+    parse_entry, walk,
+};
 use super::subentry::{Content, SUB_HEADER, Walk};
 use crate::alloc::ZoneScan;
 use crate::error::{Damage, Result};
 use crate::pm::{LINE, Span};
+use crate::record::{LSN_MAX, Lsn};
+
+/// What can be read of zones.
+pub(crate) struct Readable {
+    /// The sound payloads of all zones in use, whether or not the groups that they belong to are
+    /// whole.
+    pub(crate) payloads: Vec<Payload>,
+    /// The last LSN that was committed. What is above it lies behind a gap. Where neither the floor
+    /// nor a GIDX word is there, nothing tells a gap from zones that were released, and it is the
+    /// greatest LSN.
+    pub(crate) last: Lsn,
+}
 
 /// A sound payload.
 pub(crate) struct Payload {
+    pub(crate) lsn: Lsn,
     /// Offset in the region.
     pub(crate) at: u64,
     pub(crate) len: u64,
@@ -16,18 +43,88 @@ pub(crate) struct Payload {
     pub(crate) is_prepared: bool,
 }
 
-/// The sound payloads of all zones in use, whether or not the groups that they belong to are whole.
-/// After damage the search goes on line by line for the next header of this use of the zone.
+/// LSNs for people; ranges that ascend.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct LsnRanges(Vec<RangeInclusive<Lsn>>);
+
+impl LsnRanges {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Extend<Lsn> for LsnRanges {
+    /// Adds LSNs that ascend.
+    fn extend<I: IntoIterator<Item = Lsn>>(&mut self, lsns: I) {
+        for lsn in lsns {
+            match self.0.last_mut().filter(|last| lsn <= last.end() + 1) {
+                Some(last) => *last = *last.start()..=lsn,
+                None => self.0.push(lsn..=lsn),
+            }
+        }
+    }
+}
+
+impl fmt::Display for LsnRanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 16;
+        for (n, range) in self.0.iter().take(SHOWN).enumerate() {
+            let comma = if n > 0 { ", " } else { "" };
+            match (range.start(), range.end()) {
+                (one, last) if one == last => write!(f, "{comma}{one}")?,
+                (first, last) => write!(f, "{comma}{first} to {last}")?,
+            }
+        }
+        match self.0.get(SHOWN..).and_then(|more| more.last()) {
+            Some(last) => write!(f, " and others up to {}", last.end()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads all zones in use. After damage the search goes on line by line for the next header of this
+/// use of the zone.
 ///
 /// # Errors
 ///
 /// The region cannot be read.
-pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<Vec<Payload>> {
-    let mut found = Vec::new();
+pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<Readable> {
+    lost.extend(headers_that_cannot_be(evidence));
+    let (mut payloads, mut parsed) = (Vec::new(), Vec::new());
     for scan in evidence.scans.iter().filter(|scan| scan.in_use) {
-        zone(evidence, *scan, &mut found, lost)?;
+        parsed.push(zone(evidence, *scan, &mut payloads, lost)?);
     }
-    Ok(found)
+    lost.extend(ends_before_tails(evidence, &parsed));
+    let floor = floor_of(evidence, &parsed);
+    if floor == 0 && evidence.floor == Floor::default() {
+        return Ok(Readable { payloads, last: LSN_MAX });
+    }
+    let witness = Witness::of(&parsed).filter(|witness| witness.durable > floor);
+    let durable = witness.map_or(floor, |witness| witness.durable);
+    let missing = missing(&parsed, floor..=durable);
+    lost.extend(
+        witness.filter(|_| !missing.is_empty()).map(|it| it.misses(evidence, &missing.to_string())),
+    );
+    Ok(Readable { payloads, last: walk(durable, &parsed, false) })
+}
+
+/// The LSNs behind the first one of a range of which not all headers are there. Those of unsound
+/// payloads were told.
+fn missing(parsed: &[Parsed], range: RangeInclusive<Lsn>) -> LsnRanges {
+    let (floor, last) = range.into_inner();
+    let mut parts: BTreeMap<Lsn, (u16, u16)> = BTreeMap::new();
+    for header in parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header) {
+        if header.lsn > floor && header.lsn <= last {
+            parts.entry(header.lsn).or_insert((header.count, 0)).1 += 1;
+        }
+    }
+    let whole = parts.iter().filter(|(_, (count, found))| count == found).map(|(lsn, _)| *lsn);
+    let (mut ranges, mut next) = (Vec::new(), floor + 1);
+    for lsn in whole.chain([last + 1]) {
+        ranges.extend((next < lsn).then(|| next..=lsn - 1));
+        next = lsn + 1;
+    }
+    LsnRanges(ranges)
 }
 
 fn zone(
@@ -35,13 +132,13 @@ fn zone(
     scan: ZoneScan,
     found: &mut Vec<Payload>,
     lost: &mut Vec<Damage>,
-) -> Result<()> {
+) -> Result<Parsed> {
     let zone_at = evidence.geometry.zone(scan.zone);
     let size = scan.len(evidence.geometry);
     let limit = scan.seal.map_or(size, |seal| u64::from(seal.0).min(size));
     evidence.region.load(Span { at: zone_at, len: limit })?;
     let mut walk = Walk::new(evidence.region, evidence.geometry, (scan.zone, scan.header));
-    let mut hole = None;
+    let (mut hole, mut parsed) = (None, Parsed::at(scan, limit));
     loop {
         // Where the line is lost in which an opening went on, what lies behind it is lost too.
         walk.pass_resumes(limit);
@@ -58,14 +155,12 @@ fn zone(
                 if entry.is_sound() {
                     let at = zone_at + at + SUB_HEADER as u64;
                     let is_prepared = entry.header.content == Content::Prepared;
-                    found.push(Payload { at, len, is_prepared });
+                    found.push(Payload { lsn: entry.header.lsn, at, len, is_prepared });
                 } else {
-                    let what = format!("payload of LSN {}", entry.header.lsn);
-                    let place = zone_at + at + SUB_HEADER as u64;
-                    let found = entry.found(evidence, scan.zone);
-                    lost.push(damage_of(evidence, place, what, found));
+                    lost.push(entry.damage(evidence, scan.zone));
                 }
                 walk.pass(entry.header.payload_len);
+                parsed.entries.push(entry);
             }
             Err(why) => {
                 let what = || format!("sub-entry in zone {}", scan.zone);
@@ -79,5 +174,5 @@ fn zone(
     let named = evidence.gidx.iter().flatten().find(|named| named.zone == scan.zone);
     let tail = zone_at + named.map_or(0, |named| named.tail);
     lost.extend(hole.filter(|hole| scan.seal.is_some() || hole.offset < tail));
-    Ok(())
+    Ok(parsed)
 }

@@ -6,10 +6,11 @@
 //! that were replaced, too, as long as their space was not written again.
 //!
 //! The footer of a value extent does not say where that begins. Where a value lies, and in which of
-//! several value extents of one id, its checksum in the reference says. So one value that is lost
-//! costs no other.
+//! several value extents of one id, its checksum in the reference says. The last value that an
+//! extent refers to ends at the footer, as a rule, which says where to look first. So values
+//! that are lost cost no others.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ const PIECE: u64 = 1 << 20;
 /// The longest value extent that is looked for, before its footer.
 const LONGEST_VALUES: u64 = 256 << 20;
 
-/// After so many values that are nowhere in it, a value extent is searched no more.
+/// After so many values that are nowhere in it, a value extent is searched for few others.
 const MOST_FAILED: u32 = 8;
 
 /// What was found in the files of a store.
@@ -49,8 +50,9 @@ struct FoundValueExtent {
     file: u32,
     /// Where the footer begins, and the values end.
     end: u64,
-    /// Where it began for the value that was found last.
-    begin: Cell<Option<u64>>,
+    /// Where it began for values that were found, the last one first. There are several where
+    /// values lie before it whose own footer is gone.
+    begins: RefCell<Vec<u64>>,
     /// How many values were looked for in all places, and are nowhere.
     failed: Cell<u32>,
 }
@@ -96,22 +98,39 @@ impl FoundExtents {
         lost: &mut Vec<Damage>,
         each: impl FnMut(&EntryRef<'_>) -> Result<()>,
     ) -> Result<()> {
+        let ends = self.ends_of_values(extent);
         let read = |at: Reference| {
             let values =
                 self.values.get(&at.extent).filter(|_| at.value_len as usize <= MAX_VALUE_LEN);
-            let values = values.into_iter().flatten();
-            // Those that begin at a known place come first: each costs one read.
-            let (known, others): (Vec<_>, Vec<_>) =
-                values.partition(|one| one.begin.get().is_some());
-            let all = known.iter().chain(&others);
-            let found = all.flat_map(|one| one.begins(&at).map(move |begin| (one, begin)));
-            let mut found = found.filter_map(|(one, begin)| one.read(&self.store, begin, &at));
+            let values = values.map_or(&[][..], |values| values);
+            let last = ends.get(&at.extent).copied();
+            // Likely places come first: each costs one read.
+            let likely = values.iter().flat_map(|one| one.likely(last).map(move |at| (one, at)));
+            let others = values.iter().flat_map(|one| one.search(&at).map(move |at| (one, at)));
+            let mut found =
+                likely.chain(others).filter_map(|(one, begin)| one.read(&self.store, begin, &at));
             found.next().ok_or_else(|| {
-                others.iter().for_each(|one| one.failed.set(one.failed.get() + 1));
+                values.iter().for_each(|one| one.failed.set(one.failed.get().saturating_add(1)));
                 self.no_value(extent.meta(), &at)
             })
         };
         extent.salvage_with(read, lost, each)
+    }
+
+    /// Where the last value ends that an extent refers to, in each value extent.
+    fn ends_of_values(&self, extent: &Extent) -> BTreeMap<u64, u64> {
+        let ends = RefCell::new(BTreeMap::new());
+        let note = |at: Reference| {
+            let mut ends = ends.borrow_mut();
+            let last: &mut u64 = ends.entry(at.extent).or_default();
+            *last = (*last).max(u64::from(at.offset) + u64::from(at.len));
+            Ok(Bytes::new())
+        };
+        if !self.values.is_empty() {
+            // What is lost is told when it is read for good.
+            drop(extent.salvage_with(note, &mut Vec::new(), |_| Ok(())));
+        }
+        ends.into_inner()
     }
 
     fn no_value(&self, of: &ExtentMeta, at: &Reference) -> Error {
@@ -128,18 +147,27 @@ impl FoundExtents {
 }
 
 impl FoundValueExtent {
-    /// Where it may begin if it has a value: where it began for another one, or else all places,
-    /// the nearest first. It is not the nearest for all where a newer extent lies in its space.
-    fn begins(&self, at: &Reference) -> impl Iterator<Item = u64> {
-        let unit = ExtentStore::unit();
+    /// Where it is likely to begin: where it did for another value, or where it does if the last
+    /// value that an extent refers to, which ends `last` bytes behind its begin, is its last one.
+    fn likely(&self, last: Option<u64>) -> impl Iterator<Item = u64> {
+        let known = self.begins.borrow().clone();
+        let begin = last.and_then(|last| self.end.checked_sub(last));
+        let begin = begin.filter(|begin| begin.is_multiple_of(ExtentStore::unit()));
+        let is_new = begin.filter(|begin| !known.contains(begin));
+        known.into_iter().chain(is_new)
+    }
+
+    /// All places where it may begin if it has a value, the nearest first. It is not the nearest
+    /// for all where a newer extent lies in its space. There are none once it was searched often
+    /// enough in vain: it is searched for fewer and fewer of the others.
+    fn search(&self, at: &Reference) -> impl Iterator<Item = u64> {
+        let (unit, failed) = (ExtentStore::unit(), self.failed.get());
+        let is_searched = failed < MOST_FAILED || failed.saturating_add(1).is_power_of_two();
         let nearest = self.end.checked_sub(u64::from(at.offset) + u64::from(at.len));
-        let begin = self.begin.get();
-        let is_searched = begin.is_none() && self.failed.get() < MOST_FAILED;
         let nearest = nearest.filter(|_| is_searched).map(|place| place / unit * unit);
         let places = std::iter::successors(nearest, move |place| place.checked_sub(unit));
         let end = self.end;
-        let places = places.take_while(move |place| end - place <= LONGEST_VALUES);
-        begin.into_iter().chain(places)
+        places.take_while(move |place| end - place <= LONGEST_VALUES)
     }
 
     /// The value that a reference leads to, if it lies there.
@@ -155,7 +183,9 @@ impl FoundValueExtent {
         values.name();
         // Its header first, which is enough for all other places.
         let value = values.check(at).and_then(|()| values.read_value(at)).ok()?;
-        self.begin.set(Some(begin));
+        let mut begins = self.begins.borrow_mut();
+        begins.retain(|other| *other != begin);
+        begins.insert(0, begin);
         Some(value)
     }
 }
@@ -259,16 +289,25 @@ mod tests {
     use super::*;
 
     /// Bug: each value that was lost cost a salvage up to 16,384 reads. Cause: all places were
-    /// tried for it, also where it was known where its extent begins. Fix: that place alone is,
-    /// and an extent in which several values were looked for in vain is given up.
+    /// tried for it, also where it was known where its extent begins. Fix: likely places are tried
+    /// first, and an extent in which several values were looked for in vain is searched seldom.
     #[test]
     fn a_value_that_is_lost_costs_few_reads() {
         let at = Reference { extent: 1, offset: 0, len: 100, value_len: 100, checksum: 0 };
-        let one = FoundValueExtent { end: 64 << 20, ..Default::default() };
-        assert!(one.begins(&at).count() > 1000);
+        let end = 64 << 20;
+        let one = FoundValueExtent { end, ..Default::default() };
+        assert!(one.search(&at).count() > 1000);
+        let searches = (0..100_000).filter(|failed| {
+            one.failed.set(*failed);
+            one.search(&at).next().is_some()
+        });
+        assert_eq!(searches.count(), 8 + 13, "of 100,000 values");
         one.failed.set(MOST_FAILED);
-        assert_eq!(one.begins(&at).count(), 0);
-        one.begin.set(Some(4096));
-        assert!(one.begins(&at).eq([4096]));
+        assert_eq!(one.search(&at).count(), 0);
+        assert_eq!(one.likely(None).count(), 0);
+        *one.begins.borrow_mut() = vec![1 << 20];
+        assert!(one.likely(None).eq([1 << 20]));
+        assert!(one.likely(Some(2 << 20)).eq([1 << 20, end - (2 << 20)]));
+        assert!(one.likely(Some(1000)).eq([1 << 20]), "no extent begins there");
     }
 }

@@ -254,7 +254,9 @@ impl Journal {
     }
 
     /// Opens the greatest epoch to read: its sound edits, and where others lie. Behind `floor` an
-    /// append that was torn ends the journal, as for an opening; that is no damage.
+    /// append that was torn ends the journal, as for an opening; that is no damage. Where the
+    /// checkpoint is lost, the edits of the epoch before come first, if that is still there. They
+    /// are from offset 0.
     ///
     /// # Errors
     ///
@@ -264,16 +266,14 @@ impl Journal {
         directory: &Path,
         floor: JournalFloor,
     ) -> Result<(Journal, Vec<Replayed>, Vec<Damage>)> {
-        let Some(epoch) = epochs(files, directory)?.pop() else {
+        let mut epochs = epochs(files, directory)?;
+        let Some(epoch) = epochs.pop() else {
             let message = format!("{} holds no database: it has no journal", directory.display());
             return Err(Error::invalid(message));
         };
         let path = path_of(directory, epoch);
-        let file = files.open(&path, OpenHow::Read).map_err(|e| Error::io("open", &path, e))?;
-        let len = file.len().map_err(|e| Error::io("measure", &path, e))?;
-        let (mut content, mut unread) = (vec![0; usize::try_from(len).unwrap_or(0)], Vec::new());
-        read_past(0, &mut content, &mut |at, part| file.read_exact_at(part, at), &mut unread);
-        let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
+        let (file, content, unread) = read_readable(files, &path)?;
+        let (mut edits, mut flaws) = bytes::scan_readable(&content, epoch);
         if let Some(last) = edits.last()
             && floor.epoch == epoch
             && floor.number <= last.number
@@ -293,6 +293,14 @@ impl Journal {
             Err(flaw) => flaws.insert(0, flaw),
         }
         let lost = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
+        if !edits.first().is_some_and(Replayed::is_checkpoint)
+            && let Some(before) = epochs.pop()
+        {
+            let (_, content, _) = read_readable(files, &path_of(directory, before))?;
+            let (mut older, _) = bytes::scan_readable(&content, before);
+            older.iter_mut().for_each(|edit| edit.offset = 0);
+            edits.splice(0..0, older);
+        }
         let last_number = edits.last().map_or(first_number, |edit| edit.number);
         let next_number = last_number.saturating_add(1);
         let (end, allocated) = (content.len() as u64, content.len() as u64);
@@ -405,6 +413,15 @@ fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Ve
         let message = format!("an edit of {} operations is beyond 4 GiB", edit.ops.len());
         Error::new(ErrorKind::Full, message)
     })
+}
+
+/// What can be read of a file, with zeros for the rest, and what cannot.
+fn read_readable(files: &dyn Files, path: &Path) -> Result<(Arc<File>, Vec<u8>, Vec<Unread>)> {
+    let file = files.open(path, OpenHow::Read).map_err(|e| Error::io("open", path, e))?;
+    let len = file.len().map_err(|e| Error::io("measure", path, e))?;
+    let (mut content, mut unread) = (vec![0; usize::try_from(len).unwrap_or(0)], Vec::new());
+    read_past(0, &mut content, &mut |at, part| file.read_exact_at(part, at), &mut unread);
+    Ok((file, content, unread))
 }
 
 pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {

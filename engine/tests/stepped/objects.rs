@@ -440,6 +440,16 @@ fn a_salvage_counts_the_objects_that_lost_edits_named() {
     let report = tiny().stepped().salvage(&path, dir.path().join("no store")).unwrap();
     let told = report.lost.iter().find(|damage| damage.tier == "object");
     assert!(told.is_some_and(|told| told.got.contains("no object store")), "{:?}", report.lost);
+    // Bug: there was no line without a journal. Cause: objects were counted beside a journal alone.
+    std::fs::remove_file(&journal).unwrap();
+    let all = format!("{} objects", extents(&server).len());
+    for (options, what) in [(tiny().stepped(), "objects"), (options(&server), &*all)] {
+        let to = dir.path().join(format!("no journal {what}"));
+        let report = options.salvage(&path, to).unwrap();
+        let told: Vec<_> = report.lost.iter().filter(|damage| damage.tier == "object").collect();
+        let [told] = told[..] else { panic!("{:?}", report.lost) };
+        assert!(told.what == what && told.got.contains("left out"), "{told}");
+    }
 }
 
 #[test]

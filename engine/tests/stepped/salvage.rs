@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 mod edits;
+mod gaps;
 mod zones;
 
 use std::collections::BTreeMap;

@@ -16,6 +16,8 @@ mod rules;
 #[cfg(not(feature = "loom"))]
 mod salts;
 #[cfg(not(feature = "loom"))]
+mod salvage;
+#[cfg(not(feature = "loom"))]
 mod write_loop;
 
 use std::path::Path;

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool, ZoneScan};
-use crate::commit::{Evidence, Floor, Gidx, JournalMark, Payload, readable, recover};
+use crate::commit::{Evidence, Gidx, JournalMark, LsnRanges, Payload, Readable, readable};
 use crate::db::events::Event;
 use crate::db::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
@@ -24,16 +24,17 @@ use crate::db::open::{
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Result};
 use crate::levels::{
-    Decided, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
+    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
 };
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
 use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::os::Unread;
-use crate::pm::Region;
+use crate::pm::{Region, STREAM_SLOTS};
 use crate::read::KeyRange;
-use crate::record::{Kind, LSN_MAX, Lsn, Reader, SYSTEM_TABLE};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Table, WriteBatch};
+use crate::tier::ExtentStore;
 
 use tables::SalvagedTables;
 
@@ -74,8 +75,8 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let in_zones = in_zones.unwrap_or_default();
     let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
     let region_is_whole = all_is_read && report.lost.is_empty();
-    let decided = report.decided(from, &in_zones);
-    let journal = VersionSet::open_readable(Arc::clone(&opening.files), from, floor, decided)?;
+    let files = Arc::clone(&opening.files);
+    let journal = VersionSet::open_readable(files, from, floor, in_zones.decided())?;
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
     opening.attach_objects(set, 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
@@ -93,7 +94,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         records = report.region(&loaded.region, in_zones, rows);
     }
     if !journal_is_whole {
-        report.unnamed_objects(from, &journal);
+        if journal.may_have_objects {
+            report.unnamed_objects(&opening, set.store(), &journal.ended);
+        }
         report.doubted_tables(from, &journal, &records);
     }
     for table in set.tables() {
@@ -173,6 +176,16 @@ fn expired(set: &VersionSet, version: &Version) -> Lsn {
     version.expired_at(&set.timeline(), now)
 }
 
+/// Sorts records by their commits, and leaves one of each. What the cleaner or a row table has taken
+/// in lies where it was, too, until its zone is released.
+fn in_place<'a>(records: &mut Vec<Record<'a>>) {
+    // Within a commit range deletes come first. Records of the engine's own have a key in common
+    // where one has an id of the user's, and another one a number of the engine's.
+    let place = |r: &Record<'a>| (r.seq, r.kind != Kind::RangeDelete, r.table, r.key, r.kind as u8);
+    records.sort_by_key(place);
+    records.dedup_by_key(|record| place(record));
+}
+
 /// What is there of zones.
 #[derive(Default)]
 struct InZones<'a> {
@@ -180,8 +193,38 @@ struct InZones<'a> {
     prepared: Vec<Payload>,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
-    /// The last LSN that an opening would take for committed; the greatest where it refuses.
-    last: Lsn,
+}
+
+impl InZones<'_> {
+    /// The events and the runs that were committed.
+    fn decided(&self) -> Decided {
+        let mut decided = Decided::default();
+        for record in self.records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+            let seq = record.seq;
+            if record.kind == Kind::SpilledRun {
+                decided.runs.extend(Reader::new(record.key).u64().map(|run| (run, seq)));
+            } else if record.kind == Kind::TableEvent
+                && let Some(event) = Event::decode(record.key, record.value)
+            {
+                decided.events.insert(seq, event.edit(seq));
+            }
+        }
+        decided
+    }
+}
+
+/// The line about LSNs that are there, behind a gap. No opening takes them.
+fn behind_gap(region: &Region, last: Lsn, above: BTreeSet<Lsn>) -> Option<Damage> {
+    let mut lsns = LsnRanges::default();
+    lsns.extend(above);
+    (!lsns.is_empty()).then(|| Damage {
+        tier: "pm",
+        file: region.path().to_path_buf(),
+        offset: 0,
+        what: format!("LSN {lsns}"),
+        expected: format!("all LSNs from {} on", last + 1),
+        got: "a gap before it: it may never have been committed, and is left out".into(),
+    })
 }
 
 impl SalvageReport {
@@ -200,38 +243,6 @@ impl SalvageReport {
         }
     }
 
-    /// The events and the runs that were committed. A table that an event behind a gap ends is
-    /// kept.
-    fn decided(&mut self, from: &Path, in_zones: &InZones<'_>) -> Decided {
-        let mut decided = Decided::default();
-        for record in in_zones.records.iter().filter(|record| record.table == SYSTEM_TABLE) {
-            let seq = record.seq;
-            if record.kind == Kind::SpilledRun {
-                decided.runs.extend(Reader::new(record.key).u64().map(|run| (run, seq)));
-            } else if record.kind == Kind::TableEvent
-                && let Some(event) = Event::decode(record.key, record.value)
-            {
-                match event {
-                    Event::Drop { table } | Event::Truncate { table, .. }
-                        if seq > in_zones.last =>
-                    {
-                        self.lost.push(Damage {
-                            tier: "pm",
-                            file: from.to_path_buf(),
-                            offset: 0,
-                            what: format!("LSN {seq}, which ends table {table},"),
-                            expected: "all commits before it".into(),
-                            got: "a gap: it may never have been committed; the table is kept"
-                                .into(),
-                        });
-                    }
-                    event => drop(decided.events.insert(seq, event.edit(seq))),
-                }
-            }
-        }
-        decided
-    }
-
     /// The records of the region in the order of their commits: those in zones, and those in `rows`
     /// of row tables.
     fn region<'a>(
@@ -242,11 +253,7 @@ impl SalvageReport {
     ) -> Vec<Record<'a>> {
         let InZones { mut records, prepared, .. } = in_zones;
         records.append(&mut rows);
-        // Within a commit range deletes come first, and a key occurs once beside them. What the
-        // cleaner or a row table has taken in lies where it was, too, until its zone is released.
-        let place = |r: &Record<'a>| (r.seq, r.kind != Kind::RangeDelete, r.table, r.key);
-        records.sort_by_key(place);
-        records.dedup_by_key(|record| place(record));
+        in_place(&mut records);
         self.open_prepares(region, &prepared, &records);
         let lost = region.unread().into_iter().map(|Unread { place, error }| Damage {
             tier: "pm",
@@ -304,12 +311,16 @@ impl SalvageReport {
 
     /// Says how many objects of the store no edit names, as far as they can be listed. They are not
     /// looked into.
-    fn unnamed_objects(&mut self, from: &Path, journal: &SalvagedSet) {
-        let (ended, store) = (&journal.ended, journal.set.store().objects());
+    fn unnamed_objects(&mut self, opening: &Opening<'_>, store: &ExtentStore, ended: &Ended) {
+        let store = store.objects();
         let listed = store.map(|objects| objects.collect(true));
         let (what, got) = match listed {
             None => {
-                ("objects".into(), "no object store was named; rows in objects are left out".into())
+                let why = match opening.options.object_store {
+                    None => "no object store was named",
+                    Some(_) => "without region and journal it is not known whose they are",
+                };
+                ("objects".into(), format!("{why}; rows in objects are left out"))
             }
             Some(Err(error)) => ("objects".into(), format!("no list of them: {error}")),
             Some(Ok(listed)) => {
@@ -324,7 +335,7 @@ impl SalvageReport {
         };
         self.lost.push(Damage {
             tier: "object",
-            file: store.map_or_else(|| from.to_path_buf(), |objects| objects.address().into()),
+            file: store.map_or_else(|| opening.path.into(), |objects| objects.address().into()),
             offset: 0,
             what,
             expected: "edits of the journal that name them, or that removed them".into(),
@@ -337,11 +348,7 @@ impl SalvageReport {
         self.lost.extend(loaded.damages.iter().cloned());
         let geometry = loaded.superblock.geometry;
         let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
-        let streams = self.keep(StreamPool::scan(&loaded.region))?;
-        let mut gidx = Vec::new();
-        for stream in streams.iter().flatten() {
-            gidx.push(self.keep(Gidx::load(&loaded.region, stream.stream))?.flatten());
-        }
+        let gidx = self.gidx(&loaded.region)?;
         let evidence = Evidence {
             region: &loaded.region,
             geometry,
@@ -354,21 +361,47 @@ impl SalvageReport {
             progress: &|_, _| (),
             check_payloads: true,
         };
-        let payloads = readable(&evidence, &mut self.lost)?.into_iter();
-        // What an opening refuses may show in no place, but in what another one says of it. Without
-        // a floor that is more than what is lost.
-        let judged =
-            (loaded.floor != Floor::default() && streams.is_some()).then(|| recover(&evidence));
-        let judged = judged.map(|judged| self.keep(judged)).transpose()?.flatten();
-        let last = judged.map_or(LSN_MAX, |judged| judged.last);
-        let (prepared, payloads): (Vec<_>, Vec<_>) = payloads.partition(|it| it.is_prepared);
+        let Readable { payloads, last } = readable(&evidence, &mut self.lost)?;
+        let (prepared, payloads): (Vec<_>, Vec<_>) =
+            payloads.into_iter().partition(|it| it.is_prepared);
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
-        let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record).collect();
+        let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
+        // What the cleaner has copied was committed before the copy was.
+        let (records, above): (Vec<_>, Vec<_>) = records.partition(|record| record.seq <= last);
+        let (prepared, prepared_above): (Vec<_>, Vec<_>) =
+            prepared.into_iter().partition(|it| it.lsn <= last);
+        let above = above.iter().map(|record| record.seq);
+        let above: BTreeSet<Lsn> = above.chain(prepared_above.iter().map(|it| it.lsn)).collect();
+        self.lost.extend(behind_gap(&loaded.region, last, above));
         let span = |scan: &ZoneScan| {
             let at = geometry.zone(scan.zone);
             at..at + scan.len(geometry)
         };
-        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect(), last })
+        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect() })
+    }
+
+    /// The GIDX words of the streams. Of damaged streams only the first is told: as a rule they lie
+    /// in one page.
+    fn gidx(&mut self, region: &Region) -> Result<Vec<Option<Gidx>>> {
+        let (mut gidx, mut damaged) = (Vec::new(), Vec::new());
+        for stream in 0..STREAM_SLOTS {
+            let found = StreamPool::find(region, stream);
+            if matches!(found, Ok(None)) {
+                continue;
+            }
+            damaged.extend(found.err());
+            gidx.resize(stream as usize, None);
+            gidx.push(self.keep(Gidx::load(region, stream))?.flatten());
+        }
+        let others = damaged.len().saturating_sub(1);
+        if let Some(first) = damaged.into_iter().next() {
+            let before = self.lost.len();
+            self.keep(Err::<(), _>(first))?;
+            if let Some(told) = self.lost.get_mut(before).filter(|_| others > 0) {
+                told.got = format!("{}; and {others} others are damaged, too", told.got);
+            }
+        }
+        Ok(gidx)
     }
 
     /// What is not drained of a run.
@@ -470,5 +503,37 @@ impl<'a> Writer<'a> {
             self.db.write(self.batch)?;
         }
         Ok(self.records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a salvage passed over the verdict on a transaction, or the run of a large one. Cause: a
+    /// user may give a transaction the eight bytes of a run's number as its id. Both records of one
+    /// commit have the same key then, and one counted as a copy of the other. Fix: their kinds tell
+    /// them apart.
+    #[test]
+    fn records_of_several_kinds_may_have_one_key() {
+        let record = |kind, table, key| Record { seq: 7, table, kind, key, value: b"" };
+        let run = &9u64.to_le_bytes()[..];
+        let all = [
+            record(Kind::RangeDelete, 3, b"k"),
+            record(Kind::CommitPrepared, SYSTEM_TABLE, run),
+            record(Kind::SpilledRun, SYSTEM_TABLE, run),
+            record(Kind::Put, 3, b"k"),
+        ];
+        let kinds = |records: &[Record<'_>]| {
+            records.iter().map(|record| (record.table, record.kind as u8)).collect::<Vec<_>>()
+        };
+        let mut records: Vec<Record<'_>> = all.iter().chain(&all).cloned().collect();
+        in_place(&mut records);
+        assert_eq!(records.len(), all.len());
+        assert_eq!(records[0].kind, Kind::RangeDelete);
+        let (mut found, mut want) = (kinds(&records), kinds(&all));
+        found.sort_unstable();
+        want.sort_unstable();
+        assert_eq!(found, want);
     }
 }

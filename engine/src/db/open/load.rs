@@ -28,7 +28,7 @@ impl Opening<'_> {
 
     /// As [`Opening::load`], for a salvage: what cannot be read of the region, now or later, is no
     /// error but in [`Region::unread`], and so is what a file that was cut short lacks. Without a
-    /// floor it is as if nothing had been decided, and every whole record counts.
+    /// floor it is as if nothing had been decided.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Opening<'_> {
 
 /// What becomes of the records of a region whose floor is lost.
 fn without_floor(damage: &Damage) -> Damage {
-    let got = format!("{}; without a floor every whole record counts", damage.got);
+    let got = format!("{}; without a floor, tails and records say what was committed", damage.got);
     Damage { got, ..damage.clone() }
 }
 

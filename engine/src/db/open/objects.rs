@@ -1,13 +1,15 @@
 //! The object store of an opening. It is asked for nothing here, so a database opens while its
 //! store is away.
 
+use std::collections::BTreeSet;
+
 use super::Opening;
 use crate::error::{Error, Result};
 use crate::levels::VersionSet;
 use crate::options::{Failpoint, Options, Storage};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
-use crate::tier::{ObjectSettings, Planted};
+use crate::tier::{ExtentStore, ObjectId, ObjectSettings, Planted};
 
 impl Opening<'_> {
     /// Tells the extent store of a database where its objects are, if there is an object store.
@@ -17,7 +19,21 @@ impl Opening<'_> {
     /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or
     /// an I/O error.
     pub(in crate::db) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
-        let named = set.objects();
+        self.attach_objects_of(set.store(), set.database_id(), set.objects(), incarnation)
+    }
+
+    /// As [`attach_objects`](Self::attach_objects), of an extent store by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach_objects`](Self::attach_objects).
+    pub(in crate::db) fn attach_objects_of(
+        &self,
+        store: &ExtentStore,
+        database_id: [u8; 16],
+        named: BTreeSet<ObjectId>,
+        incarnation: u64,
+    ) -> Result<()> {
         let Some(url) = &self.options.object_store else {
             return match named.len() {
                 0 => Ok(()),
@@ -31,10 +47,10 @@ impl Opening<'_> {
         let settings = ObjectSettings {
             url,
             files: &self.files,
-            gate: set.store().gate(),
+            gate: store.gate(),
             simulated: is_simulated(self.options),
             directory: self.path,
-            database_id: set.database_id(),
+            database_id,
             incarnation,
             read_only: self.read_only,
             named,
@@ -46,7 +62,7 @@ impl Opening<'_> {
                 .distance
                 .map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second }),
         };
-        set.store().attach_objects(settings.open()?);
+        store.attach_objects(settings.open()?);
         Ok(())
     }
 }

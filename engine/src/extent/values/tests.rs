@@ -9,9 +9,10 @@ use crate::options::Compression;
 use crate::record::{Cursor, EntryRef, FORMAT, Kind, LSN_MAX, reads_format};
 use crate::tier::Location;
 
-/// Values from 600 bytes on, in value extents of 4000.
+/// Values from 600 bytes on, in value extents of 4000 as a rule.
 struct Plan {
     store: Arc<ExtentStore>,
+    extent_bytes: usize,
     compression: Compression,
     next: Cell<u64>,
     collects: Option<u64>,
@@ -19,7 +20,8 @@ struct Plan {
 
 impl Plan {
     fn new(store: &Arc<ExtentStore>, compression: Compression) -> Plan {
-        Plan { store: Arc::clone(store), compression, next: Cell::new(100), collects: None }
+        let (next, collects) = (Cell::new(100), None);
+        Plan { store: Arc::clone(store), extent_bytes: 4000, compression, next, collects }
     }
 }
 
@@ -37,7 +39,7 @@ impl Layout for Plan {
     }
 
     fn extent_bytes(&self) -> usize {
-        4000
+        self.extent_bytes
     }
 
     fn next_id(&self) -> u64 {
@@ -375,6 +377,63 @@ fn a_damaged_header_of_a_value_costs_one_value() {
     assert_eq!(*lost, one.values().len(), "one value of each");
     assert_eq!(read.len(), 40 - lost);
     assert!(read.iter().all(|row| rows(40).contains(row)));
+}
+
+/// Bug: salvage lost all values of a value extent for eight that were damaged at its head. Cause:
+/// they are looked up first, and after so many that are nowhere a value extent was searched no
+/// more. Fix: where it begins is known from the last value that its extent refers to. Where that
+/// fails it is searched again, less and less often.
+#[test]
+fn damaged_values_at_the_head_cost_no_others() {
+    for (damaged, has_last) in [(8, true), (20, true), (8, false), (20, false)] {
+        let (_, store) = sim_store();
+        let plan = || Plan { extent_bytes: 1 << 20, ..Plan::new(&store, Compression::None) };
+        let mut one = write(1, &rows(160), ValueExtents::new(), &plan());
+        if !has_last {
+            // It refers to all values but the last ones, in the order of keys.
+            let kept = entries_of(&one)[..150].to_vec();
+            one = write(2, &kept, values_of([&one]), &plan());
+        }
+        one.installed();
+        let [values] = &one.values()[..] else { panic!("one value extent") };
+        let mut bytes = values.read_whole().unwrap();
+        let mut at = 0;
+        for _ in 0..damaged {
+            let (len, _) = frame::lens_of(&bytes[at..]).unwrap();
+            bytes[at] ^= 1;
+            at += HEADER_LEN + len as usize;
+        }
+        store.write(&values.meta().location, &bytes).unwrap();
+        let found = salvaged(&store);
+        let (_, read, lost) = found.last().unwrap();
+        let most = if has_last { damaged } else { 2 * damaged.max(8) };
+        assert!((damaged..=most).contains(lost), "{lost} of {damaged}, {has_last}");
+        assert_eq!(read.len(), one.meta().records as usize - lost);
+        assert!(read.iter().all(|row| rows(160).contains(row)));
+    }
+}
+
+/// Bug: salvage lost all values of an extent that lies behind a dead one of its id. Cause: the
+/// footer of the dead one was gone, its values were not. The first of them was found by the footer
+/// behind, and where that one begins counted as known. Fix: several places may be known, and
+/// a value that is in none of them is searched for.
+#[test]
+fn values_of_a_dead_extent_do_not_hide_those_behind_them() {
+    let (_, store) = sim_store();
+    let plan = || Plan::new(&store, Compression::None);
+    let dead = write(1, &rows(12), ValueExtents::new(), &plan());
+    let live = write(2, &other_rows(12), ValueExtents::new(), &plan());
+    for extent in [&dead, &live] {
+        extent.installed();
+    }
+    for values in dead.values().iter() {
+        let location = values.meta().location;
+        let mut bytes = values.read_whole().unwrap();
+        let end = bytes.len() - footer::FOOTER_LEN;
+        bytes[end..].fill(0);
+        store.write(&location, &bytes).unwrap();
+    }
+    assert!(salvaged(&store) == [(1, rows(12), 0), (2, other_rows(12), 0)]);
 }
 
 /// Bug: one sector that could not be read ended a salvage without a journal.

@@ -7,9 +7,9 @@ use terrace_testkit::{
     Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, SimFiles, Survive,
 };
 
-const DIRECTORY: &str = "/db";
+pub(super) const DIRECTORY: &str = "/db";
 
-fn create(files: &Arc<SimFiles>) -> VersionSet {
+pub(super) fn create(files: &Arc<SimFiles>) -> VersionSet {
     crate::os::create_directory(&**files, Path::new(DIRECTORY)).unwrap();
     VersionSet::create_empty(Arc::clone(files) as _, Path::new(DIRECTORY), [9; 16]).unwrap()
 }
@@ -18,7 +18,7 @@ fn open(files: &Arc<SimFiles>, floor: JournalFloor) -> Result<VersionSet> {
     VersionSet::open(Arc::clone(files) as _, Path::new(DIRECTORY), floor, FoundEdits::Rewrite)
 }
 
-fn create_table(set: &VersionSet, name: &str) -> TableId {
+pub(super) fn create_table(set: &VersionSet, name: &str) -> TableId {
     let table = set.allocate_table_id();
     let op = Op::CreateTable { table, created_lsn: 1, name: name.into() };
     set.apply(Edit { ops: vec![op] }, 1).unwrap();
@@ -26,14 +26,14 @@ fn create_table(set: &VersionSet, name: &str) -> TableId {
 }
 
 /// An edit that adds an extent with one record, written and synced.
-fn add(set: &VersionSet, table: TableId, key: &str) -> Edit {
+pub(super) fn add(set: &VersionSet, table: TableId, key: &str) -> Edit {
     let list = [Entry::put(key.as_bytes(), 5, key.as_bytes())];
     let extent = write_extent(set.store(), set.next_extent_id(), &list);
     set.store().sync().unwrap();
     Edit { ops: vec![Op::AddExtent { table, level: 1, extent }] }
 }
 
-fn keys(set: &VersionSet, table: TableId) -> Vec<String> {
+pub(super) fn keys(set: &VersionSet, table: TableId) -> Vec<String> {
     let version = set.version(table).unwrap();
     let extents = version.levels.iter().flat_map(|level| level.extents().iter());
     extents.map(|e| String::from_utf8(e.meta().smallest_key.clone()).unwrap()).collect()

@@ -37,6 +37,11 @@ pub(super) fn salvage(
     report: &mut SalvageReport,
 ) -> Result<()> {
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
+    if let Some(loaded) = loaded {
+        let database_id = loaded.superblock.database_id;
+        opening.attach_objects_of(&store, database_id, BTreeSet::new(), 0)?;
+    }
+    report.unnamed_objects(opening, &store, &Ended::default());
     let target = begin(to)?;
     let mut writer = Writer::new(&target);
     if let Some(loaded) = loaded {
