@@ -395,7 +395,7 @@ fn damaged_values_at_the_head_cost_no_others() {
             one = write(2, &kept, values_of([&one]), &plan());
         }
         one.installed();
-        let [values] = &one.values()[..] else { panic!("one value extent") };
+        let [values] = one.values() else { panic!("one value extent") };
         let mut bytes = values.read_whole().unwrap();
         let mut at = 0;
         for _ in 0..damaged {

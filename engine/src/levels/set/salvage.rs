@@ -47,7 +47,7 @@ pub(crate) struct SalvagedSet {
     pub(crate) ended: Ended,
     pub(crate) lost_edits: LostEdits,
     /// Whether lost edits may have named objects: sound ones do, or say that a table's extents
-    /// become some. So may a checkpoint that is lost.
+    /// become some. So may a checkpoint that is lost, and the last edits.
     pub(crate) may_have_objects: bool,
 }
 
@@ -206,7 +206,8 @@ impl VersionSet {
             expected: "an edit of it behind the edits that are lost".into(),
             got: "none; the table has none now, and rows are kept that may have expired".into(),
         }));
-        let may_have_objects = !edits.first().is_some_and(Replayed::is_checkpoint)
+        let may_have_objects = ends_early
+            || !edits.first().is_some_and(Replayed::is_checkpoint)
             || edits.iter().flat_map(|edit| &edit.edit.ops).any(speaks_of_objects);
         let SalvageReplay { state, ended, nameless, .. } = replay;
         lost_edits.nameless = nameless;
