@@ -38,7 +38,7 @@ pub(crate) use group::{Group, LockRecord, Resolution};
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};
-pub(crate) use salvage::{LsnRanges, Payload, Readable, readable};
+pub(crate) use salvage::{LsnRanges, Payload, ReadableZones, readable};
 #[cfg(all(test, not(feature = "loom")))]
 pub(crate) use steps::stop_at;
 pub(crate) use steps::{Step, reached};

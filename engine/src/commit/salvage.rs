@@ -1,10 +1,10 @@
 //! Reads what can still be read of zones, past damage that an opening refuses, and says which of it
 //! was committed.
 //!
-//! A gap of LSNs is what a power cut left, or damage. Up to the greatest LSN that a header, the floor
-//! or a GIDX word calls durable it is damage: what is behind it counts, and the LSNs that are
-//! missing are told. From there on an opening takes what lies in front of the first gap, and
-//! so does a salvage.
+//! A gap of LSNs is what a power cut left, or damage. Up to the greatest LSN that a header, the
+//! floor or a GIDX word calls durable it is damage: what is behind it counts, and the LSNs that are
+//! missing are told. From there on an opening takes what lies in front of the first gap, and so
+//! does a salvage.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::pm::{LINE, Span};
 use crate::record::{LSN_MAX, Lsn};
 
 /// What can be read of zones.
-pub(crate) struct Readable {
+pub(crate) struct ReadableZones {
     /// The sound payloads of all zones in use, whether or not the groups that they belong to are
     /// whole.
     pub(crate) payloads: Vec<Payload>,
@@ -88,7 +88,7 @@ impl fmt::Display for LsnRanges {
 /// # Errors
 ///
 /// The region cannot be read.
-pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<Readable> {
+pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<ReadableZones> {
     lost.extend(headers_that_cannot_be(evidence));
     let (mut payloads, mut parsed) = (Vec::new(), Vec::new());
     for scan in evidence.scans.iter().filter(|scan| scan.in_use) {
@@ -97,7 +97,7 @@ pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Resul
     lost.extend(ends_before_tails(evidence, &parsed));
     let floor = floor_of(evidence, &parsed);
     if floor == 0 && evidence.floor == Floor::default() {
-        return Ok(Readable { payloads, last: LSN_MAX });
+        return Ok(ReadableZones { payloads, last: LSN_MAX });
     }
     let witness = Witness::of(&parsed).filter(|witness| witness.durable > floor);
     let durable = witness.map_or(floor, |witness| witness.durable);
@@ -105,7 +105,7 @@ pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Resul
     lost.extend(
         witness.filter(|_| !missing.is_empty()).map(|it| it.misses(evidence, &missing.to_string())),
     );
-    Ok(Readable { payloads, last: walk(durable, &parsed, false) })
+    Ok(ReadableZones { payloads, last: walk(durable, &parsed, false) })
 }
 
 /// The LSNs behind the first one of a range of which not all headers are there. Those of unsound

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::super::floor::{Floor, Gidx};
 use super::super::recover::Evidence;
-use super::super::salvage::{LsnRanges, Readable, readable};
+use super::super::salvage::{LsnRanges, ReadableZones, readable};
 use super::super::subentry::SUB_HEADER;
 use super::Fixture;
 use super::rules::first_incarnation;
@@ -44,7 +44,7 @@ impl TwoStreams {
     }
 
     /// What a salvage reads, and what of it is lost.
-    fn readable(&self, knows_floor: bool) -> (Readable, Vec<Damage>) {
+    fn readable(&self, knows_floor: bool) -> (ReadableZones, Vec<Damage>) {
         let region = self.fixture.region_on(&self.fixture.machine);
         let geometry = self.fixture.zones.geometry();
         let mut lost = Vec::new();

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool, ZoneScan};
-use crate::commit::{Evidence, Gidx, JournalMark, LsnRanges, Payload, Readable, readable};
+use crate::commit::{Evidence, Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
 use crate::db::events::Event;
 use crate::db::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
@@ -176,8 +176,8 @@ fn expired(set: &VersionSet, version: &Version) -> Lsn {
     version.expired_at(&set.timeline(), now)
 }
 
-/// Sorts records by their commits, and leaves one of each. What the cleaner or a row table has taken
-/// in lies where it was, too, until its zone is released.
+/// Sorts records by their commits, and leaves one of each. What the cleaner or a row table has
+/// taken in lies where it was, too, until its zone is released.
 fn in_place<'a>(records: &mut Vec<Record<'a>>) {
     // Within a commit range deletes come first. Records of the engine's own have a key in common
     // where one has an id of the user's, and another one a number of the engine's.
@@ -361,7 +361,7 @@ impl SalvageReport {
             progress: &|_, _| (),
             check_payloads: true,
         };
-        let Readable { payloads, last } = readable(&evidence, &mut self.lost)?;
+        let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
         let (prepared, payloads): (Vec<_>, Vec<_>) =
             payloads.into_iter().partition(|it| it.is_prepared);
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);

@@ -1,5 +1,5 @@
-//! What lies behind a gap of LSNs was never committed: a salvage takes no more of it than an opening
-//! does, and names it.
+//! What lies behind a gap of LSNs was never committed: a salvage takes no more of it than an
+//! opening does, and names it.
 
 use std::collections::BTreeMap;
 use std::fs;
