@@ -265,11 +265,14 @@ impl Publisher {
     /// Sleeps until there may be something to do or to have.
     fn sleep(&self, lsn: Lsn, goal: Goal) {
         let queue = self.queue(lsn, goal);
+        let rests = || {
+            let is_waiting = !self.has_reached(lsn, goal) && !self.poison.is_set();
+            is_waiting && !self.has_work(goal)
+        };
+        let early = self.region.has(Failpoint::SleepWithoutSecondLook).then(rests);
         let waiter = queue.enter();
-        let is_waiting = !self.has_reached(lsn, goal) && !self.poison.is_set();
-        let has_work = self.has_work(goal);
         // The run may have begun between the choice of the queue and the entry (invariant 4).
-        if is_waiting && !has_work && std::ptr::eq(queue, self.queue(lsn, goal)) {
+        if early.unwrap_or_else(rests) && std::ptr::eq(queue, self.queue(lsn, goal)) {
             waiter.sleep();
         }
     }

@@ -162,4 +162,10 @@ pub enum Failpoint {
     SecondCloseReturns,
     /// A worker of compactions that rests misses a wake-up that comes before its wait.
     MissWorkersWake,
+    /// A thread looks for work before it enters the queue in which it sleeps, and not again.
+    SleepWithoutSecondLook,
+    /// Level 0 drops drained records while readers still have the view before the drain.
+    RetireAtOnce,
+    /// An opening drops pending runs before it has looked which of them were committed.
+    JudgeBeforeNews,
 }

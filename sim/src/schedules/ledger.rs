@@ -146,7 +146,9 @@ struct Book {
     active: BTreeMap<usize, &'static str>,
     pairs: BTreeSet<Pair>,
     is_closing: bool,
-    has_faults: bool,
+    fails_for_good: bool,
+    /// By so many callers at once.
+    unread: u32,
     histories: Vec<History>,
     /// The least and the most time that has passed.
     time: (Duration, Duration),
@@ -225,13 +227,23 @@ impl Ledger {
         self.book().is_closing
     }
 
-    /// From now on files get no space, or reads fail, or no more; whether that was so.
-    pub(super) fn set_faults(&self, has_faults: bool) -> bool {
-        std::mem::replace(&mut self.book().has_faults, has_faults)
+    /// From now on files get no space, or a call that is not its caller's own has failed.
+    pub(super) fn fails_for_good(&self) {
+        self.book().fails_for_good = true;
+    }
+
+    /// Reads fail until [`Ledger::can_read`].
+    pub(super) fn cannot_read(&self) {
+        self.book().unread += 1;
+    }
+
+    pub(super) fn can_read(&self) {
+        self.book().unread -= 1;
     }
 
     pub(super) fn has_faults(&self) -> bool {
-        self.book().has_faults
+        let book = self.book();
+        book.fails_for_good || book.unread > 0
     }
 
     /// A write is about to be called; its stamp.
@@ -534,7 +546,8 @@ impl Ledger {
             active: BTreeMap::new(),
             pairs: BTreeSet::new(),
             is_closing: false,
-            has_faults: false,
+            fails_for_good: false,
+            unread: 0,
             histories: book.histories.clone(),
             time: book.time,
             young: BTreeMap::new(),
@@ -589,6 +602,25 @@ mod tests {
 
     fn wanted(durability: Durability) -> Wanted {
         Wanted { durability, ..Wanted::new(0, "write".into()) }
+    }
+
+    /// Bug: a run with a full disk was told to be wrong for the errors that came of it. Cause: a
+    /// caller that could not read set the mark of faults back to what it was before its call, and
+    /// the disk became full meanwhile. Fix: each kind of fault has a mark of its own.
+    #[test]
+    fn a_disk_that_gets_full_while_reads_fail_stays_full() {
+        let ledger = Ledger::default();
+        ledger.cannot_read();
+        ledger.cannot_read();
+        ledger.can_read();
+        assert!(ledger.has_faults(), "another caller cannot read");
+        ledger.fails_for_good();
+        ledger.can_read();
+        assert!(ledger.has_faults());
+        let ledger = Ledger::default();
+        ledger.cannot_read();
+        ledger.can_read();
+        assert!(!ledger.has_faults());
     }
 
     /// A ledger in which writes are called and acknowledged, one after the other.

@@ -61,10 +61,14 @@ impl Schedule {
             if drawn == Kind::Objects && seed.is_multiple_of(3) { Kind::Shared } else { drawn };
         let kind = needed.unwrap_or(drawn);
         let closer = chance.percent(15).then(|| chance.below(callers));
+        // In a third of the runs one caller or two do what an operator does.
+        let is_kept = kind != Kind::Shared;
+        let keepers = if is_kept { [0, 0, 0, 0, 1, 2][(seed / 13 % 6) as usize] } else { 0 };
         let steps = |number: u64| {
             let mut step = || {
                 let operation = match chance.percent(FOCUS) {
                     true => pair[(number % 2) as usize],
+                    false if number + keepers >= callers => Operation::of_upkeep(&mut chance),
                     false => Operation::drawn(&mut chance),
                 };
                 Step::new(operation, chance.next())

@@ -54,7 +54,13 @@ pub const PLANTED: &[Planted] = &[
     planted(Failpoint::EventsFirst, Kind::Shared, &[Class::NotAPrefix, Class::Changed], None),
     planted(Failpoint::ShipUndurable, Kind::Shared, &[Class::Lost, Class::Refused], None),
     planted(Failpoint::AwaitInOneQueue, Kind::Shared, &[Class::NoEnd], Some(0)),
+    planted(Failpoint::SleepWithoutSecondLook, Kind::Files, &[Class::NoEnd], None),
+    planted(Failpoint::RetireAtOnce, Kind::Files, GONE, Some(0)),
+    planted(Failpoint::JudgeBeforeNews, Kind::Files, &[Class::Lost, Class::NotAPrefix], None),
 ];
+
+/// What records look like that a reader does not find.
+const GONE: &[Class] = &[Class::Lost, Class::NotAPrefix, Class::Changed, Class::Isolation];
 
 /// What a write after a closing looks like.
 const LATE: &[Class] =

@@ -1,13 +1,15 @@
 //! The schedule of a seed, with something that happens at one point of it, and tasks that stand
 //! still in the middle of an operation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::panic::Location;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace::testing::schedule::{Point, PointKind, SchedulePolicy, SeededPolicy};
 
 use super::ledger::Ledger;
 use crate::Chance;
+use crate::machines::Kind;
 
 /// A task that could go on stands still for so many points in a row at most: others may wait for it
 /// in a loop.
@@ -21,6 +23,10 @@ const FEW: usize = 60;
 
 /// So often threads stand still, beside callers.
 const MOST_STALLS: u64 = 10;
+
+/// A thread that is the first of its run at a place stands still there, in so many of a hundred.
+/// Each run has one of these.
+const FIRST: [u64; 3] = [2, 5, 15];
 
 /// What happens at a point of the run, by its number.
 pub(super) struct Planned {
@@ -41,6 +47,10 @@ struct Stalled {
     all: Vec<Stall>,
     /// At these points of the run the task that passes stands still: the last one comes first.
     at: Vec<u64>,
+    /// Places that a task has stood at, and what the choice follows from: at the first time it may
+    /// stand still there. `None` where it does not. Places of what a run seldom does are a small
+    /// part of its points, and a large one of its places.
+    places: Option<(HashSet<&'static Location<'static>>, u64, Chance)>,
     /// A task that goes on alone while it can, and for how many points at most.
     alone: Option<(usize, u64)>,
 }
@@ -64,6 +74,15 @@ impl Stalls {
         let mut at: Vec<u64> = (0..MOST_STALLS).map(|_| chance.below(len)).collect();
         at.sort_unstable_by(|one, other| other.cmp(one));
         self.stalled().at = at;
+    }
+
+    /// In some runs any thread may stand still too, where none has been before.
+    pub(super) fn draw_places(&self, kind: Kind, seed: u64) {
+        if kind != Kind::Shared && seed / 7 % 3 == 2 {
+            let mut chance = Chance::new(seed ^ 0x91AC_E5);
+            let percent = *chance.pick(&FIRST);
+            self.stalled().places = Some((HashSet::new(), percent, chance));
+        }
     }
 
     /// The others stand still while this task can go on.
@@ -100,11 +119,22 @@ impl Stalls {
         }
     }
 
+    /// For how many points of the others a task stands still at a place.
+    fn stay_at(&self, place: &'static Location<'static>) -> Option<u64> {
+        let mut stalled = self.stalled();
+        let (places, percent, chance) = stalled.places.as_mut()?;
+        let stays = places.insert(place) && chance.percent(*percent);
+        stays.then(|| *chance.pick(&STALLS))
+    }
+
     /// `current` has passed a point. Those of `runnable` that do not stand still, if that is a part
     /// of them.
-    fn moving(&self, current: usize, runnable: &[usize], step: u64) -> Option<Vec<usize>> {
-        if self.stalled().at.pop_if(|at| *at <= step).is_some() {
+    fn moving(&self, current: usize, runnable: &[usize], point: &Point) -> Option<Vec<usize>> {
+        if self.stalled().at.pop_if(|at| *at <= point.step).is_some() {
             self.set(current, Stall { after: 0, points: STALLS[1] });
+        }
+        if let Some(points) = self.stay_at(point.place) {
+            self.set(current, Stall { after: 0, points });
         }
         let mut stalled = self.stalled();
         if let Some((task, points)) = stalled.alone.as_mut()
@@ -170,7 +200,7 @@ impl SchedulePolicy for Chooser {
         if let Some(planned) = self.planned.take_if(|planned| planned.at <= point.step) {
             (planned.act)();
         }
-        let moving = self.stalls.moving(current, runnable, point.step);
+        let moving = self.stalls.moving(current, runnable, point);
         let next = self.policy.next(current, moving.as_deref().unwrap_or(runnable), point);
         if next == current || !runnable.contains(&current) {
             self.stayed = 0;

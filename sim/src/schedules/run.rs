@@ -237,7 +237,7 @@ impl Schedule {
         let act: Box<dyn FnOnce() + Send> = if chance.percent(25) && may_last {
             Box::new(move || {
                 ledger.note("the disk is full");
-                ledger.set_faults(true);
+                ledger.fails_for_good();
                 machine.set_capacity(Some(0));
             })
         } else {
@@ -262,19 +262,19 @@ impl Schedule {
     /// Runs it.
     pub fn run(&self) -> std::result::Result<Report, Failure> {
         schedule::settle();
-        let mut chance = Chance::new(self.seed);
+        let (mut chance, mut made) = (Chance::new(self.seed), Vec::new());
         let (ledger, cut, told) = (Ledger::default(), Cut::default(), Told::default());
         let world = self.world(&self.kind.machine(), &ledger);
         bucket::plan_faults(&world.machine, self.seed);
         if (self.seed / 2).is_multiple_of(2) {
             world.stalls.draw(USUAL_POINTS, &mut chance);
         }
+        world.stalls.draw_places(self.kind, self.seed);
         let planned = match chance.below(100) {
             _ if !self.events => None,
             0..15 => Some(self.failure(&mut chance, &world)),
             _ => self.cut(&mut chance, 60, &world, &cut),
         };
-        let mut made = Vec::new();
         let first = {
             let (schedule, world, told) = (self.clone(), world.clone(), told.clone());
             move || schedule.live(&world, &told)

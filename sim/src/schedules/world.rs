@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults, schedule};
-use terrace::{Database, Error, ErrorKind, Isolation, Options, Result};
+use terrace::{CommitTuning, Database, Error, ErrorKind, Isolation, Options, Result};
 
 use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
@@ -72,6 +72,9 @@ impl World {
         let is_far = machine.store_url().is_some() && (self.seed / 5).is_multiple_of(2);
         let (latency, bytes) = DISTANCE;
         let options = if is_far { options.object_store_distance(latency, bytes) } else { options };
+        // In some runs batches of several callers go together.
+        let batches = if self.is_shared { 1 } else { [1, 1, 2, 8][(self.seed / 5 % 4) as usize] };
+        let options = options.commit_tuning(CommitTuning::new().group_batches(batches));
         match self.bug {
             Some(bug) => options.failpoint(bug),
             None => options,
@@ -147,14 +150,17 @@ impl World {
         faults: ReadFaults,
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let had_faults = self.ledger.set_faults(true);
+        self.ledger.cannot_read();
         self.stalls.go_alone(schedule::number());
         self.machine.fault_reads(Some(faults));
         let done = call();
         let failed = self.machine.fault_reads(None);
         self.stalls.go_together();
         let is_own = failed == 0 || failed == 1 && done.is_err();
-        self.ledger.set_faults(had_faults || !is_own);
+        if !is_own {
+            self.ledger.fails_for_good();
+        }
+        self.ledger.can_read();
         done
     }
 

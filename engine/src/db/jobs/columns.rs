@@ -18,7 +18,7 @@ use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
 use crate::options::Failpoint;
 use crate::os::time;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
-use crate::table::{Change, DrainRound, TableCore};
+use crate::table::{Change, DrainRound, Shared, TableCore};
 use crate::view::View;
 
 /// A column that was merged with level 1, short of its edit.
@@ -244,13 +244,17 @@ fn retire_later(ctx: &JobContext, table: &Arc<TableCore>, interval: KeyInterval,
         (Arc::clone(&view.level0), planted_drained(ctx, &view.version.drained, upto))
     };
     let forgets = ctx.options.has(Failpoint::CountDrained);
-    ctx.shared.defer(move |shared| {
+    let retire = move |shared: &Shared| {
         shared.count_out(|| {
             let released = level0.retire(&interval, upto, &drained)?;
             Ok(if forgets { Released::default() } else { released })
         });
         table.mark_changed();
-    });
+    };
+    match ctx.options.has(Failpoint::RetireAtOnce) {
+        true => retire(&ctx.shared),
+        false => ctx.shared.defer(retire),
+    }
 }
 
 /// What level 0 takes for drained when it removes range tombstones.

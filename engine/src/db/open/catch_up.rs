@@ -15,6 +15,9 @@ use crate::table::TableSlot;
 /// Applies the news and makes the tables.
 pub(super) fn catch_up(engine: &Engine, recovered: &Recovered, own: &OwnRecords<'_>) -> Result<()> {
     debug_assert!(own.news.is_sorted_by_key(|(lsn, _)| *lsn), "news come in the order of commits");
+    if engine.options.has(Failpoint::JudgeBeforeNews) {
+        judge_pending_runs(engine, recovered.last, &own.runs_of_prepares())?;
+    }
     for (lsn, news) in &own.news {
         debug_assert!(*lsn <= recovered.last, "what is applied was committed");
         match news {

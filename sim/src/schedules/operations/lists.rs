@@ -2,8 +2,9 @@
 //! what their level forbids.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use terrace::{Isolation, Result, Table, Transaction, TxnOptions};
+use terrace::{Isolation, LockWait, Result, Table, Transaction, TxnOptions};
 
 use super::super::caller::{Caller, is_of_isolation};
 use super::super::rows::{LIST_KEYS, LISTS};
@@ -33,6 +34,10 @@ fn run(caller: &mut Caller, id: u32) -> Result<()> {
     let can_check = caller.world.isolation != Isolation::ReadCommitted;
     let is_optimistic = caller.chance.percent(25) && can_check;
     let options = if is_optimistic { options.optimistic() } else { options };
+    // A moment is as long as a point. Some give up while others wait behind them.
+    let is_impatient = caller.chance.percent(30);
+    let wait = Duration::from_micros(1 << caller.chance.below(12));
+    let options = if is_impatient { options.lock_wait(LockWait::AtMost(wait)) } else { options };
     let table = caller.db.table(LISTS)?;
     let txn = caller.db.begin_with(options)?;
     let mut done = Done { id, ..Done::default() };

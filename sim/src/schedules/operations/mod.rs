@@ -90,8 +90,26 @@ impl Operation {
 
     /// One by chance.
     pub(super) fn drawn(chance: &mut Chance) -> &'static Operation {
-        let mut drawn = chance.below(Operation::all().map(|operation| operation.share).sum());
-        let mut all = Operation::all();
+        Operation::drawn_of(Operation::all(), chance)
+    }
+
+    /// One by chance of what an operator does; a compaction in half. What callers write in a run
+    /// does not fill a memtable, and goes down beside them by compactions alone.
+    pub(super) fn of_upkeep(chance: &mut Chance) -> &'static Operation {
+        let [compaction, others @ ..] = upkeep::OPERATIONS else {
+            unreachable!("there are several")
+        };
+        match chance.percent(50) {
+            true => compaction,
+            false => Operation::drawn_of(others.iter().chain(&tables::OPERATIONS[..1]), chance),
+        }
+    }
+
+    fn drawn_of(
+        mut all: impl Iterator<Item = &'static Operation> + Clone,
+        chance: &mut Chance,
+    ) -> &'static Operation {
+        let mut drawn = chance.below(all.clone().map(|operation| operation.share).sum());
         loop {
             let operation = all.next().expect("invariant: what is drawn is below the sum");
             if drawn < operation.share {

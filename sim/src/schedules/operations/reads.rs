@@ -1,11 +1,12 @@
 //! Reads.
 
-use terrace::{ErrorKind, Result};
+use terrace::{ErrorKind, Result, Snapshot};
 
 use super::super::caller::Caller;
 use super::super::ledger::State;
-use super::super::rows::{APART, BLOB, ROWS, TABLES, empty, key, stamp_of, take_in};
+use super::super::rows::{APART, BLOB, ROWS, TABLES, empty, key, shown, stamp_of, take_in};
 use super::Operation;
+use crate::violation::Class;
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("get", 10, get),
@@ -76,6 +77,7 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
     let (to, backwards) = (ledger.now(), caller.chance.percent(50));
     caller.note(&format!("snapshot, taken in {from} to {to}"));
     let mut state = State::new();
+    stays_as_it_is(caller, &snapshot)?;
     for name in TABLES {
         let table = caller.db.table(name)?;
         let range = snapshot.range(&table, ..);
@@ -98,7 +100,7 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
             };
             if again != *found {
                 let what = format!("{name}: a snapshot has {found:?} in a range, and {again:?}");
-                ledger.violate(crate::violation::Class::Changed.violation(what));
+                ledger.violate(Class::Changed.violation(what));
             }
         }
         state.extend(of_table);
@@ -108,6 +110,29 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
         caller.world.seen(from, to),
         &format!("snapshot of caller {}", caller.number),
     );
+    Ok(())
+}
+
+/// A row that is read again and again is the same in a snapshot.
+fn stays_as_it_is(caller: &mut Caller, snapshot: &Snapshot) -> Result<()> {
+    let table = caller.db.table(APART)?;
+    let of = caller.chance.below(caller.world.callers as u64) as usize;
+    let key = key(of, caller.chance.below(ROWS));
+    let get = || match snapshot.get(&table, &key) {
+        // The table was emptied.
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+        found => found.map(|found| Some(found.map(|value| stamp_of(&key, &value)))),
+    };
+    let Some(first) = get()? else { return Ok(()) };
+    for _ in 0..caller.chance.below(30) {
+        let Some(again) = get()? else { break };
+        if again != first {
+            let what =
+                format!("{}: a snapshot has {first:?}, and {again:?} later", shown(&(APART, key)));
+            caller.world.ledger.violate(Class::Changed.violation(what));
+            break;
+        }
+    }
     Ok(())
 }
 
