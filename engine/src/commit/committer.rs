@@ -22,16 +22,17 @@ use smallvec::smallvec;
 use super::blobs::Blobs;
 use super::bucket::Buckets;
 use super::feed::Feed;
-use super::floor::{Floor, Gidx, JournalMark};
+use super::floor::JournalMark;
 use super::floor_writer::Tails;
 use super::group::{Few, Group};
 use super::poison::{Poison, Stopped};
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
+use super::start::Start;
 use super::steps::{InTurnstile, Step, reached};
 use super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::ticket::Ticket;
-use super::turnstile::{Place, StreamTail, Turnstile};
+use super::turnstile::{Place, Turnstile};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::memtable::Record;
@@ -52,22 +53,6 @@ pub(crate) struct CommitCounts {
     pub(crate) spilled_runs: Counter,
     /// Bytes of zones that groups have taken.
     pub(crate) appended: Counter,
-}
-
-/// Where an opening starts from.
-#[derive(Debug)]
-pub(crate) struct Start {
-    /// Every LSN up to here is decided.
-    pub(crate) last: Lsn,
-    pub(crate) incarnation: u64,
-    pub(crate) floor: Floor,
-    pub(crate) streams: Vec<StreamTail>,
-    /// Where each stream's committed records end.
-    pub(crate) gidx: Vec<Option<Gidx>>,
-    /// The cleaner's stream.
-    pub(crate) cleaner: Option<u32>,
-    /// Whether groups are shipped to a shared store.
-    pub(crate) feeds: bool,
 }
 
 /// Commit for one database.

@@ -173,7 +173,7 @@ impl Group {
     ///
     /// As [`Group::encode`].
     pub(crate) fn resolve<'a>(
-        end: Resolution<'_>,
+        end: &Resolution<'_>,
         tables: CommitTables,
         writes: impl Iterator<Item = Record<'a>>,
         blob: Option<&[u8]>,

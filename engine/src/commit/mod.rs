@@ -19,6 +19,7 @@ mod ring;
 mod salvage;
 mod shut;
 mod spaces;
+mod start;
 mod steps;
 mod subentry;
 #[cfg(test)]
@@ -30,7 +31,7 @@ mod wait_queue;
 mod write;
 
 pub(crate) use batch::{Batch, CommitTable, Target};
-pub(crate) use committer::{Committer, Pending, Start};
+pub(crate) use committer::{Committer, Pending};
 pub(crate) use fed::{FedGroup, FedGroups};
 pub(crate) use feed::{FULL_SEGMENT, Feed};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
@@ -39,6 +40,7 @@ pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use resume::{RESUME, Resume};
 pub(crate) use salvage::{LsnRanges, Payload, ReadableZones, readable};
+pub(crate) use start::Start;
 #[cfg(all(test, not(feature = "loom")))]
 pub(crate) use steps::stop_at;
 pub(crate) use steps::{Step, reached};

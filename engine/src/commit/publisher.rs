@@ -31,11 +31,11 @@
 
 use std::sync::Arc;
 
-use super::committer::Start;
 use super::floor::{Gidx, JournalMark};
 use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
 use super::ring::{Ring, Written, ring_len};
+use super::start::Start;
 use super::steps::{Step, reached};
 use super::wait_queue::WaitQueue;
 use crate::alloc::ZonePool;

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::get_batch::GetBatch;
 use super::reads::ShardScope;
-use super::request::{QUEUE, ShardRequest, ended};
-use super::server::{ExecutorState, ShardServer, is_shard};
+use super::request::{QUEUE, ShardRequest};
+use super::server::{ShardServer, is_shard};
 use super::shard_map::{ShardMap, ShardMaps};
+use super::state::{ExecutorState, ended};
 use super::stats::{ShardCounts, ShardStats};
 use super::task::{self, ShardTask};
 use crate::error::{Error, ErrorKind, Result};
@@ -153,7 +153,7 @@ impl Drop for Executor {
 /// Clones are the same executor. It keeps the database open, and ends with the last handle.
 #[derive(Clone)]
 pub struct PerCore {
-    executor: Arc<Executor>,
+    pub(super) executor: Arc<Executor>,
 }
 
 impl PerCore {
@@ -200,11 +200,6 @@ impl PerCore {
         }
         let map = self.executor.maps.of(&table.slot);
         Ok(ShardedTable { executor: Arc::clone(&self.executor), table: table.clone(), number, map })
-    }
-
-    /// An empty batch of look-ups.
-    pub fn batch(&self) -> GetBatch {
-        GetBatch::new(&self.executor)
     }
 
     /// Has shard `shard` run `f`, and does not wait for it. While the queue of the shard is full,

@@ -26,13 +26,12 @@ mod request;
 mod server;
 mod shard_gets;
 mod shard_map;
+mod state;
 mod stats;
 mod task;
-mod values;
 
 pub use executor::{PerCore, ShardedTable};
-pub use get_batch::{GetBatch, PendingGets};
+pub use get_batch::{FoundValues, GetBatch, PendingGets};
 pub use reads::{ShardScope, TableReads};
 pub use stats::ShardStats;
 pub use task::ShardTask;
-pub use values::FoundValues;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 
-use super::server::ExecutorState;
+use super::state::ExecutorState;
 use super::stats::{ShardCount, ShardCounts};
 use crate::error::{Error, Result};
 use crate::read::{self, AsOf};

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::reads::ShardScope;
 use super::replies::Replies;
 use super::shard_gets::ShardGets;
-use crate::error::{Error, Result};
+use super::state::ended;
+use crate::error::Result;
 use crate::mvcc::Registered;
 
 /// So many requests wait for a shard at most.
@@ -74,12 +75,4 @@ impl Drop for GetsRequest {
             self.replies.give(GetsReply { shard: self.shard, gets, outcome });
         }
     }
-}
-
-/// The error of work that did not begin.
-pub(super) fn ended() -> Error {
-    Error::new(
-        crate::error::ErrorKind::Closed,
-        "the per-core executor or its database was closed before this work began; make a new one",
-    )
 }

@@ -5,16 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::reads::ShardScope;
-use super::request::{ShardRequest, ended};
+use super::request::ShardRequest;
 use super::shard_gets::ShardGets;
+use super::state::ExecutorState;
 use super::stats::{ShardCount, ShardCounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;
-use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::atomic::Ordering;
 use crate::os::sync::channel::Receiver;
-use crate::os::sync::locks::RwLock;
-use crate::table::{Shared, TableSlot};
+use crate::table::TableSlot;
 
 thread_local! {
     /// Whether this thread is one of a shard.
@@ -24,27 +24,6 @@ thread_local! {
 /// Whether this thread is one of a shard, of any executor.
 pub(super) fn is_shard() -> bool {
     IS_SHARD.get()
-}
-
-/// What the handles of an executor and its threads share. It does not keep the database open.
-pub(super) struct ExecutorState {
-    pub(super) shared: Arc<Shared>,
-    /// The tables that were named to the executor. The list only grows.
-    pub(super) slots: RwLock<Vec<Arc<TableSlot>>>,
-    pub(super) counts: Box<[ShardCounts]>,
-    pub(super) is_closed: AtomicBool,
-}
-
-impl ExecutorState {
-    /// Whether work may begin.
-    ///
-    /// # Errors
-    ///
-    /// `Closed`, or `Unavailable` in a forked child.
-    pub(super) fn check_open(&self) -> Result<()> {
-        self.shared.check_open()?;
-        if self.is_closed.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
-    }
 }
 
 /// Does the look-ups of batches.

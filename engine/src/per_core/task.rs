@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::reads::ShardScope;
 use super::replies::Replies;
-use super::request::{ShardWork, ended};
+use super::request::ShardWork;
 use super::server::is_shard;
+use super::state::ended;
 use crate::error::{Error, Result};
 
 /// A closure that was submitted to a shard. Dropping it lets the closure run all the same.

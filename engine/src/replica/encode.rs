@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::entry::{EntryBody, EntryKind, HEADER_LEN, MAGIC, MOST_BYTES, encode_body};
+use super::entry::{Entry, EntryBody, EntryKind, HEADER_LEN, MAGIC, MOST_BYTES, encode_body};
 use super::groups::SegmentGroups;
 use crate::error::{Error, ErrorKind, Result};
 use crate::record::{FORMAT, Lsn, checksum, put_u32, put_u64};
@@ -118,5 +118,18 @@ impl NewHead {
         header[12..16].copy_from_slice(&sum.to_le_bytes());
         out[..HEADER_LEN].copy_from_slice(&header);
         Ok(out)
+    }
+}
+
+impl Entry {
+    /// The bytes of the object.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if the body is too long.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
+        let Entry { number, claim, checkpoint, first, last, ref body } = *self;
+        let head = NewHead { number, claim, checkpoint, first, last, kind: body.kind() };
+        head.encode(&encode_body(body), &mut EntryCompressor::default())
     }
 }

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::io::Read;
 
-use super::encode::{EntryCompressor, NewHead};
 use super::groups::{ShippedGroup, decode_groups, encode_group};
 use super::parts::LargePart;
 use super::prepares::SharedPrepare;
-use crate::error::Result;
 use crate::limits::MAX_TABLE_NAME_LEN;
 use crate::record::{
     LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64, reads_format,
@@ -208,21 +206,6 @@ impl EntryBody {
 }
 
 impl Entry {
-    fn kind(&self) -> EntryKind {
-        self.body.kind()
-    }
-
-    /// The bytes of the object.
-    ///
-    /// # Errors
-    ///
-    /// `Full` if the body is too long.
-    pub(crate) fn encode(&self) -> Result<Vec<u8>> {
-        let Entry { number, claim, checkpoint, first, last, ref body } = *self;
-        let head = NewHead { number, claim, checkpoint, first, last, kind: self.kind() };
-        head.encode(&encode_body(body), &mut EntryCompressor::default())
-    }
-
     /// Reads the whole object of entry `number`.
     ///
     /// # Errors

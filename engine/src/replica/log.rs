@@ -6,35 +6,18 @@ use std::sync::Arc;
 
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
 use super::head::LogHead;
+use super::names::{PREFIX, entry_name};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::record::{FORMAT, Lsn};
 use crate::tier::{
     FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
-    SHARED_DATA, shared_name,
+    SHARED_DATA,
 };
 
-const PREFIX: &str = "shared/log/";
 const HEAD: &str = "shared/head";
 
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
-
-/// The name of entry `number`.
-pub(crate) fn entry_name(number: u64) -> String {
-    format!("{PREFIX}{number:016x}")
-}
-
-/// The name of a piece of data: which claim sent it, and which of its pieces it is.
-pub(crate) fn data_name(claim: u64, number: u32) -> String {
-    shared_name(claim, number)
-}
-
-/// The piece of data of a name.
-pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
-    let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
-    let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
-    (data_name(found.0, found.1) == name).then_some(found)
-}
 
 /// The log of a shared database.
 #[derive(Debug)]

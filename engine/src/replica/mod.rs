@@ -11,6 +11,7 @@ mod groups;
 mod head;
 mod identity;
 mod log;
+mod names;
 mod parts;
 mod prepares;
 #[cfg(any(test, feature = "testing"))]
@@ -25,7 +26,8 @@ pub(crate) use followers::FollowerPlace;
 pub(crate) use groups::{GroupKind, SegmentGroups, ShippedGroup, records_of};
 pub(crate) use head::LogHead;
 pub(crate) use identity::Identity;
-pub(crate) use log::{LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name};
+pub(crate) use log::{LogEnd, NextEntry, SharedLog};
+pub(crate) use names::{data_name, data_number, entry_name};
 pub(crate) use parts::{LargePart, PartKind};
 pub(crate) use prepares::{DataPiece, PrepareHead, SharedPrepare};
 pub(crate) use register::Register;

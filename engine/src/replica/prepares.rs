@@ -1,7 +1,7 @@
 //! Prepared transactions in entries of the log (`docs/format.md`, "Shared store").
 
 use super::groups::{are_records, records_of};
-use super::log::data_name;
+use super::names::data_name;
 use crate::limits::check_prepared_id;
 use crate::record::{Kind, Lsn, Reader, put_bytes, put_u32, put_u64};
 

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::entry::Entry;
-use super::log::{NextEntry, SharedLog, entry_name};
+use super::log::{NextEntry, SharedLog};
+use super::names::entry_name;
 use crate::error::Result;
 use crate::memory::Gauge;
 use crate::tier::{FailureKind, ObjectRead, ObjectSpan, Sends, Transfers};

@@ -3,7 +3,6 @@
 
 mod calls;
 mod delete_range;
-mod named;
 mod options;
 mod own;
 mod prepared;
@@ -14,6 +13,7 @@ mod seen;
 mod state;
 mod transaction;
 mod truncated;
+mod validate;
 mod views;
 mod writes;
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::named::{DURABILITY, ISOLATION, LOCK_WAIT};
 use crate::error::{Error, Result};
 use crate::locks::{DEFAULT_LIMIT, DEFAULT_WAIT};
 use crate::options::Durability;
-use crate::options::named::{SWITCH, bytes, declare};
+use crate::options::named::{
+    NamedOption, OptionType, SWITCH, bytes, choose, declare, duration, set_named,
+};
 
 /// What a transaction may see of others. `docs/transactions.md` has what each level prevents, as
 /// it is tested.
@@ -38,6 +39,26 @@ pub enum LockWait {
 
 /// The default of [`TxnOptions::spill_at`]: hardly less than a zone of the default size.
 const SPILL_AT: usize = 4 << 20;
+
+const ISOLATION: OptionType<Isolation> =
+    OptionType::new("read_committed, snapshot or serializable", |text| {
+        let names = [
+            ("read_committed", Isolation::ReadCommitted),
+            ("snapshot", Isolation::Snapshot),
+            ("serializable", Isolation::Serializable),
+        ];
+        choose(&names, text)
+    });
+const LOCK_WAIT: OptionType<LockWait> =
+    OptionType::new("a time, such as 10s or 500ms; or no_wait, or endless", lock_wait);
+const DURABILITY: OptionType<Durability> = OptionType::new("durable, relaxed or remote", |text| {
+    let names = [
+        ("durable", Durability::Durable),
+        ("relaxed", Durability::Relaxed),
+        ("remote", Durability::Remote),
+    ];
+    choose(&names, text)
+});
 
 declare! {
     /// How to run a transaction: [`Database::begin_with`](crate::Database::begin_with).
@@ -108,6 +129,32 @@ declare! {
 }
 
 impl TxnOptions {
+    /// Sets an option by the name of its method, as text: `isolation` to `serializable`,
+    /// `optimistic` to `on`. [`TxnOptions::names`] lists the names with what each takes. Nothing is
+    /// changed after an error.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::set`](crate::Options::set).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let mut options = terrace::TxnOptions::new();
+    /// options.set("isolation", "serializable")?;
+    /// options.set("lock_wait", "500ms")?;
+    /// assert!(options.set("isolation", "chaos").is_err());
+    /// # Ok::<(), terrace::Error>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        set_named(TxnOptions::NAMED, self, name, value)
+    }
+
+    /// The names that [`TxnOptions::set`] knows, each with what it takes.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        NamedOption::names(TxnOptions::NAMED)
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         if self.optimistic && self.isolation == Isolation::ReadCommitted {
             return Err(Error::invalid(
@@ -116,5 +163,46 @@ impl TxnOptions {
             ));
         }
         Ok(())
+    }
+}
+
+fn lock_wait(text: &str) -> Option<LockWait> {
+    match text {
+        "no_wait" => Some(LockWait::NoWait),
+        "endless" => Some(LockWait::Endless),
+        wait => duration(wait).map(LockWait::AtMost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn every_option_has_its_name() {
+        let mut named = TxnOptions::new();
+        for (name, value) in [
+            ("isolation", "serializable"),
+            ("optimistic", "on"),
+            ("lock_wait", "250ms"),
+            ("durability", "relaxed"),
+            ("write_limit", "1GiB"),
+            ("spill_at", "1MiB"),
+            ("lock_limit", "64KiB"),
+        ] {
+            named.set(name, value).unwrap();
+        }
+        assert_eq!(named.isolation, Isolation::Serializable);
+        assert!(named.optimistic);
+        assert_eq!(named.lock_wait, LockWait::AtMost(Duration::from_millis(250)));
+        assert_eq!(named.durability, Durability::Relaxed);
+        assert_eq!(named.write_limit, 1 << 30);
+        assert_eq!((named.spill_at, named.lock_limit), (1 << 20, 64 << 10));
+        assert_eq!(TxnOptions::names().count(), 7);
+        named.set("lock_wait", "no_wait").unwrap();
+        assert_eq!(named.lock_wait, LockWait::NoWait);
+        assert!(named.set("lock_wait", "10").is_err(), "a time has a unit");
     }
 }

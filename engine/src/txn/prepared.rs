@@ -551,7 +551,7 @@ impl Prepared {
         let writes = self.writes(shared).filter(|_| commits);
         let end = Resolution { id, prepared: self.place.lsn, verdict };
         let largest = shared.zones.geometry().largest_zone();
-        let mut group = Group::resolve(end, tables.collect(), writes, blob, largest)?;
+        let mut group = Group::resolve(&end, tables.collect(), writes, blob, largest)?;
         if commits && !self.runs.is_empty() {
             group.add_runs(self.runs.iter().map(Joined::table), largest)?;
         }

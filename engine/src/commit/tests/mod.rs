@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use arc_swap::ArcSwap;
 
-use super::committer::{Committer, Start};
+use super::committer::Committer;
 use super::floor::Floor;
+use super::start::Start;
 use super::ticket::Ticket;
 use super::turnstile::StreamTail;
 use super::write::WriteStep;
