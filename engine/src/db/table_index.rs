@@ -42,6 +42,31 @@ pub(super) enum Rest {
     Quiet,
 }
 
+/// What a table may have that a job works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Has {
+    Frozen,
+    Runs,
+    Ttl,
+    /// A time to live, now or before.
+    Aged,
+    /// Steps in its drained map.
+    Drained,
+}
+
+impl Has {
+    const COUNT: usize = Has::Drained as usize + 1;
+}
+
+/// Why range deletes are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RangeLook {
+    /// They may hide whole extents.
+    Extents,
+    /// They may hide enough for a drain.
+    Drain,
+}
+
 /// What a step needs to know of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Summary {
@@ -53,13 +78,8 @@ struct Summary {
     undrained: u64,
     active_bytes: u64,
     active_memory: u64,
-    has_frozen: bool,
-    has_runs: bool,
-    has_ttl: bool,
-    /// It has a time to live, or had one.
-    ages: bool,
-    /// Its drained map has steps.
-    has_drained: bool,
+    /// By [`Has`].
+    has: [bool; Has::COUNT],
     /// Level 0 keeps versions for readers alone.
     keeps: bool,
     /// Range deletes in memtables and level 0.
@@ -83,11 +103,13 @@ impl Summary {
             undrained: level0_bytes + in_frozen.sum::<u64>() + view.active.bytes(),
             active_bytes: view.active.bytes(),
             active_memory: view.active.memory(),
-            has_frozen: !view.frozen.is_empty(),
-            has_runs: !view.version.runs.is_empty(),
-            has_ttl: options.ttl.is_some(),
-            ages: options.ttl.is_some() || view.version.expired > 0,
-            has_drained: !view.version.drained.steps().is_empty(),
+            has: [
+                !view.frozen.is_empty(),
+                !view.version.runs.is_empty(),
+                options.ttl.is_some(),
+                options.ttl.is_some() || view.version.expired > 0,
+                !view.version.drained.steps().is_empty(),
+            ],
             keeps: view.level0.in_zones.obsolete(&[]) > 0,
             ranges: view.range_deletes(),
             deletes: view.active.deletes().max(view.level0.deleted.most()),
@@ -150,11 +172,8 @@ pub(super) struct TableIndex {
     fresh_upto: (Lsn, u64),
     by_active_bytes: BTreeSet<(u64, TableId)>,
     by_active_memory: BTreeSet<(u64, TableId)>,
-    frozen: BTreeSet<TableId>,
-    runs: BTreeSet<TableId>,
-    ttl: BTreeSet<TableId>,
-    aging: BTreeSet<TableId>,
-    drained: BTreeSet<TableId>,
+    /// By [`Has`].
+    having: [BTreeSet<TableId>; Has::COUNT],
     by_fullness: BTreeSet<(u64, TableId)>,
     sums: Sums,
     /// What fullness was worked out with.
@@ -163,10 +182,8 @@ pub(super) struct TableIndex {
     shapes: [Option<Shape>; 2],
     compactions: Checks,
     prunes: Checks,
-    /// Of tables with range deletes, wherever they lie.
-    covers: Checks,
-    /// The same, of which drains are to look how much the range deletes hide.
-    hides: Checks,
+    /// Of tables with range deletes, wherever they lie, by [`RangeLook`].
+    ranges: [Checks; 2],
     by_deletes: BTreeSet<(u64, TableId)>,
     /// Bytes that tables wrote since the streams were looked at.
     wrote: BTreeMap<TableId, u64>,
@@ -247,10 +264,9 @@ impl TableIndex {
         }
         let was_ranges = before_ranges.filter(|_| was_version == Some(Arc::as_ptr(&version)));
         if summary.ranges.count == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
-            self.covers.remove(id);
-            self.hides.remove(id);
+            self.ranges.iter_mut().for_each(|checks| checks.remove(id));
         } else if was_ranges != Some(summary.ranges) {
-            for checks in [&mut self.covers, &mut self.hides] {
+            for checks in &mut self.ranges {
                 checks.open(id);
                 checks.by_readers.insert(id);
             }
@@ -272,8 +288,7 @@ impl TableIndex {
         put(&mut self.by_fullness, entry.level1.map(|full| (full, id)), false);
         self.compactions.remove(id);
         self.prunes.remove(id);
-        self.covers.remove(id);
-        self.hides.remove(id);
+        self.ranges.iter_mut().for_each(|checks| checks.remove(id));
         self.wrote.remove(&id);
         debug_assert!(
             self.is_nowhere(id, &entry.summary),
@@ -287,17 +302,14 @@ impl TableIndex {
 
     /// Puts a table into the indexes that its summary names, or takes it out.
     fn place(&mut self, id: TableId, summary: &Summary, is_in: bool) {
-        let own = |is: bool| is.then_some(id);
         put(&mut self.by_age, summary.age.map(|age| (age, id)), is_in);
         put(&mut self.in_memtables, summary.in_memtables.map(|lsn| (lsn, id)), is_in);
         put(&mut self.in_both, summary.in_both().map(|lsn| (lsn, id)), is_in);
         put(&mut self.by_active_bytes, Some((summary.active_bytes, id)), is_in);
         put(&mut self.by_active_memory, Some((summary.active_memory, id)), is_in);
-        put(&mut self.frozen, own(summary.has_frozen), is_in);
-        put(&mut self.runs, own(summary.has_runs), is_in);
-        put(&mut self.ttl, own(summary.has_ttl), is_in);
-        put(&mut self.aging, own(summary.ages), is_in);
-        put(&mut self.drained, own(summary.has_drained), is_in);
+        for (having, has) in self.having.iter_mut().zip(summary.has) {
+            put(having, has.then_some(id), is_in);
+        }
         let deletes = Some((summary.deletes, id)).filter(|(deletes, _)| *deletes > 0);
         put(&mut self.by_deletes, deletes, is_in);
         let count = |sum: &mut u64, bytes: u64| {
@@ -403,44 +415,19 @@ impl TableIndex {
         self.named(self.in_memtables.range(..(lsn, 0)).map(|(_, id)| *id))
     }
 
-    /// Tables with a frozen memtable.
-    pub(super) fn frozen(&self) -> Vec<Arc<TableCore>> {
-        self.named(self.frozen.iter().copied())
+    /// Tables that have it, by name.
+    pub(super) fn having(&self, what: Has) -> Vec<Arc<TableCore>> {
+        self.named(self.ids_having(what).iter().copied())
     }
 
-    /// Whether there is one.
-    pub(super) fn has_frozen(&self) -> bool {
-        !self.frozen.is_empty()
+    /// The numbers of these tables.
+    pub(super) fn ids_having(&self, what: Has) -> &BTreeSet<TableId> {
+        &self.having[what as usize]
     }
 
-    /// Tables with runs.
-    pub(super) fn runs(&self) -> Vec<Arc<TableCore>> {
-        self.named(self.runs.iter().copied())
-    }
-
-    /// Whether there is one.
-    pub(super) fn has_runs(&self) -> bool {
-        !self.runs.is_empty()
-    }
-
-    /// Whether some table has a time to live.
-    pub(super) fn has_ttl(&self) -> bool {
-        !self.ttl.is_empty()
-    }
-
-    /// Tables of which records may have expired.
-    pub(super) fn aging(&self) -> Vec<Arc<TableCore>> {
-        self.named(self.aging.iter().copied())
-    }
-
-    /// Whether there is one.
-    pub(super) fn has_aging(&self) -> bool {
-        !self.aging.is_empty()
-    }
-
-    /// Tables whose drained map has steps.
-    pub(super) fn drained(&self) -> Vec<TableId> {
-        self.drained.iter().copied().collect()
+    /// Whether some table has it.
+    pub(super) fn has(&self, what: Has) -> bool {
+        !self.ids_having(what).is_empty()
     }
 
     /// Tables in which a compaction may find something, by name.
@@ -486,54 +473,33 @@ impl TableIndex {
         None
     }
 
-    /// Tables with range deletes that may hide extents, by name.
-    pub(super) fn with_ranges(&mut self, releases: u64) -> Vec<Arc<TableCore>> {
-        let ids = self.covers.candidates(Rest::Quiet, releases);
+    /// Tables with range deletes that have to be looked at again, by name.
+    pub(super) fn with_ranges(&mut self, look: RangeLook, releases: u64) -> Vec<Arc<TableCore>> {
+        let ids = self.ranges[look as usize].candidates(Rest::Quiet, releases);
         let ids: Vec<TableId> = ids.iter().copied().collect();
         self.named(ids.into_iter())
     }
 
-    /// Range deletes of a table, of which `ranges` are in memory, hide no extent of a version.
-    pub(super) fn not_covered(
-        &mut self,
-        id: TableId,
-        version: &Arc<Version>,
-        ranges: RangeDeletes,
-    ) {
-        if self.is_known(id, version, ranges) {
-            self.covers.close(id, Rest::Quiet);
-        }
-    }
-
-    /// Whether a table was last seen with this version and these range deletes in memory.
-    fn is_known(&self, id: TableId, version: &Arc<Version>, ranges: RangeDeletes) -> bool {
-        self.entries.get(&id).is_some_and(|entry| {
-            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
-        })
-    }
-
-    /// Tables with range deletes of which it is not known how much they hide, by name.
-    pub(super) fn with_new_ranges(&mut self, releases: u64) -> Vec<Arc<TableCore>> {
-        let ids = self.hides.candidates(Rest::Quiet, releases);
-        let ids: Vec<TableId> = ids.iter().copied().collect();
-        self.named(ids.into_iter())
-    }
-
-    /// It was looked how much the range deletes of a table hide, of which `ranges` are in memory.
+    /// The range deletes of a table, of which `ranges` are in memory, were looked at beside a
+    /// version. Where there are others by now they are looked at again.
     pub(super) fn looked_at_ranges(
         &mut self,
+        look: RangeLook,
         id: TableId,
         version: &Arc<Version>,
         ranges: RangeDeletes,
     ) {
-        if self.is_known(id, version, ranges) {
-            self.hides.close(id, Rest::Quiet);
+        let is_known = self.entries.get(&id).is_some_and(|entry| {
+            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
+        });
+        if is_known {
+            self.ranges[look as usize].close(id, Rest::Quiet);
         }
     }
 
     /// Whether any table may have such range deletes.
     pub(super) fn has_ranges(&self) -> bool {
-        !self.covers.by_readers.is_empty()
+        !self.ranges[0].by_readers.is_empty()
     }
 
     /// Tables with `least` deletes in the memtable, or in a place of level 0, by name.

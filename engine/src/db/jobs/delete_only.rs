@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::context::{JobContext, Outcome};
 use super::ops::{self, remove_extents};
 use crate::compaction;
+use crate::db::table_index::{Has, RangeLook};
 use crate::error::Result;
 use crate::merge::Fragments;
 use crate::mvcc::{Horizon, KeyInterval};
@@ -19,13 +20,13 @@ use crate::view::RangeTombstones;
 /// done, and nothing has to be.
 pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
     let releases = ctx.shared.snapshots.releases();
-    let tables = ctx.tables.index().with_ranges(releases);
+    let tables = ctx.tables.index().with_ranges(RangeLook::Extents, releases);
     ops::for_first(tables, |table| remove_hidden(ctx, table))
 }
 
 /// The same of what has expired.
 pub(in crate::db) fn step_expired(ctx: &JobContext) -> Result<Outcome> {
-    let tables = ctx.tables.index().aging();
+    let tables = ctx.tables.index().having(Has::Aged);
     ops::for_first(tables, |table| remove_expired(ctx, table))
 }
 
@@ -88,7 +89,8 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     };
     if gone.is_empty() {
         if busy.is_empty() && newest <= horizon.newest() {
-            ctx.tables.index().not_covered(table.id(), &version, in_memory);
+            let mut index = ctx.tables.index();
+            index.looked_at_ranges(RangeLook::Extents, table.id(), &version, in_memory);
         }
         return Ok(false);
     }

@@ -9,6 +9,7 @@ use super::columns::{self, Drained, drain_budget, install_all};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
 use crate::compaction::{self, NextDrain};
+use crate::db::table_index::Has;
 use crate::error::{ErrorKind, Result};
 use crate::level0::ColumnBudget;
 use crate::mvcc::{Horizon, pin};
@@ -48,7 +49,7 @@ impl Drain {
     /// Reads have to look at each run, so none is left when there is time.
     pub(in crate::db) fn step_runs(&self, ctx: &JobContext) -> Result<Outcome> {
         let (mut ready, mut early) = (Vec::new(), Vec::new());
-        let tables = ctx.tables.index().runs();
+        let tables = ctx.tables.index().having(Has::Runs);
         for table in tables {
             let view = table.view();
             let Some(oldest) = view.version.runs.last().map(|run| run.lsn) else { continue };

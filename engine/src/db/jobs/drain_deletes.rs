@@ -14,6 +14,7 @@ use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
 use crate::compaction;
+use crate::db::table_index::RangeLook;
 use crate::error::{ErrorKind, Result};
 use crate::level0::DeletedSpan;
 use crate::mvcc::{KeyInterval, Tombstone, after, pin, union};
@@ -65,7 +66,7 @@ fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
     // Before the horizon: what is released between the two is looked at again.
     let releases = ctx.shared.snapshots.releases();
     let oldest = ctx.shared.snapshots.horizon().oldest();
-    let mut tables = ctx.tables.index().with_new_ranges(releases);
+    let mut tables = ctx.tables.index().with_ranges(RangeLook::Drain, releases);
     tables.retain(has_no_runs);
     for table in tables {
         let view = table.view();
@@ -81,7 +82,8 @@ fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
             drop(view);
             return Some(Plan::Freeze(table));
         }
-        ctx.tables.index().looked_at_ranges(table.id(), version, ranges);
+        let look = RangeLook::Drain;
+        ctx.tables.index().looked_at_ranges(look, table.id(), version, ranges);
         if !hides_enough {
             continue;
         }

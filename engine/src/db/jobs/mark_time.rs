@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::context::{JobContext, Outcome};
 use super::ops::unless_full;
+use crate::db::table_index::Has;
 use crate::error::Result;
 use crate::levels::{Edit, Op};
 use crate::mvcc::{TimeMark, micros};
@@ -29,7 +30,7 @@ fn mark(ctx: &JobContext, apart: Duration) -> Result<bool> {
         return Ok(false);
     }
     let last = last.map_or(0, |last| last.lsn);
-    if ctx.shared.committer.visible() <= last || !ctx.tables.index().has_ttl() {
+    if ctx.shared.committer.visible() <= last || !ctx.tables.index().has(Has::Ttl) {
         return Ok(false);
     }
     let lsn = ctx.sync_floor()?.min(ctx.shared.committer.visible());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
 use super::row_tables;
+use crate::db::table_index::Has;
 use crate::error::{ErrorKind, Result};
 use crate::options::Failpoint;
 use crate::record::Lsn;
@@ -15,7 +16,7 @@ use crate::view::Frozen;
 /// Merges frozen memtables of which all records are indexed, until that is enough for one job.
 pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
     let visible = ctx.shared.committer.visible();
-    let mut tables = ctx.tables.index().frozen();
+    let mut tables = ctx.tables.index().having(Has::Frozen);
     tables.retain(|t| t.view().frozen.last().is_some_and(|oldest| oldest.boundary <= visible));
     merge_some(tables, ctx)
 }

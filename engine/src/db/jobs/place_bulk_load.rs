@@ -4,6 +4,7 @@
 use super::context::{JobContext, Outcome};
 use super::ops::{self, install};
 use crate::compaction;
+use crate::db::table_index::Has;
 use crate::error::Result;
 use crate::mvcc::{KeyInterval, pin};
 use crate::options::Failpoint;
@@ -13,7 +14,7 @@ use crate::table::TableCore;
 /// Places some extents of the first load that has any to place, or freezes a memtable that has
 /// older records.
 pub(in crate::db) fn step(ctx: &JobContext) -> Result<Outcome> {
-    let tables = ctx.tables.index().runs();
+    let tables = ctx.tables.index().having(Has::Runs);
     for table in tables {
         let done = match is_merged(&table) {
             None => false,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::context::{Batch, JobContext, Outcome};
 use super::invariants::zones_are_dead;
 use super::ops::are_worth_it;
+use crate::db::table_index::Has;
 use crate::error::Result;
 use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -59,8 +60,8 @@ impl ReleaseZones {
         ctx.shared.pace.report(None);
         let oldest = ctx.shared.zones.oldest();
         // Their maps no longer have to say what moved out of those zones.
-        for table in ctx.tables.index().drained() {
-            ctx.set.forget_drained_below(table, oldest);
+        for table in ctx.tables.index().ids_having(Has::Drained) {
+            ctx.set.forget_drained_below(*table, oldest);
         }
         Ok(Outcome::did(released > 0))
     }

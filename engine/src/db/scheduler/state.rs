@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::db::jobs::{JobContext, Jobs, freeze};
-use crate::db::table_index::Rest;
+use crate::db::table_index::{Has, Rest};
 use crate::memtable::Index;
 use crate::os::sync::atomic::Ordering;
 use crate::pm::PAGE;
@@ -253,11 +253,11 @@ impl RegionState {
             lacks_zone: ctx.shared.zones.lacks_wanted(),
             grows: ctx.shared.zones.geometry().next_step().is_some(),
             has_workers,
-            has_ttl: index.has_ttl(),
-            has_aging: index.has_aging(),
+            has_ttl: index.has(Has::Ttl),
+            has_aging: index.has(Has::Aged),
             has_large_memtable: index.large(bytes, memory).is_some(),
-            has_frozen_memtable: index.has_frozen(),
-            has_runs: index.has_runs(),
+            has_frozen_memtable: index.has(Has::Frozen),
+            has_runs: index.has(Has::Runs),
             has_undrained: index.has_undrained(),
             has_kept_versions: index.has_kept() || jobs.prune_versions.goes_on(),
             has_requests: !ctx.manual.is_empty(),

@@ -20,25 +20,16 @@ impl TableIndex {
         let fresh = summary.fresh().map(|lsn| self.fresh.get(&(lsn, id)).copied());
         let bytes = self.by_active_bytes.contains(&(summary.active_bytes, id));
         let memory = self.by_active_memory.contains(&(summary.active_memory, id));
-        let is_in = [&self.frozen, &self.runs, &self.ttl, &self.aging, &self.drained];
-        let says = [
-            summary.has_frozen,
-            summary.has_runs,
-            summary.has_ttl,
-            summary.ages,
-            summary.has_drained,
-        ];
-        let sets = is_in.iter().zip(says).all(|(set, says)| set.contains(&id) == says);
+        let sets = self.having.iter().zip(summary.has).all(|(set, has)| set.contains(&id) == has);
         let fresh = fresh.is_none_or(|bytes| bytes == Some(summary.undrained));
         age && memtables && both && fresh && bytes && memory && sets
     }
 
     /// A table that is gone stands in no index.
     pub(super) fn is_nowhere(&self, id: TableId, summary: &Summary) -> bool {
-        let sets = [&self.frozen, &self.runs, &self.ttl, &self.aging, &self.drained];
         let by_age = summary.age.is_some_and(|age| self.by_age.contains(&(age, id)));
         let fresh = summary.fresh().is_some_and(|lsn| self.fresh.contains_key(&(lsn, id)));
-        !by_age && !fresh && !sets.iter().any(|set| set.contains(&id))
+        !by_age && !fresh && !self.having.iter().any(|set| set.contains(&id))
     }
 
     /// The fullness of a level 1 stands in its index once, where there is one.
@@ -72,7 +63,7 @@ impl TableIndex {
             let [busy, resting, quiet] = &checks.open;
             busy.len() > FEW || busy.is_subset(resting) && resting.is_subset(quiet)
         };
-        [&self.compactions, &self.prunes, &self.covers, &self.hides].into_iter().all(is_nested)
+        [&self.compactions, &self.prunes].into_iter().chain(&self.ranges).all(is_nested)
     }
 
     /// Each table that a job is to look at is there.
@@ -81,6 +72,6 @@ impl TableIndex {
             let ids = || checks.open.iter().flatten().chain(&checks.by_readers);
             checks.by_readers.len() > FEW || ids().take(FEW).all(|id| self.entries.contains_key(id))
         };
-        [&self.compactions, &self.prunes, &self.covers, &self.hides].into_iter().all(is_known)
+        [&self.compactions, &self.prunes].into_iter().chain(&self.ranges).all(is_known)
     }
 }

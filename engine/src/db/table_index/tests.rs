@@ -19,11 +19,10 @@ fn answers(index: &mut TableIndex, ctx: &JobContext) -> String {
     let visible = ctx.shared.committer.visible();
     let fullness = index.fullness(&ctx.shape());
     let fresh = [visible, visible / 2, visible].map(|lsn| index.fresh_upto(lsn));
-    let TableIndex { by_age, in_memtables, in_both, fresh: all_fresh, frozen, runs, .. } = index;
-    let first =
-        format!("{by_age:?} {in_memtables:?} {in_both:?} {all_fresh:?} {frozen:?} {runs:?}");
-    let TableIndex { by_active_bytes, by_active_memory, ttl, aging, drained, sums, .. } = index;
-    let second = format!("{by_active_bytes:?} {by_active_memory:?} {ttl:?} {aging:?} {drained:?}");
+    let TableIndex { by_age, in_memtables, in_both, fresh: all_fresh, having, .. } = index;
+    let first = format!("{by_age:?} {in_memtables:?} {in_both:?} {all_fresh:?} {having:?}");
+    let TableIndex { by_active_bytes, by_active_memory, sums, .. } = index;
+    let second = format!("{by_active_bytes:?} {by_active_memory:?}");
     format!("{first} {second} {sums:?} {fullness} {fresh:?}")
 }
 
@@ -144,16 +143,16 @@ fn range_deletes_are_new_though_as_many_have_gone() {
     let ctx: &JobContext = &db.inner.ctx;
     let core = Arc::clone(&db.inner.ctx.tables.find("t").unwrap().core());
     let (version, ranges) = (Arc::clone(&core.view().version), core.view().range_deletes());
-    ctx.tables.index().looked_at_ranges(core.id(), &version, ranges);
-    assert!(ctx.tables.index().with_new_ranges(0).is_empty());
+    ctx.tables.index().looked_at_ranges(RangeLook::Drain, core.id(), &version, ranges);
+    assert!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).is_empty());
     // One goes and one comes, between two looks.
     let before = RangeDeletes { newest: ranges.newest - 1, ..ranges };
     ctx.tables.index().entries.get_mut(&core.id()).unwrap().summary.ranges = before;
     core.mark_changed();
-    assert_eq!(ctx.tables.index().with_new_ranges(0).len(), 1);
+    assert_eq!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).len(), 1);
     // What was found of those from before says nothing of these.
-    ctx.tables.index().looked_at_ranges(core.id(), &version, before);
-    assert_eq!(ctx.tables.index().with_new_ranges(0).len(), 1);
+    ctx.tables.index().looked_at_ranges(RangeLook::Drain, core.id(), &version, before);
+    assert_eq!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).len(), 1);
 }
 
 #[test]

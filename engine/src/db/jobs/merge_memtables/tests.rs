@@ -14,6 +14,7 @@ use super::{merge_some, step};
 use crate::commit::{Step, stop_at};
 use crate::db::Database;
 use crate::db::jobs::{JobContext, freeze};
+use crate::db::table_index::Has;
 use crate::options::{Durability, Options};
 use crate::table::{Table, WriteBatch};
 use terrace_testkit::{Machine, Survive};
@@ -151,7 +152,7 @@ fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
             for table in ctx.tables.all().iter().skip(round % 3).step_by(2) {
                 freeze(ctx, table);
             }
-            let has_frozen = !ctx.tables.index().frozen().is_empty();
+            let has_frozen = !ctx.tables.index().having(Has::Frozen).is_empty();
             if !step(ctx).unwrap().did && !has_frozen {
                 assert!(begun.elapsed() < LONG, "{} merges", found.len());
                 continue;
