@@ -119,7 +119,7 @@ impl Instance {
 
     /// Changes what the background may use.
     pub(super) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
-        let _inside = self.engine.shared.gate.enter_call()?;
+        let _inside = self.engine.shared.enter_call()?;
         self.engine.set_budget(tuning);
         self.start_workers()
     }

@@ -406,7 +406,7 @@ impl Database {
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        let _inside = self.inner.shared().gate.enter_call()?;
+        let _inside = self.inner.shared().enter_call()?;
         let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
         self.inner.shared().queue.drive_all();

@@ -8,6 +8,7 @@ use super::awaited::Place;
 use super::shared::{Keep, Shared};
 use crate::error::Result;
 use crate::locks::Locker;
+use crate::operator;
 use crate::options::{Durability, Failpoint};
 use crate::record::Lsn;
 
@@ -83,9 +84,11 @@ impl PendingCommit {
     ///
     /// # Errors
     ///
+    /// `Invalid` inside of a merge operator: the commit goes on as if this was dropped.
     /// `UnknownOutcome` when the device failed meanwhile: it may or may not be there at the next
     /// opening.
     pub fn wait(mut self) -> Result<()> {
+        operator::check_outside()?;
         self.finish()
     }
 

@@ -84,6 +84,17 @@ impl Shared {
         self.pace.close();
     }
 
+    /// Enters the gate for a call that waits for others, or for locks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::check_open`].
+    pub(crate) fn enter_call(&self) -> Result<Inside> {
+        let inside = self.gate.enter_call()?;
+        operator::check_outside()?;
+        Ok(inside)
+    }
+
     /// Enters the gate for a call that writes.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use terrace::operators::{APPEND, COUNTER, MAX};
 use terrace::{
-    Database, ErrorKind, MergeOperator, Options, Table, TableOptions, Transaction, WriteBatch,
+    BackgroundTuning, Database, Durability, ErrorKind, MergeOperator, Options, Table, TableOptions,
+    Transaction, WriteBatch,
 };
 
 use crate::common::cuts::{Kind, PATH};
@@ -403,6 +404,9 @@ impl MergeOperator for Caller {
 /// Bug: an operator that called the database hung: on the transaction that it ran for, in a drain,
 /// or in a kill. Cause: it runs under what the call that needs it has locked. Fix: calls inside of
 /// an operator fail, and a transaction that is dropped there ends with the call that needs it.
+///
+/// Bug: calls that check and tune, a step, and the wait for a commit waited for themselves there,
+/// or ran the operator again. Cause: they asked only whether the database was open. Fix: they fail.
 #[test]
 fn an_operator_that_calls_the_database_is_refused() {
     let (calls, (told, tells)) = (Arc::new(Mutex::new(None)), mpsc::channel());
@@ -425,10 +429,22 @@ fn an_operator_that_calls_the_database_is_refused() {
     let ask = |asked: Calls| *calls.lock().unwrap() = Some(asked);
     let all = |txn: &Arc<Transaction>| -> Calls {
         let (db, t, gone, txn) = (db.clone(), t.clone(), gone.clone(), Arc::clone(txn));
+        let mut batch = WriteBatch::new();
+        batch.put(&t, "enqueued", "1");
+        let pending = Mutex::new(Some(db.enqueue(batch, Durability::Durable).unwrap()));
         Box::new(move || {
             let soon = Instant::now();
             assert!(!db.kill_transaction(txn.id()));
+            let pending = pending.lock().unwrap().take().unwrap();
             vec![
+                db.verify().map(drop),
+                db.digest().map(drop),
+                db.step().map(drop),
+                db.tune_background(BackgroundTuning::new()),
+                db.backup("/set").map(drop),
+                db.compact_range(&t, ..).map(drop),
+                db.sync(),
+                pending.wait(),
                 txn.get(&t, "other").map(drop),
                 txn.put(&t, "other", "1"),
                 txn.set_savepoint("s"),

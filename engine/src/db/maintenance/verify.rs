@@ -95,7 +95,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
 /// Checks the open database of `engine`; commits wait meanwhile.
 pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     // A closing waits for the part under way.
-    let _inside = engine.shared.gate.enter_call()?;
+    let _inside = engine.shared.enter_call()?;
     let mut report = VerifyReport::default();
     let opening = Opening {
         files: Arc::clone(engine.set.store().files()),

@@ -105,6 +105,8 @@ impl Database {
     /// # }
     /// ```
     pub fn digest(&self) -> Result<Digest> {
+        // An operator must not wait for the end of a truncation.
+        self.inner.shared().check_open()?;
         let (tables, snapshot) = {
             // None is created, dropped or renamed meanwhile.
             let _ddl = self.inner.shared().ddl.lock();

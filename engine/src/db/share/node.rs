@@ -22,6 +22,7 @@ use super::{open_log, restore};
 use crate::db::open::{files_of, lock};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
+use crate::operator;
 use crate::options::Options;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
@@ -237,6 +238,7 @@ impl Node {
 
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
     pub(super) fn step(&self) -> Result<bool> {
+        operator::check_outside()?;
         let mut applier = self.applier.lock();
         let did = self.register().and_then(|kept| self.advance(&mut applier, kept));
         let mut progress = self.progress.lock();

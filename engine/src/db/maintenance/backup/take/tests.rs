@@ -39,11 +39,13 @@ fn a_backup_has_the_blob_of_its_moment() {
             }
         });
         begun.wait();
-        let backups: Vec<u64> = (0..8).map(|_| db.backup(&set).unwrap().number).collect();
+        let backups: Vec<_> = (0..8).map(|_| db.backup(&set)).collect();
         let looks = (0..5000).filter(|_| db.last_blob().is_none()).count();
+        // Before anything may panic: the scope waits for the writer.
         stop.store(true, Ordering::Relaxed);
         assert_eq!(looks, 0, "there was a blob all the time");
-        for number in backups {
+        for backup in backups {
+            let number = backup.unwrap().number;
             let to = dir.path().join(format!("copy {number}"));
             Options::new().backup_set(&set).unwrap().restore(number, &to).unwrap();
             let copy: Database = options().open(&to).unwrap();
