@@ -14,7 +14,7 @@ use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;
 use crate::os::sync::atomic::Ordering;
 use crate::os::sync::channel::Receiver;
-use crate::table::TableSlot;
+use crate::table::{TableReader, TableSlot};
 
 thread_local! {
     /// Whether this thread is one of a shard.
@@ -154,7 +154,7 @@ impl ShardServer {
     ) -> Result<()> {
         let (slot, shared) = (&self.slots[table], &self.state.shared);
         let (numbers, keys): (Vec<usize>, Vec<&[u8]>) = gets.keys_of(table).unzip();
-        let values = shared.multi_get_far(slot, &keys, snapshot)?;
+        let values = TableReader { shared, slot, snapshot }.multi_get_far(&keys)?;
         for (number, value) in numbers.into_iter().zip(values) {
             if let Some(value) = value {
                 gets.found(number, &value);

@@ -205,22 +205,14 @@ fn shown<'a>(
     Ok(is_shown.then_some(version))
 }
 
-/// The newest version of `key` at or below `at`. The newest place that has one decides (view
-/// invariant 1). The newest run is compared with what is in memory.
+/// The newest version of `key` at or below `at`. The newest run is compared with what is in memory.
 #[inline(always)]
 fn newest_at<'a>(
     PinnedView { view, blocks }: PinnedView<'a>,
     key: &[u8],
     at: Lsn,
 ) -> Result<Option<Located<'a>>> {
-    let in_memory = view
-        .active
-        .get(key, at)
-        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, at)));
-    let in_memory = match in_memory {
-        None => view.level0.get(key, at, &view.version.drained)?,
-        found => found,
-    };
+    let in_memory = view.newest_in_memory(key, at)?;
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, blocks)? {

@@ -122,7 +122,7 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     let ranges = view.range_tombstones();
     for key in keys.iter().map(AsRef::as_ref) {
         let mut ask = |part: MissingPart| drop(missing.0.insert(part.place(), part));
-        let in_memory = newest_in_memory(view, key, at)?;
+        let in_memory = view.newest_in_memory(key, at)?.map(|record| record.seq);
         if in_memory.is_none() {
             view.version.ask(key, at, (view.blocks, keys.len() > 1), &mut ask)?;
         }
@@ -131,18 +131,4 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
         over.for_each(&mut ask);
     }
     Ok(missing)
-}
-
-/// The number of what a look-up finds, if memory has it.
-fn newest_in_memory(
-    PinnedView { view, .. }: PinnedView<'_>,
-    key: &[u8],
-    at: Lsn,
-) -> Result<Option<Lsn>> {
-    let frozen = view.frozen.iter().map(|frozen| &frozen.memtable);
-    let mut memtables = [&view.active].into_iter().chain(frozen);
-    if let Some(record) = memtables.find_map(|memtable| memtable.get(key, at)) {
-        return Ok(Some(record.seq));
-    }
-    Ok(view.level0.get(key, at, &view.version.drained)?.map(|record| record.seq))
 }

@@ -13,14 +13,7 @@ pub(crate) fn newest(
     PinnedView { view, blocks }: PinnedView<'_>,
     key: &[u8],
 ) -> Result<Option<Lsn>> {
-    let in_memory = view
-        .active
-        .get(key, LSN_MAX)
-        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, LSN_MAX)));
-    let in_memory = match in_memory {
-        None => view.level0.get(key, LSN_MAX, &view.version.drained)?,
-        found => found,
-    };
+    let in_memory = view.newest_in_memory(key, LSN_MAX)?;
     let above = in_memory.as_ref().map_or(0, |record| record.seq);
     let in_runs = match view.has_runs() {
         true => view.newest_in_runs(key, above, LSN_MAX, blocks)?.map(|found| found.seq),

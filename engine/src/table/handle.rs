@@ -5,14 +5,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableSlot, TableTarget};
+use super::{
+    BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableReader, TableSlot, TableTarget,
+};
 use crate::error::Result;
 use crate::extent::Estimate;
 use crate::options::Durability;
 use crate::os::with_deadline;
-use crate::read::{self, AsOf, KeyBounds, KeyRange};
+use crate::read::{self, KeyBounds, KeyRange};
 use crate::record::Kind;
-use crate::view::PinnedView;
 
 /// A named, ordered map from bytes to bytes.
 ///
@@ -209,9 +210,7 @@ impl Table {
     /// - `Invalid`: the table was dropped;
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        let key = key.as_ref();
-        let near = self.read(|view, at| read::near(view, || read::get(view, key, at)))?;
-        near.map_or_else(|| self.get_far(key), Ok)
+        self.reader().get(key.as_ref())
     }
 
     /// The values of several keys, all as of one moment, in the order of the keys. What they need
@@ -225,8 +224,7 @@ impl Table {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let near = self.read(|view, at| read::near(view, || read::find_many(view, &keys, at)))?;
-        near.map_or_else(|| self.multi_get_far(&keys), |found| self.values_of(found))
+        self.reader().multi_get(&keys)
     }
 
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those
@@ -275,11 +273,12 @@ impl Table {
     }
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
-        self.read(|view, at| read::estimate(view, range, at))
+        self.reader().read(|view, at| read::estimate(view, range, at))
     }
 
-    pub(super) fn read<T>(&self, f: impl Fn(PinnedView<'_>, AsOf) -> Result<T>) -> Result<T> {
-        self.shared.with_table(&self.slot, |core| self.shared.read(core, None, &f))
+    /// Reads it as of now.
+    pub(crate) fn reader(&self) -> TableReader<'_> {
+        TableReader { shared: &self.shared, slot: &self.slot, snapshot: None }
     }
 }
 

@@ -1,11 +1,7 @@
 //! Reads that lend a value where it lies, or copy it into memory of the caller's.
 
-use std::cell::Cell;
-
 use super::{Range, Snapshot, Table};
 use crate::error::Result;
-use crate::read::{self, AsOf, LentValue};
-use crate::view::PinnedView;
 
 impl Table {
     /// What `f` makes of the value of `key`; `None` without one. It is lent the bytes where they
@@ -39,17 +35,7 @@ impl Table {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        // The table may turn out to be emptied, and is looked into again then. `f` has not run.
-        let f = Cell::new(Some(f));
-        let key = key.as_ref();
-        let lend = |view: PinnedView<'_>, at| lend(view, (key, at), &f);
-        let near = self.read(|view, at| read::near(view, || lend(view, at)))?;
-        if let Some(near) = near {
-            return Ok(near);
-        }
-        let _brought = self.bring(&[key])?;
-        let found = self.read(|view, at| lend_near(view, (key, at), &f))?;
-        self.made_of(found, &f)
+        self.reader().get_with(key.as_ref(), f)
     }
 
     /// Copies the value of `key` into `into`, in place of what is there; whether there is one.
@@ -92,10 +78,7 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         f: impl FnOnce(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        let (key, f) = (key.as_ref(), Cell::new(Some(f)));
-        let _brought = self.bring(table, &[key])?;
-        let found = self.read(table, |view, at| lend_near(view, (key, at), &f))?;
-        table.made_of(found, &f)
+        self.reader(table)?.get_with(key.as_ref(), f)
     }
 
     /// Copies the value that `key` of `table` had at the snapshot into `into`. See
@@ -198,29 +181,6 @@ impl Range {
         });
         lent.transpose()
     }
-}
-
-/// As [`read::lend`], with a closure that is taken when there is a value for it.
-fn lend<T, F: FnOnce(&[u8]) -> T>(
-    view: PinnedView<'_>,
-    at: (&[u8], AsOf),
-    f: &Cell<Option<F>>,
-) -> Result<Option<T>> {
-    let lent = read::lend(view, at, |value| f.take().map(|f| f(value)))?;
-    debug_assert!(!matches!(lent, Some(None)), "a look-up that lent a value is not done again");
-    Ok(lent.flatten())
-}
-
-/// As [`lend`], but a value that lies apart in an object is not read.
-fn lend_near<T, F: FnOnce(&[u8]) -> T>(
-    view: PinnedView<'_>,
-    at: (&[u8], AsOf),
-    f: &Cell<Option<F>>,
-) -> Result<LentValue<T>> {
-    Ok(match read::lend_near(view, at, |value| f.take().map(|f| f(value)))? {
-        LentValue::Made(made) => LentValue::Made(made.flatten()),
-        LentValue::Found(found) => LentValue::Found(found),
-    })
 }
 
 #[cfg(test)]

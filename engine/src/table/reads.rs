@@ -5,8 +5,7 @@ use bytes::Bytes;
 use super::{Range, Snapshot, Table};
 use crate::error::Result;
 use crate::options::TableOptions;
-use crate::read::{self, KeyBounds};
-use crate::view::PinnedView;
+use crate::read::KeyBounds;
 
 /// What can be read of tables, whatever they are read through: a database as it is now, a snapshot,
 /// a transaction. For code that works with any of them; each has these calls itself, too.
@@ -101,22 +100,7 @@ impl Table {
     ///
     /// As [`Table::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
-        let near = self.read(|view, at| read::near(view, || contains(view, at)))?;
-        if let Some(near) = near {
-            return Ok(near);
-        }
-        let _brought = self.bring(&[key])?;
-        self.read(contains)
-    }
-
-    /// As many keys at a time as are asked for side by side.
-    pub(crate) fn side_by_side<'a, K>(
-        &self,
-        keys: &'a [K],
-    ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
-        self.shared.side_by_side(&self.slot, keys)
+        self.reader().contains_key(key.as_ref())
     }
 
     /// The row with the least key.
@@ -152,9 +136,7 @@ impl Snapshot {
     ///
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        let key = key.as_ref();
-        let _brought = self.bring(table, &[key])?;
-        self.read(table, |view, at| read::contains(view, key, at))
+        self.reader(table)?.contains_key(key.as_ref())
     }
 
     /// The values that several keys of `table` had at the snapshot, in the order of the keys.
@@ -168,7 +150,7 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let values = self.multi_get_far(table, &keys)?;
+        let values = self.reader(table)?.multi_get(&keys)?;
         debug_assert_eq!(values.len(), keys.len(), "each key has an answer");
         Ok(values)
     }

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{Pinned, Shared, TableBatch, TableSlot, TableTarget};
+use super::{Pinned, Shared, TableBatch, TableReader, TableSlot, TableTarget};
 use crate::error::Result;
 use crate::limits;
 use crate::locks::{Locker, Mode, Patience, RunsHere};
@@ -39,7 +39,8 @@ impl ChangeRows<'_> {
     ) -> Result<T> {
         self.shared.check_writable()?;
         limits::check_key(key)?;
-        let _brought = self.shared.bring(self.slot, &[key], None)?;
+        let _brought =
+            TableReader { shared: self.shared, slot: self.slot, snapshot: None }.bring(&[key])?;
         self.shared.again_after_truncations(self.slot, |pinned| {
             let mut locker = self.locker()?;
             let name = || pinned.label();

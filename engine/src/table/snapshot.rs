@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Keep, Range, Shared, Table};
+use super::{Keep, Range, Shared, Table, TableReader};
 use crate::error::{Error, Result};
-use crate::mvcc::{Registered, pin};
-use crate::read::{self, AsOf, KeyBounds};
-use crate::view::PinnedView;
+use crate::mvcc::Registered;
+use crate::read::{self, KeyBounds};
 
 /// Every table as it was at one moment.
 ///
@@ -50,25 +49,18 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        let key = key.as_ref();
-        let near = self.read(table, |view, at| read::near(view, || read::get(view, key, at)))?;
-        near.map_or_else(|| self.get_far(table, key), Ok)
+        self.reader(table)?.get(key.as_ref())
     }
 
-    pub(super) fn read<T>(
-        &self,
-        table: &Table,
-        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
-    ) -> Result<T> {
+    /// Reads a table as of the snapshot.
+    pub(super) fn reader<'a>(&'a self, table: &'a Table) -> Result<TableReader<'a>> {
         debug_assert!(
             self.lsn() <= self.shared.committer.visible(),
             "a snapshot shows what was visible when it was taken"
         );
-        // The table of this moment first: emptied after that, it fails by itself.
-        let guard = pin();
-        let core = table.slot.lent_core(&guard);
-        self.check(table)?;
-        self.shared.read(core, Some(&self.registered), f)
+        self.check_own(table)?;
+        let snapshot = Some(&*self.registered);
+        Ok(TableReader { shared: &self.shared, slot: &table.slot, snapshot })
     }
 
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].
@@ -88,13 +80,18 @@ impl Snapshot {
     }
 
     pub(super) fn check(&self, table: &Table) -> Result<()> {
+        self.check_own(table)?;
+        table.slot.check_not_emptied_since(self.lsn())
+    }
+
+    fn check_own(&self, table: &Table) -> Result<()> {
         if !Arc::ptr_eq(&self.shared, &table.shared) {
             return Err(Error::invalid(format!(
                 "table {:?} is of another database than the snapshot",
                 table.name()
             )));
         }
-        table.slot.check_not_emptied_since(self.lsn())
+        Ok(())
     }
 }
 

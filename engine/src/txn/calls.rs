@@ -36,12 +36,12 @@ impl Transaction {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        let mut values = Vec::with_capacity(keys.len());
+        let (mut values, reader) = (Vec::with_capacity(keys.len()), table.reader());
         for all in read::together(&keys) {
-            let mut asked = table.ask_ahead(all)?;
-            for some in table.side_by_side(all) {
-                let _brought = table.bring_beside(some, &mut asked)?;
-                values.extend(table.values_of(self.find_some(table, some)?)?);
+            let mut asked = reader.ask_ahead(all)?;
+            for some in reader.side_by_side(all) {
+                let _brought = reader.bring_beside(some, &mut asked)?;
+                values.extend(reader.values_of(self.find_some(table, some)?)?);
             }
         }
         Ok(values)

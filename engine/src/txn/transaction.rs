@@ -425,11 +425,15 @@ impl Transaction {
 
     /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
     pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<Brought> {
-        if !table.is_far()? {
+        if !table.reader().is_far()? {
             return Ok(Brought::default());
         }
         let has_written = |running: &mut Running, at| running.has_written(&self.inner, at, key);
-        if self.on(table, has_written)? { Ok(Brought::default()) } else { table.bring(&[key]) }
+        if self.on(table, has_written)? {
+            Ok(Brought::default())
+        } else {
+            table.reader().bring(&[key])
+        }
     }
 
     pub(super) fn on<T>(

@@ -205,19 +205,24 @@ impl View {
         self.memtables().filter_map(|m| m.get(key, LSN_MAX)).map(|record| record.seq).max()
     }
 
+    /// The newest version of `key` at or below `at` in memtables and level 0. The newest place that
+    /// has one decides (invariant 1).
+    #[inline(always)]
+    pub(crate) fn newest_in_memory(&self, key: &[u8], at: Lsn) -> Result<Option<Record<'_>>> {
+        let in_frozen = || self.frozen.iter().find_map(|frozen| frozen.memtable.get(key, at));
+        match self.active.get(key, at).or_else(in_frozen) {
+            None => self.level0.get(key, at, &self.version.drained),
+            found => Ok(found),
+        }
+    }
+
     /// About how many records of operands of a key lie in memory, over its newest value there.
     ///
     /// # Errors
     ///
     /// Those of reading level 0.
     pub(crate) fn operands_in_memory(&self, key: &[u8]) -> Result<u8> {
-        let frozen = self.frozen.iter().map(|frozen| &frozen.memtable);
-        let in_memtables = [&self.active].into_iter().chain(frozen);
-        let newest = in_memtables.filter_map(|memtable| memtable.get(key, LSN_MAX)).next();
-        let newest = match newest {
-            None => self.level0.get(key, LSN_MAX, &self.version.drained)?,
-            found => found,
-        };
+        let newest = self.newest_in_memory(key, LSN_MAX)?;
         let operands = newest.filter(|record| record.kind == Kind::Merge);
         let chain = operands.and_then(|record| OperandList::decode(record.value));
         Ok(chain.map_or(0, |chain| chain.depth))
