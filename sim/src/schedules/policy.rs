@@ -79,7 +79,7 @@ impl Stalls {
     /// In some runs any thread may stand still too, where none has been before.
     pub(super) fn draw_places(&self, kind: Kind, seed: u64) {
         if kind != Kind::Shared && seed / 7 % 3 == 2 {
-            let mut chance = Chance::new(seed ^ 0x91AC_E5);
+            let mut chance = Chance::new(seed ^ 0x0091_ACE5);
             let percent = *chance.pick(&FIRST);
             self.stalled().places = Some((HashSet::new(), percent, chance));
         }
