@@ -164,7 +164,7 @@ pub(super) fn is_of_isolation(error: &Error) -> bool {
 }
 
 /// What is known of a write that failed so.
-fn outcome_of(error: &Error) -> Outcome {
+pub(super) fn outcome_of(error: &Error) -> Outcome {
     match error.kind() {
         ErrorKind::Closed | ErrorKind::Invalid | ErrorKind::Full => Outcome::Refused,
         _ if is_of_isolation(error) => Outcome::Refused,

@@ -4,6 +4,7 @@
 //! its acknowledgement, in the moments of the ledger. Of two writes one is *before* the other if it
 //! was acknowledged before the other was called; all others may have either order.
 
+mod judgements;
 mod seen;
 mod takeover;
 
@@ -12,12 +13,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use terrace::{Durability, Isolation};
+use terrace::Durability;
 
-use super::judge::{judge, of_stamp};
 use super::rows::QUEUE;
-use crate::histories::{self, Done};
-use crate::violation::{Class, Violation};
+use crate::histories::Done;
+use crate::violation::Violation;
 pub(super) use seen::Seen;
 use takeover::Takeover;
 
@@ -32,7 +32,7 @@ pub(super) type Stamp = Option<u64>;
 pub(super) enum Outcome {
     /// It has not.
     Called,
-    /// It was acknowledged, at this moment.
+    /// It was acknowledged, at this moment, or an opening has found it.
     Acknowledged(u64),
     /// Its caller was told that it may have happened.
     Unknown,
@@ -118,6 +118,16 @@ impl Write {
     pub(super) fn is_before(&self, other: &Write) -> bool {
         self.acknowledged().is_some_and(|at| at < other.called)
     }
+
+    /// Whether it may have happened: that is not known yet.
+    fn is_open(&self) -> bool {
+        matches!(self.outcome, Outcome::Called | Outcome::Unknown)
+    }
+
+    /// Whether it may have taken one of its places: which is not known yet.
+    pub(super) fn is_open_pop(&self) -> bool {
+        self.is_one_of && self.is_open()
+    }
 }
 
 impl fmt::Display for Write {
@@ -140,8 +150,6 @@ struct Book {
     writes: Vec<Write>,
     steps: Vec<String>,
     violations: Vec<Violation>,
-    /// When cuts were whose remains were opened.
-    cuts: Vec<u64>,
     /// What callers do now, and which operations have overlapped.
     active: BTreeMap<usize, &'static str>,
     pairs: BTreeSet<Pair>,
@@ -154,6 +162,10 @@ struct Book {
     time: (Duration, Duration),
     young: BTreeMap<usize, Young>,
     takeover: Option<Takeover>,
+    /// Other nodes may show an earlier moment, also after an opening.
+    lags: bool,
+    /// When cuts were whose remains were opened, where that is so.
+    cuts: Vec<u64>,
 }
 
 /// Two operations.
@@ -232,6 +244,11 @@ impl Ledger {
         self.book().fails_for_good = true;
     }
 
+    /// Nothing fails any more.
+    pub(super) fn mended(&self) {
+        self.book().fails_for_good = false;
+    }
+
     /// Reads fail until [`Ledger::can_read`].
     pub(super) fn cannot_read(&self) {
         self.book().unread += 1;
@@ -301,6 +318,22 @@ impl Ledger {
         places.cloned().collect::<BTreeSet<Place>>().into_iter().collect()
     }
 
+    /// The last write that has put something at a place.
+    pub(super) fn last_put(&self, place: &Place) -> Option<u64> {
+        let puts = |write: &&Write| matches!(write.changes.get(place), Some(Some(_)));
+        self.book().writes.iter().rfind(puts).map(|write| write.stamp)
+    }
+
+    /// Other nodes may show an earlier moment from now on.
+    pub(super) fn lags(&self) {
+        self.book().lags = true;
+    }
+
+    /// Whether nothing was written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.book().writes.is_empty()
+    }
+
     /// The write that has popped the row, if one is known to have.
     pub(super) fn popped(&self, place: &Place) -> Option<u64> {
         let book = self.book();
@@ -336,50 +369,6 @@ impl Ledger {
         let verdict = if commits { "commits" } else { "rolls back" };
         book.steps.push(format!("{now:5}           a caller {verdict} write {stamp}"));
         true
-    }
-
-    /// The transactions that must be prepared, and those that may be.
-    pub(super) fn prepares(&self) -> (Vec<u64>, Vec<u64>) {
-        let book = self.book();
-        let of = |is: fn(&Write) -> bool| {
-            let prepared = book.writes.iter().filter(|write| write.is_prepared);
-            prepared.filter(|write| is(write)).map(|write| write.stamp).collect()
-        };
-        let is_open = |write: &Write| {
-            write.outcome.is_hidden() || matches!(write.outcome, Outcome::Called | Outcome::Unknown)
-        };
-        (of(|write| write.outcome == Outcome::Prepared), of(is_open))
-    }
-
-    /// These transactions are prepared after an opening, and no others.
-    pub(super) fn found_prepared(&self, listed: &[u64]) {
-        let mut book = self.book();
-        for write in book.writes.iter_mut().filter(|write| write.is_prepared) {
-            if listed.contains(&write.stamp) {
-                write.outcome = Outcome::Prepared;
-            } else if write.outcome.is_hidden() {
-                write.outcome = Outcome::Refused;
-            }
-        }
-    }
-
-    /// Holds the order of operands, and that each is there once, against the ledger.
-    pub(super) fn judge_order(&self, operands: &[u64]) {
-        let book = self.book();
-        let twice = operands.iter().enumerate().find(|(n, one)| operands[..*n].contains(one));
-        let late = operands.iter().enumerate().find_map(|(n, later)| {
-            let later = of_stamp(&book.writes, *later)?;
-            let earlier = operands[..n].iter().filter_map(|one| of_stamp(&book.writes, *one));
-            earlier.into_iter().find(|earlier| later.is_before(earlier)).map(|_| later.stamp)
-        });
-        drop(book);
-        if let Some((_, stamp)) = twice {
-            self.violate(Class::Changed.violation(format!("{stamp} is there twice: {operands:?}")));
-        }
-        if let Some(stamp) = late {
-            let what = format!("{stamp} is behind a later operand: {operands:?}");
-            self.violate(Class::NotAPrefix.violation(what));
-        }
     }
 
     /// The least and the most time that has passed.
@@ -437,49 +426,6 @@ impl Ledger {
         self.book().histories[id as usize - 1].done = None;
     }
 
-    /// Holds the histories of transactions, and what lists are now, against their level. After a
-    /// cut those of readers do not count: what they read may be lost.
-    pub(super) fn judge_histories(
-        &self,
-        lists: Vec<(u8, Vec<u32>)>,
-        level: Isolation,
-        (is_cut, who): (bool, &str),
-    ) {
-        let is_there = |done: &Done| {
-            let has = |(key, list): &(u8, Vec<u32>)| {
-                done.appends.contains(key) && histories::times(list, done.id) > 0
-            };
-            lists.iter().any(has)
-        };
-        let book = self.book();
-        let mut history = Vec::new();
-        let mut lost = None;
-        for History { done, is_committed } in &book.histories {
-            let Some(done) = done else { continue };
-            let counts = is_there(done) || (*is_committed && !(is_cut && done.appends.is_empty()));
-            if counts {
-                history.push(done.clone());
-            }
-            for &key in done.appends.iter().filter(|_| counts) {
-                let list = lists.iter().find(|(of, _)| *of == key);
-                let times = list.map_or(0, |(_, list)| histories::times(list, done.id));
-                if times != done.times(key) {
-                    lost = Some((done.id, key));
-                }
-            }
-        }
-        drop(book);
-        if let Some((id, key)) = lost {
-            let what = format!("transaction {id} is not in list {key}: {lists:?} {who}");
-            self.violate(Class::Lost.violation(what));
-        }
-        let reads = Done { id: u32::MAX, reads: lists, appends: Vec::new() };
-        history.push(reads);
-        if let Err(what) = histories::check(&history, level) {
-            self.violate(Class::Isolation.violation(format!("{what} {who}: {history:?}")));
-        }
-    }
-
     /// What was acknowledged by the moment is durable from now on.
     pub(super) fn made_durable(&self, by: u64) {
         let mut book = self.book();
@@ -509,17 +455,6 @@ impl Ledger {
         book.steps.push(format!("{now:5}           write {stamp}: {outcome:?}"));
     }
 
-    /// The least and the most that a row counts whose last write has this stamp, in what a cut at
-    /// the moment has left.
-    pub(super) fn counts_of(&self, what: &str, stamp: u64, cut: u64) -> (usize, usize) {
-        let book = self.book();
-        let all = || book.writes.iter().filter(|write| write.what == what);
-        let Some(last) = of_stamp(&book.writes, stamp) else { return (0, 0) };
-        let seen = Seen::AfterCut(cut);
-        let before = all().filter(|write| write.is_before(last)).count();
-        (before + 1, all().filter(|write| seen.may_have(write)).count())
-    }
-
     /// Something is wrong.
     pub(super) fn violate(&self, violation: Violation) {
         let mut book = self.book();
@@ -542,158 +477,21 @@ impl Ledger {
             writes: book.writes.clone(),
             steps: book.steps.clone(),
             violations: Vec::new(),
-            cuts: book.cuts.clone(),
             active: BTreeMap::new(),
             pairs: BTreeSet::new(),
             is_closing: false,
             fails_for_good: false,
             unread: 0,
             histories: book.histories.clone(),
-            time: book.time,
-            young: BTreeMap::new(),
+            time: (book.time.1, book.time.1),
+            young: book.young.clone(),
             takeover: book.takeover.clone(),
+            lags: book.lags,
+            cuts: book.cuts.clone(),
         };
         Ledger(Arc::new(Mutex::new(copied)))
-    }
-
-    /// Holds what was read at one moment against the ledger.
-    pub(super) fn judge(&self, state: &State, seen: Seen, who: &str) {
-        let found = {
-            let book = self.book();
-            judge(&book.writes, &book.cuts, (state, seen))
-        };
-        match (found, seen) {
-            (Ok(shown), Seen::Read(_, to)) => {
-                let mut book = self.book();
-                for stamp in shown {
-                    let read = &mut book.writes[stamp as usize - 1].read;
-                    *read = Some(read.map_or(to, |at| at.min(to)));
-                }
-            }
-            (Ok(_), Seen::Stopped(..) | Seen::Taken(_)) => {}
-            (Ok(shown), Seen::Behind(node, _)) => {
-                let mut book = self.book();
-                for stamp in shown {
-                    book.writes[stamp as usize - 1].shown_by.insert(node);
-                }
-            }
-            // What an opening has found stays: it has written again what it builds on.
-            (Ok(shown), Seen::AfterCut(cut)) => {
-                let mut book = self.book();
-                book.cuts.push(cut);
-                book.now += 1;
-                let now = book.now;
-                for stamp in shown {
-                    book.writes[stamp as usize - 1].durable.get_or_insert(now);
-                }
-            }
-            (Err(what), _) => self.violate(format!("{what}; read by {who}")),
-        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn place(key: &str) -> Place {
-        ("a", key.as_bytes().to_vec())
-    }
-
-    fn wanted(durability: Durability) -> Wanted {
-        Wanted { durability, ..Wanted::new(0, "write".into()) }
-    }
-
-    /// Bug: a run with a full disk was told to be wrong for the errors that came of it. Cause: a
-    /// caller that could not read set the mark of faults back to what it was before its call, and
-    /// the disk became full meanwhile. Fix: each kind of fault has a mark of its own.
-    #[test]
-    fn a_disk_that_gets_full_while_reads_fail_stays_full() {
-        let ledger = Ledger::default();
-        ledger.cannot_read();
-        ledger.cannot_read();
-        ledger.can_read();
-        assert!(ledger.has_faults(), "another caller cannot read");
-        ledger.fails_for_good();
-        ledger.can_read();
-        assert!(ledger.has_faults());
-        let ledger = Ledger::default();
-        ledger.cannot_read();
-        ledger.can_read();
-        assert!(!ledger.has_faults());
-    }
-
-    /// A ledger in which writes are called and acknowledged, one after the other.
-    fn after(writes: &[(&[(&str, bool)], Durability)]) -> Ledger {
-        let ledger = Ledger::default();
-        for (changes, durability) in writes {
-            let stamp = ledger.call(wanted(*durability), |stamp| {
-                changes.iter().map(|(key, puts)| (place(key), puts.then_some(stamp))).collect()
-            });
-            ledger.ended(stamp, Outcome::Acknowledged);
-        }
-        ledger
-    }
-
-    /// What the ledger says of a state, read now or left by a cut now.
-    fn judged(ledger: &Ledger, state: &[(&str, Stamp)], is_cut: bool) -> Option<Class> {
-        let from = ledger.now();
-        let state = state.iter().map(|(key, stamp)| (place(key), *stamp)).collect();
-        let seen = if is_cut { Seen::AfterCut(from) } else { Seen::Read(from, ledger.now()) };
-        ledger.judge(&state, seen, "a test");
-        let (violations, _) = ledger.take();
-        violations.first().and_then(|what| Class::of(what))
-    }
-
-    #[test]
-    fn what_is_lost_torn_or_out_of_order_is_accused_and_what_may_be_is_not() {
-        use Durability::{Durable, Relaxed};
-        let puts = |durability| after(&[(&[("x", true)], durability)]);
-        assert_eq!(judged(&puts(Relaxed), &[("x", Some(1))], false), None);
-        assert_eq!(judged(&puts(Relaxed), &[("x", None)], false), Some(Class::Lost));
-        assert_eq!(judged(&puts(Relaxed), &[("x", None)], true), None, "a cut may take it");
-        assert_eq!(judged(&puts(Durable), &[("x", None)], true), Some(Class::Lost));
-        assert_eq!(judged(&puts(Durable), &[("x", Some(7))], true), Some(Class::Changed));
-        // The older of two.
-        let twice = after(&[(&[("x", true)], Relaxed), (&[("x", true)], Relaxed)]);
-        assert_eq!(judged(&twice, &[("x", Some(1))], false), Some(Class::Changed));
-        assert_eq!(judged(&twice, &[("x", Some(1))], true), None);
-        // One of two rows of a batch, and a later write without an earlier one.
-        let batch = || after(&[(&[("x", true), ("y", true)], Relaxed)]);
-        let torn = [("x", Some(1)), ("y", None)];
-        assert_eq!(judged(&batch(), &torn, true), Some(Class::NotAPrefix));
-        let order = || after(&[(&[("x", true)], Relaxed), (&[("y", true)], Relaxed)]);
-        let late = [("x", None), ("y", Some(2))];
-        assert_eq!(judged(&order(), &late, true), Some(Class::NotAPrefix));
-        // A deletion shows as a put does, where the row is known to have been there.
-        let gone = after(&[
-            (&[("x", true)], Durable),
-            (&[("y", true)], Relaxed),
-            (&[("x", false)], Relaxed),
-        ]);
-        let without = [("x", None), ("y", None)];
-        assert_eq!(judged(&gone, &without, true), Some(Class::NotAPrefix));
-        assert_eq!(judged(&gone, &[("x", None), ("y", Some(2))], true), None);
-    }
-
-    #[test]
-    fn a_later_deletion_excuses_no_torn_batch() {
-        let ledger = after(&[(&[("x", true), ("y", true)], Durability::Relaxed)]);
-        let from = ledger.now();
-        let seen = Seen::AfterCut(from);
-        ledger.call(wanted(Durability::Relaxed), |_| BTreeMap::from([(place("y"), None)]));
-        let state = BTreeMap::from([(place("x"), Some(1)), (place("y"), None)]);
-        ledger.judge(&state, seen, "a test");
-        assert_eq!(Class::of(&ledger.take().0[0]), Some(Class::NotAPrefix));
-    }
-
-    #[test]
-    fn what_was_read_once_is_read_from_then_on() {
-        let ledger = Ledger::default();
-        ledger
-            .call(wanted(Durability::Relaxed), |stamp| BTreeMap::from([(place("x"), Some(stamp))]));
-        assert_eq!(judged(&ledger, &[("x", None)], false), None);
-        assert_eq!(judged(&ledger, &[("x", Some(1))], false), None);
-        assert_eq!(judged(&ledger, &[("x", None)], false), Some(Class::Lost));
-    }
-}
+mod tests;

@@ -1,8 +1,12 @@
 //! The tables of a run, their rows, and how what is read becomes a state of the ledger.
 
-use terrace::{Database, Result};
+use std::collections::BTreeMap;
 
-use super::ledger::{Ledger, Place, State};
+use terrace::{Database, ErrorKind, Result, Table, TableOptions, Tier};
+
+use super::ledger::{Ledger, Outcome, Place, State, Wanted};
+use super::operations::LIFE;
+use crate::machines::table_options;
 use crate::violation::Class;
 
 /// The table of all callers.
@@ -17,6 +21,8 @@ pub(super) const QUEUE: &str = "queue";
 pub(super) const LISTS: &str = "lists";
 /// Its rows live a minute.
 pub(super) const YOUNG: &str = "young";
+/// All that callers share.
+pub(super) const SHARED: [&str; 5] = [MAIN, APART, QUEUE, LISTS, YOUNG];
 /// The table of each caller alone, which it creates, renames and drops.
 pub(super) const OWN_TABLES: [&str; 4] = ["own 0", "own 1", "own 2", "own 3"];
 /// No table: the blob of the last commit that had one.
@@ -51,6 +57,42 @@ pub(super) fn operand(stamp: u64) -> Place {
     (MAIN, format!("operand {stamp}").into_bytes())
 }
 
+/// What a shared table is created with.
+fn options_of(name: &str) -> TableOptions {
+    match name {
+        YOUNG => TableOptions::new().ttl(LIFE),
+        _ => table_options(name == APART),
+    }
+}
+
+/// The place of a shared table itself.
+fn itself(name: &str) -> Place {
+    ("tables", name.into())
+}
+
+/// Creates a shared table, whose cold levels lie there if callers may change it.
+pub(super) fn create_shared(
+    db: &Database,
+    ledger: &Ledger,
+    (name, cold): (&'static str, Tier),
+) -> Result<Table> {
+    let wanted = Wanted::new(0, format!("create {name}"));
+    let created = |stamp| BTreeMap::from([(itself(name), Some(stamp))]);
+    let stamp = ledger.call(wanted, created);
+    let cold = if TABLES.contains(&name) { cold } else { Tier::Ssd };
+    let table = db.create_table(name, options_of(name).cold(cold))?;
+    ledger.ended(stamp, Outcome::Acknowledged);
+    Ok(table)
+}
+
+/// A shared table, if it is there.
+pub(super) fn shared(db: &Database, name: &str) -> Result<Option<Table>> {
+    match db.existing_table(name) {
+        Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// All rows that a table can have.
 pub(super) fn places(table: &'static str, callers: usize, ledger: &Ledger) -> Vec<Place> {
     let all = |key: fn(usize, u64) -> Vec<u8>, rows: u64| {
@@ -73,9 +115,16 @@ pub(super) fn empty(table: &'static str, callers: usize, ledger: &Ledger) -> Sta
     places(table, callers, ledger).into_iter().map(|place| (place, None)).collect()
 }
 
+/// So long is what says of which write a value is, and how long it is behind that.
+const HEAD: usize = 12;
+
+/// So long is the counter: there is one byte before its count.
+const COUNTER_LEN: usize = HEAD + 1 + 8;
+
 pub(super) fn value(stamp: u64, len: u64) -> Vec<u8> {
     let mut bytes = stamp.to_le_bytes().to_vec();
-    bytes.resize(8 + len as usize, stamp as u8);
+    bytes.extend_from_slice(&(len as u32).to_le_bytes());
+    bytes.resize(HEAD + len as usize, stamp as u8);
     bytes
 }
 
@@ -88,16 +137,24 @@ pub(super) fn counter(stamp: u64, count: u64) -> Vec<u8> {
 
 /// What the counter has come to.
 pub(super) fn count_of(value: &[u8]) -> u64 {
-    value.get(9..).and_then(|count| count.try_into().ok()).map_or(u64::MAX, u64::from_le_bytes)
+    let count = value.get(COUNTER_LEN - 8..).and_then(|count| count.try_into().ok());
+    count.map_or(u64::MAX, u64::from_le_bytes)
 }
 
-/// The stamp of a value at a key; one that no write has if its bytes are those of several.
+/// The stamp of a value at a key; one that no write has if its bytes are those of several, too few
+/// or too many.
 pub(super) fn stamp_of(key: &[u8], value: &[u8]) -> u64 {
-    let (head, rest) = value.split_at(8.min(value.len()));
-    let Ok(head) = head.try_into() else { return u64::MAX };
-    let stamp = u64::from_le_bytes(head);
-    // The counter has its count behind the stamp.
-    let is_whole = key == COUNTER || rest.iter().all(|&byte| byte == stamp as u8);
+    // The counter has its count behind the value.
+    let value = match (key == COUNTER, value.len() == COUNTER_LEN) {
+        (true, true) => &value[..COUNTER_LEN - 8],
+        (true, false) => return u64::MAX,
+        (false, _) => value,
+    };
+    let Some((stamp, rest)) = value.split_first_chunk() else { return u64::MAX };
+    let Some((len, rest)) = rest.split_first_chunk() else { return u64::MAX };
+    let stamp = u64::from_le_bytes(*stamp);
+    let is_long = rest.len() == u32::from_le_bytes(*len) as usize;
+    let is_whole = is_long && rest.iter().all(|&byte| byte == stamp as u8);
     if is_whole { stamp } else { u64::MAX }
 }
 
@@ -137,13 +194,46 @@ pub(super) fn own_table(db: &Database, own: &str) -> Option<(String, u64)> {
     named.next()
 }
 
+/// Each table is one that callers have made, and has one name.
+fn judge_names(db: &Database, ledger: &Ledger) {
+    let names = db.table_names();
+    let own = |name: &String| {
+        let (own, stamp) = name.split_once('/')?;
+        stamp.parse::<u64>().ok()?;
+        OWN_TABLES.contains(&own).then(|| own.to_owned())
+    };
+    let mut owned: Vec<String> = names.iter().filter_map(own).collect();
+    let n = owned.len();
+    owned.dedup();
+    // A new writer has one of its own.
+    let of_all = |name: &str| name == "new" || SHARED.contains(&name);
+    let is_known = |name: &String| of_all(name) || own(name).is_some();
+    if owned.len() < n || !names.iter().all(is_known) {
+        ledger.violate(Class::Changed.violation(format!("the tables are {names:?}")));
+    }
+}
+
 /// All rows of a database that no caller changes meanwhile, its blob, and the names and options of
 /// its tables.
 pub(super) fn read_all(db: &Database, callers: usize, ledger: &Ledger) -> Result<State> {
     let mut state = State::new();
-    for table in TABLES.into_iter().chain([QUEUE]) {
-        state.extend(empty(table, callers, ledger));
-        let Ok(rows) = db.existing_table(table) else { continue };
+    judge_names(db, ledger);
+    for table in SHARED {
+        let found = shared(db, table)?;
+        let created = found.as_ref().and_then(|_| ledger.last_put(&itself(table)));
+        state.insert(itself(table), created);
+        let options = found.as_ref().map(Table::options);
+        // Callers change where the cold levels lie.
+        let are_its =
+            |options: &TableOptions| *options == options_of(table).cold(options.cold_tier());
+        if let Some(options) = options.filter(|options| !are_its(options)) {
+            ledger.violate(Class::Changed.violation(format!("{table} has {options:?}")));
+        }
+        let has_rows = ![LISTS, YOUNG].contains(&table);
+        if has_rows {
+            state.extend(empty(table, callers, ledger));
+        }
+        let Some(rows) = found.filter(|_| has_rows) else { continue };
         for row in rows.iter() {
             let (key, value) = row?;
             take_in(&mut state, ledger, table, (&key, &value));
@@ -168,3 +258,27 @@ pub(super) fn read_all(db: &Database, callers: usize, ledger: &Ledger) -> Result
 
 /// Seconds to live that no run sees the end of. A stamp is added.
 pub(super) const LONG: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a value that was cut short or too long was taken for a whole one. Cause: the stamp
+    /// alone was looked at, and whether the bytes behind it are equal. Fix: a value says how long
+    /// it is.
+    #[test]
+    fn a_value_has_its_length() {
+        for len in [0, 1, 600, 20_000] {
+            let whole = value(7, len);
+            assert_eq!(stamp_of(b"0 1", &whole), 7);
+            assert_eq!(stamp_of(b"0 1", &whole[..whole.len() - 1]), u64::MAX);
+            let mut longer = whole.clone();
+            longer.push(7);
+            assert_eq!(stamp_of(b"0 1", &longer), u64::MAX);
+        }
+        let mut counted = counter(7, 3);
+        assert_eq!((stamp_of(COUNTER, &counted), count_of(&counted)), (7, 3));
+        counted.push(0);
+        assert_eq!((stamp_of(COUNTER, &counted), count_of(&counted)), (u64::MAX, u64::MAX));
+    }
+}

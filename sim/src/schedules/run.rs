@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use terrace::testing::schedule::{self, Blocked, End, Run, Step, TaskScheduler, TimedOut};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
-use terrace::{CompactionProgress, Database, ErrorKind, Result, TableOptions, Tier};
+use terrace::{CompactionProgress, Database, ErrorKind, Result, Tier};
 
 use super::bucket;
 use super::caller::Caller;
 use super::ledger::{Ledger, Outcome, Pair, Seen, Wanted};
-use super::operations::{COUNT, LIFE, resolve_all, still_prepared};
+use super::operations::{COUNT, judge_young, resolve_all, still_prepared};
 use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
 use super::rows::{
-    APART, COUNTER, LIST_KEYS, LISTS, MAIN, QUEUE, TABLES, YOUNG, count_of, key, read_all, shown,
-    stamp_of, value,
+    COUNTER, LIST_KEYS, LISTS, MAIN, SHARED, TABLES, count_of, create_shared, key, read_all,
+    shared, shown, stamp_of, value,
 };
 use super::world::World;
 use crate::Chance;
 use crate::histories::list_of;
-use crate::machines::{PATH, table_options};
+use crate::machines::PATH;
 use crate::violation::{Class, Violation};
 
 /// More points than a run has that ends.
@@ -283,7 +283,7 @@ impl Schedule {
         report.done = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.pairs = ledger.pairs().into_iter().map(|pair| (pair, 1)).collect();
         let mut left = take(&cut);
-        if world.has_failed() {
+        if world.has_failed() || world.has_stopped() {
             // The process is killed, and nothing fails any more.
             report.failures += 1;
             let machine = world.machine.kill();
@@ -364,26 +364,25 @@ impl Schedule {
         let run = || -> Result<()> {
             let db = world.options().create(PATH)?;
             let cold = if world.has_bucket() { Tier::Object } else { Tier::Ssd };
-            for (name, apart) in TABLES.into_iter().zip([false, true]) {
-                db.create_table(name, table_options(apart).cold(cold))?;
+            for name in SHARED {
+                create_shared(&db, &world.ledger, (name, cold))?;
             }
-            db.create_table(QUEUE, table_options(false))?;
-            db.create_table(LISTS, table_options(false))?;
-            db.create_table(YOUNG, TableOptions::new().ttl(LIFE))?;
             world.has_opened(db);
             self.call(world, told);
-            if world.has_failed() {
-                // What is left is opened when nothing fails any more.
+            let (_, db) = world.newest();
+            if world.ledger.is_taken_over()
+                || (world.has_failed() || world.has_stopped()) && !world.mend(&db)
+            {
+                // What is left is opened by another process.
                 return Ok(());
             }
-            let (_, db) = world.newest();
             if db.existing_table(MAIN).is_ok() {
                 at_rest(world, &db, (false, "the caller"))?;
             }
             db.close()?;
             no_thread_is_left(world);
             let db = world.options().open_existing(PATH)?;
-            still_prepared(&db, &world.ledger, "after the next opening");
+            still_prepared(&db, &world.ledger, "after the next opening")?;
             resolve_all(&db, &world.ledger)?;
             at_rest(world, &db, (false, "the next opening"))?;
             db.close()?;
@@ -392,6 +391,7 @@ impl Schedule {
         };
         if let Err(error) = run()
             && !world.excuses(&error)
+            && !world.stopped_late(&error)
         {
             world.ledger.violate(Class::WrongError.violation(error));
         }
@@ -430,7 +430,12 @@ impl Schedule {
             if world.is_shared && self.seed.is_multiple_of(2) {
                 taken_over(world, cut)?;
             }
-            let db = match world.options().open(PATH) {
+            let options = world.options();
+            let opened = match ledger.is_empty() {
+                true => options.open(PATH),
+                false => options.open_existing(PATH),
+            };
+            let db = match opened {
                 Err(error) if error.kind() == ErrorKind::Fenced && ledger.is_taken_over() => {
                     return Ok(());
                 }
@@ -442,16 +447,20 @@ impl Schedule {
             }
             let state = read_all(&db, self.callers.len(), ledger)?;
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
-            if db.existing_table(MAIN).is_ok() {
-                counts(&db, world, Some(cut))?;
-                judge_lists(&db, world, (true, "after a cut"))?;
+            counts(&db, world, Some(cut))?;
+            judge_lists(&db, world, (true, "after a cut"))?;
+            for number in 0..self.callers.len() {
+                judge_young(&db, ledger, number)?;
             }
-            still_prepared(&db, ledger, "after a cut");
+            still_prepared(&db, ledger, "after a cut")?;
             resolve_all(&db, ledger)?;
             is_sound(&db, ledger, "after a cut")?;
             bucket::judge(&db, &world.machine, (ledger, "after a cut"))?;
             for name in TABLES {
-                let table = db.table_with(name, table_options(name == APART))?;
+                let table = match shared(&db, name)? {
+                    Some(table) => table,
+                    None => create_shared(&db, ledger, (name, Tier::Ssd))?,
+                };
                 let place = (name, key(0, 0));
                 let wanted = Wanted::new(0, format!("put {} after a cut", shown(&place)));
                 let stamp = ledger.call(wanted, |stamp| BTreeMap::from([(place, Some(stamp))]));
@@ -498,6 +507,9 @@ fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<
     ledger.judge(&state, Seen::Read(from, to), who);
     counts(db, world, None)?;
     judge_lists(db, world, (is_cut, who))?;
+    for number in 0..world.callers {
+        judge_young(db, ledger, number)?;
+    }
     is_sound(db, ledger, who)?;
     for name in TABLES {
         compaction_ends(db, ledger, (name, who))?;
@@ -542,7 +554,8 @@ fn holds_nothing(db: &Database, ledger: &Ledger, who: &str) {
 /// Whether the counter of all callers is as many as have counted, after a cut at a moment too.
 fn counts(db: &Database, world: &World, cut: Option<u64>) -> Result<()> {
     let ledger = &world.ledger;
-    let counter = db.table(MAIN)?.get(COUNTER)?;
+    let Some(table) = shared(db, MAIN)? else { return Ok(()) };
+    let counter = table.get(COUNTER)?;
     let count = counter.as_ref().map_or(0, |value| count_of(value)) as usize;
     let (least, most) = match (cut, &counter) {
         (None, _) => {
@@ -560,7 +573,7 @@ fn counts(db: &Database, world: &World, cut: Option<u64>) -> Result<()> {
 }
 
 fn judge_lists(db: &Database, world: &World, when: (bool, &str)) -> Result<()> {
-    let Ok(table) = db.existing_table(LISTS) else { return Ok(()) };
+    let Some(table) = shared(db, LISTS)? else { return Ok(()) };
     let mut lists: BTreeMap<u8, Vec<u32>> = (0..LIST_KEYS).map(|key| (key, Vec::new())).collect();
     for row in table.iter() {
         let (key, value) = row?;

@@ -30,11 +30,16 @@ pub(super) struct World {
 }
 
 /// The database since its last opening.
+#[derive(Default)]
 struct Life {
     number: u64,
     db: Option<Database>,
     /// A caller that has closed it opens it again.
     is_opening: bool,
+    /// What was acknowledged and is not durable may be lost.
+    has_stopped: bool,
+    /// So many calls had failed when the machine was mended.
+    mended: u64,
 }
 
 impl World {
@@ -44,10 +49,16 @@ impl World {
         (seed, callers, kind): (u64, usize, Kind),
         bug: Option<Failpoint>,
     ) -> World {
+        // No machine's clock goes back.
+        let clock = HandClock::default();
+        clock.pass(ledger.time().1);
+        if kind == Kind::Shared {
+            ledger.lags();
+        }
         let levels = [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
         World {
             machine: machine.clone(),
-            clock: HandClock::default(),
+            clock,
             ledger: ledger.clone(),
             bug,
             seed,
@@ -56,7 +67,7 @@ impl World {
             stalled: [0, 0, 15, 40][(seed / 3 % 4) as usize],
             stalls: Stalls::default(),
             isolation: levels[(seed % 3) as usize],
-            database: Arc::new(Mutex::new(Life { number: 0, db: None, is_opening: false })),
+            database: Arc::new(Mutex::new(Life::default())),
         }
     }
 
@@ -138,9 +149,57 @@ impl World {
         is_fenced || kinds.contains(&error.kind()) && self.has_failed()
     }
 
-    /// What a call must see that has lasted from one moment to the other.
-    pub(super) fn seen(&self, from: u64, to: u64) -> Seen {
-        if self.has_failed() { Seen::Stopped(from, to) } else { Seen::Read(from, to) }
+    /// What a call of a database must see that has lasted from one moment to the other: after a
+    /// failure that has not stopped the database all that was acknowledged.
+    pub(super) fn seen(&self, db: &Database, (from, to): (u64, u64)) -> Seen {
+        if !self.has_failed() && !self.has_stopped() {
+            return Seen::Read(from, to);
+        }
+        match db.sync() {
+            Ok(()) if !self.has_stopped() => return Seen::Read(from, to),
+            Err(error) if error.kind() != ErrorKind::Closed => self.stopped(),
+            _ => {}
+        }
+        Seen::Stopped(from, to)
+    }
+
+    /// A closing or a sync has failed.
+    pub(super) fn stopped(&self) {
+        self.life().has_stopped = true;
+    }
+
+    /// Whether one has.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.life().has_stopped
+    }
+
+    /// From now on nothing fails any more; whether the database goes on.
+    pub(super) fn mend(&self, db: &Database) -> bool {
+        let failed = self.failed_calls();
+        self.machine.mend();
+        self.ledger.mended();
+        self.life().mended = failed;
+        if db.sync().is_err_and(|error| error.kind() != ErrorKind::Closed) {
+            self.stopped();
+        }
+        !self.has_stopped()
+    }
+
+    /// Whether the error says that a call which had failed before the machine was mended has
+    /// stopped the database since.
+    pub(super) fn stopped_late(&self, error: &Error) -> bool {
+        if self.life().mended == 0 || error.kind() != ErrorKind::Unavailable {
+            return false;
+        }
+        let (_, db) = self.newest();
+        if db.sync().is_err_and(|error| error.kind() != ErrorKind::Closed) {
+            self.stopped();
+        }
+        self.has_stopped()
+    }
+
+    fn failed_calls(&self) -> u64 {
+        self.machine.failed_calls().values().sum()
     }
 
     /// Does what cannot read a file. The other threads stand still meanwhile, unless the call waits
@@ -164,9 +223,10 @@ impl World {
         done
     }
 
-    /// Whether a call of the machine has failed, or another one is about to be the writer.
+    /// Whether a call of the machine has failed and it was not mended since, or another one is about
+    /// to be the writer.
     pub(super) fn has_failed(&self) -> bool {
-        let ledger = &self.ledger;
-        !self.machine.failed_calls().is_empty() || ledger.has_faults() || ledger.is_taken_over()
+        let has_failed = self.failed_calls() > self.life().mended;
+        has_failed || self.ledger.has_faults() || self.ledger.is_taken_over()
     }
 }

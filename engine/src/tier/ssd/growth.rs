@@ -2,6 +2,7 @@
 //! file, then a new one. A file system that has no room for a whole step is asked for less.
 
 use std::collections::btree_map::Entry;
+use std::io;
 use std::sync::Arc;
 
 use super::allocation::{Allocation, FileSpace, Gap};
@@ -103,7 +104,13 @@ impl ExtentStore {
     /// Begins a file.
     fn create(&self, number: u32) -> Result<()> {
         let path = self.path(number);
-        let created = self.files.open(&path, OpenHow::CreateNew);
+        let created = match self.files.open(&path, OpenHow::CreateNew) {
+            // An earlier creation has failed, and left it. Nothing is there.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.files.open(&path, OpenHow::Write)
+            }
+            created => created,
+        };
         let handle = created.map_err(|e| Error::io("create", &path, e))?;
         if self.wants_direct.load(Ordering::Relaxed) {
             handle.set_direct(true);

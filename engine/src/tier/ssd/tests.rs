@@ -1,7 +1,7 @@
 use super::growth::GIB;
 use super::*;
 use crate::os::RealFiles;
-use terrace_testkit::{SimFiles, Survive};
+use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Outcome, SimFiles, Survive};
 
 fn sim_store(files: &Arc<SimFiles>, taken: &[Location]) -> Result<Arc<ExtentStore>> {
     crate::os::create_directory(&**files, Path::new("/db")).unwrap();
@@ -131,6 +131,24 @@ fn a_full_disk_is_an_error_at_growth() {
     assert!(full.to_string().contains("extents-00000001"), "{full}");
     drop(first);
     store.reserve(1).unwrap();
+}
+
+/// Bug: after the creation of an extent file had failed once, no job found space until the next
+/// opening. Cause: the failed call had left the file, and each later creation was told that it is
+/// there. Fix: what a failed creation has left is taken.
+#[test]
+fn what_a_failed_creation_has_left_does_not_end_growth() {
+    for outcome in [Outcome::Undone, Outcome::Done] {
+        let files = SimFiles::new();
+        let store = sim_store(&files, &[]).unwrap();
+        let of = Faulty::Site(CallSite { call: Call::Create, file: FileKind::Extents });
+        files.fail(Fault { outcome, ..Fault::once(of, 1) });
+        assert_eq!(store.reserve(5).unwrap_err().kind(), ErrorKind::Unavailable, "{outcome:?}");
+        let at = store.reserve(5).unwrap().keep();
+        store.write(&at, b"hello").unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.read(&at, 0, 5).unwrap(), *b"hello", "{outcome:?}");
+    }
 }
 
 #[test]

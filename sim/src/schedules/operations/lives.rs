@@ -15,7 +15,11 @@ pub(crate) static CLOSE: Operation = Operation::new("close", 0, close);
 fn close(caller: &mut Caller, _from: u64) -> Result<()> {
     caller.note("close");
     caller.world.ledger.closing();
-    caller.db.clone().close()
+    let closed = caller.db.clone().close();
+    if closed.is_err() {
+        caller.world.stopped();
+    }
+    closed
 }
 
 /// Any caller may close, several at once. Nothing is written afterwards, and the first that comes

@@ -25,7 +25,7 @@ use crate::machines::Kind;
 pub(super) use lives::CLOSE;
 pub(super) use prepared::{resolve_all, still_prepared};
 pub(super) use transactions::COUNT;
-pub(super) use young::LIFE;
+pub(super) use young::{LIFE, judge_young};
 
 /// What a caller may do.
 #[derive(Debug)]

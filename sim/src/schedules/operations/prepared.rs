@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use terrace::{Database, Result};
 
-use super::super::caller::{Caller, is_of_isolation};
-use super::super::ledger::{Ledger, Outcome, Wanted};
-use super::super::rows::{MAIN, PREPARED_ROWS, prepared_key, shown, value};
+use super::super::caller::{Caller, is_of_isolation, outcome_of};
+use super::super::ledger::{Ledger, Outcome, State, Wanted};
+use super::super::rows::{MAIN, PREPARED_ROWS, prepared_key, shown, stamp_of, value};
 use super::Operation;
-use crate::violation::Class;
 
 pub(super) const OPERATIONS: &[Operation] =
     &[Operation::new("prepare", 5, prepare), Operation::new("resolve", 5, resolve)];
@@ -39,7 +38,14 @@ fn prepare(caller: &mut Caller, _from: u64) -> Result<()> {
     match &prepared {
         Ok(()) => ledger.ended(stamp, |_| Outcome::Prepared),
         Err(error) if is_of_isolation(error) => ledger.ended(stamp, |_| Outcome::Refused),
-        Err(error) => caller.ended(stamp, Some(error)),
+        Err(error) => {
+            // No reader sees it, though it may be prepared.
+            let unless_refused = |outcome| match outcome {
+                Outcome::Refused => Outcome::Refused,
+                _ => Outcome::Preparing,
+            };
+            ledger.ended(stamp, |_| unless_refused(outcome_of(error)));
+        }
     }
     match prepared {
         Err(error) if is_of_isolation(&error) => Ok(()),
@@ -68,34 +74,33 @@ fn verdict(db: &Database, ledger: &Ledger, (stamp, commits): (u64, bool)) -> Res
     ledger.ended(stamp, |now| match (&done, commits) {
         (Ok(()), true) => Outcome::Acknowledged(now),
         (Ok(()), false) => Outcome::Refused,
-        (Err(error), _) if error.kind() == terrace::ErrorKind::UnknownOutcome => Outcome::Unknown,
+        (Err(error), _) if error.kind() == terrace::ErrorKind::UnknownOutcome => {
+            if commits {
+                Outcome::Unknown
+            } else {
+                Outcome::RollingBack
+            }
+        }
         // It is still prepared.
         (Err(_), _) => Outcome::Prepared,
     });
     done
 }
 
-/// Whether a database has prepared what the ledger says.
-pub(crate) fn still_prepared(db: &Database, ledger: &Ledger, who: &str) {
+/// Whether a database has prepared what the ledger says, or committed it.
+pub(crate) fn still_prepared(db: &Database, ledger: &Ledger, who: &str) -> Result<()> {
     let listed: Vec<u64> = db
         .list_prepared()
         .into_iter()
         .map(|info| String::from_utf8_lossy(&info.id).parse().unwrap_or(u64::MAX))
         .collect();
-    let (certain, possible) = ledger.prepares();
-    for stamp in &certain {
-        if !listed.contains(stamp) {
-            let what = format!("transaction {stamp} is not prepared any more; {who}");
-            ledger.violate(Class::Lost.violation(what));
-        }
+    let mut rows = State::new();
+    for (name, key) in ledger.places_of(MAIN, b"prepared ") {
+        let value = db.existing_table(name)?.get(&key)?;
+        rows.insert((name, key.clone()), value.map(|value| stamp_of(&key, &value)));
     }
-    for stamp in &listed {
-        if !possible.contains(stamp) {
-            let what = format!("transaction {stamp} is prepared, and was resolved; {who}");
-            ledger.violate(Class::Changed.violation(what));
-        }
-    }
-    ledger.found_prepared(&listed);
+    ledger.judge_prepared(&listed, &rows, who);
+    Ok(())
 }
 
 /// Resolves all that a database has prepared.

@@ -56,10 +56,7 @@ fn pop(caller: &mut Caller, from: u64) -> Result<()> {
     match &popped {
         Ok(Some((key, value))) => {
             let place = (QUEUE, key.to_vec());
-            if stamp_of(key, value) == u64::MAX {
-                let what = format!("a row of the queue has other bytes: {key:?}");
-                ledger.violate(Class::Changed.violation(what));
-            }
+            ledger.judge_pop((stamp, from, is_last), (key, stamp_of(key, value)));
             if let Some(other) = ledger.popped(&place) {
                 let what = format!("{stamp} has popped what {other} has popped: {key:?}");
                 ledger.violate(Class::Isolation.violation(what));
@@ -73,7 +70,8 @@ fn pop(caller: &mut Caller, from: u64) -> Result<()> {
             // A moment of the call had no row. That of a transaction is its snapshot's.
             let state = empty(QUEUE, callers, &ledger);
             let to = ledger.now();
-            ledger.judge(&state, caller.world.seen(from, to), "a pop of nothing");
+            let seen = caller.world.seen(&caller.db, (from, to));
+            ledger.judge(&state, seen, "a pop of nothing");
         }
         Err(error) => caller.ended(stamp, Some(error)),
     }

@@ -22,7 +22,7 @@ fn judge(caller: &Caller, state: &State, from: u64, what: &str) {
     let to = ledger.now();
     ledger.judge(
         state,
-        caller.world.seen(from, to),
+        caller.world.seen(&caller.db, (from, to)),
         &format!("{what} of caller {}", caller.number),
     );
 }
@@ -107,7 +107,7 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
     }
     ledger.judge(
         &state,
-        caller.world.seen(from, to),
+        caller.world.seen(&caller.db, (from, to)),
         &format!("snapshot of caller {}", caller.number),
     );
     Ok(())

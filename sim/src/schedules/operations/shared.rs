@@ -131,7 +131,7 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
         let state = follower.database().and_then(|db| shown_by(caller, &db));
         if let Some(state) = unless_away(state)? {
             let who = format!("a follower of caller {} that came to {visible}", caller.number);
-            ledger.judge(&state, caller.world.seen(from, ledger.now()), &who);
+            ledger.judge(&state, caller.world.seen(&caller.db, (from, ledger.now())), &who);
         }
     }
     follower.close()

@@ -67,7 +67,7 @@ pub(super) fn backup_to(caller: &Caller, from: u64, name: &str) -> Result<()> {
         options.clone().backup_set(name)?.restore(info.number, &restored)?;
         let db = options.open_existing(&restored)?;
         let state = read_all(&db, callers, &ledger)?;
-        ledger.judge(&state, caller.world.seen(from, to), "a backup");
+        ledger.judge(&state, caller.world.seen(&caller.db, (from, to)), "a backup");
         db.close()
     };
     match restore() {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use terrace::Result;
+use terrace::{Database, Result};
 
 use super::super::caller::Caller;
+use super::super::ledger::Ledger;
 use super::super::rows::{YOUNG, stamp_of, value};
 use super::Operation;
 use crate::violation::Class;
@@ -32,12 +33,16 @@ fn put(caller: &mut Caller, _from: u64) -> Result<()> {
     Ok(())
 }
 
+/// Of itself: no other caller writes it meanwhile.
 fn get(caller: &mut Caller, _from: u64) -> Result<()> {
-    let (ledger, number) = (caller.world.ledger.clone(), caller.number);
-    // Of itself: no other caller writes it meanwhile.
+    judge_young(&caller.db, &caller.world.ledger, caller.number)
+}
+
+/// Holds the row of a caller that does not write it meanwhile against the ledger.
+pub(crate) fn judge_young(db: &Database, ledger: &Ledger, number: usize) -> Result<()> {
     let Some(row) = ledger.young(number) else { return Ok(()) };
     let (before, _) = ledger.time();
-    let found = caller.db.existing_table(YOUNG)?.get(number.to_string())?;
+    let found = db.existing_table(YOUNG)?.get(number.to_string())?;
     let (_, after) = ledger.time();
     let found = found.map(|value| stamp_of(b"", &value));
     let is_young = after < row.called + LIFE;
