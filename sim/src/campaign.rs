@@ -14,6 +14,9 @@ use terrace_sim::violation::Class;
 
 use crate::Arguments;
 
+/// So many schedules have cuts and failures, and do each operation: others look for nothing.
+const MANY: u64 = 1000;
+
 /// Each pair of operations is to overlap in so many runs.
 const ENOUGH: u64 = 100;
 
@@ -192,6 +195,7 @@ fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
         }
     }
     let seldom = overlaps.seldom(ENOUGH);
+    let missing = if schedules < MANY { Vec::new() } else { total.missing() };
     let mut object = json!({
         "seed": arguments.seed,
         "schedules": schedules,
@@ -203,6 +207,7 @@ fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
         "places": total.covered.len(),
         "places_switched_at": total.covered.values().filter(|(_, switched)| *switched > 0).count(),
         "operations": total.done,
+        "missing": missing,
         "pairs": total.pairs.len(),
         "pairs_seldom": seldom.len(),
         "hash": format!("{:016x}", total.hash),
@@ -213,5 +218,5 @@ fn seeds(arguments: &Arguments, begin: Instant) -> Result<ExitCode> {
         object["seldom"] = Value::Object(pairs.collect());
     }
     println!("{}", if arguments.json { object.to_string() } else { format!("{object:#}") });
-    Ok(ExitCode::from(u8::from(!failed.is_empty())))
+    Ok(ExitCode::from(u8::from(!failed.is_empty() || !missing.is_empty())))
 }

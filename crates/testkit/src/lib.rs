@@ -353,6 +353,7 @@ impl Files for SimFiles {
                 state.files.insert(id, Content::default());
                 state.names.create(path, id);
                 state.changes += 1;
+                state.given_back.note(path);
                 id
             }
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
@@ -373,6 +374,7 @@ impl Files for SimFiles {
         if Failure::lets_pass(failure) {
             self.names_mut(|names| names.rename(from, to))?;
             let mut state = self.state.lock();
+            state.given_back.note(to);
             if let Some(id) = state.names.get(to) {
                 state.renamed.insert(id, FileKind::of_file(to));
             }
@@ -385,6 +387,7 @@ impl Files for SimFiles {
         let failure = self.begin_call(Call::Remove, FileKind::of_file(path));
         if Failure::lets_pass(failure) {
             self.names_mut(|names| names.remove(path))?;
+            self.state.lock().given_back.note(path);
         }
         Failure::end(failure)
     }
@@ -463,10 +466,17 @@ impl SimFile {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        if !self.writable {
-            return Err(io::ErrorKind::PermissionDenied.into());
+        match self.writable {
+            true => Ok(()),
+            false => Err(io::ErrorKind::PermissionDenied.into()),
         }
-        self.state.lock().given_back.check(&self.path, self.locked)
+    }
+
+    /// As [`SimFile::begin_call`], for a call that changes the file. What has stopped at the point
+    /// before it comes late where the lock was given back meanwhile.
+    fn begin_change(&self, call: Call) -> io::Result<Option<Failure>> {
+        self.state.lock().given_back.check(&self.path, self.locked)?;
+        Ok(self.begin_call(call))
     }
 }
 
@@ -499,7 +509,7 @@ impl RawFile for SimFile {
         self.power.holds.pass(Call::Write, &self.path);
         self.check_writable()?;
         self.before(FileChange::Write);
-        let failure = self.begin_call(Call::Write);
+        let failure = self.begin_change(Call::Write)?;
         let mut state = self.state.lock();
         let (from, to) = (offset, offset + bytes.len() as u64);
         state.check_capacity(state.content(self.id)?.lacking(from, to))?;
@@ -551,7 +561,7 @@ impl RawFile for SimFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         self.before(FileChange::Resize);
-        let failure = self.begin_call(Call::Resize);
+        let failure = self.begin_change(Call::Resize)?;
         if Failure::lets_pass(failure) {
             let mut state = self.state.lock();
             let more = len.saturating_sub(state.content(self.id)?.len());
@@ -564,7 +574,7 @@ impl RawFile for SimFile {
     fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
         self.check_writable()?;
         self.before(FileChange::Preallocate);
-        let failure = self.begin_call(Call::Preallocate);
+        let failure = self.begin_change(Call::Preallocate)?;
         let to = match failure.map(|failure| failure.outcome) {
             None | Some(Outcome::Done) => to,
             Some(Outcome::Partial) => from + (to - from) / 2 / SECTOR * SECTOR,
@@ -581,7 +591,7 @@ impl RawFile for SimFile {
     fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
         self.check_writable()?;
         self.before(FileChange::Punch);
-        let failure = self.begin_call(Call::Punch);
+        let failure = self.begin_change(Call::Punch)?;
         if Failure::lets_pass(failure) {
             self.state.lock().content_mut(self.id)?.punch(from, from + len);
         }

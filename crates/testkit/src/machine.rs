@@ -235,13 +235,15 @@ impl Machine {
     }
 
     /// How many calls would have changed a file of a directory after the opening that they were of
-    /// had given its lock back. They fail.
+    /// had given its lock back, and how many have changed a name there while no opening had the
+    /// lock. The first fail.
     pub fn late_changes(&self) -> u64 {
         self.files.state.lock().given_back.late
     }
 
     /// The lock of a database in a directory.
     pub fn lock(&self, directory: &Path) -> SimLock {
+        self.files.state.lock().given_back.take(directory);
         SimLock { state: Arc::clone(&self.files.state), directory: directory.to_path_buf() }
     }
 

@@ -1,6 +1,6 @@
 //! One run: callers, a closing, an opening, and what is found at each.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::Location;
@@ -13,10 +13,11 @@ use terrace::{CompactionProgress, Database, ErrorKind, Result, Tier};
 
 use super::bucket;
 use super::caller::Caller;
-use super::ledger::{Ledger, Outcome, Pair, Seen, Wanted};
+use super::ledger::{Ledger, Outcome, Seen, Wanted};
 use super::operations::{COUNT, judge_young, resolve_all, still_prepared};
 use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
+use super::report::Report;
 use super::rows::{
     COUNTER, LIST_KEYS, LISTS, MAIN, SHARED, TABLES, count_of, create_shared, key, read_all,
     shared, shown, stamp_of, value,
@@ -119,44 +120,6 @@ fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
 
 fn take(cut: &Cut) -> Option<(Machine, Ledger)> {
     cut.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// What runs were that found nothing.
-#[derive(Debug, Default)]
-pub struct Report {
-    pub cuts: u64,
-    /// In how many a call failed.
-    pub failures: u64,
-    pub points: u64,
-    pub switches: u64,
-    /// Equal for equal runs in an equal order.
-    pub hash: u64,
-    pub done: BTreeMap<&'static str, u64>,
-    /// In how many runs two operations have overlapped.
-    pub pairs: BTreeMap<Pair, u64>,
-    /// For each place how often a task stood there, and how often another went on from there.
-    pub covered: HashMap<&'static Location<'static>, (u64, u64)>,
-}
-
-impl Report {
-    /// Adds what a later run was.
-    pub fn add(&mut self, later: Report) {
-        self.cuts += later.cuts;
-        self.failures += later.failures;
-        self.points += later.points;
-        self.switches += later.switches;
-        self.hash = self.hash.rotate_left(1) ^ later.hash;
-        for (operation, n) in later.done {
-            *self.done.entry(operation).or_default() += n;
-        }
-        for (pair, n) in later.pairs {
-            *self.pairs.entry(pair).or_default() += n;
-        }
-        for (place, (stood, switched)) in later.covered {
-            let sum = self.covered.entry(place).or_default();
-            *sum = (sum.0 + stood, sum.1 + switched);
-        }
-    }
 }
 
 /// What is wrong, and what led there.
