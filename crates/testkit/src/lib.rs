@@ -471,13 +471,6 @@ impl SimFile {
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
-
-    /// As [`SimFile::begin_call`], for a call that changes the file. What has stopped at the point
-    /// before it comes late where the lock was given back meanwhile.
-    fn begin_change(&self, call: Call) -> io::Result<Option<Failure>> {
-        self.state.lock().given_back.check(&self.path, self.locked)?;
-        Ok(self.begin_call(call))
-    }
 }
 
 impl RawFile for SimFile {

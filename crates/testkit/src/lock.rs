@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::State;
+use super::faults::Failure;
+use super::{Call, SimFile, State};
 use terrace_os::parent_of;
 
 /// How often the lock of each directory was given back, and which are taken.
@@ -63,5 +64,14 @@ impl Drop for SimLock {
         let given_back = &mut state.given_back;
         given_back.taken.entry(self.directory.clone()).and_modify(|openings| *openings -= 1);
         *given_back.locks.entry(std::mem::take(&mut self.directory)).or_default() += 1;
+    }
+}
+
+impl SimFile {
+    /// As [`SimFile::begin_call`], for a call that changes the file. What has stopped at the point
+    /// before it comes late where the lock was given back meanwhile.
+    pub(super) fn begin_change(&self, call: Call) -> io::Result<Option<Failure>> {
+        self.state.lock().given_back.check(&self.path, self.locked)?;
+        Ok(self.begin_call(call))
     }
 }

@@ -223,8 +223,8 @@ impl World {
         done
     }
 
-    /// Whether a call of the machine has failed and it was not mended since, or another one is about
-    /// to be the writer.
+    /// Whether a call of the machine has failed since it was mended, or another machine is about to
+    /// be the writer.
     pub(super) fn has_failed(&self) -> bool {
         let has_failed = self.failed_calls() > self.life().mended;
         has_failed || self.ledger.has_faults() || self.ledger.is_taken_over()

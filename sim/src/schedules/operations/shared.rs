@@ -8,7 +8,7 @@ use terrace::{Database, Durability, ErrorKind, ObjectServer, Options, Result, St
 
 use super::super::caller::{Caller, changes_of};
 use super::super::ledger::{Seen, State};
-use super::super::rows::{TABLES, empty, read_all, shown, take_in, value};
+use super::super::rows::{TABLES, empty, read_all, shared, shown, take_in, value};
 use super::super::tasks::wait_within;
 use super::Operation;
 use crate::violation::Class;
@@ -218,7 +218,9 @@ fn becomes_writer(
     ledger.has_found(judge(&db)?);
     db.table("new")?.put_with("new", "new", Durability::Remote)?;
     schedule::pause(LOOKS_AGAIN * 4);
-    db.compact_range(&db.table(TABLES[0])?, ..)?;
+    if let Some(table) = shared(&db, TABLES[0])? {
+        db.compact_range(&table, ..)?;
+    }
     judge(&db)?;
     let report = db.verify()?;
     if !report.damages.is_empty() {
