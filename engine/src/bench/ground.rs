@@ -3,12 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::allocators::costs;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
 use crate::pm::{Dirty, Flushed, LINE, Media, PAGE, Region};
 #[cfg(feature = "testing")]
