@@ -47,6 +47,8 @@ pub(crate) fn pick_manual<E: Described>(
     match choice.map(|choice| choice.compressed(now.shape, version.options)) {
         Some(choice) if now.allows(&choice, version) => NextManual::Choice(choice),
         Some(_) => NextManual::Busy,
+        // A job that has installed its edit is done only when its claim goes.
+        None if now.busy.iter().any(|claim| claim.keys.overlaps(keys)) => NextManual::Busy,
         None => NextManual::Nothing,
     }
 }

@@ -16,6 +16,7 @@ use crate::record::{Lsn, TableId};
 /// Where it is persistent, a call that changes it has done so durably when it returns. An error of
 /// such a call poisons the database, but for [`Versions::reserve`].
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one a table; each look-up would follow the pointer")]
 pub(super) enum Versions {
     Memory(Index),
     Persistent(PersistentVersions),

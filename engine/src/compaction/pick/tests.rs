@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::super::choice::Work;
 use super::super::claimed::ClaimedKeys;
 use super::super::edges::cuts;
+use super::super::manual::{NextManual, pick_manual};
 use super::super::shape::Shape;
 use super::*;
 use crate::extent::{ValueMeta, ValueUse};
@@ -249,6 +250,25 @@ fn what_is_read_often_comes_back_and_what_is_read_less_goes_down_for_it() {
     assert_eq!(picked(1, &full(0, 0)), "rewrite 2 in level 2", "there is room");
     assert_eq!(picked(-1, &full(500, 400)), "rewrite 4 in level 2", "too much is here");
     assert_eq!(picked(5, "3:e-f 4:g-h"), "nothing", "what is here stays");
+}
+
+/// Bug: a manual compaction was told to be finished while a compaction of its keys was under way,
+/// which then counted itself for a request that was finished. Cause: another thread found nothing
+/// left in the version that the compaction had just installed. Fix: as long as a job has claimed
+/// keys of the request, there may be more.
+#[test]
+fn a_manual_compaction_ends_after_the_jobs_of_its_keys() {
+    let shape = usual();
+    let version: Version<Meta> = Version::empty(1);
+    let keys = KeyInterval { start: "c".into(), end: Some("f".into()) };
+    let next = |busy: &[&str]| {
+        let busy: Vec<ClaimedKeys> = busy.iter().map(|words| claimed(words)).collect();
+        let now = Situation { busy: &busy, ..usual_situation(&shape) };
+        pick_manual(&version, (&keys, 10), &now)
+    };
+    assert!(matches!(next(&[]), NextManual::Nothing));
+    assert!(matches!(next(&["a-b", "f-z"]), NextManual::Nothing), "of other keys");
+    assert!(matches!(next(&["a-b", "e-g 13 14"]), NextManual::Busy));
 }
 
 #[test]
