@@ -13,6 +13,7 @@ use std::marker::PhantomData;
 
 use smallvec::SmallVec;
 
+use super::manager::LockManager;
 use super::request::OwnerId;
 
 /// A transaction, by the address of its lock manager and its number. The guard's transaction keeps
@@ -32,7 +33,7 @@ pub(crate) struct RunsHere {
 
 impl RunsHere {
     /// The calling thread runs the transaction `owner`.
-    pub(crate) fn enter<M>(manager: &M, owner: OwnerId) -> RunsHere {
+    pub(crate) fn enter(manager: &LockManager, owner: OwnerId) -> RunsHere {
         let running = (address(manager), owner);
         RUNNING.with_borrow_mut(|list| list.push(running));
         RunsHere { running, _thread: PhantomData }
@@ -47,12 +48,12 @@ impl Drop for RunsHere {
 }
 
 /// The transactions of a database that the calling thread runs, but for `owner` itself.
-pub(super) fn on_this_thread<M>(manager: &M, owner: OwnerId) -> SmallVec<[OwnerId; 2]> {
+pub(super) fn on_this_thread(manager: &LockManager, owner: OwnerId) -> SmallVec<[OwnerId; 2]> {
     let here = address(manager);
     let others = |&&(of, id): &&Running| of == here && id != owner;
     RUNNING.with_borrow(|list| list.iter().filter(others).map(|&(_, id)| id).collect())
 }
 
-fn address<M>(manager: &M) -> usize {
+fn address(manager: &LockManager) -> usize {
     std::ptr::from_ref(manager).addr()
 }

@@ -131,7 +131,12 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
         let state = follower.database().and_then(|db| shown_by(caller, &db));
         if let Some(state) = unless_away(state)? {
             let who = format!("a follower of caller {} that came to {visible}", caller.number);
-            ledger.judge(&state, caller.world.seen(&caller.db, (from, ledger.now())), &who);
+            // The numbers of commits of another writer say nothing of this one's.
+            let seen = match ledger.is_taken_over() {
+                true => Seen::Behind(node, ledger.now()),
+                false => caller.world.seen(&caller.db, (from, ledger.now())),
+            };
+            ledger.judge(&state, seen, &who);
         }
     }
     follower.close()
