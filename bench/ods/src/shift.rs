@@ -15,7 +15,7 @@ pub enum Policy {
     /// together, packs what a split moves and clears where it was.
     OneDirection,
     /// As Terrace's index does: shifts to the nearest hole on either side, by lines; holes are
-    /// spread by splits, which leave the moved keys where they were.
+    /// spread by splits. Those of the index clear what they moved; here they do not.
     Nearest,
 }
 

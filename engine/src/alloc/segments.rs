@@ -9,7 +9,7 @@ use crate::record::{Reader, checksum, put_u32, put_u64};
 
 const MAGIC: &[u8; 4] = b"TSEG";
 
-/// What a pool puts at the start of a segment that it takes (`docs/format.md`, section 1).
+/// What a pool puts at the start of a segment that it takes (`docs/format.md`, section 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// Which of its owner's pools has the segment.

@@ -16,6 +16,7 @@ use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::levels::{Level, Op, ReadRun, Version, VersionSet};
 use crate::mvcc::Horizon;
 use crate::options::Failpoint;
+use crate::record::Lsn;
 use crate::tier::{ExtentSink, ExtentStore};
 use crate::view::View;
 
@@ -26,6 +27,13 @@ pub(crate) struct Dumped {
     pub(crate) extents: Vec<Arc<Extent>>,
     /// Extents of levels of which range tombstones hide everything.
     pub(crate) hidden: BTreeSet<u64>,
+}
+
+/// At least so many bytes above the levels of `view` are to be read, up to an LSN.
+pub(crate) fn bytes_to_dump(view: &View, upto: Lsn) -> u64 {
+    let runs = view.runs().filter(|run| run.lsn <= upto);
+    let in_runs = runs.map(|run| run.extents.bytes() + run.extents.referred());
+    view.undrained_bytes() + in_runs.sum::<u64>()
 }
 
 /// Where what is dumped goes: into `store`, under ids of `set`; with `objects`, as objects there.
@@ -61,8 +69,7 @@ pub(crate) fn dump(
     let of_view = || values_of(runs.iter().flat_map(|run| run.extents.extents().iter()));
     let of_version = || values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter()));
     let is_stale = set.has(Failpoint::DumpVersionRuns);
-    let in_runs = runs.iter().map(|run| run.extents.bytes() + run.extents.referred());
-    let above = view.undrained_bytes() + in_runs.sum::<u64>();
+    let above = bytes_to_dump(view, at);
     // It frees nothing. What is kept for jobs that do is in the database's own store alone.
     let reservation = &store.reserve_space(above, !Arc::ptr_eq(store, set.store()))?;
     let objects = objects.map(|sink| ObjectOutput::new(sink, above));

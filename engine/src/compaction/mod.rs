@@ -25,7 +25,7 @@ mod trivial_moves;
 pub(crate) use choice::{Choice, Situation, Work};
 pub(crate) use claimed::{ClaimedKeys, SPARED_SUBLEVELS};
 pub(crate) use drain::{DrainPlan, DrainRoom, NextDrain, drain, plan_drain, plan_keys};
-pub(crate) use dump::{DumpInto, Dumped, dump};
+pub(crate) use dump::{DumpInto, Dumped, bytes_to_dump, dump};
 pub(crate) use execute::{Done, Planned, run};
 pub(crate) use expire::expired;
 pub(crate) use hidden::{hidden, hidden_records};

@@ -173,7 +173,7 @@ impl GlobalIndex {
             debug_assert_ne!(
                 record.kind,
                 Kind::RangeDelete,
-                "range tombstones are not among the records of a container"
+                "range tombstones are not among its records"
             );
             if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.leave_out(record, *at);

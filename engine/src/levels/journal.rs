@@ -292,12 +292,15 @@ impl Journal {
             Ok(Err(version)) => return Err(later_version(&path, version)),
             Err(flaw) => flaws.insert(0, flaw),
         }
-        let lost = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
+        let mut lost: Vec<Damage> = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
+        // One that is older by more says nothing of what came between.
         if !edits.first().is_some_and(Replayed::is_checkpoint)
-            && let Some(before) = epochs.pop()
+            && epochs.pop().is_some_and(|before| before + 1 == epoch)
+            && let older_path = path_of(directory, epoch - 1)
+            && let Ok((_, content, _)) = read_readable(files, &older_path)
         {
-            let (_, content, _) = read_readable(files, &path_of(directory, before))?;
-            let (mut older, _) = bytes::scan_readable(&content, before);
+            let (mut older, flaws) = bytes::scan_readable(&content, epoch - 1);
+            lost.extend(flaws.into_iter().map(|flaw| damage(&older_path, flaw)));
             older.iter_mut().for_each(|edit| edit.offset = 0);
             edits.splice(0..0, older);
         }

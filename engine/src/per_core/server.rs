@@ -117,7 +117,7 @@ impl ShardServer {
                 continue;
             }
             match self.look_up_table(gets, table, snapshot, &pinned) {
-                Err(error) if error.is_table_gone() && snapshot.is_none() => truncated.push(table),
+                Err(error) if error.is_table_gone() => truncated.push(table),
                 done => done?,
             }
         }
@@ -129,9 +129,8 @@ impl ShardServer {
         let ShardServer { state, slots } = self;
         for table in truncated {
             let (gets, shared) = (RefCell::new(&mut *gets), &state.shared);
-            shared.with_table(&slots[table], |core| {
-                shared.read(core, None, |view, at| gets.borrow_mut().look_up(table, view, at))
-            })?;
+            let reader = TableReader { shared, slot: &slots[table], snapshot };
+            reader.read(|view, at| gets.borrow_mut().look_up(table, view, at))?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use super::request::ShardWork;
 use super::server::is_shard;
 use super::state::ended;
 use crate::error::{Error, Result};
+use crate::operator::check_outside;
 
 /// A closure that was submitted to a shard. Dropping it lets the closure run all the same.
 #[must_use = "what the closure returns is not known before it was waited for"]
@@ -45,9 +46,13 @@ impl<T> std::fmt::Debug for ShardTask<T> {
     }
 }
 
-/// Fails if the thread of a shard would wait for a shard.
+/// Fails if the thread of a shard, or a merge operator, would wait for a shard.
 pub(super) fn refuse_to_wait(would_wait: bool) -> Result<()> {
-    if would_wait && is_shard() {
+    if !would_wait {
+        return Ok(());
+    }
+    check_outside()?;
+    if is_shard() {
         return Err(Error::invalid(
             "a closure on a shard's thread would wait for a shard, which could wait for this \
              closure; return from it, and wait on another thread",

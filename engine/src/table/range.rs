@@ -279,8 +279,7 @@ impl Range {
                     Err(e) => return Err(e.in_table(|| self.core.name())),
                 },
                 Err(e) if e.is_table_gone() => {
-                    // The truncation that is under way has ended after this.
-                    drop(self.shared.ddl.lock());
+                    self.shared.wait_for_truncation()?;
                     if Arc::ptr_eq(&self.core, &self.slot.core()) {
                         return Err(e);
                     }

@@ -29,9 +29,10 @@ pub(crate) struct TableReader<'a> {
 }
 
 impl TableReader<'_> {
-    /// Runs `f` with the view of this moment; once more when the table was truncated meanwhile.
+    /// Runs `f` with the view of this moment; again as long as the table is truncated meanwhile,
+    /// which ends the reads of a snapshot.
     #[inline]
-    pub(super) fn read<T>(self, f: impl Fn(PinnedView<'_>, AsOf) -> Result<T>) -> Result<T> {
+    pub(crate) fn read<T>(self, f: impl Fn(PinnedView<'_>, AsOf) -> Result<T>) -> Result<T> {
         self.shared.with_table(self.slot, |core| {
             if let Some(snapshot) = self.snapshot {
                 // The table of this moment came first: emptied after that, it fails by itself.
@@ -65,6 +66,7 @@ impl TableReader<'_> {
         let make = |value: &[u8]| f.take().map(|f| f(value));
         let near = self.read(|view, at| read::near(view, || read::lend(view, (key, at), make)))?;
         if let Some(near) = near {
+            debug_assert!(!matches!(near, Some(None)), "a value is lent once");
             return Ok(near.flatten());
         }
         let _brought = self.bring(&[key])?;
@@ -81,6 +83,10 @@ impl TableReader<'_> {
 
     /// The values of some keys, all as of one moment.
     pub(super) fn multi_get<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
+        if self.snapshot.is_some() {
+            // One moment anyway: no epoch stays pinned over more keys than have to be.
+            return self.some_at_a_time(keys);
+        }
         let near = self.read(|view, at| read::near(view, || read::find_many(view, keys, at)))?;
         near.map_or_else(|| self.multi_get_far(keys), |found| self.values_of(found))
     }

@@ -17,7 +17,9 @@ use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
-use crate::mvcc::{Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, pin};
+use crate::mvcc::{
+    Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, is_waited_for, pin,
+};
 use crate::operator;
 use crate::options::{Compression, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -180,13 +182,28 @@ impl Shared {
                 done => return done,
             };
             let id = core.id();
-            // A truncation may wait for epochs while it holds the mutex.
             drop(guard);
-            drop(self.ddl.lock());
+            self.wait_for_truncation()?;
             if slot.core().id() == id {
                 return Err(gone);
             }
         }
+    }
+
+    /// Waits until a truncation that is under way has ended.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` where it would wait for the epoch of this thread while it holds the mutex.
+    pub(super) fn wait_for_truncation(&self) -> Result<()> {
+        if is_waited_for() {
+            return Err(Error::invalid(
+                "a read inside of a closure that a value is lent to met a table that is truncated \
+                 or dropped, and would wait for itself: read it once the closure has returned",
+            ));
+        }
+        drop(self.ddl.lock());
+        Ok(())
     }
 
     /// Runs `f` with the table of this moment, without an epoch; again, if it was truncated
@@ -200,8 +217,7 @@ impl Shared {
             let pinned = Arc::new(slot.pin());
             match f(&pinned) {
                 Err(e) if e.is_table_gone() => {
-                    // A truncation that is under way has ended after this.
-                    drop(self.ddl.lock());
+                    self.wait_for_truncation()?;
                     if Arc::ptr_eq(&pinned.core, &slot.core()) {
                         return Err(e);
                     }

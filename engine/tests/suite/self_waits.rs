@@ -48,6 +48,34 @@ fn a_write_inside_of_a_closure_that_is_lent_a_value_is_refused() {
     assert_eq!(table.get("k").unwrap().unwrap(), "5");
 }
 
+/// Bug: a read of a snapshot, inside of a closure that a value is lent to, could wait for a change
+/// of tables that waited for the epoch of the same thread. Cause: it met a table that was gone, and
+/// waited to learn whether it was truncated. Fix: such a read fails at once.
+#[test]
+fn a_read_of_a_dropped_table_waits_for_no_change_of_tables_inside_of_a_closure() {
+    let (_dir, db, table) = open();
+    table.put("k", "1").unwrap();
+    let gone = db.table("gone").unwrap();
+    gone.put("k", "1").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let range = gone.range(..);
+    db.drop_table("gone").unwrap();
+    let outside = [gone.get("k").unwrap_err(), snapshot.get(&gone, "k").unwrap_err()];
+    assert!(outside.iter().all(|error| error.to_string().contains("was dropped")), "{outside:?}");
+    let inside = table.get_with("k", |_| {
+        let reads = [gone.get("k").map(drop), snapshot.get(&gone, "k").map(drop)];
+        let many = snapshot.multi_get(&gone, ["k"; 600]).map(drop);
+        let rows = range.collect::<terrace::Result<Vec<_>>>().map(drop);
+        reads.into_iter().chain([many, rows]).map(Result::unwrap_err).collect::<Vec<_>>()
+    });
+    for error in inside.unwrap().unwrap() {
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("once the closure has returned"), "{error}");
+    }
+    let all = snapshot.multi_get(&table, ["k"; 600]).unwrap();
+    assert!(all.iter().all(|value| value.as_deref() == Some(b"1")));
+}
+
 /// Bug: a plain write inside of `run`, to a row that the transaction has locked, waited ten seconds
 /// for its own thread, and failed with `Timeout`. Cause: the lock table knew owners and no threads.
 /// Fix: it knows which transactions a thread runs.

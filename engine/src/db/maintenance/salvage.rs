@@ -78,7 +78,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let files = Arc::clone(&opening.files);
     let journal = VersionSet::open_readable(files, from, floor, in_zones.decided())?;
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
-    opening.attach_objects(set, 0)?;
+    opening.attach_objects_of(set.store(), id_of(set, &loaded), set.objects(), 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
         check_pair(&loaded.region, &loaded.superblock, set)?;
     }
@@ -211,6 +211,12 @@ impl InZones<'_> {
         }
         decided
     }
+}
+
+/// A damaged header of the journal says no id; the region has the same.
+fn id_of(set: &VersionSet, loaded: &Option<Loaded>) -> [u8; 16] {
+    let own = Some(set.database_id()).filter(|id| *id != [0; 16]);
+    own.or(loaded.as_ref().map(|loaded| loaded.superblock.database_id)).unwrap_or_default()
 }
 
 /// The line about LSNs that are there, behind a gap. No opening takes them.
@@ -362,12 +368,15 @@ impl SalvageReport {
             check_payloads: true,
         };
         let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
+        // No power cut makes a sector unreadable: what is behind one may well have been committed.
+        let is_torn = loaded.region.unread().is_empty();
+        let counts = |it: &Record<'_>| it.seq <= last || !is_torn && it.table != SYSTEM_TABLE;
         let (prepared, payloads): (Vec<_>, Vec<_>) =
             payloads.into_iter().partition(|it| it.is_prepared);
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
         let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
         // What the cleaner has copied was committed before the copy was.
-        let (records, above): (Vec<_>, Vec<_>) = records.partition(|record| record.seq <= last);
+        let (records, above): (Vec<_>, Vec<_>) = records.partition(counts);
         let (prepared, prepared_above): (Vec<_>, Vec<_>) =
             prepared.into_iter().partition(|it| it.lsn <= last);
         let above = above.iter().map(|record| record.seq);

@@ -122,6 +122,7 @@ struct Current {
     base: u64,
 }
 
+#[derive(Clone)]
 struct Progress {
     commit: u64,
     entry: u64,
@@ -463,6 +464,7 @@ impl Node {
     }
 
     pub(super) fn database(&self) -> Result<Database> {
+        operator::check_outside()?;
         let current = || self.current.read().as_ref().map(|current| current.db.clone());
         let db = current().ok_or_else(Error::closed)?;
         if !objects_of(&db).is_some_and(ObjectTier::is_left_behind) {
@@ -478,8 +480,9 @@ impl Node {
     }
 
     pub(super) fn status(&self) -> NodeStatus {
+        // First: the database of the commit told is then at least as new.
+        let progress = self.progress.lock().clone();
         let path = self.current.read().as_ref().map(|current| current.path.clone());
-        let progress = self.progress.lock();
         NodeStatus {
             store: self.log.address(),
             directory: path.unwrap_or_else(|| self.directory.clone()),
@@ -489,7 +492,7 @@ impl Node {
             restarts: progress.restarts,
             missed: progress.missed,
             gets: self.log.counts().gets,
-            note: progress.note.clone(),
+            note: progress.note,
         }
     }
 
@@ -511,6 +514,7 @@ impl Node {
     ///
     /// As [`Standby::promote`](super::Standby::promote).
     pub(super) fn promote(&self) -> Result<Database> {
+        operator::check_outside()?;
         self.halt();
         if let Some(current) = &*self.current.read() {
             current.db.inner.shared().poison.check()?;
@@ -537,6 +541,7 @@ impl Node {
     }
 
     pub(super) fn close(&self) -> Result<()> {
+        operator::check_outside()?;
         // No request is made again, so that the thread ends soon.
         self.log.stop();
         self.halt();

@@ -205,7 +205,7 @@ fn dump(
     let mut above = 0;
     let half = |Seen { table, name, view }| {
         engine.shared.check_open()?;
-        above += view.undrained_bytes();
+        above += compaction::bytes_to_dump(&view, lsn);
         destination.check_wanted(above)?;
         let store = Arc::clone(destination.store());
         let (set, objects) = (&*engine.set, destination.objects());
