@@ -96,11 +96,6 @@ impl Setting {
         self.scope == Scope::Long
     }
 
-    /// Whether what it says is to depend on the change alone, not on when it is asked.
-    fn is_fixed(&self) -> bool {
-        self.scope == Scope::Full
-    }
-
     /// Whether this is more than what a fresh machine passes.
     pub(crate) fn is_full(&self) -> bool {
         self.scope.is_full()
@@ -350,17 +345,20 @@ fn failing(setting: &mut Setting) -> Result<()> {
     passes(simulator.command().args(faults).args(["--seeds", "60", "--short"]))
 }
 
-/// A minute of schedules, at length an hour. What fails names its seed. No earlier check has had
-/// the seeds, but for the full one, whose seeds are fixed. At length each planted bug is searched
-/// for, those too that take longer than a test may.
+/// A minute of schedules, at length an hour, with seeds that no earlier check has had. The full
+/// check has fixed ones, as many everywhere. What fails names its seed. At length each planted bug
+/// is searched for, those too that take longer than a test may.
 fn schedules(setting: &mut Setting) -> Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let first = if setting.is_fixed() { 1_000 } else { now * 1000 }.to_string();
+    let fresh = (now * 1000).to_string();
+    let seeds = match setting.scope {
+        Scope::Full => ["--seed", "1000", "--seeds", "2000"],
+        Scope::Long => ["--seed", &fresh, "--minutes", "60"],
+        Scope::Quick | Scope::Check => ["--seed", &fresh, "--minutes", "1"],
+    };
     let is_long = setting.is_long();
-    let minutes = if is_long { "60" } else { "1" };
     let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
-    let arguments = ["--schedules", "--seed", &first, "--minutes", minutes, "--json"];
-    passes(simulator.command().args(arguments))?;
+    passes(simulator.command().args(["--schedules", "--json"]).args(seeds))?;
     if is_long {
         passes(simulator.command().args(["--schedules", "--planted", "--minutes", "20"]))?;
     }

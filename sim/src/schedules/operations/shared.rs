@@ -115,6 +115,8 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
             ledger.judge(&state, Seen::Behind(node, ledger.now()), &who);
         }
         let (from, visible) = (ledger.now(), caller.db.stats().commit.visible);
+        // A database that was closed meanwhile tells of its last commit alone.
+        let is_own = caller.db.snapshot().is_ok();
         let since = schedule::now();
         while follower.status().commit < visible {
             if ledger.is_closing() || caller.world.has_failed() {
@@ -132,9 +134,9 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
         if let Some(state) = unless_away(state)? {
             let who = format!("a follower of caller {} that came to {visible}", caller.number);
             // The numbers of commits of another writer say nothing of this one's.
-            let seen = match ledger.is_taken_over() {
-                true => Seen::Behind(node, ledger.now()),
-                false => caller.world.seen(&caller.db, (from, ledger.now())),
+            let seen = match is_own && !ledger.is_taken_over() {
+                true => caller.world.seen(&caller.db, (from, ledger.now())),
+                false => Seen::Behind(node, ledger.now()),
             };
             ledger.judge(&state, seen, &who);
         }
