@@ -305,8 +305,8 @@ declare! {
     background_tuning(tuning: BackgroundTuning): BackgroundTuning = BackgroundTuning::new()
         => tuning;
 
-    /// For measurements only: without reuse, drains and compactions write all that they touch anew,
-    /// also extents and blocks that only one of their inputs has keys of.
+    /// For measurements only. Switched off, drains and compactions copy no extent and no block as
+    /// it is: they write each record again.
     #[doc(hidden)]
     reuse(on: bool): bool = true => on;
 

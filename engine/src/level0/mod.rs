@@ -78,7 +78,7 @@ const UNKNOWN: u64 = 2048;
 #[derive(Debug)]
 pub(crate) struct Level0 {
     pub(crate) in_zones: GlobalIndex,
-    /// Copies of memtables. A persistent index has none beside it.
+    /// Tables that hold rows copied out of memtables. With a persistent index there are none.
     pub(crate) rows: Option<RowTables>,
     pub(crate) tombstones: RangeTombstones,
     /// Where many deleted keys lie next to each other, as far as is known.

@@ -126,8 +126,8 @@ declare! {
     ///
     /// Row tables copy each record once within the region, and give the space of commits back at
     /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
-    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
-    /// memtables to come.
+    /// records of all tables, in place of the container that they name.
+    /// [`Database::set_table_options`] changes it for memtables to come.
     ///
     /// [`Database::set_table_options`]: crate::Database::set_table_options
     ///

@@ -13,7 +13,7 @@ impl Options {
         self
     }
 
-    /// Keeps level 0 of every table in this container, whatever the options of the table say.
+    /// Keeps level 0 of every table in this container. The options of the table do not count.
     #[doc(hidden)]
     #[must_use]
     pub fn level0_of_all(mut self, container: Level0Container) -> Options {

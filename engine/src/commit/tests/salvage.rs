@@ -79,7 +79,7 @@ fn whats(lost: &[Damage]) -> Vec<&str> {
 
 /// Bug: acknowledged commits vanished, and the report spoke of other damage alone. Cause: what says
 /// that an LSN was durable was asked by recovery, which ends with the first damage. Fix: a salvage
-/// asks it, whatever else is damaged.
+/// asks it, also beside other damage.
 #[test]
 fn a_durable_lsn_that_is_missing_is_told_beside_other_damage() {
     let streams = TwoStreams::new();

@@ -369,8 +369,8 @@ impl SalvageReport {
         };
         let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
         // No power cut makes a sector unreadable: what is behind one may well have been committed.
-        let is_torn = loaded.region.unread().is_empty();
-        let counts = |it: &Record<'_>| it.seq <= last || !is_torn && it.table != SYSTEM_TABLE;
+        let has_unread = !loaded.region.unread().is_empty();
+        let counts = |it: &Record<'_>| it.seq <= last || has_unread && it.table != SYSTEM_TABLE;
         let (prepared, payloads): (Vec<_>, Vec<_>) =
             payloads.into_iter().partition(|it| it.is_prepared);
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
