@@ -20,7 +20,7 @@ const APART: [&str; 8] = [
     // An index in memory has calls of the same names.
     "memtable/",
     // Cut in the tests of the engine: there is no database yet.
-    "db/open/create.rs",
+    "engine/open/create.rs",
     "/tests",
 ];
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::db::Database;
+use crate::engine::Database;
 use crate::error::{Error, Result};
 use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
 use crate::mvcc::pin;

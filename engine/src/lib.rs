@@ -38,6 +38,7 @@ compile_error!(
 );
 
 mod alloc;
+mod backup;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
@@ -45,12 +46,14 @@ mod cache;
 mod commit;
 mod compaction;
 mod counters;
-mod db;
+mod database;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod decoders;
+mod engine;
 mod error;
 mod extent;
+mod jobs;
 mod level0;
 mod levels;
 pub mod limits;
@@ -61,12 +64,14 @@ mod merge;
 mod mvcc;
 mod operator;
 mod options;
+mod panics;
 mod per_core;
 mod pm;
 mod ptree;
 mod read;
 mod record;
-mod replica;
+mod replication;
+mod scheduler;
 mod spill;
 mod table;
 #[cfg(any(test, feature = "testing"))]
@@ -80,18 +85,22 @@ mod txn;
 pub mod typed;
 mod view;
 
-pub use db::{
-    BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    Digest, DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats,
-    ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, RegisteredFollower,
-    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableRef, TableStats,
-    VerifyReport, verify,
+pub use backup::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
+pub use engine::{
+    CacheStats, CommitStats, Database, DiskStats, LevelStats, ObjectStats, ObjectStoreReport,
+    OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats, Stats, TableRef, TableStats,
 };
 pub use error::{Damage, Error, ErrorKind, Result, Unreadable};
+pub use jobs::manual::CompactionProgress;
+pub use jobs::memory::MemoryStats;
+pub use jobs::metrics::BackgroundStats;
 pub use operator::MergeOperator;
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
     OpenProgress, Options, TableOptions, Tier,
+};
+pub use replication::{
+    Digest, Follower, NodeStatus, RegisteredFollower, SharedStatus, Standby, TableDigest,
 };
 /// The merge operators that every database knows, and what their values look like.
 pub mod operators {

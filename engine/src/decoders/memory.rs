@@ -8,7 +8,8 @@ use crate::alloc::{
 use crate::commit::{
     Evidence, Floor, Gidx, RESUME, Resume, SALT_AT, SUB_HEADER, SubEntry, readable, recover,
 };
-use crate::db::{Event, Marker};
+use crate::engine::Event;
+use crate::engine::open::Marker;
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
 use crate::ptree::{ForestSeal, Shape};

@@ -11,7 +11,7 @@ mod memory;
 use crate::extent::probe as extent;
 use crate::level0::probe as row_table;
 use crate::levels::{manifest_probe as manifest, probe as journal};
-use crate::replica::probe::entry as shared_entry;
+use crate::replication::log::probe::entry as shared_entry;
 use crate::tier::object_probe as object;
 use crate::txn::probe as txn;
 
@@ -52,7 +52,7 @@ const DECODERS: [(&str, Decoder); 28] = [
 
 /// Manifests of backups, and the head of a set in an object store.
 fn backups(bytes: &[u8]) -> bool {
-    let is_head = crate::db::backup_head_probe(bytes);
+    let is_head = crate::backup::head_probe(bytes);
     manifest(bytes) || is_head
 }
 

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 pub use key::{PrefixOf, TypedKey};
 pub use range::TypedRange;
 
-use crate::db::Database;
+use crate::engine::Database;
 use crate::error::{Error, Result};
 use crate::table::{Range, ReadTables, Table, WriteBatch};
 use crate::txn::Transaction;

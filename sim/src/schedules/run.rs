@@ -60,9 +60,9 @@ const MAY_TIME_OUT: [(&str, &str); 7] = [
     ("schedules/run.rs", "what is held at rest is looked at again"),
     ("schedules/bucket.rs", "so are the objects in a bucket"),
     ("operations/shared.rs", "so is how far another node is"),
-    ("db/manual.rs", "the call asks its closure now and then whether it is cancelled"),
+    ("jobs/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
-    ("db/scheduler/workers.rs", "so does a worker"),
+    ("scheduler/workers.rs", "so does a worker"),
 ];
 
 /// The thread that stands for the network. It is there as long as a handle of the database.
@@ -75,7 +75,7 @@ const ASKS_STORE: [&str; 2] = ["tier/object/clock.rs", "tier/object/store.rs"];
 /// Where an answer is on its way, or a thread waits for more that goes to the store or comes from
 /// it.
 const GOES_ON_IN_TIME: [&str; 4] =
-    ["tier/object/slow.rs", FEED, "db/share/node.rs", "db/share/registration.rs"];
+    ["tier/object/slow.rs", FEED, "replication/node.rs", "replication/registration.rs"];
 
 /// Where a caller waits until its commit was sent.
 const FEED: &str = "commit/feed.rs";

@@ -16,7 +16,10 @@ pub(crate) fn check(source: &Source, closed: &[Closed], findings: &mut Vec<Findi
     let part = closed.path.strip_prefix(ROOT).and_then(|below| below.split('/').next());
     let part = format!("crate::{}", part.unwrap_or_default());
     let through_part = occurrences(source, &part);
-    let through_super = occurrences(source, "super");
+    // What stands in a folder of its own names by `super` what is in there.
+    let stands_in_it = |of: &str| !of.trim_start_matches('/').contains('/');
+    let own = source.path.strip_prefix(&closed.path).is_some_and(stands_in_it);
+    let through_super = occurrences(source, "super").filter(|_| own);
     for (at, name) in through_part.chain(through_super) {
         let line = source.line_of(at);
         if !source.is_test_line(line) && !closed.uses.iter().any(|used| used == name) {
@@ -74,6 +77,13 @@ mod tests {
         ] {
             assert_eq!(found("engine/src/db/jobs/drain.rs", text).len(), 1, "{text}");
         }
+    }
+
+    #[test]
+    fn a_folder_in_it_knows_its_own_files() {
+        assert!(found("engine/src/db/jobs/drain/state.rs", "use super::Drain;").is_empty());
+        let text = "use crate::db::scheduler::Scheduler;";
+        assert_eq!(found("engine/src/db/jobs/drain/state.rs", text).len(), 1);
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub(crate) fn identifier(text: &str) -> &str {
 }
 
 /// Whether a whole file is test code.
-fn is_test_file(path: &str) -> bool {
+pub(crate) fn is_test_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let folders = path.split('/').rev().skip(1);
     name == "tests.rs" || folders.into_iter().any(|f| f == "tests" || f == "benches")

@@ -4,7 +4,7 @@
 //!
 //! Source: MatrixKV's matrix container in non-volatile memory, and TriangleKV's triangle container,
 //! which has the same rows. Which records a column takes is the drains' business
-//! (`db/jobs/drain.rs`): those of the rows from before a round began (matrix: these rows are the
+//! (`jobs/drain.rs`): those of the rows from before a round began (matrix: these rows are the
 //! compactor, later ones the receiver), or all that are there (triangle).
 //!
 //! The options of the table choose what becomes of memtables. Of a table that chose the global

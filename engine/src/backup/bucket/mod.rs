@@ -1,0 +1,287 @@
+//! A backup set in an object store. `docs/format.md` has its objects, `docs/internals/backup.md`
+//! the argument why no caller that is paused, late or dead leaves a backup without its parts.
+//!
+//! Invariants:
+//!
+//! 1. What a manifest names is in the store before the manifest is, and the manifest before the
+//!    head names it.
+//! 2. A name is used once: it has the epoch of the caller that made it.
+//! 3. Deleted is only what no backup of the head names, under a name of an earlier epoch than the
+//!    caller's, and after the caller has replaced the head.
+
+mod fetching;
+mod head;
+mod sending;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::BackupInfo;
+use super::VerifyReport;
+use super::known::KnownExtents;
+use super::take::gather;
+use crate::engine::Engine;
+use crate::engine::open::files_of;
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::Manifest;
+use crate::options::{Options, Storage};
+use crate::os::Files;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+use crate::tier::Distance;
+use crate::tier::{
+    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan,
+    TaggedValue, open_client, open_reader, owner,
+};
+
+use head::SetHead;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use head::probe;
+use sending::Sending;
+
+/// What names of manifests begin with.
+const MANIFESTS: &str = "backups/manifests/";
+
+/// Names that are deleted with one request.
+const BATCH: usize = 1000;
+
+/// The set's URL, where a path is one.
+pub(super) fn url_of(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.contains("://"))
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("{MANIFESTS}{number:08}")
+}
+
+fn manifest_number(name: &str) -> Option<u64> {
+    let number = name.strip_prefix(MANIFESTS)?.parse().ok()?;
+    (manifest_name(number) == name).then_some(number)
+}
+
+/// The way to a set.
+pub(super) struct BucketSet {
+    client: Arc<ObjectClient>,
+    files: Arc<dyn Files>,
+    names: ObjectNames,
+    nonce: [u8; 16],
+    /// Who calls, for the messages of others.
+    owner: String,
+}
+
+impl BucketSet {
+    /// The way to the set of a URL. Asks the store for nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the URL or the environment is not understood.
+    pub(super) fn open(url: &str, options: &Options) -> Result<BucketSet> {
+        let files = files_of(options);
+        let simulated = !matches!(options.storage, Storage::Real);
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        let distance = options
+            .distance
+            .map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second });
+        let (client, nonce) = open_client(
+            (url, simulated),
+            &files,
+            0,
+            #[cfg(any(test, feature = "testing", feature = "bench"))]
+            distance,
+        )?;
+        // What a simulated machine writes is the same in every run.
+        let owner = if simulated { "process 1, simulated".to_string() } else { owner() };
+        Ok(BucketSet { client, files, names: ObjectNames::of_backups(), nonce, owner })
+    }
+
+    /// Fails where no set is.
+    pub(super) fn check_present(&self) -> Result<()> {
+        self.head().map(drop)
+    }
+
+    fn head(&self) -> Result<SetHead> {
+        let found = head::look(&self.client)?;
+        found.map(|placed| placed.value).ok_or_else(|| head::no_backups(&self.client.address()))
+    }
+
+    fn take(&self, database_id: Option<[u8; 16]>) -> Result<TaggedValue<SetHead>> {
+        head::take(&self.client, database_id, (self.nonce, &self.owner))
+    }
+
+    /// Its backups, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if one is damaged; `Unavailable` if the store does not answer.
+    pub(super) fn list(&self) -> Result<Vec<BackupInfo>> {
+        let info = |number| self.manifest(number).map(|manifest| BackupInfo::of(&manifest));
+        self.head()?.numbers.into_iter().map(info).collect()
+    }
+
+    fn manifest(&self, number: u64) -> Result<Manifest> {
+        let name = manifest_name(number);
+        let got = self.client.get(&name, ObjectSpan::Whole);
+        if matches!(&got, Err(failure) if failure.kind == FailureKind::Missing) {
+            // Another caller may have deleted it since the head was read.
+            check_has(&self.head()?, number, &self.client.address())?;
+        }
+        let bytes = self.client.told("read", &name, got)?.bytes;
+        let place = format!("{}/{name}", self.client.address()).into();
+        Manifest::read_bytes(&bytes, number, ("backup", place))
+    }
+
+    /// The extents of the set, to read.
+    fn store(&self) -> Arc<ExtentStore> {
+        let tier = open_reader(Arc::clone(&self.client), self.names.clone());
+        ExtentStore::of_objects(Arc::clone(&self.files), tier)
+    }
+
+    fn name_of(&self, place: &Location) -> String {
+        place.object().map_or_else(String::new, |id: ObjectId| self.names.extent(id))
+    }
+
+    /// Checks manifests, and every extent once.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn verify(&self) -> Result<VerifyReport> {
+        let (store, mut report) = (self.store(), VerifyReport::default());
+        let (mut seen, mut values_seen) = (BTreeSet::new(), BTreeSet::new());
+        for number in self.head()?.numbers {
+            report.checked += 1;
+            let (address, what) = (self.client.address(), format!("manifest {number}"));
+            let place = ("backup", Path::new(&address), &*what);
+            let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
+            for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
+                let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
+                report.look(|found| extent.verify(found));
+                for values in extent.values() {
+                    if values_seen.insert(values.meta().location) {
+                        report.look(|found| values.verify(found));
+                    }
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// Deletes a backup, and what no other one needs.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is none of this number; `Unavailable` if another caller changes the set,
+    /// or the store does not answer.
+    pub(super) fn delete(&self, number: u64) -> Result<()> {
+        check_has(&self.head()?, number, &self.client.address())?;
+        let held = self.take(None)?;
+        check_has(&held.value, number, &self.client.address())?;
+        let mut numbers = held.value.numbers.clone();
+        numbers.retain(|other| *other != number);
+        let held = head::replace(&self.client, held, numbers)?;
+        // The backup is gone whether its objects are or not. The next call deletes them.
+        self.collect(&held.value).unwrap_or(());
+        Ok(())
+    }
+
+    /// Deletes what no backup of the head needs: what was deleted, and what calls left that failed
+    /// (invariant 3).
+    fn collect(&self, head: &SetHead) -> Result<()> {
+        let mut named: BTreeSet<ObjectId> = BTreeSet::new();
+        for number in &head.numbers {
+            let manifest = self.manifest(*number)?;
+            named.extend(manifest.places().iter().filter_map(Location::object));
+        }
+        let is_left = |name: &str| match (self.names.parse(name), manifest_number(name)) {
+            (Some(id), _) => id.epoch < head.epoch && !named.contains(&id),
+            (None, Some(number)) => {
+                number < u64::from(head.epoch) && !head.numbers.contains(&number)
+            }
+            (None, None) => false,
+        };
+        let mut left = self.names()?;
+        left.retain(|name| is_left(name));
+        for some in left.chunks(BATCH) {
+            self.client.told("delete", &some[0], self.client.delete(some))?;
+        }
+        Ok(())
+    }
+
+    /// The names of all objects of the set.
+    fn names(&self) -> Result<Vec<String>> {
+        let (prefix, mut names) = (self.names.prefix(), Vec::<String>::new());
+        loop {
+            let after = names.last().cloned().unwrap_or_default();
+            let page = self.client.told("list", prefix, self.client.list(prefix, &after))?;
+            if page.is_empty() {
+                return Ok(names);
+            }
+            names.extend(page.into_iter().map(|info| info.name));
+        }
+    }
+
+    /// Makes a database of backup `number` in `to`.
+    ///
+    /// # Errors
+    ///
+    /// As [`BackupSet::restore`](super::BackupSet::restore).
+    pub(super) fn restore(&self, number: u64, to: &Path, options: &Options) -> Result<()> {
+        check_has(&self.head()?, number, &self.client.address())?;
+        let manifest = self.manifest(number)?;
+        super::restore::restore_with(&manifest, to, options, |files, into| {
+            let edit = fetching::fetch(&manifest, &self.store(), into)?;
+            into.sync()?;
+            super::restore::check_written(&edit, files, to, &|| Ok(()))?;
+            Ok(edit)
+        })
+    }
+}
+
+fn check_has(head: &SetHead, number: u64, address: &str) -> Result<()> {
+    if head.numbers.contains(&number) {
+        return Ok(());
+    }
+    let there = &head.numbers;
+    Err(Error::invalid(format!("there is no backup {number} in {address}; there are {there:?}")))
+}
+
+/// Adds a backup to the set of a URL.
+///
+/// # Errors
+///
+/// As [`Database::backup`](crate::Database::backup).
+pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
+    let bucket = BucketSet::open(url, &engine.options)?;
+    let database_id = engine.set.database_id();
+    let held = bucket.take(Some(database_id))?;
+    let (epoch, numbers) = (held.value.epoch, held.value.numbers.clone());
+    let mut known = KnownExtents::default();
+    for number in &numbers {
+        bucket.manifest(*number)?.extents().for_each(|extent| known.add(extent));
+    }
+    let mut sending = Sending::new(engine, &bucket, (epoch, known));
+    let gathered = gather(engine, &mut sending)?;
+    let manifest = Manifest {
+        database_id,
+        number: u64::from(epoch),
+        lsn: gathered.lsn,
+        created: gathered.created,
+        added: sending.finish()?,
+        blob: gathered.blob.clone(),
+        edit: gathered.edit.clone(),
+    };
+    manifest.check()?;
+    let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
+    let written = bucket.client.begin_put(&name, &bytes).finish(&bucket.client, &bytes);
+    bucket.client.told("write", &name, written)?;
+    let follows = numbers.last().is_some_and(|last| last + 1 == manifest.number) || epoch == 1;
+    let held = head::replace(&bucket.client, held, [numbers, vec![manifest.number]].concat())?;
+    gathered.finish();
+    if !follows {
+        // A call since the backup before has failed, or was a deletion. The backup is there whether
+        // what these left is deleted or not: the next deletion deletes it.
+        bucket.collect(&held.value).unwrap_or(());
+    }
+    Ok(BackupInfo::of(&manifest))
+}

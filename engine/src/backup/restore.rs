@@ -1,0 +1,228 @@
+//! Making a database of a backup: extents first, each checked and copied; then a region without
+//! records, whose LSNs go on after the backup's; at last the journal, which makes it a database.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::set::Set;
+use crate::engine::open::{
+    Content, LockedDatabase, Presence, create_with, end_making, files_of, lock, look, may_replace,
+};
+use crate::engine::{Database, OpenHow};
+use crate::error::{Error, Findings, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::jobs::memory;
+use crate::levels::{Edit, Manifest};
+use crate::options::{Making, Options};
+use crate::os::{Files, create_directory};
+use crate::table::WriteBatch;
+use crate::tier::{ExtentStore, Location};
+
+/// Makes a database of backup `number` in `to`.
+pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
+    options.check()?;
+    let set = Set::open_to_read(path, options)?;
+    let manifest = set.manifest(number)?;
+    restore_with(&manifest, to, options, |_, into| {
+        let edit = copy(&manifest, &set.store()?, into)?;
+        into.sync()?;
+        Ok(edit)
+    })
+}
+
+/// Makes a database of a backup in `to`. `fill` writes its extents there, durably, and says where
+/// they are.
+pub(super) fn restore_with(
+    manifest: &Manifest,
+    to: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Arc<dyn Files>, &Arc<ExtentStore>) -> Result<Edit<Arc<ExtentMeta>>>,
+) -> Result<()> {
+    let making = Options { making: Some(Making::Restore), ..options.clone() };
+    let made = create_of_extents(to, &making, |files| {
+        let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
+        let edit = fill(files, &into)?;
+        Ok(Content { lsn: manifest.lsn, edit })
+    })?;
+    // What was made can be opened, and has the last blob.
+    let db = Database::open_made(to, &making, made)?;
+    let database_id = db.inner.set.database_id();
+    if let Some(blob) = &manifest.blob {
+        let mut batch = WriteBatch::new();
+        batch.set_blob(blob);
+        db.write(batch)?;
+    }
+    db.close()?;
+    end_making(to, options, database_id)
+}
+
+/// Reads all that was written to a directory, and compares checksums. `check` is called before each
+/// extent.
+///
+/// # Errors
+///
+/// `Corrupt` with the first damage; an I/O error; those of `check`.
+pub(crate) fn check_written(
+    edit: &Edit<Arc<ExtentMeta>>,
+    files: &Arc<dyn Files>,
+    directory: &Path,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    let store = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
+    for meta in edit.added() {
+        check()?;
+        let mut found = Findings::default();
+        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(store));
+        extent.verify(&mut found);
+        for values in extent.values() {
+            values.verify(&mut found);
+        }
+        found.check()?;
+    }
+    Ok(())
+}
+
+/// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
+/// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
+/// No other opening enters the directory until the caller drops what comes back.
+///
+/// # Errors
+///
+/// `Invalid` for bad options, or if there is something in `to`; `Unavailable` if another process
+/// works there; those of `fill`. There is no database then.
+pub(crate) fn create_of_extents(
+    to: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
+) -> Result<LockedDatabase> {
+    options.check()?;
+    options.check_place(to)?;
+    memory::check_new(options)?;
+    let files = files_of(options);
+    let making = options.making.unwrap_or(Making::Restore);
+    find_room(&files, to, options)?;
+    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
+    let lock = lock(&*files, to, options, OpenHow::Create)?;
+    // Another process may have been faster.
+    let found = find_room(&files, to, options)?;
+    create_with(&files, to, (options, making), &found, || fill(&files))?;
+    Ok(LockedDatabase { files, lock })
+}
+
+/// What there is in `to`, if a database may be made there.
+pub(crate) fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) -> Result<Presence> {
+    let found = look(files, to, options)?;
+    match found {
+        Presence::Missing | Presence::Empty => Ok(found),
+        Presence::Unfinished(ref left) => {
+            let making = options.making.or(Some(Making::Restore));
+            if may_replace(left, making) { Ok(found) } else { Err(left.making.cut_off(to)) }
+        }
+        Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_) => {
+            Err(Error::invalid(format!(
+                "{} is not empty; name an empty or a new directory to restore to",
+                to.display()
+            )))
+        }
+    }
+}
+
+/// Copies all extents, each checked; the operations, with the places that they have now.
+fn copy(
+    manifest: &Manifest,
+    from: &Arc<ExtentStore>,
+    to: &Arc<ExtentStore>,
+) -> Result<Edit<Arc<ExtentMeta>>> {
+    let mut moved: BTreeMap<Location, Location> = BTreeMap::new();
+    let mut copy = |at: &Location, read: &dyn Fn() -> Result<Vec<u8>>| -> Result<()> {
+        if !moved.contains_key(at) {
+            let _held = to.memory().jobs.hold(u64::from(at.len));
+            moved.insert(*at, to.write_new(&read()?)?);
+        }
+        Ok(())
+    };
+    for meta in manifest.extents() {
+        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(from));
+        for values in extent.values() {
+            copy(&values.meta().location, &|| values.read_whole())?;
+        }
+        copy(&meta.location, &|| extent.read_whole())?;
+    }
+    Ok(manifest.relocated(|at| moved.get(&at).copied().unwrap_or(at)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::open::Marker;
+    use crate::error::ErrorKind;
+    use crate::levels::{FoundEdits, JournalFloor, VersionSet};
+    use crate::options::{Index, Mode};
+    use crate::os::RealFiles;
+
+    /// A set with a backup of one row.
+    fn backed_up(at: &Path) {
+        let db = Options::new().pm_size(4 << 20).open(at.join("db")).unwrap();
+        db.table("t").unwrap().put("k", "v").unwrap();
+        db.backup(at.join("set")).unwrap();
+        db.close().unwrap();
+    }
+
+    /// Bug: a restore that was cut off could never be done again, with a persistent index and a
+    /// region elsewhere.
+    /// Cause: it had opened what it made, and the index beside the region stayed where it was. It
+    /// has the id of a database that is no more, so the next one left it alone and refused.
+    /// Fix: what clears away a region clears away the index of the same database.
+    #[test]
+    fn a_restore_is_done_again_over_the_index_that_the_one_before_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        backed_up(dir.path());
+        let emulated = Mode::Emulated { delay: Duration::ZERO };
+        let pm_path = at("elsewhere");
+        let options = Options::new()
+            .pm_size(4 << 20)
+            .mode(emulated)
+            .index(Index::Persistent)
+            .pm_path(&pm_path);
+        let restore = || super::restore((&at("set"), 1), &at("new"), &options);
+        restore().unwrap();
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
+        let set = VersionSet::open(files, &at("new"), JournalFloor::default(), FoundEdits::Leave);
+        // As if it had been cut off just before its end.
+        let marker = Marker {
+            database_id: Some(set.unwrap().database_id()),
+            pm_path: Some(pm_path),
+            making: Making::Restore,
+        };
+        std::fs::write(at("new").join("CREATING"), marker.encode()).unwrap();
+        let index = at("elsewhere.index");
+        assert!(index.exists());
+        let kept = std::fs::read(&index).unwrap();
+        restore().unwrap();
+        assert!(std::fs::read(&index).unwrap() != kept, "it is that of the new database");
+        let db = options.open(at("new")).unwrap();
+        assert_eq!(db.table("t").unwrap().get("k").unwrap().unwrap(), "v");
+    }
+
+    /// Bug: of two restores into one directory each could open what the other had made.
+    /// Cause: between making the database and opening it no thread held the lock of the directory.
+    /// Fix: it is held until the end.
+    #[test]
+    fn a_directory_stays_locked_from_the_making_of_a_database_to_its_opening() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = dir.path().join("new");
+        let options = Options { making: Some(Making::Restore), ..Options::new().pm_size(4 << 20) };
+        let make = || create_of_extents(&to, &options, |_| Ok(Content::default()));
+        let made = make().unwrap();
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        let opened = Database::open_unshared(&to, &options, OpenHow::Existing);
+        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Unavailable);
+        let db = Database::open_made(&to, &options, made).unwrap();
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        db.close().unwrap();
+    }
+}

@@ -1,0 +1,297 @@
+//! Taking a backup while the database is at work.
+//!
+//! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
+//! is taken, and then a snapshot. So the views have all that the snapshot sees, and their levels
+//! nothing that it does not. (2) While what this database defers is held, what is above the levels
+//! is written into the set. No epoch is pinned: other databases are not held. (3) Levels are held
+//! by their versions alone: what the set has not is copied, at leisure. (4) The manifest is
+//! written.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::set::{Set, Writing};
+use super::{BackupInfo, bucket};
+use crate::compaction::{self, DumpInto, Dumped};
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::{Edit, Level, MAX_LEVELS, Manifest, Op, SUBLEVELS, Version};
+use crate::mvcc::{Horizon, Registered, TimeMark, pin};
+use crate::options::TableOptions;
+use crate::os::Gate;
+use crate::record::Lsn;
+use crate::table::TableCore;
+use crate::tier::{ExtentSink, ExtentStore};
+use crate::view::View;
+
+/// A table of a moment.
+struct Seen {
+    table: Arc<TableCore>,
+    name: String,
+    view: Arc<View>,
+}
+
+/// All tables as of one LSN, and the last blob as of that.
+struct Moment {
+    tables: Vec<Seen>,
+    snapshot: Registered,
+    blob: Option<Vec<u8>>,
+}
+
+/// The unit of a backup's time is a second, that of the clock a microsecond.
+const MICROS_A_SECOND: u64 = 1_000_000;
+
+/// A table of which the part above its levels is in the set.
+struct Half {
+    table: Arc<TableCore>,
+    name: String,
+    version: Arc<Version>,
+    dumped: Dumped,
+}
+
+/// Where a backup goes.
+pub(crate) trait Destination {
+    /// Where what is above the levels is written first.
+    fn store(&self) -> &Arc<ExtentStore>;
+
+    /// Where that is sent, if it becomes objects of the destination at once.
+    fn objects(&mut self) -> Option<&mut dyn ExtentSink> {
+        None
+    }
+
+    /// The LSN is taken, and all up to it is durable.
+    ///
+    /// # Errors
+    ///
+    /// Those of the destination.
+    fn begins(&mut self, _lsn: Lsn) -> Result<()> {
+        Ok(())
+    }
+
+    /// Before a table is written to its store: so many bytes lie above levels, with that table's.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` if the backup is not wanted any more.
+    fn check_wanted(&self, _above: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Its own copy of an extent of a level, made now if it has none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the extent is damaged; those of the destination.
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>>;
+
+    /// Keeps an extent that was written to its [`Destination::store`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Destination::copy`].
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>>;
+}
+
+impl Destination for Writing {
+    fn store(&self) -> &Arc<ExtentStore> {
+        Writing::store(self)
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        Writing::copy(self, extent)
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        Ok(Arc::new(ExtentMeta::clone(dumped.meta())))
+    }
+}
+
+/// What a backup has.
+pub(crate) struct Gathered {
+    /// What was visible there is in it, and nothing else.
+    pub(crate) lsn: Lsn,
+    /// When it was begun, in seconds since 1970.
+    pub(crate) created: u64,
+    pub(crate) blob: Option<Vec<u8>>,
+    pub(crate) edit: Edit<Arc<ExtentMeta>>,
+    /// What was dumped is there until the backup is whole.
+    halves: Vec<Half>,
+}
+
+impl Gathered {
+    /// The backup is whole, or given up.
+    pub(crate) fn finish(self) {
+        drop(self.halves);
+    }
+}
+
+/// Adds a backup to the set in `path`.
+pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
+    engine.shared.check_open()?;
+    if let Some(url) = bucket::url_of(path) {
+        return bucket::back_up(engine, url);
+    }
+    let mut set = Set::open_or_create(path, &engine.options)?;
+    set.check_is_of(engine.set.database_id())?;
+    let added = add(engine, &mut set);
+    if added.is_err() {
+        set.give_back_unnamed();
+    }
+    added
+}
+
+/// Gathers a backup and adds it to the set.
+fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
+    let gathered = gather(engine, set)?;
+    let manifest = Manifest {
+        database_id: engine.set.database_id(),
+        number: set.next_number(),
+        lsn: gathered.lsn,
+        created: gathered.created,
+        added: Writing::store(set).bytes_written(),
+        blob: gathered.blob.clone(),
+        edit: gathered.edit.clone(),
+    };
+    set.add(&manifest)?;
+    gathered.finish();
+    Ok(BackupInfo::of(&manifest))
+}
+
+/// Brings all that is visible now to a destination.
+///
+/// # Errors
+///
+/// Those of reading and of the destination.
+pub(crate) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gathered> {
+    let created = engine.shared.clock.now() / MICROS_A_SECOND;
+    let (halves, lsn, blob) = dump(engine, into)?;
+    let mut ops = dates(engine, lsn);
+    for half in &halves {
+        half.describe(into, &engine.shared.gate, &mut ops)?;
+    }
+    // What is durable nowhere else must not be all that is left of a commit that never was.
+    engine.shared.poison.check()?;
+    Ok(Gathered { lsn, created, blob, edit: Edit { ops }, halves })
+}
+
+/// When records up to `lsn` were written: those above all marks, by now.
+fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
+    let mut timeline = engine.set.timeline().up_to(lsn);
+    let now = TimeMark { lsn, time: engine.shared.clock.now() };
+    if timeline.is_followed_by(now) {
+        timeline.add(now);
+    }
+    timeline.marks().iter().copied().map(Op::TimeMark).collect()
+}
+
+/// Steps 1 and 2. The hold keeps what the views have; it is of this database alone.
+fn dump(
+    engine: &Engine,
+    destination: &mut dyn Destination,
+) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+    // A closing waits for the table under way.
+    let _inside = engine.shared.gate.enter_call()?;
+    // A table with records that are not counted yet looks as if it had none above its levels.
+    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
+    let _hold = engine.shared.queue.hold();
+    let Moment { tables, snapshot, blob } = moment(engine);
+    let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
+    if !engine.shared.read_only {
+        let floor = engine.ctx.sync_floor()?;
+        debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
+    }
+    destination.begins(lsn)?;
+    let mut above = 0;
+    let half = |Seen { table, name, view }| {
+        engine.shared.check_open()?;
+        above += compaction::bytes_to_dump(&view, lsn);
+        destination.check_wanted(above)?;
+        let store = Arc::clone(destination.store());
+        let (set, objects) = (&*engine.set, destination.objects());
+        let into = DumpInto { set, store: &store, objects };
+        let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
+        Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
+    };
+    let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
+    Ok((halves, lsn, blob))
+}
+
+/// Step 1. The caller has a hold.
+fn moment(engine: &Engine) -> Moment {
+    // None is created, dropped or renamed meanwhile.
+    let _ddl = engine.shared.ddl.lock();
+    // For the blob: a later commit frees its zone.
+    let _guard = pin();
+    let tables = engine.tables();
+    // Room for them is made here, so that the turnstile allocates nothing.
+    let mut views = Vec::with_capacity(tables.len());
+    let (blobs, mut last_blob) = (engine.shared.committer.blobs(), None);
+    let snapshot = engine.shared.snapshots.register_at(|visible| {
+        engine.shared.committer.at_boundary(|_| {
+            // Views first: a drain takes no more to levels than what is visible by then.
+            views.extend(tables.iter().map(|table| Arc::clone(&table.view())));
+            let (lsn, blob) = blobs.as_of(|| visible.get());
+            last_blob = blob;
+            lsn
+        })
+    });
+    let blob = last_blob.map(|blob| blobs.read(blob));
+    debug_assert_eq!(views.len(), tables.len(), "a backup has the view of each table");
+    let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
+    Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot, blob }
+}
+
+impl Half {
+    /// Copies what the set has not; the operations that make the table.
+    fn describe(
+        &self,
+        into: &mut dyn Destination,
+        gate: &Gate,
+        ops: &mut Vec<Op<Arc<ExtentMeta>>>,
+    ) -> Result<()> {
+        let (id, version) = (self.table.id(), &self.version);
+        ops.push(Op::CreateTable {
+            table: id,
+            created_lsn: self.table.created(),
+            name: self.name.clone(),
+        });
+        if version.options != TableOptions::new() {
+            ops.push(Op::TableOptions { table: id, options: version.options });
+        }
+        if version.expired > 0 {
+            let ttl = version.options.ttl_micros().unwrap_or(0);
+            ops.push(Op::TimeToLive { table: id, ttl, expired: version.expired });
+        }
+        let add = |level, extent| Op::AddExtent { table: id, level, extent };
+        // Where there is no free sublevel for what was above the levels, they begin one further
+        // down.
+        let free = (1..=SUBLEVELS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
+        let sublevel = free.last();
+        let top = sublevel.unwrap_or(1);
+        for extent in &self.dumped.extents {
+            gate.check_open()?;
+            ops.push(add(top, into.keep(extent)?));
+        }
+        let first: u8 = if self.dumped.extents.is_empty() || sublevel.is_some() { 1 } else { 2 };
+        let deepest = usize::from(first) - 1 + version.levels.len();
+        if deepest > usize::from(MAX_LEVELS) {
+            return Err(Error::invalid(format!(
+                "table {:?} has {deepest} levels with what is in the region, and a backup takes \
+                 {MAX_LEVELS}; try again once that was drained",
+                self.name
+            )));
+        }
+        for (level, extents) in (first..).zip(&version.levels) {
+            let is_shown = |extent: &&Arc<Extent>| !self.dumped.hidden.contains(&extent.meta().id);
+            for extent in extents.extents().iter().filter(is_shown) {
+                gate.check_open()?;
+                ops.push(add(level, into.copy(extent)?));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests;

@@ -1,0 +1,267 @@
+//! Verification: every structure of `docs/format.md`, on every tier, against its checksum.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::alloc::{StreamPool, ZonePool};
+use crate::commit::{Evidence, Gidx, Recovered, recover};
+use crate::engine::Engine;
+use crate::engine::OpenHow;
+use crate::engine::open::Parts;
+use crate::engine::open::region_path;
+use crate::engine::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
+use crate::error::{Damage, Findings, Result, Unreadable};
+use crate::level0::verify_row;
+use crate::levels::{FoundEdits, JournalFloor, Version, VersionSet};
+use crate::mvcc::pin;
+use crate::options::Options;
+use crate::pm::Region;
+
+/// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
+/// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
+/// against its checksums by [`verify`] once it was closed. Whatever is wrong with one, the records
+/// are the truth: the next opening makes it anew.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Structures that were checked.
+    pub checked: u64,
+    /// Every damage found: what was read, and is wrong. Damage can hide more behind it: what cannot
+    /// be reached is not checked.
+    pub damages: Vec<Damage>,
+    /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
+    /// is known of it, so mend the cause and verify again.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// Checks the database in the directory `path`, which must not be open to write. Nothing is
+/// changed. A database too damaged to be opened can be verified.
+///
+/// # Errors
+///
+/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere. Damage is not an
+/// error but in the report, and so is what cannot be read.
+pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
+    verify_with(path.as_ref(), &Options::new())
+}
+
+pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
+    let files = files_of(options);
+    let parts = find_damaged(&files, path, options)?;
+    let mut lock = lock(&*files, path, options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, &*files, (path, options), OpenHow::ReadOnly)?;
+    let opening = Opening { files, path, options, read_only: true };
+    let mut report = VerifyReport::default();
+    report.damages.extend(parts.iter().map(Parts::damage));
+    let region = region_path(path, options);
+    let loaded = report.keep(opening.load(), ("pm", &region, "fixed parts of the region"))?;
+    let floor = loaded.as_ref().map_or(JournalFloor::default(), |loaded| JournalFloor {
+        epoch: loaded.floor.journal.epoch,
+        number: loaded.floor.journal.edit,
+    });
+    if let Some(loaded) = &loaded {
+        report.region(loaded)?;
+        let (checked, damages) = opening.index_file(&loaded.region).verify(&loaded.superblock)?;
+        report.checked += checked;
+        report.damages.extend(damages);
+    }
+    if parts.is_some() {
+        return Ok(report);
+    }
+    let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
+    if let Some(set) = report.keep(opened, ("journal", path, "journal"))? {
+        opening.attach_objects(&set, 0)?;
+        check_objects_reachable(&set)?;
+        report.look(|found| set.verify(found));
+        if let Some(loaded) = &loaded {
+            report.row_tables(&loaded.region, &set)?;
+        }
+        let pairs = loaded.is_none_or(|l| l.superblock.database_id == set.database_id());
+        if !pairs {
+            report.damages.push(Damage {
+                tier: "pm",
+                file: region,
+                offset: 16,
+                what: "database id".into(),
+                expected: "that of the journal".into(),
+                got: "another one".into(),
+            });
+        }
+    }
+    Ok(report)
+}
+
+/// Checks the open database of `engine`; commits wait meanwhile.
+pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
+    // A closing waits for the part under way.
+    let _inside = engine.shared.enter_call()?;
+    let mut report = VerifyReport::default();
+    let opening = Opening {
+        files: Arc::clone(engine.set.store().files()),
+        path: &engine.path,
+        options: &engine.options,
+        read_only: true,
+    };
+    if !engine.shared.read_only {
+        engine.ctx.sync_floor()?;
+    }
+    engine.shared.committer.while_quiet(|| -> Result<()> {
+        let region = region_path(&engine.path, &engine.options);
+        let place = ("pm", region.as_path(), "fixed parts of the region");
+        let Some(loaded) = report.keep(opening.load(), place)? else { return Ok(()) };
+        // Pages of row tables stay as versions from here on say, until the guard goes.
+        let guard = pin();
+        report.row_tables(&loaded.region, &engine.set)?;
+        drop(guard);
+        if let Some(recovered) = report.region(&loaded)? {
+            report.index(engine, &loaded.region, &recovered)?;
+        }
+        Ok(())
+    })?;
+    report.cache(engine);
+    check_objects_reachable(&engine.set)?;
+    report.look(|found| engine.set.verify(found));
+    // The objects of a database that is being closed cannot be read, and not all was looked at.
+    engine.shared.check_open()?;
+    Ok(report)
+}
+
+/// Fails if objects cannot be checked, since their store does not answer: that is no damage.
+fn check_objects_reachable(set: &VersionSet) -> Result<()> {
+    match set.store().objects().filter(|_| !set.objects().is_empty()) {
+        Some(tier) => tier.check_reachable(),
+        None => Ok(()),
+    }
+}
+
+/// What is wrong between frames of the block cache and swips of extents, if something is.
+pub(crate) fn broken_cache(engine: &Engine) -> Option<String> {
+    let (cache, set) = (&engine.shared.cache, &engine.set);
+    let broken_in = |version: &Version| {
+        let levels = version.extents().map(|(_, extent)| extent);
+        let runs = version.runs.iter().flat_map(|run| run.extents.extents().iter());
+        levels.chain(runs).find_map(|extent| {
+            let broken = extent.check_swips(cache)?;
+            Some(format!("extent {}: {broken}", extent.meta().id))
+        })
+    };
+    let versions = set.tables().into_iter().filter_map(|table| set.version(table.id));
+    cache.check().or_else(|| versions.into_iter().find_map(|version| broken_in(&version)))
+}
+
+impl VerifyReport {
+    /// Whether all was read, and nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty() && self.unreadable.is_empty()
+    }
+
+    /// Adds what a check finds, and how much it has checked.
+    pub(crate) fn look(&mut self, check: impl FnOnce(&mut Findings) -> u64) {
+        let mut found = Findings::default();
+        self.checked += check(&mut found);
+        self.damages.append(&mut found.damages);
+        self.unreadable.append(&mut found.unreadable);
+    }
+
+    /// Turns damage, and a file that cannot be read at some place, into a line of the report; other
+    /// errors stay errors.
+    pub(crate) fn keep<T>(
+        &mut self,
+        result: Result<T>,
+        (tier, file, what): (&'static str, &Path, &str),
+    ) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if e.damage().is_some() || e.is_unread() => {
+                self.look(|found| {
+                    let (file, what) = (file.to_path_buf(), what.to_string());
+                    let (expected, got) = (String::new(), String::new());
+                    found.add(&e, || Damage { tier, file, offset: 0, what, expected, got });
+                    0
+                });
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
+    fn cache(&mut self, engine: &Engine) {
+        self.checked += 1;
+        self.damages.extend(broken_cache(engine).map(|got| Damage {
+            tier: "memory",
+            file: engine.path.clone(),
+            offset: 0,
+            what: "block cache".into(),
+            expected: "frames and swips that lead to each other".into(),
+            got,
+        }));
+    }
+
+    /// Row tables of level 0.
+    fn row_tables(&mut self, region: &Region, set: &VersionSet) -> Result<()> {
+        for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+            for row in &version.rows {
+                let verified = verify_row(region, version.table, row, &version.drained);
+                let what = format!("row table {} of table {}", row.id, version.table);
+                let kept = self.keep(verified, ("pm", region.path(), &what))?;
+                self.checked += kept.unwrap_or(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them;
+    /// what that is, if it can be said.
+    fn region(&mut self, loaded: &Loaded) -> Result<Option<Recovered>> {
+        self.checked += 4;
+        self.damages.extend(loaded.damages.iter().cloned());
+        let region = &loaded.region;
+        let place = |what| ("pm", region.path(), what);
+        let streams = self.keep(StreamPool::scan(region), place("stream pool"))?;
+        let Some(streams) = streams else { return Ok(None) };
+        self.checked += u64::from(crate::pm::STREAM_SLOTS) + streams.len() as u64;
+        let opened = ZonePool::open(region, loaded.superblock.geometry);
+        let Some((_, scans, leaks)) = self.keep(opened, place("zone headers"))? else {
+            return Ok(None);
+        };
+        self.checked += u64::from(loaded.superblock.geometry.zone_slots) + scans.len() as u64;
+        for zone in leaks {
+            // Harmless after a crash, found and released at the next opening; after a clean
+            // close there is none.
+            self.damages.push(Damage {
+                tier: "pm",
+                file: region.path().to_path_buf(),
+                offset: loaded.superblock.geometry.zone(zone),
+                what: format!("header of zone {zone}, which is taken and not used"),
+                expected: "a zone header".into(),
+                got: "something else".into(),
+            });
+        }
+        let mut gidx = Vec::with_capacity(streams.len());
+        for stream in &streams {
+            match self.keep(Gidx::load(region, stream.stream), place("GIDX words"))? {
+                Some(word) => gidx.push(word),
+                None => return Ok(None),
+            }
+        }
+        self.checked += gidx.len() as u64;
+        let recovered = recover(&Evidence {
+            region,
+            geometry: loaded.superblock.geometry,
+            floor: loaded.floor,
+            incarnations: &loaded.superblock.incarnations,
+            merged: 0,
+            scans: &scans,
+            gidx: &gidx,
+            threads: 1,
+            progress: &|_, _| (),
+            check_payloads: true,
+        });
+        let recovered = self.keep(recovered, place("zones"))?;
+        let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
+        self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();
+        Ok(recovered)
+    }
+}

@@ -1,0 +1,195 @@
+//! How a database is opened, checked and backed up: what needs the engine and the floors above it.
+
+use std::path::Path;
+
+use crate::backup::{self, BackupInfo, SalvageReport, VerifyReport};
+use crate::engine::{Database, OpenHow};
+use crate::error::Result;
+use crate::options::Options;
+use crate::replication;
+
+impl Database {
+    /// Opens the database in the directory `path`; creates one when the directory is missing or
+    /// empty. [`Options`] has the settings.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the directory holds other files but no database, or one of a newer format, or
+    ///   a region and a journal that do not belong together;
+    /// - `Unavailable`: another process has it open (it is named), or a file could not be used;
+    /// - `Full`: there is no space for a new one;
+    /// - `Corrupt`: bytes that were durable are damaged; the place is named.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open(path)
+    }
+
+    /// Creates a database in the directory `path`, which must be missing or empty.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is something; otherwise as [`Database::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().create(path)
+    }
+
+    /// Opens the database in the directory `path`, to read and to write. It has to be there: what
+    /// an unfinished creation left does not count.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open_existing(path)
+    }
+
+    /// Writes what can be read of the database in the directory `from`, however damaged, to a new
+    /// one in `to`, which must be missing or empty, and says what was lost. `from` is not changed
+    /// and must not be open to write. Costs a reading of all of it.
+    ///
+    /// Keys that were lost are missing, or show an older value where only their newest version was.
+    /// Tables have the options that they had; what had expired is left out, and the rest lives for
+    /// its table's time from now on. The last blob is there. Prepared transactions are not: those
+    /// that are open are in the report by name.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is no database in `from`, or when there is something in `to`;
+    /// otherwise as [`Database::open`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (from, to) = (dir.path().join("damaged"), dir.path().join("new"));
+    /// let db = terrace::Database::open(&from)?;
+    /// db.table("users")?.put("ada", "1815")?;
+    /// db.close()?;
+    ///
+    /// let report = terrace::Database::salvage(&from, &to)?;
+    /// assert!(report.lost.is_empty());
+    /// let db = terrace::Database::open(&to)?;
+    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
+        Options::new().salvage(from, to)
+    }
+
+    /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
+    /// will do; several processes may do so at once, while none has it open to write.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open_read_only(path)
+    }
+
+    pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        Database::open_unshared(path, options, how)?.shared(options, how)
+    }
+
+    /// Claims the shared store, if there is one.
+    fn shared(self, options: &Options, how: OpenHow) -> Result<Database> {
+        if options.share && how != OpenHow::ReadOnly {
+            replication::share(&self.inner, self.inner.set.store().files())?;
+            self.inner.start_shipper()?;
+        }
+        Ok(self)
+    }
+
+    /// Checks every structure on every tier against its checksum; writers wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or an I/O error of the region. Damage is not an error but in the report, and so is
+    /// what cannot be read.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        backup::open_database(&self.inner)
+    }
+
+    /// Adds a backup to the set in the directory `set`, which is made if it is missing: all that is
+    /// visible now, in every table, while writers go on. Extents that the set has from earlier
+    /// backups are not copied again. [`BackupSet`] has what can be done with it. Transactions that
+    /// are prepared and not committed are not in it, nor are their locks.
+    ///
+    /// Records in the region are written into the set while none of its zones is given back: for
+    /// about as long as writing them takes. Extents that compactions replace meanwhile keep their
+    /// space until it is done.
+    ///
+    /// A database that is open read-only sends these records to a bucket at once. A closing waits
+    /// for that: up to 30 seconds, and longer for many bytes, while the store does not answer.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the directory holds something else, or backups of another database;
+    /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
+    /// - `Full`: there is no space for it;
+    /// - `Unavailable`: another caller uses the set, a file could not be used, or the database
+    ///   stopped after an earlier failure;
+    /// - `Closed`.
+    ///
+    /// Backups that the set had are whole after any error, and the new one is not there, but
+    /// perhaps after a failed sync of the directory.
+    pub fn backup(&self, set: impl AsRef<Path>) -> Result<BackupInfo> {
+        backup::back_up(&self.inner, set.as_ref())
+    }
+
+    /// Does one background job on a database that was opened [`stepped`](Options::stepped);
+    /// whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the job.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    #[doc(hidden)]
+    pub fn step(&self) -> Result<bool> {
+        let _inside = self.inner.shared().enter_call()?;
+        let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
+        let stepped = self.inner.scheduler.step();
+        self.inner.shared().queue.drive_all();
+        let broken = || backup::broken_cache(&self.inner);
+        debug_assert!(!matches!(stepped, Ok(true)) || broken().is_none(), "{:?}", broken());
+        Ok(stepped? | shipped.unwrap_or(Ok(false))?)
+    }
+}
+
+impl Options {
+    /// Opens a database as [`Database::open`](crate::Database::open) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open`](crate::Database::open).
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::OpenOrCreate)
+    }
+
+    /// Opens a database as [`Database::open_existing`](crate::Database::open_existing) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_existing`](crate::Database::open_existing).
+    pub fn open_existing(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::Existing)
+    }
+
+    /// Creates a database as [`Database::create`](crate::Database::create) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::create`](crate::Database::create).
+    pub fn create(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::Create)
+    }
+
+    /// Opens a database as [`Database::open_read_only`](crate::Database::open_read_only) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_read_only`](crate::Database::open_read_only).
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::ReadOnly)
+    }
+}

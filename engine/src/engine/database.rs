@@ -1,0 +1,295 @@
+//! [`Database`], the handle that users have of an engine, and what needs nothing above the engine.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::instance::Instance;
+use super::stats::Stats;
+use super::{open, stats};
+use crate::error::{Error, Result};
+use crate::jobs;
+use crate::jobs::manual;
+use crate::jobs::manual::CompactionProgress;
+#[cfg(any(test, feature = "testing"))]
+use crate::jobs::memory::MemoryStats;
+use crate::limits;
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
+use crate::os::{time, with_deadline};
+use crate::read::{KeyBounds, KeyRange};
+use crate::table::{Snapshot, Table, WriteBatch};
+
+/// What an opening may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenHow {
+    OpenOrCreate,
+    Existing,
+    Create,
+    ReadOnly,
+}
+
+/// An open database.
+///
+/// Clones are the same database. It closes when the last handle of it (database, table, snapshot,
+/// iterator) is gone, or by [`Database::close`]. One process at a time may have it open to write;
+/// a child process that was forked meanwhile must not use it and is told so.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("db");
+/// let db = terrace::Database::open(&path)?;
+/// db.table("users")?.put("ada", "1815")?;
+/// db.close()?;
+///
+/// let db = terrace::Database::open(&path)?;
+/// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    pub(crate) inner: Arc<Instance>,
+}
+
+impl Database {
+    /// Opens what this process has just made, and not what others have made there since.
+    pub(crate) fn open_made(
+        path: &Path,
+        options: &Options,
+        made: open::LockedDatabase,
+    ) -> Result<Database> {
+        let (how, options) = (OpenHow::Existing, options.with_absolute_path()?);
+        let inner = made.open((path, &options), how, time::now())?;
+        Ok(Database { inner })
+    }
+
+    /// Opens a database, and does not claim the shared store if its options name one.
+    pub(crate) fn open_unshared(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        Ok(Database { inner: open::open(path, options, how)? })
+    }
+
+    /// Commits a batch, durably: all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the batch mixes databases; otherwise as [`Table::put`].
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_with(batch, Durability::Durable)
+    }
+
+    /// Commits a batch, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::write`].
+    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.write_batch(Cow::Owned(batch), durability)
+    }
+
+    /// Commits a batch, as durably as is asked for, unless that would have to wait for its turn
+    /// beyond `deadline`; see [`Table::try_put`]. The caller keeps the batch, to try it again.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for: nothing was written; else as
+    /// [`Database::write`].
+    pub fn try_write(
+        &self,
+        batch: &WriteBatch,
+        durability: Durability,
+        deadline: Instant,
+    ) -> Result<()> {
+        with_deadline(deadline, || self.write_batch(Cow::Borrowed(batch), durability))
+    }
+
+    fn write_batch(&self, batch: Cow<'_, WriteBatch>, durability: Durability) -> Result<()> {
+        let shared = self.inner.shared();
+        shared.write(&*WriteBatch::check(batch, shared)?, durability)
+    }
+
+    /// All tables as they are now, for as long as the snapshot lives.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or `Unavailable` in a forked child.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let shared = self.inner.shared();
+        shared.check_open()?;
+        Ok(Snapshot {
+            shared: Arc::clone(shared),
+            registered: Arc::new(shared.snapshots.register()),
+            keep: self.inner.clone(),
+        })
+    }
+
+    /// Makes the region larger while the database is open, in whole units; returns its new length
+    /// in bytes. It can grow to sixteen times the size that it was made with. It takes as long as
+    /// writing that many zeros and syncing them; commits go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: `size` is not larger than the region, or more than it can become;
+    /// - `Full`: the device has no space for it, and nothing was changed;
+    /// - otherwise as [`Table::put`].
+    pub fn grow_pm(&self, size: u64) -> Result<u64> {
+        let (ctx, inside) = (&self.inner.ctx, self.inner.shared().enter()?);
+        let _inside = (!ctx.options.has(Failpoint::GrowOutside)).then_some(inside);
+        Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
+        jobs::grow(ctx, |geometry| geometry.grown_to(size).map(Some))?;
+        Ok(ctx.shared.region.len())
+    }
+
+    /// Changes how commits are grouped and where their records go, from the next commits on.
+    pub fn tune_commits(&self, tuning: CommitTuning) {
+        self.inner.tune(tuning);
+    }
+
+    /// Changes what the background may use of the machine, from now on: threads are started
+    /// or rest, and a compaction under way is held to the new rate.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when a thread cannot be started; `Closed`.
+    pub fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        self.inner.tune_background(tuning)
+    }
+
+    /// What lies where, and what it has cost since the database was opened.
+    pub fn stats(&self) -> Stats {
+        stats::collect(&self.inner)
+    }
+
+    /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and
+    /// all levels become one, the last that has any of the keys. Versions and tombstones that no
+    /// reader needs are gone then; what a snapshot needs stays. What is written meanwhile is not
+    /// meant.
+    ///
+    /// It is not needed: the background compacts what is worth it. It is for the time before a
+    /// load of reads, and for disk space at once. It reads and writes all that the range has in
+    /// several levels, in jobs of bounded size, on the background's thread; writers go first.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the table was dropped, or the database is open read-only;
+    /// - `Full`: the disk has no room for a job. What was done stays done;
+    /// - `Corrupt`: an extent is damaged;
+    /// - `Unavailable`: a file could not be used, or the database stopped after an earlier failure;
+    /// - `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let days = db.table("days")?;
+    /// days.put("2024-01-01", "snow")?;
+    /// days.delete("2024-01-01")?;
+    /// assert!(db.compact_range(&days, "2024"..)?.is_finished);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compact_range(
+        &self,
+        table: &Table,
+        range: impl KeyBounds,
+    ) -> Result<CompactionProgress> {
+        self.compact_range_with(table, range, |_| ControlFlow::Continue(()))
+    }
+
+    /// The same; `progress` is called here as it goes on, some ten times a second, and cancels it
+    /// by [`ControlFlow::Break`]. The background still finishes the job that is under way then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::compact_range`].
+    pub fn compact_range_with(
+        &self,
+        table: &Table,
+        range: impl KeyBounds,
+        mut progress: impl FnMut(&CompactionProgress) -> ControlFlow<()>,
+    ) -> Result<CompactionProgress> {
+        let range = KeyRange::from_bounds(&range);
+        let Some(keys) = range.interval() else {
+            return Ok(CompactionProgress { is_finished: true, ..CompactionProgress::default() });
+        };
+        if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
+            return Err(Error::invalid("the table is of another database"));
+        }
+        let step = || self.inner.step();
+        let step = self.inner.options.stepped.then_some(&step as &dyn Fn() -> Result<bool>);
+        let (shared, requests) = (self.inner.shared(), &self.inner.ctx.manual);
+        let ctx = manual::ManualContext { shared, requests, step };
+        shared.again_after_truncations(&table.slot, |pinned| {
+            manual::compact(&ctx, (Arc::clone(&pinned.core), keys.clone()), &mut progress)
+        })
+    }
+
+    /// Verdicts on prepared transactions that count in zones: each outlives its prepare.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn outliving_verdicts(&self) -> u64 {
+        self.inner.transactions.prepared.outliving()
+    }
+
+    /// What calls and jobs hold now, by kind: nothing at rest.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn held(&self) -> Vec<(&'static str, u64)> {
+        let (shared, stats) = (self.inner.shared(), self.stats());
+        let (rows, ranges) = shared.locks.held();
+        let MemoryStats { writes, locks, read_ahead, iterators, jobs, .. } = stats.memory;
+        let held = [
+            ("row locks", rows as u64),
+            ("range locks", ranges as u64),
+            ("transactions", self.transactions().len() as u64),
+            ("snapshots", stats.background.snapshots),
+            ("holds", shared.queue.holds()),
+            ("bytes reserved on disk", stats.disk.headroom_bytes),
+            ("bytes of writes", writes),
+            ("bytes of locks", locks),
+            ("bytes read ahead", read_ahead),
+            ("bytes of iterators", iterators),
+            ("bytes of jobs", jobs),
+        ];
+        held.into_iter().filter(|(_, held)| *held > 0).collect()
+    }
+
+    /// Whether this is the last handle of any kind, so that dropping it closes the database. Only
+    /// a caller that makes no other handle meanwhile can rely on it.
+    pub fn is_last_handle(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
+    /// Whether this process was forked from the one that opened the database: every call fails
+    /// with `Unavailable` then.
+    pub fn is_forked(&self) -> bool {
+        self.inner.shared().fork.is_forked()
+    }
+
+    /// Closes the database for all handles. What was committed is in the region and found again
+    /// at the next opening; nothing is drained first. Into a persistent index the memtables are
+    /// merged first, and it is sealed.
+    ///
+    /// Calls under way end first, before their commit with `Closed`. Nothing is written once this
+    /// returns. A second call waits, and has the same result.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` inside of a merge operator, or of a closure that a value is lent to. `Unavailable`
+    /// when the last sync failed or the database was poisoned before; it is closed all the same.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("path", &self.inner.path()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,287 @@
+//! A running instance of the engine: its threads and its lock, which end with the last handle.
+
+use std::mem::ManuallyDrop;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Engine;
+use super::shipping::Shipping;
+use crate::error::{Error, ErrorKind, Result};
+use crate::jobs::mark_time::mark_close;
+use crate::jobs::memory::OBJECT_THREADS;
+use crate::mvcc::is_waited_for;
+use crate::operator;
+use crate::options::{BackgroundTuning, Failpoint};
+use crate::os::DirectoryLock;
+use crate::os::sync::locks::Mutex;
+use crate::os::thread::JoinHandle;
+use crate::scheduler::{Scheduler, spawn};
+use crate::table::Shared;
+use crate::txn::Registry;
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+}
+
+/// What handles keep alive.
+pub(crate) struct Instance {
+    engine: Arc<Engine>,
+    /// The background's own, then its workers.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Keeps zones ready, where that takes long.
+    zone_keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Work on objects, where there is an object store.
+    object_workers: Mutex<Vec<JoinHandle<()>>>,
+    /// The shipper's and its collector's, where the database is shared.
+    shipper_threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What came of the closing. Who closes holds it, and so a second caller waits for the first.
+    closed: Mutex<Option<Result<()>>>,
+}
+
+impl Instance {
+    /// Starts the background of an opened engine.
+    pub(crate) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Instance>> {
+        let engine = Arc::new(engine);
+        engine.set_budget(engine.options.background_tuning);
+        let mut threads = Vec::new();
+        if engine.has_background() {
+            let name = "terrace-background".to_string();
+            let spawned = spawn(&engine.scheduler, name, Scheduler::run_background);
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
+        }
+        engine.shared.gate.keep(lock);
+        let threads = Mutex::new(threads);
+        let inner = Arc::new(Instance {
+            engine,
+            threads,
+            zone_keeper: Mutex::default(),
+            object_workers: Mutex::default(),
+            shipper_threads: Mutex::default(),
+            closed: Mutex::default(),
+        });
+        inner.start_workers()?;
+        if inner.has_background() && inner.has_slow_links() {
+            let name = "terrace-zones".to_string();
+            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::keep_zones_ready);
+            *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+        }
+        if inner.has_background() && inner.set.store().objects().is_some() {
+            for n in 0..OBJECT_THREADS {
+                let name = format!("terrace-objects-{n}");
+                let spawned = spawn(&inner.engine.scheduler, name, move |s| s.run_objects(n));
+                inner.object_workers.lock().push(spawned.map_err(|e| no_thread(&e))?);
+            }
+        }
+        Ok(inner)
+    }
+
+    /// Starts the thread that ships commits. Where steps come in their turn, a commit that waits
+    /// for the shared store takes them.
+    pub(crate) fn start_shipper(&self) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        if !engine.options.stepped {
+            type Body = fn(&dyn Shipping, &Engine);
+            let bodies: [(&str, Body); 2] =
+                [("shipper", |it, of| it.run(of)), ("collector", |it, of| it.run_collector(of))];
+            for (name, body) in bodies {
+                let engine = Arc::clone(&engine);
+                let spawned = spawn(&self.engine.scheduler, format!("terrace-{name}"), move |_| {
+                    if let Some(shipper) = engine.shipper.get() {
+                        body(&**shipper, &engine);
+                    }
+                });
+                self.shipper_threads.lock().push(spawned.map_err(|e| no_thread(&e))?);
+            }
+        } else if let Some(feed) = self.engine.shared.committer.feed() {
+            let engine = Arc::downgrade(&engine);
+            feed.drive_by(move || {
+                // What failed is tried again, or ends the wait.
+                if let Some(engine) = engine.upgrade()
+                    && let Ok(_inside) = engine.shared.gate.enter_call()
+                    && let Some(shipper) = engine.shipper.get()
+                {
+                    drop(shipper.step(&engine));
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Starts workers until there are as many as the budget has room for; those beyond it rest.
+    fn start_workers(&self) -> Result<()> {
+        let mut threads = self.threads.lock();
+        for n in threads.len().max(1)..self.engine.scheduler.workers.threads() {
+            let name = format!("terrace-compaction-{n}");
+            let spawned = spawn(&self.engine.scheduler, name, move |s| s.run_worker(n));
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
+        }
+        Ok(())
+    }
+
+    /// Changes what the background may use.
+    pub(crate) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        let _inside = self.engine.shared.enter_call()?;
+        self.engine.set_budget(tuning);
+        self.start_workers()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.engine.shared
+    }
+
+    pub(crate) fn transactions(&self) -> &Arc<Registry> {
+        &self.engine.transactions
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.engine.path
+    }
+
+    /// Closes for all handles. Each caller waits until it is closed, and has what came of it.
+    pub(crate) fn close(&self) -> Result<()> {
+        let shared = &self.engine.shared;
+        if shared.fork.is_forked() {
+            // The parent's database: the child has neither its threads nor the right to write.
+            return shared.check_open();
+        }
+        if self.waits_for_this_thread() {
+            let message = "a call of the database is under way on this thread, as in a merge \
+                           operator or a closure that a value is lent to: a closing would wait for \
+                           it; close on another thread";
+            return Err(Error::invalid(message));
+        }
+        if shared.region.has(Failpoint::SecondCloseReturns) && self.closed.is_locked() {
+            return Ok(());
+        }
+        let mut closed = self.closed.lock();
+        let is_first = closed.is_none();
+        let done = closed.get_or_insert_with(|| self.close_once());
+        let done = done.as_ref().map_or_else(|error| Err(error.again()), |()| Ok(()));
+        drop(closed);
+        if is_first {
+            // A waker may close the database too, on such a thread: it waits for this closing, and
+            // this one for it from here on alone.
+            shared.awaited.stop();
+        }
+        done
+    }
+
+    /// Whether a closing waits for this thread: for its call or step, or for what it reads.
+    fn waits_for_this_thread(&self) -> bool {
+        self.engine.shared.gate.is_inside() || is_waited_for() || operator::is_running()
+    }
+
+    /// The order of it is in `os/gate.rs`.
+    fn close_once(&self) -> Result<()> {
+        let engine = &self.engine;
+        let shared = &engine.shared;
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.drain(engine);
+        }
+        shared.shut();
+        engine.ctx.manual.close();
+        if let Some(objects) = engine.set.store().objects() {
+            // No request is made again, so that no thread waits for the store.
+            objects.stop();
+        }
+        // Afterwards only the background writes to the journal.
+        shared.gate.wait_for_calls();
+        self.end_threads();
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.finish(engine);
+        }
+        debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
+        let merged = engine.scheduler.merge_at_close();
+        let marked = merged.and_then(|()| match shared.read_only {
+            true => Ok(()),
+            false => mark_close(&engine.ctx),
+        });
+        // Also where that failed: a commit that has its ticket may be writing to the region.
+        shared.committer.shut();
+        let settled = marked.and_then(|()| match shared.read_only {
+            true => Ok(0),
+            false => engine.ctx.sync_floor(),
+        });
+        engine.wait_for_readers();
+        let gave_back = match shared.poison.check() {
+            Ok(()) => {
+                let is_there = engine.set.check_directory();
+                // What the file system does not take back stays with the files.
+                is_there.inspect(|()| {
+                    drop(engine.set.store().give_back_all());
+                    engine.delete_objects_at_close();
+                })
+            }
+            Err(_) => Ok(()),
+        };
+        shared.gate.bar();
+        // After a failure the content of the index is unknown, so nothing is sealed.
+        let sealed = settled.and_then(|_| engine.seal_index());
+        if let Some(cache) = &engine.secondary_cache {
+            cache.close();
+        }
+        engine.release_memory();
+        shared.gate.give_back();
+        sealed.and(gave_back)
+    }
+
+    /// Ends the threads of the background, which see that the gate is shut.
+    fn end_threads(&self) {
+        let engine = &self.engine;
+        engine.scheduler.wake_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.hurry();
+        }
+        if let Some(feed) = engine.shared.committer.feed() {
+            feed.wake();
+        }
+        let object_workers = std::mem::take(&mut *self.object_workers.lock());
+        let shippers = std::mem::take(&mut *self.shipper_threads.lock());
+        let all = threads.into_iter().chain(object_workers).chain(shippers);
+        let all = all.chain(self.zone_keeper.lock().take());
+        for thread in all {
+            if thread.join().is_err() {
+                engine.shared.stop_because("a background thread panicked");
+            }
+        }
+    }
+
+    /// The same, to be dropped elsewhere.
+    fn taken(&mut self) -> Instance {
+        Instance {
+            engine: Arc::clone(&self.engine),
+            threads: std::mem::take(&mut self.threads),
+            zone_keeper: std::mem::take(&mut self.zone_keeper),
+            object_workers: std::mem::take(&mut self.object_workers),
+            shipper_threads: std::mem::take(&mut self.shipper_threads),
+            closed: std::mem::take(&mut self.closed),
+        }
+    }
+}
+
+impl std::ops::Deref for Instance {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if self.engine.shared.fork.is_forked() {
+            // The parent's database: what its parts hold is not this process's to give back.
+            std::mem::forget(self.taken());
+        } else if !self.waits_for_this_thread() {
+            // No caller is left to take the error. A caller that needs it calls `close`.
+            drop(self.close());
+        } else if self.closed.get_mut().is_none() {
+            // The last handle went with a closure or an operator on a thread that a closing waits
+            // for. Without another thread the directory stays locked until the process ends.
+            let left = ManuallyDrop::new(self.taken());
+            let closes = crate::os::thread::Builder::new().name("terrace-close".into());
+            drop(closes.spawn(move || drop(ManuallyDrop::into_inner(left))));
+        }
+    }
+}

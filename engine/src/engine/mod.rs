@@ -1,0 +1,160 @@
+//! The engine of an open database: it owns the store, the catalog of tables and the scheduler.
+//!
+//! What is done with a database lies beside it: `open` makes it, `instance.rs` runs and closes it,
+//! `catalog.rs` knows tables by name, `jobs` work on its parts.
+
+pub(crate) mod catalog;
+mod database;
+pub(crate) mod events;
+mod instance;
+mod object_store;
+pub(crate) mod open;
+mod open_stats;
+mod per_core;
+mod reads;
+mod release_memory;
+mod secondary_cache;
+pub(crate) mod shipping;
+mod stats;
+mod table_calls;
+mod transactions;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::alloc::VolatilePool;
+use crate::error::{Damage, Result};
+use crate::jobs::JobContext;
+use crate::levels::VersionSet;
+use crate::mvcc::{Runner, is_pinned};
+use crate::options::{BackgroundTuning, CommitTuning, Options};
+use crate::os::cores;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
+use crate::ptree::forest::Forest;
+use crate::record::Lsn;
+use crate::scheduler::Scheduler;
+use crate::table::{Shared, TableCore};
+use crate::txn::Registry;
+use catalog::Catalog;
+use shipping::Shipping;
+
+pub use database::Database;
+pub(crate) use database::OpenHow;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use events::Event;
+pub use object_store::{ObjectStats, ObjectStoreReport};
+pub use open_stats::OpenStats;
+pub use shipping::ShareStats;
+pub use stats::{
+    CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
+    TableStats,
+};
+pub use table_calls::TableRef;
+
+/// How many threads open and close a database: as many as there are cores, one where every step is
+/// to come in its turn.
+pub(crate) fn threads_of(options: &Options) -> usize {
+    if options.stepped { 1 } else { cores() }
+}
+
+/// Everything of an open database but its thread and its lock.
+///
+/// Thread safety: lock order is `ddl`, then a table's change, then tables by name; `docs/locks.md`
+/// has the whole of it.
+pub(crate) struct Engine {
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) transactions: Arc<Registry>,
+    pub(crate) set: Arc<VersionSet>,
+    /// The tables, and all else that jobs of the background may touch.
+    pub(crate) ctx: Arc<JobContext>,
+    pub(crate) catalog: Catalog,
+    pub(crate) scheduler: Arc<Scheduler>,
+    /// The persistent index of level 0, where it is kept so.
+    pub(crate) forest: Option<Arc<Forest>>,
+    /// What was wrong with the one that the opening found, and did not go on with.
+    pub(crate) index_damage: Option<Damage>,
+    pub(crate) opened: OpenStats,
+    /// The last commit that the opening found.
+    pub(crate) recovered: Lsn,
+    /// Ships commits, where the database is shared.
+    pub(crate) shipper: OnceLock<Box<dyn Shipping>>,
+    /// The cache below the block cache, where there is one.
+    pub(crate) secondary_cache: Option<Arc<VolatilePool>>,
+    /// As long as the background, or a caller's steps, run what was deferred.
+    pub(crate) runner: Mutex<Option<Runner>>,
+}
+
+impl Engine {
+    /// The tables of this moment.
+    pub(crate) fn tables(&self) -> Vec<Arc<TableCore>> {
+        self.ctx.tables.all()
+    }
+
+    /// Whether threads of its own do the background's jobs.
+    pub(crate) fn has_background(&self) -> bool {
+        !self.shared.read_only && !self.options.stepped
+    }
+
+    /// Sets what the background may use. Where it has no thread, it has no workers either.
+    pub(crate) fn set_budget(&self, tuning: BackgroundTuning) {
+        let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
+        self.scheduler.tune(tuning);
+    }
+
+    /// Does a job of the background, where that has no thread.
+    pub(crate) fn step(&self) -> Result<bool> {
+        let _inside = self.shared.gate.enter_call()?;
+        self.scheduler.step()
+    }
+
+    /// Waits for the readers that began before the gate was shut, where they read what the next
+    /// opening writes: the persistent index, or a mapped region. Work that was deferred on them is
+    /// done then. Once the gate is barred, the next opening has both to itself.
+    pub(crate) fn wait_for_readers(&self) {
+        debug_assert!(!is_pinned(), "it would wait for itself");
+        if self.forest.is_none() && !self.shared.region.is_mapped() {
+            return;
+        }
+        let have_left = Arc::new(AtomicBool::new(false));
+        let left = Arc::clone(&have_left);
+        self.shared.queue.defer(move || left.store(true, Ordering::Release));
+        while !have_left.load(Ordering::Acquire) {
+            self.shared.queue.drive();
+            crate::os::thread::yield_now();
+        }
+    }
+
+    /// Deletes objects that no edit names any more, if the store answered last. No job runs.
+    pub(crate) fn delete_objects_at_close(&self) {
+        let answers = self.ctx.object_work.failure().is_none();
+        if let Some(objects) = self.set.store().objects().filter(|_| answers) {
+            // What the last jobs replaced is released by deferred work.
+            self.shared.queue.drive();
+            objects.delete_at_close();
+        }
+    }
+
+    /// Seals the persistent index, where there is one: the last that is done to it.
+    pub(crate) fn seal_index(&self) -> Result<()> {
+        match &self.forest {
+            Some(forest) => forest.seal(threads_of(&self.options)),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes how commits are grouped and where their records go.
+    pub(crate) fn tune(&self, tuning: CommitTuning) {
+        self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
+        self.shared.committer.follow_published_rule(tuning.published_rule);
+        self.scheduler.tune_streams(tuning);
+    }
+
+    /// Whether links of zones take long enough for a thread of their own.
+    pub(crate) fn has_slow_links(&self) -> bool {
+        self.shared.region.mode() == "file"
+    }
+}

@@ -1,0 +1,271 @@
+//! Opening: what is there, which process may use it, and recovery in its order. Each sublevel
+//! recovers by a function of its own. This module calls them one after the other, and hands what
+//! one finds to the next as a value.
+//!
+//! 1. Region: superblock, fixed parts, floor.
+//! 2. Journal: tables, extents, D; the pair is checked.
+//! 3. Pools and zones; commit decides what was committed.
+//! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
+//!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
+//! 5. Table events and spilled runs beyond the journal are applied to it. Its runs that no
+//!    transaction committed go.
+//! 6. Records that are committed, of living tables, and not drained are indexed.
+//! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
+//!    background starts.
+
+mod access;
+mod assemble;
+mod catch_up;
+mod create;
+mod emulated;
+mod index_file;
+mod load;
+mod make_durable;
+mod marker;
+mod media;
+mod objects;
+mod own_records;
+mod presence;
+mod rebuild;
+mod row_tables;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::access::admit;
+use self::catch_up::catch_up;
+use self::create::create;
+use self::index_file::FoundIndex;
+use self::make_durable::make_durable;
+use self::own_records::OwnRecords;
+use super::OpenHow;
+use super::instance::Instance;
+use super::{Engine, threads_of};
+use crate::alloc::{StreamKind, StreamPool, ZonePool};
+use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, Start, recover};
+use crate::error::{Error, Result};
+use crate::jobs;
+use crate::jobs::memory;
+use crate::levels::JournalFloor;
+use crate::memtable::{Record, records_in};
+#[cfg(any(test, feature = "testing"))]
+use crate::options::Storage;
+use crate::options::{Failpoint, OpenProgress, Options};
+use crate::os::sync::atomic::Ordering;
+use crate::os::time;
+use crate::os::{DirectoryLock, Files, create_directory};
+use crate::pm::Region;
+use crate::ptree::forest::Forest;
+
+pub(crate) use access::{files_of, find_damaged, lock, lock_region, may_replace};
+pub(crate) use create::{
+    CLAIMS_FILE, Content, create_with, end_making, remove_part, remove_unfinished,
+};
+pub(crate) use emulated::note;
+pub(crate) use load::{Loaded, check_pair};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use marker::Marker;
+pub(crate) use marker::remove as remove_marker;
+pub(crate) use media::path as region_path;
+pub(crate) use presence::{Parts, Presence, look};
+
+pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
+    let started = time::now();
+    options.check()?;
+    options.check_place(path)?;
+    // Once and for all: a verification of the open database looks the region up again.
+    let options = &options.with_absolute_path()?;
+    let files = files_of(options);
+    if admit(look(&files, path, options)?, path, (how, options.making))? != Presence::Database {
+        memory::check_new(options)?;
+    }
+    create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
+    let lock = lock(&*files, path, options, how)?;
+    // Another process may have been faster.
+    let found = admit(look(&files, path, options)?, path, (how, options.making))?;
+    if found != Presence::Database {
+        create(&files, path, options, &found)?;
+    }
+    LockedDatabase { files, lock }.open((path, options), how, started)
+}
+
+/// A database whose directory this process has locked.
+pub(crate) struct LockedDatabase {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) lock: DirectoryLock,
+}
+
+impl LockedDatabase {
+    /// Opens the database. `options` have an absolute path.
+    pub(crate) fn open(
+        mut self,
+        (path, options): (&Path, &Options),
+        how: OpenHow,
+        started: Instant,
+    ) -> Result<Arc<Instance>> {
+        lock_region(&mut self.lock, &*self.files, (path, options), how)?;
+        if how != OpenHow::ReadOnly && options.making.is_none() {
+            // Beside a database it is a stray, since the region was used.
+            marker::remove(&*self.files, path)?;
+        }
+        let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
+        Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
+    }
+}
+
+/// One opening of an existing database.
+pub(crate) struct Opening<'a> {
+    pub(crate) files: Arc<dyn Files>,
+    pub(crate) path: &'a Path,
+    pub(crate) options: &'a Options,
+    pub(crate) read_only: bool,
+}
+
+impl Opening<'_> {
+    fn run(&self, started: Instant) -> Result<Engine> {
+        let Loaded { region, mut superblock, floor, .. } = self.load()?;
+        let set = self.journal(&floor)?;
+        check_pair(&region, &superblock, &set)?;
+        let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
+        seed_salts(self.options, &zones);
+        let streams = StreamPool::scan(&region)?;
+        let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
+        let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
+        let gidx = gidx.collect::<Result<Vec<_>>>()?;
+        let found = self.find_index(&region, &superblock)?;
+        let rebuilt = time::now();
+        let mut recovered = recover(&Evidence {
+            region: &region,
+            geometry: superblock.geometry,
+            floor,
+            incarnations: &superblock.incarnations,
+            merged: found.forest.as_ref().map_or(0, Forest::merged),
+            scans: &scans,
+            gidx: &gidx,
+            threads: self.threads(),
+            progress: &|done, total| self.progress("scan", done, total),
+            check_payloads: self.check_payloads(),
+        })?;
+        let mut floor = floor;
+        if !self.read_only {
+            // The journal was made durable as far as it was found.
+            let JournalFloor { epoch, number } = set.floor();
+            floor.journal = JournalMark { epoch, edit: number };
+            let floor = (&mut floor, self.options.lsn_after);
+            make_durable(&region, (&zones, &mut recovered), &mut superblock, floor)?;
+            debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
+            zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
+        }
+        let FoundIndex { forest, damage } = found;
+        let forest = self.keep_index(&region, forest, &superblock)?;
+        if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
+            mark_unverified(forest, &region, (&zones, &recovered));
+        }
+        self.attach_objects(&set, superblock.incarnations.current)?;
+        let last = if self.read_only { recovered.last } else { superblock.lsn_base };
+        tell_zones(&zones, &recovered);
+        let incarnation = superblock.incarnations.current;
+        let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
+        let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
+        let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
+        let feeds = self.options.share && !self.read_only;
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
+        let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
+        engine.index_damage = damage;
+        engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
+        engine.recovered = recovered.last;
+        engine.opened.groups_accepted = recovered.above_floor;
+        engine.opened.records_read = recovered.records_read();
+        engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
+        let region = Arc::clone(&engine.shared.region);
+        let own = OwnRecords::find(&region, &recovered, &engine.set)?;
+        catch_up(&engine, &recovered, &own)?;
+        engine.opened.records_rebuilt =
+            rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
+                self.progress("rebuild", done, total);
+            })?;
+        engine.scheduler.adopt_index(recovered.last)?;
+        own.restore(&engine)?;
+        engine.opened.rebuild_ms = time::since(rebuilt).as_secs_f64() * 1e3;
+        self.finish(&engine)?;
+        engine.opened.journal_edits = engine.set.replayed();
+        engine.opened.total_ms = time::since(started).as_secs_f64() * 1e3;
+        Ok(engine)
+    }
+
+    /// Releases what is dead, and sets what may be changed later.
+    fn finish(&self, engine: &Engine) -> Result<()> {
+        if !self.read_only {
+            let dead = engine.shared.zones.dead(engine.ctx.sync_floor()?);
+            let dead = engine.shared.committer.releasable(dead);
+            engine.shared.committer.release(&dead)?;
+            engine.transactions.prepared.released(&engine.shared.zones, &dead);
+        }
+        jobs::keep_reserves(&engine.ctx);
+        if !self.read_only {
+            jobs::find_reserve(&engine.ctx)?;
+        }
+        engine.tune(self.options.commit_tuning);
+        engine.ctx.memory.check()
+    }
+
+    fn check_payloads(&self) -> bool {
+        !self.options.has(Failpoint::SkipPayloadChecksum)
+    }
+
+    fn threads(&self) -> usize {
+        threads_of(self.options)
+    }
+
+    fn progress(&self, phase: &'static str, done: u64, total: u64) {
+        if let Some(progress) = &self.options.on_open_progress {
+            progress(OpenProgress { phase, done, total });
+        }
+    }
+}
+
+/// Tells zones what was found in them.
+fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
+    for (zone, accepted) in &recovered.zones {
+        let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
+        let greatest = accepted.last().map_or(0, |a| a.lsn);
+        debug_assert!(accepted.iter().all(|a| a.lsn <= greatest), "a zone has its last LSN last");
+        zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
+    }
+}
+
+/// Has the payloads that recovery passed over be looked at when the index first leads to them.
+fn mark_unverified(
+    forest: &Forest,
+    region: &Arc<Region>,
+    (zones, recovered): (&ZonePool, &Recovered),
+) {
+    let (region, geometry, merged) = (Arc::clone(region), zones.geometry(), forest.merged());
+    let passed: BTreeMap<u32, Passed> =
+        recovered.passed_over().into_iter().map(|passed| (passed.zone, passed)).collect();
+    let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
+    let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
+    forest.records().mark_unverified(geometry, &of, Box::new(look));
+}
+
+/// On a simulated machine every run is the same, salts too.
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unused_variables, reason = "there are no simulated machines")
+)]
+fn seed_salts(options: &Options, zones: &ZonePool) {
+    #[cfg(any(test, feature = "testing"))]
+    if matches!(options.storage, Storage::Simulated(_)) {
+        zones.salts.repeat();
+    }
+}
+
+/// The records of a committed sub-entry, with their offsets.
+pub(crate) fn records<'a>(
+    region: &'a Region,
+    entry: &Accepted,
+) -> impl Iterator<Item = (u64, Record<'a>)> {
+    records_in(region, entry.payload_at, entry.payload_len)
+}

@@ -1,0 +1,156 @@
+//! Cleans zones: what still lives in a zone that is mostly dead is copied into the cleaner's zone,
+//! with its sequence numbers, so that the zone can be released. Without it one cold record would
+//! keep each zone of a hot table until the drain round comes to it.
+//!
+//! The copies are an ordinary commit of their own, whose sub-entry says that its records keep
+//! their numbers (`docs/format.md`). It is durable before the first copy can be found, so a source
+//! is released only when its copies survive; until then recovery finds a record twice, and counts
+//! it once (`docs/commit.md`).
+
+use super::context::{Batch, JobContext, Outcome};
+use super::ops::are_worth_it;
+use crate::commit::{Group, OneGroup, payloads_of};
+use crate::error::{ErrorKind, Result};
+use crate::memtable::{Record, records_in};
+use crate::mvcc::pin;
+use crate::options::{Durability, Failpoint};
+use crate::os::HashMap;
+use crate::os::sync::locks::Mutex;
+use crate::record::Kind;
+
+/// A zone is cleaned when at most one in so many of its records lives.
+const MOSTLY_DEAD: u64 = 8;
+
+/// The job.
+#[derive(Debug, Default)]
+pub(crate) struct CleanZones {
+    /// Zones that are not worth it, with the live records that each had when that was found.
+    not_worth: Mutex<HashMap<u32, u64>>,
+}
+
+/// A record that lives, and where.
+struct Living<'a> {
+    at: u64,
+    record: Record<'a>,
+}
+
+impl CleanZones {
+    /// Zones that are mostly dead, if they are worth it.
+    fn zones(&self, batch: Batch, ctx: &JobContext) -> Option<Vec<u32>> {
+        let pool = &ctx.shared.zones;
+        // Nothing is moved that a power cut could still undo.
+        let durable = ctx.shared.committer.durable();
+        let not_worth = self.not_worth.lock();
+        let mut zones = pool.mostly_dead(durable, MOSTLY_DEAD);
+        zones.retain(|zone| not_worth.get(zone) != Some(&pool.live(*zone)));
+        are_worth_it(ctx, &zones, batch).then_some(zones)
+    }
+
+    /// Moves what lives out of as many as a job may. Where the region is full it does not: drains
+    /// make room.
+    pub(crate) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
+        let Some(stream) = ctx.shared.committer.cleaner() else { return Ok(Outcome::NOTHING) };
+        let Some(zones) = self.zones(batch, ctx) else { return Ok(Outcome::NOTHING) };
+        // What is read of the zones stays, also while this waits for the copies to be durable.
+        let _hold = ctx.shared.queue.hold();
+        let budget = ctx.shared.zones.geometry().usual_zone() / 4;
+        let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
+        for zone in zones {
+            let found = living_in(ctx, zone)?;
+            let more: u64 = found.iter().map(|l| l.record.stored_len() as u64).sum();
+            // Few large records may be much of a zone; or what keeps it is no record to move.
+            if found.is_empty() || more > budget {
+                self.not_worth.lock().insert(zone, ctx.shared.zones.live(zone));
+                continue;
+            }
+            if bytes + more > budget {
+                break;
+            }
+            bytes += more;
+            cleaned += 1;
+            living.extend(found);
+        }
+        if living.is_empty() {
+            return Ok(Outcome::NOTHING);
+        }
+        debug_assert!(bytes <= budget, "a job moves no more than its budget");
+        debug_assert!(
+            living.iter().all(|l| l.record.seq <= ctx.shared.committer.durable()),
+            "nothing moves that a power cut could undo"
+        );
+        // The oldest record first: neighbours in time die together.
+        living.sort_by_key(|l| l.record.seq);
+        match copy(ctx, stream, &living) {
+            Ok(copies) => relocate(ctx, &living, copies)?,
+            Err(e) if e.kind() == ErrorKind::Full => return Ok(Outcome::NOTHING),
+            Err(e) => return Err(e),
+        }
+        ctx.metrics.zones_cleaned.add(cleaned);
+        ctx.metrics.records_moved.add(living.len() as u64);
+        Ok(Outcome::DONE)
+    }
+}
+
+/// The records of a zone that a read can find.
+fn living_in(ctx: &JobContext, zone: u32) -> Result<Vec<Living<'_>>> {
+    let _guard = pin();
+    let (region, zones) = (&ctx.shared.region, &ctx.shared.zones);
+    let at = zones.geometry().zone(zone);
+    let records = payloads_of(region, zones.geometry(), zone)
+        .flat_map(|payload| records_in(region, at + payload.at, payload.len));
+    let lives = |at: u64, record: &Record<'_>| match ctx.tables.get(record.table) {
+        Some(table) => table.view().holds(record, at),
+        None => Ok(is_last_blob(ctx, record, at)),
+    };
+    let found = records.filter_map(|(at, record)| match lives(at, &record) {
+        Ok(lives) => lives.then_some(Ok(Living { at, record })),
+        Err(e) => Some(Err(e)),
+    });
+    found.collect()
+}
+
+fn is_last_blob(ctx: &JobContext, record: &Record<'_>, at: u64) -> bool {
+    record.kind == Kind::Blob && ctx.shared.committer.blobs().holds(record.seq, at)
+}
+
+/// Commits copies of the records, durably; their zone, and where the first one is.
+fn copy(ctx: &JobContext, stream: u32, living: &[Living<'_>]) -> Result<(u32, u64)> {
+    debug_assert!(living.is_sorted_by_key(|l| l.record.seq), "the oldest record comes first");
+    let records: Vec<Record<'_>> = living.iter().map(|l| l.record).collect();
+    let group = Group::moved(stream, &records);
+    let committer = &ctx.shared.committer;
+    let pending = committer.enqueue(&mut OneGroup::new(group), Durability::Durable)?;
+    let (zone, at) = (pending.zone(), pending.records_at());
+    // Before D forgets what only it knows of older records.
+    let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);
+    ctx.shared.zones.lower_oldest(zone, oldest);
+    if !ctx.options.has(Failpoint::FreeBeforeCopy) {
+        pending.wait()?;
+    }
+    Ok((zone, at))
+}
+
+/// Has readers find the copies, which begin at `at` in `zone`, and counts the records out of the
+/// zones that they were in.
+fn relocate(ctx: &JobContext, living: &[Living<'_>], (zone, mut at): (u32, u64)) -> Result<()> {
+    let zones = &ctx.shared.zones;
+    for Living { at: from, record } in living {
+        debug_assert_eq!(zones.zone_of(at), zone, "copies lie in one zone");
+        debug_assert_ne!(zones.zone_of(*from), zone, "no zone is cleaned into itself");
+        let found = match ctx.tables.get(record.table) {
+            Some(table) => {
+                // A table is not dropped meanwhile: its records would be counted out twice.
+                let _change = table.change();
+                let _guard = pin();
+                table.view().relocate(record, *from, at)?
+            }
+            None => ctx.shared.committer.blobs().relocate(record.seq, *from, at),
+        };
+        // One that went in the meantime has counted its old place out; no index has the new one.
+        let gone_from = if found { zones.zone_of(*from) } else { zone };
+        zones.sub_live(gone_from, 1);
+        at += record.stored_len() as u64;
+    }
+    ctx.shared.wakeup.wake();
+    Ok(())
+}

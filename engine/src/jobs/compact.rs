@@ -1,0 +1,280 @@
+//! Compactions: on the background's thread, or several at a time on workers beside it.
+//!
+//! A plan claims the keys that it works on, in its levels, under the right to change the table. It
+//! then runs without it: drains and other compactions of the table go on elsewhere. The right is
+//! taken again to install what came out.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claims::Claim;
+use super::context::{JobContext, Outcome};
+use super::invariants::edit_is_of;
+use super::manual::ManualCompaction;
+use super::ops::install;
+use super::table_index::Rest;
+use crate::compaction::{
+    self, Choice, Done, NextManual, Planned, SPARED_SUBLEVELS, Situation, Work, pick,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::Extent;
+use crate::levels::Version;
+use crate::mvcc::Horizon;
+use crate::options::Failpoint;
+use crate::os::sync::atomic::Ordering;
+use crate::os::time;
+use crate::table::TableCore;
+
+/// The job.
+#[derive(Debug, Default)]
+pub(crate) struct Compact;
+
+/// A compaction about to run.
+pub(crate) struct Plan<'a> {
+    table: Arc<TableCore>,
+    choice: Choice,
+    is_for_tombstones: bool,
+    /// Whether it reads or writes objects, and whether it writes some.
+    touches_objects: bool,
+    puts_objects: bool,
+    horizon: Horizon,
+    claim: Claim<'a>,
+}
+
+/// What a look at a table found.
+pub(crate) enum Look<'a> {
+    Found(Box<Plan<'a>>),
+    /// The table needs none as it is, however often it is looked at.
+    Nothing,
+    /// Another job has the table, or keys of it.
+    Busy,
+}
+
+/// What runs before each extent is written: it may wait, or do what is more urgent.
+pub(crate) type BeforeExtent<'a> = &'a dyn Fn(u64) -> Result<()>;
+
+impl Compact {
+    /// What the first table that needs a compaction needs most, with its keys claimed. Tables that
+    /// other jobs have are passed over: a worker does not wait for one while another needs work.
+    pub(crate) fn plan<'a>(&self, ctx: &'a JobContext, work: Work) -> Option<Box<Plan<'a>>> {
+        // Before the horizon: what is released between the two is looked at again.
+        let releases = ctx.shared.snapshots.releases();
+        let (rest, shape) = (ctx.rest(), ctx.shape());
+        let tables = ctx.tables.index().compactable((rest, releases), &shape);
+        for table in tables {
+            let version = Arc::clone(&table.view().version);
+            let concerns_objects = version.concerns_objects();
+            if work == Work::Objects && !concerns_objects {
+                continue;
+            }
+            match self.look_at(ctx, table.clone(), (rest, work)) {
+                Look::Found(plan) => return Some(plan),
+                // The other threads may find something.
+                Look::Nothing if work != Work::Any && concerns_objects => {}
+                Look::Busy => {}
+                Look::Nothing => {
+                    ctx.tables.index().not_compactable(table.id(), &version, rest);
+                }
+            }
+        }
+        None
+    }
+
+    /// What a table needs most, its keys claimed.
+    pub(crate) fn look_at<'a>(
+        &self,
+        ctx: &'a JobContext,
+        table: Arc<TableCore>,
+        (rest, work): (Rest, Work),
+    ) -> Look<'a> {
+        self.look_for(ctx, table, (rest, work), |version, now| match pick(version, now) {
+            Some(choice) => NextManual::Choice(choice),
+            None if now.busy.is_empty() => NextManual::Nothing,
+            None => NextManual::Busy,
+        })
+    }
+
+    /// What a request needs next, its keys claimed.
+    pub(crate) fn look_by_hand<'a>(
+        &self,
+        ctx: &'a JobContext,
+        request: &ManualCompaction,
+        work: Work,
+    ) -> Look<'a> {
+        let (table, meant) = (Arc::clone(&request.table), (&request.keys, request.upto));
+        self.look_for(ctx, table, (ctx.rest(), work), |version, now| {
+            compaction::pick_manual(version, meant, now)
+        })
+    }
+
+    fn look_for<'a>(
+        &self,
+        ctx: &'a JobContext,
+        table: Arc<TableCore>,
+        (rest, work): (Rest, Work),
+        pick: impl FnOnce(&Version, &Situation<'_>) -> NextManual<Arc<Extent>>,
+    ) -> Look<'a> {
+        let Some(no_other_change) = table.try_change() else { return Look::Busy };
+        if table.check().is_err() {
+            return Look::Nothing;
+        }
+        let horizon = ctx.shared.snapshots.horizon();
+        let busy = ctx.claims.of(table.id());
+        let rests = rest >= Rest::Resting;
+        let (version, shape) = (Arc::clone(&table.view().version), ctx.shape());
+        let spared = if shape.may_touch_objects(&version) { SPARED_SUBLEVELS } else { 0 };
+        let (readers, shape) = (horizon.readers(), &shape);
+        let now = Situation { readers, rests, busy: &busy, spared, work, shape };
+        let choice = match pick(&version, &now) {
+            NextManual::Choice(choice) => choice,
+            NextManual::Busy => return Look::Busy,
+            NextManual::Nothing => return Look::Nothing,
+        };
+        let claimed = match choice.may_hide() {
+            true => choice.claimed().deepened(&busy),
+            false => choice.claimed(),
+        };
+        let Some(claim) = ctx.claims.claim(table.id(), claimed) else { return Look::Busy };
+        drop(no_other_change);
+        debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
+        let is_for_tombstones = choice.is_for_tombstones(rests);
+        let touches_objects = choice.touches_objects(shape, version.options);
+        let puts_objects = shape.puts_objects(choice.to(), version.options);
+        Look::Found(Box::new(Plan {
+            table,
+            choice,
+            is_for_tombstones,
+            touches_objects,
+            puts_objects,
+            horizon,
+            claim,
+        }))
+    }
+
+    /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
+    /// ends there, and what it wrote goes.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, writing and of the edit, and of `before_extent`.
+    pub(crate) fn run(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        before_extent: BeforeExtent<'_>,
+    ) -> Result<Outcome> {
+        let outcome = self.run_plan(plan, ctx, before_extent);
+        match &outcome {
+            Err(error) if error.is_of_store() => {
+                ctx.metrics.store_failures.add(1);
+                ctx.object_work.failed(error);
+            }
+            Ok(_) if plan.touches_objects => ctx.object_work.succeeded(),
+            _ => {}
+        }
+        outcome
+    }
+
+    fn run_plan(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        before_extent: BeforeExtent<'_>,
+    ) -> Result<Outcome> {
+        let Plan { table, choice, horizon, claim, .. } = plan;
+        let waited = Cell::new(Duration::ZERO);
+        let before_extent = |bytes| {
+            let from = time::now();
+            // After a failure it ends, and does not wait for what it spent.
+            while !ctx.rate.spend(bytes, ctx.is_stopping()) {
+                ctx.shared.poison.check()?;
+                before_extent(bytes)?;
+            }
+            waited.set(waited.get() + time::since(from));
+            if plan.touches_objects && ctx.is_stopping() {
+                // No closing waits for a store.
+                let closing = "a compaction with objects ends: the database is closing";
+                return Err(Error::new(ErrorKind::Unavailable, closing).of_store());
+            }
+            before_extent(bytes)
+        };
+        let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
+        let planned = Planned { choice, bottom: claim.bottom(), puts_objects: plan.puts_objects };
+        let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
+        if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
+            // A smaller one may find room.
+            ctx.job_halvings.fetch_add(1, Ordering::Relaxed);
+        }
+        match self.install(plan, ctx, done)? {
+            Some(moved) => self.count(plan, ctx, moved),
+            // Dropped meanwhile: what was written goes with it.
+            None => return Ok(Outcome::DONE),
+        }
+        let (left_level1, waited) = (Some(choice.out_of_level1()), waited.get());
+        Ok(Outcome { left_level1, waited, ..Outcome::DONE })
+    }
+
+    /// Installs what came out, with the extents that move down into the room that it made; how many
+    /// these are. `None` if the table was dropped meanwhile.
+    fn install(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        done: Result<Done>,
+    ) -> Result<Option<u64>> {
+        let Plan { table, choice, horizon, claim, .. } = plan;
+        let mut change = table.change();
+        if table.check().is_err() {
+            return Ok(None);
+        }
+        let mut done = done?;
+        debug_assert!(ctx.claims.holds(claim), "a claim stands until its edit is installed");
+        let version = Arc::clone(&table.view().version);
+        let busy = ctx.claims.but(claim);
+        let moving = compaction::trivial_moves(&version, choice, &busy).ops;
+        let moved = moving.len() as u64;
+        done.edit.ops.extend(moving);
+        debug_assert!(edit_is_of(&done.edit, table.id()), "a compaction changes its own table");
+        let versions = match collects(choice) && ctx.options.has(Failpoint::CollectBeforeEdit) {
+            true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
+            false => ctx.apply_freeing(done.edit)?,
+        };
+        install(table, &mut change, versions, horizon.newest());
+        drop(change);
+        ctx.metrics.count_reused(&done.carried_over);
+        done.replaced.iter().for_each(|extent| extent.evict());
+        Ok(Some(moved))
+    }
+
+    fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
+        ctx.job_halvings.store(0, Ordering::Relaxed);
+        let metrics = &ctx.metrics;
+        match plan.choice {
+            Choice::Move { .. } => metrics.moves.add(1),
+            Choice::Merge { .. } => metrics.compactions.add(1),
+        }
+        metrics.tombstone_compactions.add(u64::from(plan.is_for_tombstones));
+        metrics.collections.add(u64::from(collects(&plan.choice)));
+        metrics.trivially_moved_extents.add(moved);
+        ctx.memory.balance();
+    }
+}
+
+#[cfg(test)]
+impl Plan<'_> {
+    /// The keys that it works on.
+    pub(crate) fn interval(&self) -> crate::mvcc::KeyInterval {
+        self.choice.interval()
+    }
+
+    /// The table that it works on.
+    pub(crate) fn table(&self) -> &TableCore {
+        &self.table
+    }
+}
+
+/// Whether a compaction empties value extents.
+fn collects(choice: &Choice) -> bool {
+    matches!(choice, Choice::Merge { collects, .. } if !collects.is_empty())
+}

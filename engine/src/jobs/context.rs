@@ -1,0 +1,328 @@
+//! What jobs may touch, and what they hand back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::claims::Claims;
+use super::manual::ManualCompactions;
+use super::memory::MemoryLimit;
+use super::metrics::Metrics;
+use super::rate_limiter::RateLimiter;
+use super::table_index::Rest;
+use super::tables::Tables;
+use crate::compaction::{Shape, Work, local_of};
+use crate::error::{Error, Result};
+use crate::levels::{Edit, Room, Version, VersionSet};
+use crate::options::{Failpoint, Options, Tier};
+use crate::os::sync::atomic::{AtomicU32, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
+use crate::pm::Superblock;
+use crate::ptree::forest::Forest;
+use crate::record::{Lsn, TableId};
+use crate::table::Shared;
+use crate::txn::Registry;
+
+/// How much larger each level is than the one above.
+const LEVEL_RATIO: u64 = 10;
+
+/// Where no option says how large level 1 shall be: as many times the size of the region, or one
+/// byte for so many below it if that is more. The larger, the less is written again, and the more
+/// superseded versions lie about.
+const LEVEL1_REGIONS: u64 = 2;
+const LEVEL1_SHARE: u64 = 2;
+
+/// The same while nothing is written: then no writer waits for the removal of such versions.
+const QUIET_LEVEL1_SHARE: u64 = 16;
+
+/// The bounds of what one compaction reads.
+const LEAST_JOB: u64 = 8 << 20;
+const MOST_JOB: u64 = 64 << 20;
+
+/// The most bytes of a sublevel that a drain writes again rather than to use up another one.
+const MOST_LITTLE: u64 = 128 << 10;
+
+/// After so long without writes there is time to make level 1 small.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The tables of an open database and what jobs do with them.
+///
+/// Thread safety: every part is shared by all threads of the background; each has a lock of its
+/// own, if any.
+pub(crate) struct JobContext {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) set: Arc<VersionSet>,
+    pub(crate) options: Options,
+    pub(crate) tables: Tables,
+    /// The persistent index of level 0, where it is kept so.
+    pub(crate) forest: Option<Arc<Forest>>,
+    /// As on the media.
+    pub(crate) superblock: Mutex<Superblock>,
+    /// Prepared transactions keep zones.
+    pub(crate) transactions: Arc<Registry>,
+    pub(crate) metrics: Metrics,
+    /// Keys that compactions work on.
+    pub(crate) claims: Claims,
+    /// What calls of the user ask for.
+    pub(crate) manual: ManualCompactions,
+    pub(crate) rate: RateLimiter,
+    pub(crate) memory: MemoryLimit,
+    pub(crate) idle: Idle,
+    pub(crate) object_work: ObjectWork,
+    /// How often the most that a job reads was halved, since the disk had no room for it.
+    pub(crate) job_halvings: AtomicU32,
+}
+
+impl JobContext {
+    /// What jobs of an open database may touch; it has no table yet.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        options: &Options,
+        (superblock, forest): (Superblock, Option<Arc<Forest>>),
+    ) -> JobContext {
+        JobContext {
+            shared: Arc::clone(shared),
+            set: Arc::clone(&shared.set),
+            options: options.clone(),
+            tables: Tables::new(options.has(Failpoint::NoteBeforeRegister)),
+            forest: forest.clone(),
+            superblock: Mutex::new(superblock),
+            transactions: Arc::default(),
+            metrics: Metrics::default(),
+            claims: Claims::default(),
+            manual: ManualCompactions::default(),
+            rate: RateLimiter::default(),
+            memory: MemoryLimit::new(Arc::clone(shared), forest, options.memory_plan()),
+            idle: Idle::default(),
+            object_work: ObjectWork::default(),
+            job_halvings: AtomicU32::new(0),
+        }
+    }
+
+    /// Applies an edit to the journal, durably. The floor names it from the next run on.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
+    pub(crate) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.shared.apply(edit)
+    }
+
+    /// As [`JobContext::apply`], of an edit by which space comes free.
+    pub(crate) fn apply_freeing(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.shared.apply_in(edit, Room::Freeing)
+    }
+
+    /// Shows edits of some tables that are not in the journal: a planted bug.
+    pub(crate) fn adopt_unjournaled(
+        &self,
+        edit: &Edit,
+        tables: impl Iterator<Item = TableId>,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.set.adopt(edit)?;
+        Ok(tables.filter_map(|id| Some((id, self.set.version(id)?))).collect())
+    }
+
+    /// Which compactions run on threads that have others to run: where there is an object store,
+    /// the threads of objects have those with objects. Stepped jobs have one thread for all.
+    pub(crate) fn work_of_files(&self) -> Work {
+        let has_thread = self.set.store().objects().is_some() && !self.options.stepped;
+        if has_thread { Work::Files } else { Work::Any }
+    }
+
+    /// Whether the database is being closed: jobs end.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.gate.is_shut()
+    }
+
+    /// Poisons the database because of an error, and wakes every waiter.
+    pub(crate) fn stop_by(&self, cause: &Error) {
+        self.shared.stop_by(cause);
+    }
+
+    /// Poisons the database and wakes every waiter.
+    pub(crate) fn stop_because(&self, cause: &str) {
+        self.shared.stop_because(cause);
+    }
+
+    /// Makes everything committed durable and writes the floor.
+    pub(crate) fn sync_floor(&self) -> Result<Lsn> {
+        self.shared.committer.sync_floor()
+    }
+
+    /// The floor on the media, written first where it is below `lsn`, which is visible.
+    pub(crate) fn floor_from(&self, lsn: Lsn) -> Result<Lsn> {
+        let there = self.shared.committer.floor_there();
+        let floor = if there >= lsn { there } else { self.sync_floor()? };
+        debug_assert!(floor >= there, "the floor never falls");
+        debug_assert!(floor >= lsn, "what is visible is at or below a floor written for it");
+        Ok(floor)
+    }
+
+    /// Bytes at which a memtable is frozen: a sixteenth of the region.
+    pub(crate) fn freeze_at(&self) -> u64 {
+        self.shared.zones.region_len() / 16
+    }
+
+    /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet.
+    pub(crate) fn rest(&self) -> Rest {
+        match self.idle.since(self.shared.committer.visible()) {
+            None => Rest::Busy,
+            Some(since) if !self.options.stepped && time::since(since) >= QUIET => Rest::Quiet,
+            Some(_) => Rest::Resting,
+        }
+    }
+
+    /// Whether there is time for what no reader or writer waits for. Stepped jobs are never quiet:
+    /// theirs is at rest.
+    pub(crate) fn is_idle(&self) -> bool {
+        match self.rest() {
+            Rest::Busy => false,
+            Rest::Resting => self.options.stepped,
+            Rest::Quiet => true,
+        }
+    }
+
+    /// How large levels and extents shall be.
+    pub(crate) fn shape(&self) -> Shape {
+        let (level1, region) = (self.options.level1_size, self.shared.zones.region_len());
+        let halvings = self.job_halvings.load(Ordering::Relaxed);
+        let (bytes, share) = match self.rest() {
+            Rest::Quiet => (0, QUIET_LEVEL1_SHARE),
+            _ => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
+        };
+        Shape {
+            level1_bytes: level1.unwrap_or(bytes),
+            level1_share: level1.is_none().then_some(share),
+            job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> halvings.min(u32::BITS),
+            ratio: LEVEL_RATIO,
+            little_bytes: (region / 64).min(MOST_LITTLE),
+            extent_bytes: self.set.store().memory().extent_bytes(),
+            compression: self.options.compression,
+            reuse: self.options.reuse,
+            fills: self.memory.drains_fill(),
+            has_objects: self.writes_objects(),
+            stays_far: self.options.stays_far,
+            local_room: self.local_room(),
+            drops_tombstones: self.options.has(Failpoint::PruneTombstones),
+            forgets_below: self.options.has(Failpoint::ForgetBelow),
+            deletes_early: self.options.has(Failpoint::DeleteBeforeEdit),
+        }
+    }
+}
+
+impl JobContext {
+    /// Whether there is an object store, and jobs may write to it.
+    fn writes_objects(&self) -> bool {
+        self.set.store().objects().is_some() && !self.options.stays_far
+    }
+
+    /// How many bytes more of what belongs into objects may lie on this machine.
+    fn local_room(&self) -> Option<i64> {
+        let most = self.options.object_cache;
+        if most == 0 || !self.writes_objects() {
+            return None;
+        }
+        let views = self.tables.all().into_iter().map(|table| table.view());
+        let cold = views.filter(|view| view.version.options.cold == Tier::Object);
+        let local: u64 = cold.map(|view| local_of(&view.version)).sum();
+        Some(most as i64 - local as i64)
+    }
+}
+
+/// When nothing was left to do, and what was visible then.
+#[derive(Debug, Default)]
+pub(crate) struct Idle(Mutex<Option<(Lsn, Instant)>>);
+
+impl Idle {
+    /// Since when there has been nothing to do, if nothing was written since: `visible` is the
+    /// last commit.
+    fn since(&self, visible: Lsn) -> Option<Instant> {
+        self.0.lock().filter(|(lsn, _)| *lsn == visible).map(|(_, since)| since)
+    }
+
+    /// Nothing is left to do, from now on.
+    pub(super) fn begin(&self, visible: Lsn) {
+        let mut idle = self.0.lock();
+        debug_assert!(idle.is_none_or(|(lsn, _)| lsn <= visible), "commits never go back");
+        *idle = Some((visible, time::now()));
+    }
+}
+
+/// How the work on objects goes.
+///
+/// Thread safety: the mutex is held for a few instructions.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectWork {
+    /// Compactions with objects that are under way.
+    pub(crate) running: AtomicU32,
+    /// Why the last job ended that failed, if none has succeeded since.
+    failure: Mutex<Option<String>>,
+}
+
+impl ObjectWork {
+    /// A job failed, since the store did.
+    pub(crate) fn failed(&self, error: &Error) {
+        *self.failure.lock() = Some(error.to_string());
+    }
+
+    /// A job succeeded.
+    pub(crate) fn succeeded(&self) {
+        *self.failure.lock() = None;
+    }
+
+    /// Why jobs fail, if they do.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
+    }
+}
+
+/// How many zones a job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Batch {
+    /// Many, so that they share its syncs.
+    Large,
+    /// As many as there are.
+    Any,
+}
+
+/// What drains moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DrainedBytes {
+    /// Bytes of level 0.
+    pub(crate) level0: u64,
+    /// Bytes of runs.
+    pub(crate) runs: u64,
+    /// Bytes that level 1 has more for it.
+    pub(crate) added: u64,
+    /// Time since the drain before it, where one followed the other.
+    pub(crate) took: Duration,
+}
+
+/// What a job did, for the scheduler's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    /// Whether it did anything: else the next job has its turn.
+    pub(crate) did: bool,
+    /// Bytes of superseded records that level 0 drops.
+    pub(crate) pruned: u64,
+    pub(crate) drained: Option<DrainedBytes>,
+    /// Bytes that a compaction took out of level 1.
+    pub(crate) left_level1: Option<u64>,
+    /// How long a compaction rested for its rate.
+    pub(crate) waited: Duration,
+}
+
+impl Outcome {
+    /// There was nothing to do after all.
+    pub(crate) const NOTHING: Outcome =
+        Outcome { did: false, pruned: 0, drained: None, left_level1: None, waited: Duration::ZERO };
+
+    /// Something was done.
+    pub(crate) const DONE: Outcome = Outcome { did: true, ..Outcome::NOTHING };
+
+    /// Whether something was done.
+    pub(crate) fn did(did: bool) -> Outcome {
+        Outcome { did, ..Outcome::NOTHING }
+    }
+}

@@ -1,0 +1,112 @@
+//! Counts the live records of a persistent index: what an opening found in it is counted into its
+//! zones, and what was drained before a power cut and not taken out yet is taken out. Reads and
+//! writes go on meanwhile; level 0 and the zones stay as they are until all is counted, because
+//! only then it is known which zones are dead.
+
+use std::sync::Arc;
+
+use super::context::{JobContext, Outcome};
+use crate::error::Result;
+use crate::os::sync::locks::Mutex;
+use crate::record::{LSN_MAX, Lsn};
+use crate::table::TableCore;
+
+/// The job.
+#[derive(Debug, Default)]
+pub(crate) struct CountLive {
+    left: Mutex<Left>,
+}
+
+/// What is left to be counted.
+#[derive(Debug, Default)]
+struct Left {
+    /// The last one is under way.
+    tables: Vec<Arc<TableCore>>,
+    /// The first key of it that is left.
+    from: Vec<u8>,
+    /// The smallest sequence number that was found in it.
+    oldest: Option<Lsn>,
+}
+
+impl CountLive {
+    /// Goes on with the persistent index that an opening found, where there is one: trees of tables
+    /// that are no more are felled, those of the others are to be counted. `last` is the last LSN.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn begin(&self, last: Lsn, ctx: &JobContext) -> Result<()> {
+        let Some(forest) = &ctx.forest else { return Ok(()) };
+        for tree in forest.take_rest() {
+            forest.remove(&tree)?;
+        }
+        let tables = ctx.tables.all();
+        for table in tables.iter().filter(|table| table.view().frozen.is_empty()) {
+            table.set_merged(table.merged().max(last));
+        }
+        counted(ctx, tables.is_empty());
+        self.left.lock().tables = tables;
+        Ok(())
+    }
+
+    /// Whether something is left to be counted.
+    pub(crate) fn goes_on(&self) -> bool {
+        !self.left.lock().tables.is_empty()
+    }
+
+    /// Counts a part; whether there was something left.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn run(&self, ctx: &JobContext) -> Result<Outcome> {
+        let mut left = self.left.lock();
+        let Some(table) = left.tables.last().cloned() else { return Ok(Outcome::NOTHING) };
+        let zones = &ctx.shared.zones;
+        let mut change = table.change();
+        let view = table.view();
+        let mut counts = |at| zones.add_live(zones.zone_of(at), 1);
+        let stock =
+            view.level0.in_zones.count_live(&left.from, &view.version.drained, &mut counts)?;
+        debug_assert!(!zones.is_counted(), "zones are not counted while some table is not");
+        left.oldest = left.oldest.into_iter().chain([stock.oldest]).min();
+        match stock.next {
+            Some(next) => {
+                debug_assert!(next > left.from, "a count goes up");
+                left.from = next;
+            }
+            None => {
+                // Whatever is older has moved.
+                let tombstones = view.level0.tombstones.load();
+                let ranges = tombstones.iter().flat_map(|set| set.iter().map(|t| t.seq));
+                let oldest = left.oldest.take().into_iter().chain(ranges).min();
+                let oldest = oldest.filter(|oldest| *oldest < LSN_MAX);
+                change.round.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
+                left.tables.pop();
+                left.from.clear();
+                counted(ctx, left.tables.is_empty());
+            }
+        }
+        Ok(Outcome::DONE)
+    }
+
+    /// Counts what is left: before a whole level 0 is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`CountLive::run`]; `Closed` once a closing waits for the part under way.
+    pub(crate) fn finish(&self, ctx: &JobContext) -> Result<()> {
+        while self.run(ctx)?.did {
+            ctx.shared.check_open()?;
+        }
+        Ok(())
+    }
+}
+
+/// Notes whether all is counted. All that the index leads to was looked at then.
+fn counted(ctx: &JobContext, is_all: bool) {
+    if let Some(forest) = ctx.forest.as_ref().filter(|_| is_all) {
+        forest.records().trust();
+    }
+    ctx.shared.zones.set_counted(is_all);
+}

@@ -1,0 +1,109 @@
+//! Delete-only compactions: removes extents unread in which everything has expired, or that range
+//! tombstones hide from every reader. A tombstone counts from its commit on, wherever it lies, once
+//! the floor on the media covers it.
+
+use std::sync::Arc;
+
+use super::context::{JobContext, Outcome};
+use super::ops::{self, remove_extents};
+use super::table_index::{Has, RangeLook};
+use crate::compaction;
+use crate::error::Result;
+use crate::merge::Fragments;
+use crate::mvcc::{Horizon, KeyInterval};
+use crate::record::Lsn;
+use crate::table::TableCore;
+use crate::view::RangeTombstones;
+
+/// Removes extents that range tombstones hide, of the first table that has some: of those that
+/// changed since they were looked at, or of which readers have gone. On a full disk nothing is
+/// done, and nothing has to be.
+pub(crate) fn step(ctx: &JobContext) -> Result<Outcome> {
+    let releases = ctx.shared.snapshots.releases();
+    let tables = ctx.tables.index().with_ranges(RangeLook::Extents, releases);
+    ops::for_first(tables, |table| remove_hidden(ctx, table))
+}
+
+/// The same of what has expired.
+pub(crate) fn step_expired(ctx: &JobContext) -> Result<Outcome> {
+    let tables = ctx.tables.index().having(Has::Aged);
+    ops::for_first(tables, |table| remove_expired(ctx, table))
+}
+
+fn remove_expired(ctx: &JobContext, table: &TableCore) -> Result<bool> {
+    let change = table.change();
+    let horizon = ctx.shared.snapshots.horizon();
+    let version = Arc::clone(&table.view().version);
+    let expired = version.expired_at(&ctx.set.timeline(), horizon.oldest_time());
+    if expired == 0 || table.check().is_err() {
+        return Ok(false);
+    }
+    // A job takes an extent to work on under the right to change the table.
+    let busy = ctx.claims.of(table.id());
+    let gone = compaction::expired(&version, expired, &busy);
+    if gone.is_empty() {
+        return Ok(false);
+    }
+    remove_extents(ctx, table, change, &gone, 0)?;
+    ctx.metrics.expired_extents.add(gone.len() as u64);
+    Ok(true)
+}
+
+/// Whether range tombstones at hand that readers of the horizon see hide all that is not newer than
+/// `seq` in `keys`. Those that would have to come from an object store are left out, since drains
+/// wait for this job: a merge removes what they hide.
+fn hides(
+    ranges: &RangeTombstones<'_>,
+    keys: &KeyInterval,
+    seq: Lsn,
+    horizon: &Horizon,
+) -> Result<bool> {
+    // Where no tombstone is over the first key, those over the others need no look.
+    let first = KeyInterval::closed(&keys.start, &keys.start);
+    if ranges.at_hand_over(&first, seq, horizon.oldest())?.is_empty() {
+        return Ok(false);
+    }
+    let over = ranges.at_hand_over(keys, seq, horizon.oldest())?;
+    Ok(Fragments::new(&over, horizon).hide(keys, seq, horizon.oldest()))
+}
+
+fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
+    // A table that another job changes is looked at again.
+    let Some(change) = table.try_change() else { return Ok(false) };
+    if table.check().is_err() {
+        return Ok(false);
+    }
+    let horizon = ctx.shared.snapshots.horizon();
+    let view = Arc::clone(&table.view());
+    let version = Arc::clone(&view.version);
+    let busy = ctx.claims.of(table.id());
+    // Before the look: one that comes meanwhile is looked at again.
+    let in_memory = view.range_deletes();
+    let (gone, newest) = match view.range_tombstones() {
+        None => (Vec::new(), 0),
+        Some(ranges) => {
+            let is_hidden = |keys: &KeyInterval, seq| hides(&ranges, keys, seq, &horizon);
+            let gone = compaction::hidden(&version, is_hidden, horizon.oldest(), &busy)?;
+            (gone, ranges.newest_in_memory())
+        }
+    };
+    if gone.is_empty() {
+        if busy.is_empty() && newest <= horizon.newest() {
+            let mut index = ctx.tables.index();
+            index.looked_at_ranges(RangeLook::Extents, table.id(), &version, in_memory);
+        }
+        return Ok(false);
+    }
+    // What hides an extent is no newer than the oldest reader.
+    let newest = newest.min(horizon.oldest());
+    drop(view);
+    // Or a power cut could take what hides them, and leave them away.
+    let floor = ctx.floor_from(newest)?;
+    debug_assert!(newest <= floor, "what hides an extent is durable before the extent goes");
+    remove_extents(ctx, table, change, &gone, horizon.newest())?;
+    let bytes = gone.iter().map(|(_, extent)| u64::from(extent.meta().location.len)).sum();
+    ctx.metrics.delete_only_compactions.add(1);
+    ctx.metrics.delete_only_extents.add(gone.len() as u64);
+    ctx.metrics.delete_only_bytes.add(bytes);
+    Ok(true)
+}

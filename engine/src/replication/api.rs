@@ -1,0 +1,160 @@
+//! Calls that take a shared database over, follow it, or stand by for it.
+
+use std::path::Path;
+
+use super::{Follower, SharedStatus, Standby, status, takeover};
+use crate::engine::Database;
+use crate::error::Result;
+use crate::options::Options;
+
+impl Database {
+    /// Takes the shared database of a store over, whichever machine writes to it, and opens it to
+    /// write in `path`, which is missing or empty. It has everything that was committed with
+    /// [`Durability::Remote`](crate::Durability::Remote), and of the rest what had been shipped: a
+    /// prefix of the order of commits. What the other writer does from then on is void, and it
+    /// stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced).
+    ///
+    /// Data is read in the store at first, and comes to `path` in the background:
+    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left.
+    /// So the first read and the first write wait for no copy. Later openings of `path` need
+    /// [`Options::share`] and [`Options::object_store`].
+    ///
+    /// # Errors
+    ///
+    /// The other writer goes on after them, and `path` is as before, unless this machine fails in
+    /// the last step, behind the claim: its disk, or an answer of the store that is lost. Try again
+    /// then.
+    ///
+    /// - `Invalid`: there is no shared database, or `path` is not empty;
+    /// - `Unavailable`: the store does not answer, or the other writer is always faster;
+    /// - `Corrupt`: an object is damaged or gone; `Full`: there is no space.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use terrace::{Durability, ErrorKind, Options};
+    ///
+    /// let bucket = format!("file://{}", dir.path().join("bucket").display());
+    /// let options = Options::new().pm_size(4 << 20);
+    /// let shared = options.clone().object_store(&bucket).share(true);
+    /// let db = shared.open(dir.path().join("one"))?;
+    /// let users = db.table("users")?;
+    /// users.put_with("ada", "1815", Durability::Remote)?;
+    ///
+    /// let db = options.open_shared(&bucket, dir.path().join("two"))?;
+    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// let error = users.put_with("alan", "1912", Durability::Remote).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Fenced);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_shared(url: &str, path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open_shared(url, path)
+    }
+
+    /// Follows the shared database of a store, in a directory of the node's own: its data is copied
+    /// there, or read in the store with [`Options::object_cache`]. Costs two requests a second
+    /// while nothing is committed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_shared`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use std::time::Duration;
+    /// use terrace::{Durability, Options};
+    ///
+    /// let bucket = format!("file://{}", dir.path().join("bucket").display());
+    /// let options = Options::new().pm_size(4 << 20);
+    /// let db = options.clone().object_store(&bucket).share(true).open(dir.path().join("one"))?;
+    /// db.table("users")?.put_with("ada", "1815", Durability::Remote)?;
+    ///
+    /// let follower = options.follow(&bucket, dir.path().join("two"))?;
+    /// while follower.status().commit < db.stats().share.unwrap().shipped {
+    ///     std::thread::sleep(Duration::from_millis(20));
+    /// }
+    /// let users = follower.database()?.existing_table("users")?;
+    /// assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// assert!(users.put("alan", "1912").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow(url: &str, path: impl AsRef<Path>) -> Result<Follower> {
+        Options::new().follow(url, path)
+    }
+
+    /// Stands by for the shared database of a store, with data of its own in `path`. As
+    /// [`Database::follow`], and [`Standby::promote`] makes it the writer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::follow`].
+    pub fn standby(url: &str, path: impl AsRef<Path>) -> Result<Standby> {
+        Options::new().standby(url, path)
+    }
+
+    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
+    /// checkpoint has to take its place.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn forget_unshipped(&self) {
+        if let Some(feed) = self.inner.shared.committer.feed() {
+            feed.forget();
+        }
+    }
+}
+
+impl Options {
+    /// Takes a shared database over as [`Database::open_shared`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_shared`].
+    pub fn open_shared(self, url: &str, path: impl AsRef<Path>) -> Result<Database> {
+        takeover::open_shared(url, path.as_ref(), &self)
+    }
+
+    /// Follows a shared database as [`Database::follow`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::follow`].
+    pub fn follow(self, url: &str, path: impl AsRef<Path>) -> Result<Follower> {
+        Follower::start(url, path.as_ref(), &self)
+    }
+
+    /// Says how far the shared database of a store is. Costs about twenty small requests, and
+    /// changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is none; `Unavailable` if the store does not answer.
+    pub fn shared_status(self, url: &str) -> Result<SharedStatus> {
+        status::of(url, &self)
+    }
+
+    /// Forgets a follower that was registered by [`Options::follower_name`]: nothing is kept for it
+    /// any more.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that is none; `Unavailable` if the store does not answer.
+    pub fn forget_follower(self, url: &str, name: &str) -> Result<()> {
+        status::forget(url, name, &self)
+    }
+
+    /// Stands by as [`Database::standby`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::standby`].
+    pub fn standby(self, url: &str, path: impl AsRef<Path>) -> Result<Standby> {
+        Standby::start(url, path.as_ref(), &self)
+    }
+}

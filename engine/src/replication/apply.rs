@@ -1,0 +1,512 @@
+//! A reader of the log: applies entries to a database of its own, in their order.
+//!
+//! Thread safety: none of its own; its owner has a lock.
+//!
+//! Invariants:
+//!
+//! 1. The database has the commits of the writer up to `position.lsn`, all of them and no others.
+//! 2. The position is written by the commit that it speaks of. A table event is a commit of its
+//!    own, which comes before; to carry it out twice changes nothing.
+//! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
+//!    again.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::apply_large::{FollowedLarge, FollowedRuns};
+use super::log::{
+    Entry, EntryBody, FollowerPlace, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog,
+    ShippedGroup, records_of,
+};
+use super::position::{BASE, LogPosition, ROW};
+use super::prepares::{FollowedPrepares, with_own_tables};
+use super::restore::{DataPlace, FoundCheckpoint};
+use crate::engine::Database;
+use crate::engine::catalog::READER_TABLE;
+use crate::engine::events::Event;
+use crate::error::{Error, Result};
+use crate::levels::{Manifest, Op};
+use crate::memtable::Record;
+use crate::options::{Durability, Failpoint, TableOptions, Tier};
+use crate::record::{Kind, Lsn, TableId, decode_end};
+use crate::table::{Applying, Table, WriteBatch};
+
+/// Groups are applied together up to so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryApplied {
+    Done,
+    /// It is a checkpoint with commits that no segment has.
+    Leaps,
+}
+
+/// A database that follows.
+pub(super) struct Applier {
+    pub(super) db: Database,
+    /// It has the position.
+    table: Table,
+    pub(super) position: LogPosition,
+    prepares: FollowedPrepares,
+    /// Of which parts lie between the position and the next entry.
+    large: Option<FollowedLarge>,
+    /// The checkpoint of which the database reads data in the store; 0 if it has all data itself.
+    pub(super) base: u64,
+    /// Checkpoints that it came to since.
+    pub(super) checkpoints_since: u32,
+    /// Whether a failure left what the database may not have (invariant 3).
+    is_stale: bool,
+}
+
+impl Applier {
+    fn at(
+        db: Database,
+        table: Table,
+        (position, base): (LogPosition, u64),
+        prepares: FollowedPrepares,
+    ) -> Applier {
+        let (large, checkpoints_since, is_stale) = (None, 0, false);
+        Applier { db, table, position, prepares, large, base, checkpoints_since, is_stale }
+    }
+
+    /// Goes on with a database that was restored from a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`]; those of the store.
+    pub(super) fn restored(
+        db: Database,
+        (found, place): (&FoundCheckpoint, DataPlace),
+        log: &SharedLog,
+    ) -> Result<Applier> {
+        let _applying = Applying::enter();
+        let table = db.table(READER_TABLE)?;
+        let FoundCheckpoint { claim, manifest, prepares: open } = found;
+        let (claim, mut prepares) = (*claim, prepares_of(&db, &table)?);
+        let own = own_tables(&db)?;
+        let of_manifest = followed(tables_of(manifest));
+        let own = |id: TableId| {
+            let known = of_manifest.get(&id).and_then(|name| own.get(name));
+            known.copied().ok_or_else(|| log.damage("shared/log", format!("a table {id}")))
+        };
+        for prepare in open {
+            let records = with_own_tables(records_of(&prepare.records), own)?;
+            let pieces = prepare.pieces.iter().map(|piece| {
+                let bytes = log.data(&piece.name())?;
+                with_own_tables(records_of(&bytes), own)
+            });
+            prepares.add_whole((&db, &table), &records, pieces)?;
+        }
+        let (entry, lsn, tables) = (manifest.number, manifest.lsn, tables_of(manifest));
+        let position = LogPosition { entry, claim, lsn, tables: followed(tables) };
+        let mut batch = WriteBatch::new();
+        batch.put(&table, ROW, position.to_row());
+        let base = if place == DataPlace::Store { entry } else { 0 };
+        if base > 0 {
+            batch.put(&table, BASE, base.to_le_bytes());
+        }
+        if let Some(blob) = &manifest.blob {
+            batch.set_blob(blob);
+        }
+        db.write(batch)?;
+        Ok(Applier::at(db, table, (position, base), prepares))
+    }
+
+    /// Goes on with a database where it was; `None` if it never followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`](crate::Table::get).
+    pub(super) fn resumed(db: Database) -> Result<Option<Applier>> {
+        if !db.table_names().iter().any(|name| name == READER_TABLE) {
+            return Ok(None);
+        }
+        let _applying = Applying::enter();
+        let table = db.existing_table(READER_TABLE)?;
+        let row = table.get(ROW)?;
+        let Some(position) = row.and_then(|row| LogPosition::of_row(&row)) else {
+            return Ok(None);
+        };
+        // A promotion that did not end may have prepared them: the rows say what is.
+        for begun in db.list_prepared() {
+            db.roll_back_prepared(begun.id)?;
+        }
+        let prepares = prepares_of(&db, &table)?;
+        let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
+        let base = base.map_or(0, u64::from_le_bytes);
+        Ok(Some(Applier::at(db, table, (position, base), prepares)))
+    }
+
+    /// The number of the entry that comes next.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`](crate::Table::get), after a failure.
+    pub(super) fn next(&mut self) -> Result<u64> {
+        if self.is_stale {
+            self.read_again()?;
+        }
+        Ok(self.expected())
+    }
+
+    /// As [`Applier::next`], if nothing has failed.
+    pub(super) fn expected(&self) -> u64 {
+        let parts = self.large.as_ref().map_or(0, |large| large.parts);
+        self.position.entry + 1 + u64::from(parts)
+    }
+
+    /// How far the reader is once it has entry `entry`, for its registration.
+    pub(super) fn place(&self, entry: u64) -> FollowerPlace {
+        FollowerPlace { entry, base: self.base, beat: 0 }
+    }
+
+    /// The log goes on behind `entry` with another writer: a commit whose end did not come never
+    /// was.
+    pub(super) fn end_at(&mut self, entry: u64) {
+        debug_assert_eq!(self.expected(), entry + 1, "all before it is applied");
+        (self.large, self.position.entry) = (None, entry);
+    }
+
+    /// Applies the entry that comes next.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it does not go on from there; those of writes.
+    pub(super) fn apply(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
+        let _applying = Applying::enter();
+        debug_assert!(!self.is_stale, "the next entry was asked for after a failure");
+        let applied = self.apply_next(entry, log);
+        self.is_stale = applied.is_err();
+        applied
+    }
+
+    /// Takes the position from the database (invariant 3).
+    fn read_again(&mut self) -> Result<()> {
+        let row = self.table.get(ROW)?;
+        let position = row.and_then(|row| LogPosition::of_row(&row));
+        self.position = position.ok_or_else(|| {
+            Error::invalid(
+                "the database of a follower has lost its position; remove its directory and start \
+                 again from the store",
+            )
+        })?;
+        self.prepares.give_up(&self.db)?;
+        self.prepares = prepares_of(&self.db, &self.table)?;
+        self.large = None;
+        self.is_stale = false;
+        Ok(())
+    }
+
+    fn apply_next(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
+        debug_assert_eq!(entry.number, self.expected(), "entries come in their order");
+        if let EntryBody::Part(part) = &entry.body {
+            return self.apply_part(entry, part, log).map(|()| EntryApplied::Done);
+        }
+        let large = self.large.take();
+        match &entry.body {
+            EntryBody::Claim(_) | EntryBody::Part(_) => {}
+            EntryBody::Tables(tables) => {
+                if entry.claim != self.position.claim {
+                    self.adopt(
+                        entry.claim,
+                        tables.iter().map(|it| (it.id, it.name.as_str())),
+                        log,
+                    )?;
+                }
+                self.position.lsn = entry.last;
+            }
+            EntryBody::Checkpoint(_) if entry.last > self.position.lsn => {
+                return Ok(EntryApplied::Leaps);
+            }
+            EntryBody::Checkpoint(LogCheckpoint { manifest, .. }) => {
+                self.checkpoints_since += 1;
+                if entry.claim != self.position.claim {
+                    let place = ("object", log.address().into());
+                    let manifest = Manifest::read_bytes(manifest, entry.number, place)?;
+                    self.adopt(entry.claim, tables_of(&manifest), log)?;
+                }
+            }
+            EntryBody::Segment(groups) => {
+                let goes_on = entry.claim == self.position.claim
+                    && (entry.first..=entry.last + 1).contains(&(self.position.lsn + 1));
+                if !goes_on {
+                    let expected = format!(
+                        "commits from {} on, of claim {}, in entry {}",
+                        self.position.lsn + 1,
+                        self.position.claim,
+                        entry.number
+                    );
+                    return Err(log.damage("shared/log", expected));
+                }
+                if let Some(group) = groups.first()
+                    && let Some(parts) = group.kind.parts()
+                {
+                    let large = large.unwrap_or_default().finish(group.lsn, parts)?;
+                    let prepares = group.kind == GroupKind::PreparedLarge(parts);
+                    let large = large.filter(|large| prepares == large.spilled.is_some());
+                    let expected = || format!("{parts} parts before entry {}", entry.number);
+                    let large = large.ok_or_else(|| log.damage("shared/log", expected()))?;
+                    self.apply_large(entry.number, group, large)?;
+                }
+                self.apply_groups(groups)?;
+                self.position.lsn = entry.last;
+            }
+        }
+        self.position.entry = entry.number;
+        self.commit(WriteBatch::new())?;
+        Ok(EntryApplied::Done)
+    }
+
+    /// Takes in a part of a large commit: nothing of it shows.
+    fn apply_part(&mut self, entry: &Entry, part: &LargePart, log: &SharedLog) -> Result<()> {
+        let mut large = self.large.take().unwrap_or_default();
+        let goes_on = entry.claim == self.position.claim
+            && entry.last == self.position.lsn
+            && large.goes_on_with(part);
+        if !goes_on {
+            let expected = format!("another part of a commit in entry {}", entry.number);
+            return Err(log.damage("shared/log", expected));
+        }
+        if part.kind == PartKind::Prepared {
+            let rows = self.with_own_tables(part.rows())?;
+            large.add_prepared(part, &rows, &self.table)?;
+        } else {
+            large.add(part, &self.table_of(part.table)?)?;
+        }
+        self.large = Some(large);
+        if self.db.inner.options.has(Failpoint::ApplyParts) {
+            let mut batch = WriteBatch::new();
+            part.rows().try_for_each(|row| self.add(&mut batch, row))?;
+            self.commit(batch)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a large commit with all of its parts, and the position behind it.
+    fn apply_large(&mut self, entry: u64, group: &ShippedGroup, large: FollowedRuns) -> Result<()> {
+        let FollowedRuns { runs, spilled } = large;
+        let mut batch = WriteBatch::new();
+        if spilled.is_some() {
+            self.prepares.add(self.with_own_tables(group.records())?, spilled);
+        } else {
+            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+        }
+        (self.position.entry, self.position.lsn) = (entry, group.lsn);
+        self.complete(&mut batch)?;
+        let shared = self.db.inner.shared();
+        let lsn = shared.commit_runs(&*WriteBatch::check(Cow::Owned(batch), shared)?, runs)?;
+        shared.committer.wait_for(lsn, Durability::Durable)?;
+        self.prepares.tell(&self.db);
+        Ok(())
+    }
+
+    /// Takes over the table numbers of another writer, which has the same tables.
+    fn adopt<'a>(
+        &mut self,
+        claim: u64,
+        tables: impl Iterator<Item = (TableId, &'a str)>,
+        log: &SharedLog,
+    ) -> Result<()> {
+        let theirs = followed(tables);
+        let mut names: Vec<&String> = theirs.values().collect();
+        names.sort();
+        let own = self.db.table_names();
+        let own: Vec<&String> = own.iter().filter(|name| *name != READER_TABLE).collect();
+        if names != own {
+            let expected = format!("the tables {own:?} in the list of claim {claim}");
+            return Err(log.damage("shared/log", expected));
+        }
+        (self.position.tables, self.position.claim) = (theirs, claim);
+        Ok(())
+    }
+
+    /// Cold levels need an object store.
+    fn fitting(&self, options: TableOptions) -> TableOptions {
+        let has_store = self.db.inner.set.store().objects().is_some();
+        if has_store { options } else { options.cold(Tier::Ssd) }
+    }
+
+    fn apply_groups(&mut self, groups: &[ShippedGroup]) -> Result<()> {
+        let applied = self.position.lsn;
+        let news = || groups.iter().filter(|group| group.lsn > applied);
+        if self.db.inner.options.has(Failpoint::EventsFirst) {
+            for (group, event) in news().filter_map(|g| Some((g, event_of(g)?))) {
+                self.carry_out(&event, group.lsn)?;
+            }
+        }
+        let mut batch = WriteBatch::new();
+        for group in news() {
+            if group.kind == GroupKind::Prepared {
+                self.prepares.add(self.with_own_tables(group.records())?, None);
+                self.position.lsn = group.lsn;
+                continue;
+            }
+            if let Some(event) = event_of(group) {
+                self.commit(std::mem::take(&mut batch))?;
+                self.carry_out(&event, group.lsn)?;
+                continue;
+            }
+            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+            self.position.lsn = group.lsn;
+            if batch.stored_bytes() + self.prepares.fresh_bytes() >= BATCH_BYTES {
+                self.commit(std::mem::take(&mut batch))?;
+            }
+        }
+        self.commit(batch)
+    }
+
+    /// Adds a record of the writer to a batch.
+    fn add(&mut self, batch: &mut WriteBatch, record: Record<'_>) -> Result<()> {
+        match record.kind {
+            Kind::CommitPrepared | Kind::RollBackPrepared => {
+                self.prepares.resolve(record.key, batch, &self.table);
+            }
+            Kind::Blob => drop(batch.set_blob(record.value)),
+            Kind::Put | Kind::Delete | Kind::Merge => {
+                let table = self.table_of(record.table)?;
+                batch.push(&table, record.kind, record.key, record.value);
+            }
+            Kind::RangeDelete => {
+                let table = self.table_of(record.table)?;
+                let end = decode_end(record.key, record.value).flatten();
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                batch.delete_range(&table, (Bound::Included(record.key), end));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Records of a prepare with the reader's own numbers of tables.
+    fn with_own_tables<'a>(&self, records: impl Iterator<Item = Record<'a>>) -> Result<Vec<u8>> {
+        let own = |id| self.table_of(id).map(|table| table.slot.core().id());
+        with_own_tables(records, own)
+    }
+
+    fn table_of(&self, id: TableId) -> Result<Table> {
+        self.db.existing_table(self.name_of(id)?)
+    }
+
+    /// The name of a table of the writer. In the order of the log each one is known.
+    fn name_of(&self, id: TableId) -> Result<&str> {
+        self.position.tables.get(&id).map(String::as_str).ok_or_else(|| {
+            Error::invalid(format!(
+                "the writer of the shared store has committed to a table with the number {id}, \
+                 which is not known here; remove this directory and start again from the store"
+            ))
+        })
+    }
+
+    /// Carries a table event out, and notes its commit.
+    fn carry_out(&mut self, event: &Event, lsn: Lsn) -> Result<()> {
+        let is_there = |name: &str| self.db.table_names().iter().any(|it| it == name);
+        match event {
+            Event::Create { table, name, options } => {
+                if !is_there(name) {
+                    self.db.create_followed_table(name, self.fitting(*options))?;
+                }
+                self.position.tables.insert(*table, name.clone());
+            }
+            Event::Options { table, options, .. } => {
+                let name = self.name_of(*table)?.to_string();
+                self.db.set_followed_options(&name, self.fitting(*options))?;
+            }
+            Event::Drop { table } => {
+                if let Some(name) = self.position.tables.remove(table)
+                    && is_there(&name)
+                {
+                    self.db.drop_table(&name)?;
+                }
+            }
+            Event::Rename { table, name } => {
+                let before = self.position.tables.insert(*table, name.clone());
+                if let Some(before) = before.filter(|before| before != name && is_there(before)) {
+                    self.db.rename_table(&before, name)?;
+                }
+            }
+            Event::Truncate { table, new, name, .. } => {
+                self.position.tables.remove(table);
+                self.position.tables.insert(*new, name.clone());
+                if is_there(name) {
+                    self.db.truncate_table(name)?;
+                }
+            }
+        }
+        self.position.lsn = self.position.lsn.max(lsn);
+        self.commit(WriteBatch::new())
+    }
+
+    /// Commits a batch together with the position (invariant 2), and with what is prepared.
+    fn commit(&mut self, mut batch: WriteBatch) -> Result<()> {
+        self.complete(&mut batch)?;
+        self.db.write_with(batch, Durability::Relaxed)?;
+        self.prepares.tell(&self.db);
+        Ok(())
+    }
+
+    fn complete(&mut self, batch: &mut WriteBatch) -> Result<()> {
+        self.prepares.write(&self.db, batch, &self.table)?;
+        batch.put(&self.table, ROW, self.position.to_row());
+        Ok(())
+    }
+
+    /// Prepares what the writer has prepared, with its locks, and is not prepared here yet. All
+    /// that can fail of a takeover by what the log has is done then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::prepare`](crate::Transaction::prepare).
+    pub(super) fn prepare_all(&mut self) -> Result<()> {
+        let _applying = Applying::enter();
+        self.prepares.prepare_all(&self.db, &self.table)
+    }
+
+    /// Ends following: the database is as every other one, and has what is prepared.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::drop_table`].
+    pub(super) fn into_database(self) -> Result<Database> {
+        let _applying = Applying::enter();
+        self.db.drop_table(READER_TABLE)?;
+        Ok(self.db)
+    }
+}
+
+/// What is prepared by the rows of a reader's table.
+fn prepares_of(db: &Database, table: &Table) -> Result<FollowedPrepares> {
+    FollowedPrepares::load(db, table, db.inner.options.has(Failpoint::KeepResolvedRows))
+}
+
+/// The numbers of a database's tables, by name.
+fn own_tables(db: &Database) -> Result<BTreeMap<String, TableId>> {
+    let number = |name: String| {
+        let table = db.existing_table(&name)?;
+        Ok((name, table.slot.core().id()))
+    };
+    db.table_names().into_iter().map(number).collect()
+}
+
+/// The tables of a checkpoint.
+fn tables_of(manifest: &Manifest) -> impl Iterator<Item = (TableId, &str)> {
+    manifest.edit.ops.iter().filter_map(|op| match op {
+        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
+        _ => None,
+    })
+}
+
+/// Tables of a writer by its numbers, but for the one that a reader keeps its position in.
+fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<TableId, String> {
+    tables
+        .filter(|(_, name)| *name != READER_TABLE)
+        .map(|(id, name)| (id, name.to_string()))
+        .collect()
+}
+
+/// The table event of a group, if it is one.
+fn event_of(group: &ShippedGroup) -> Option<Event> {
+    let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
+    Event::decode(event.key, event.value)
+}

@@ -1,0 +1,359 @@
+//! Checkpoints: what a backup has, as objects of the shared store, and a manifest that names them.
+//!
+//! The manifest is a backup's. The place of an extent in it is the name of its object: the file is
+//! the number of the piece, the offset its claim times 16 MiB.
+//!
+//! Transactions that are prepared and open at its LSN go with it: their records in the entry, the
+//! rows that they have spilled as objects.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+
+use super::due::AHEAD_BYTES;
+use super::log::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
+use crate::backup::{Destination, KnownExtents, gather};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{Extent, ExtentMeta, ReadAhead};
+use crate::levels::{Level, LevelCursor, Manifest, Version};
+use crate::memtable::encode_record;
+use crate::options::Failpoint;
+use crate::os::HashMap;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};
+use crate::txn::{KeptPrepares, OpenPrepare};
+
+/// No extent is as long, so places of pieces do not touch.
+const SPACING: u64 = 16 << 20;
+
+/// Claims and pieces beyond it have no place.
+const MOST_CLAIMS: u64 = 1 << 39;
+const MOST_PIECES: u32 = SHARED_PIECES;
+
+/// Rows of a prepared transaction are sent in objects of about so many bytes.
+const PIECE_BYTES: usize = 4 << 20;
+
+/// What a checkpoint has.
+#[derive(Debug)]
+pub(super) struct SentCheckpoint {
+    pub(super) manifest: Manifest,
+    pub(super) prepares: Vec<SharedPrepare>,
+}
+
+impl SentCheckpoint {
+    /// The body of its entry.
+    pub(super) fn body(&self) -> LogCheckpoint {
+        LogCheckpoint { manifest: self.manifest.encode(), prepares: self.prepares.clone() }
+    }
+
+    /// The objects that it names.
+    pub(super) fn objects(&self) -> BTreeSet<String> {
+        let mut names = objects_of(&self.manifest);
+        let pieces = self.prepares.iter().flat_map(|prepare| &prepare.pieces);
+        names.extend(pieces.map(DataPiece::name));
+        names
+    }
+}
+
+/// The name of the object that a place in a manifest stands for.
+pub(super) fn object_of(place: &Location) -> String {
+    let (claim, piece) = piece_of(place);
+    data_name(claim, piece)
+}
+
+/// The claim and the number of the piece that a place in a manifest stands for.
+pub(super) fn piece_of(place: &Location) -> (u64, u32) {
+    (place.offset / SPACING, place.file)
+}
+
+/// The place in a manifest of what lies in the shared store already: a takeover has named it.
+fn shared_place(at: &Location) -> Option<Location> {
+    let (claim, piece) = at.object()?.shared()?;
+    Some(Location { file: piece, offset: claim * SPACING, len: at.len })
+}
+
+/// The objects that a manifest names.
+fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
+    manifest.places().iter().map(object_of).collect()
+}
+
+/// What the store has of a directory's extents.
+#[derive(Debug, Default)]
+pub(super) struct SentData {
+    known: KnownExtents,
+    /// Rows of prepares, by their LSNs.
+    prepares: HashMap<Lsn, Vec<DataPiece>>,
+}
+
+impl SentData {
+    /// What a checkpoint of the same directory names.
+    pub(super) fn of(checkpoint: &SentCheckpoint) -> SentData {
+        let mut sent = SentData::default();
+        sent.keep_only(checkpoint);
+        sent
+    }
+
+    /// Keeps what a checkpoint names: no more of it is sure to stay in the store.
+    pub(super) fn keep_only(&mut self, checkpoint: &SentCheckpoint) {
+        let named = checkpoint.manifest.places();
+        self.known.forget(|place| !named.contains(place));
+        checkpoint.manifest.extents().for_each(|extent| self.known.add(extent));
+        let prepares = checkpoint.prepares.iter();
+        self.prepares = prepares.map(|one| (one.lsn, one.pieces.clone())).collect();
+    }
+
+    /// Forgets what these pieces of a claim have, and extents with values in them.
+    fn forget(&mut self, claim: u64, pieces: &BTreeSet<u32>) {
+        let lacks =
+            |place: &Location| place.offset == claim * SPACING && pieces.contains(&place.file);
+        self.known.forget(lacks);
+        self.prepares.retain(|_, known| {
+            !known.iter().any(|piece| piece.claim == claim && pieces.contains(&piece.number))
+        });
+    }
+}
+
+/// Gives pieces of data their names.
+#[derive(Debug)]
+pub(super) struct DataPieces {
+    pub(super) claim: u64,
+    pub(super) next: u32,
+}
+
+impl DataPieces {
+    fn take(&mut self, len: u32) -> Result<Location> {
+        if self.claim >= MOST_CLAIMS || self.next >= MOST_PIECES || u64::from(len) > SPACING {
+            let message = format!(
+                "piece {} of claim {} with {len} bytes has no name in the shared store; open the \
+                 database again",
+                self.next, self.claim
+            );
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        let place = Location { file: self.next, offset: self.claim * SPACING, len };
+        self.next += 1;
+        Ok(place)
+    }
+}
+
+/// A checkpoint on its way to the store.
+struct Uploading<'a> {
+    engine: &'a Engine,
+    pieces: &'a mut DataPieces,
+    sent: &'a mut SentData,
+    /// Pieces on their way, by their number.
+    sends: Sends<u32>,
+    /// Bytes that were sent for it.
+    bytes: u64,
+    /// Until it has its LSN.
+    kept: Option<KeptPrepares<'a>>,
+    open: Vec<OpenPrepare>,
+}
+
+/// Sends all that is visible now, and gives what entry `number` is to have. `sent` is what the
+/// store has already, and has what was added.
+///
+/// # Errors
+///
+/// Those of reading; `Unavailable` if the store does not answer. What was sent may be named later.
+pub(super) fn send(
+    engine: &Engine,
+    log: &SharedLog,
+    number: u64,
+    (pieces, sent): (&mut DataPieces, &mut SentData),
+) -> Result<SentCheckpoint> {
+    let kept = Some(engine.transactions.prepared.keep());
+    let mut uploading = Uploading::new(engine, log, (pieces, sent), kept);
+    let sent = uploading.send_all(number);
+    uploading.forget_unsent();
+    sent
+}
+
+/// The extents that a checkpoint of this moment has of levels, and the store lacks. They are sent
+/// for hours maybe, so nothing keeps them from being given back.
+pub(super) fn extents(engine: &Engine, sent: &SentData) -> Vec<Weak<Extent>> {
+    let versions = engine.tables().into_iter().map(|table| Arc::clone(&table.view().version));
+    let of = |version: Arc<Version>| -> Vec<Weak<Extent>> {
+        let all = version.levels.iter().flat_map(|level| level.extents().iter());
+        all.filter(|extent| !sent.known.has(extent.meta())).map(Arc::downgrade).collect()
+    };
+    versions.flat_map(of).collect()
+}
+
+/// Sends some of the extents ahead of a checkpoint, if the store lacks them, and takes out those
+/// that it has: how many bytes were sent, about `most` of them. No entry names them yet.
+///
+/// # Errors
+///
+/// As [`send`]; `Closed` once a closing has begun.
+pub(super) fn send_ahead(
+    engine: &Engine,
+    log: &SharedLog,
+    (extents, most): (&mut Vec<Weak<Extent>>, u64),
+    into: (&mut DataPieces, &mut SentData),
+) -> Result<u64> {
+    let mut uploading = Uploading::new(engine, log, into, None);
+    let sent = uploading.send_some(extents, most);
+    uploading.forget_unsent();
+    sent
+}
+
+impl<'a> Uploading<'a> {
+    fn new(
+        engine: &'a Engine,
+        log: &SharedLog,
+        (pieces, sent): (&'a mut DataPieces, &'a mut SentData),
+        kept: Option<KeptPrepares<'a>>,
+    ) -> Uploading<'a> {
+        let sends = log.sends(engine.set.store().memory().job_sends());
+        Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new() }
+    }
+
+    fn send_some(&mut self, extents: &mut Vec<Weak<Extent>>, most: u64) -> Result<u64> {
+        while self.bytes < most
+            && let Some(extent) = extents.pop()
+        {
+            self.engine.shared.check_open()?;
+            if self.is_closing() {
+                return Err(Error::closed());
+            }
+            if let Some(extent) = extent.upgrade() {
+                self.copy(&extent)?;
+            }
+        }
+        self.sends.finish(|_, _| ())?;
+        Ok(self.bytes)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.engine.shipper.get().is_some_and(|shipper| shipper.is_closing())
+    }
+
+    fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
+        let engine = self.engine;
+        let gathered = gather(engine, self)?;
+        let open = std::mem::take(&mut self.open);
+        let prepares = open.into_iter().map(|prepare| self.send_prepare(prepare));
+        let prepares = prepares.collect::<Result<_>>()?;
+        // Before an entry names them.
+        self.sends.finish(|_, _| ())?;
+        let manifest = Manifest {
+            database_id: engine.set.database_id(),
+            number,
+            lsn: gathered.lsn,
+            created: gathered.created,
+            added: self.bytes,
+            blob: gathered.blob.clone(),
+            edit: gathered.edit.clone(),
+        };
+        gathered.finish();
+        manifest.check()?;
+        Ok(SentCheckpoint { manifest, prepares })
+    }
+
+    /// Forgets what the store may lack after a failure: the next checkpoint sends it again, with
+    /// what refers to it.
+    fn forget_unsent(self) {
+        let unsent: BTreeSet<u32> = self.sends.into_unsent().collect();
+        if !unsent.is_empty() {
+            self.sent.forget(self.pieces.claim, &unsent);
+        }
+    }
+
+    fn send(&mut self, bytes: Vec<u8>) -> Result<Location> {
+        self.check_wanted(self.bytes)?;
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let place = self.pieces.take(len)?;
+        if place.file.is_multiple_of(3) && self.engine.options.has(Failpoint::NameUnsentExtent) {
+            return Ok(place);
+        }
+        self.sends.send((place.file, object_of(&place)), bytes, |_, _| ())?;
+        self.bytes += u64::from(len);
+        Ok(place)
+    }
+
+    /// Sends what a prepared transaction has spilled, if that was not done for an earlier one.
+    fn send_prepare(&mut self, prepare: OpenPrepare) -> Result<SharedPrepare> {
+        let OpenPrepare { lsn, records, runs } = prepare;
+        if let Some(known) = self.sent.prepares.get(&lsn) {
+            return Ok(SharedPrepare { lsn, records, pieces: known.clone() });
+        }
+        let mut pieces = Vec::new();
+        for (table, rows) in &runs {
+            self.send_rows(*table, rows, &mut pieces)?;
+        }
+        self.sent.prepares.insert(lsn, pieces.clone());
+        Ok(SharedPrepare { lsn, records, pieces })
+    }
+
+    fn send_rows(
+        &mut self,
+        table: TableId,
+        rows: &Level,
+        pieces: &mut Vec<DataPiece>,
+    ) -> Result<()> {
+        let (extents, cache) = (Arc::clone(rows.extents()), &self.engine.shared.cache);
+        let mut cursor = LevelCursor::new(extents, Arc::clone(cache), ReadAhead::for_job(1));
+        let mut bytes = Vec::new();
+        cursor.seek(b"", LSN_MAX)?;
+        while let Some(entry) = cursor.entry() {
+            match cursor.separated()? {
+                Some(value) => {
+                    encode_record(&mut bytes, table, Kind::Put, entry.key, &value.read()?);
+                }
+                None => encode_record(&mut bytes, table, entry.kind, entry.key, entry.value),
+            }
+            cursor.next()?;
+            if bytes.len() >= PIECE_BYTES {
+                pieces.push(self.send_piece(std::mem::take(&mut bytes))?);
+            }
+        }
+        if !bytes.is_empty() {
+            pieces.push(self.send_piece(bytes)?);
+        }
+        Ok(())
+    }
+
+    fn send_piece(&mut self, bytes: Vec<u8>) -> Result<DataPiece> {
+        let Location { file, offset, len } = self.send(bytes)?;
+        Ok(DataPiece { claim: offset / SPACING, number: file, len })
+    }
+}
+
+impl Destination for Uploading<'_> {
+    fn store(&self) -> &Arc<ExtentStore> {
+        self.engine.set.store()
+    }
+
+    fn begins(&mut self, lsn: Lsn) -> Result<()> {
+        let kept = self.kept.take();
+        if let Some(kept) = kept.filter(|_| !self.engine.options.has(Failpoint::ForgetPrepares)) {
+            self.open = kept.open_at(&self.engine.shared, lsn, &|| self.is_closing())?;
+        }
+        Ok(())
+    }
+
+    /// A closing waits for a small checkpoint alone.
+    fn check_wanted(&self, bytes: u64) -> Result<()> {
+        if bytes >= AHEAD_BYTES && self.is_closing() { Err(Error::closed()) } else { Ok(()) }
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let mut known = std::mem::take(&mut self.sent.known);
+        // One without a checksum is sent again by the first checkpoint of an opening alone.
+        let own = known.copy(
+            extent,
+            &mut |lacking| match shared_place(&lacking.location) {
+                Some(there) => Ok(there),
+                None => self.send(lacking.read()?),
+            },
+            &|_| None,
+        );
+        self.sent.known = known;
+        own
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        self.copy(dumped)
+    }
+}

@@ -1,0 +1,327 @@
+//! What may go from the shared store: entries and data that neither of the last two checkpoints
+//! needs. Entries stay longer for the time of the retention, and for registered followers up to a
+//! bound. So does the data of checkpoints from which a registered follower reads. Readers that
+//! start have no bound, as long as they are alive.
+//!
+//! The head moves first. Claims stay for ever: the object of a claim is what a writer meets that
+//! was taken over. Data of a later claim is another writer's. Data that this writer reads from the
+//! store stays as long as it does so.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::log::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
+use super::registration::{STARTING, TAKEOVER};
+use crate::error::{Error, ErrorKind, Result};
+use crate::os::time;
+
+/// Registered followers hold deletion back for so many checkpoints.
+const MOST_HELD: usize = 16;
+
+/// How often a collection is tried that followers overtake.
+const TRIES: u32 = 8;
+
+/// Pieces that this machine reads from the store: their claims and numbers.
+pub(super) type LivePieces<'a> = &'a dyn Fn() -> BTreeSet<(u64, u32)>;
+
+/// Entries below `number` were appended before a moment.
+#[derive(Clone, Copy, Debug)]
+struct AgeMark {
+    number: u64,
+    at: Instant,
+}
+
+/// What a registered reader needs.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    place: FollowerPlace,
+    /// Whether it holds back sixteen checkpoints at most.
+    is_bounded: bool,
+}
+
+/// The last sign of a reader that starts.
+#[derive(Clone, Copy, Debug)]
+struct Beat {
+    number: u64,
+    /// How many checkpoints there were when a collection began that knew it; `None` in the one that
+    /// has read it first.
+    made: Option<u64>,
+    /// As [`FollowerPlace::base`].
+    base: u64,
+}
+
+/// A checkpoint that the log has: its entry, the data that it names, and the first piece that may
+/// be on its way into a later one.
+#[derive(Debug)]
+pub(super) struct MadeCheckpoint {
+    pub(super) number: u64,
+    pub(super) data: BTreeSet<String>,
+    pub(super) pending: u32,
+}
+
+/// The checkpoints that are kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// This writer's claim.
+    claim: u64,
+    /// The last two, and older ones of which followers read data: their entries, with the data that
+    /// they name. The first one may be another opening's, of which the data is not known. No data
+    /// is deleted while it is here.
+    checkpoints: VecDeque<(u64, Option<BTreeSet<String>>)>,
+    /// One for each checkpoint from the oldest entry on.
+    marks: VecDeque<AgeMark>,
+    retention: Duration,
+    /// When this writer began: earlier entries are taken for as old.
+    began: Instant,
+    knows_oldest: bool,
+    /// Claims before this writer's that were found.
+    claims: BTreeSet<u64>,
+    /// Whether the store has to be looked through.
+    is_due: bool,
+    /// Pieces of this claim from here on may be on their way into a checkpoint.
+    pending: u32,
+    /// Readers that start, by their names.
+    starting: BTreeMap<String, Beat>,
+    /// Checkpoints of this opening.
+    made: u64,
+    /// Entries are deleted up to the last one: a planted bug.
+    early: bool,
+}
+
+impl Kept {
+    /// With the checkpoint that the log had before this writer; 0 if there was none.
+    pub(super) fn new(claim: u64, before: u64, (early, retention): (bool, Duration)) -> Kept {
+        let before = (before > 0).then_some((before, None));
+        Kept {
+            claim,
+            checkpoints: before.into_iter().collect(),
+            marks: VecDeque::new(),
+            retention,
+            began: time::now(),
+            knows_oldest: false,
+            claims: BTreeSet::new(),
+            is_due: false,
+            pending: 0,
+            starting: BTreeMap::new(),
+            made: 0,
+            early,
+        }
+    }
+
+    /// There is one more checkpoint.
+    pub(super) fn add(&mut self, made: MadeCheckpoint) {
+        let MadeCheckpoint { number, data, pending } = made;
+        self.pending = pending;
+        self.made += 1;
+        self.marks.push_back(AgeMark { number, at: time::now() });
+        self.checkpoints.push_back((number, Some(data)));
+        self.is_due = true;
+    }
+
+    /// Moves the head and deletes what it has left behind, but for the pieces that are `live` on
+    /// this machine: their claims and numbers.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer, or readers register all the time: it is done later. `Closed` once
+    /// the log is stopped: no request follows.
+    pub(super) fn collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
+        if !std::mem::take(&mut self.is_due) {
+            return Ok(());
+        }
+        self.collect_now(log, live).inspect_err(|_| self.is_due = true)
+    }
+
+    fn collect_now(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<()> {
+        // What an earlier collection has read came before so many checkpoints at least.
+        self.starting.values_mut().for_each(|beat| _ = beat.made.get_or_insert(self.made));
+        for _ in 0..TRIES {
+            log.check_open()?;
+            if self.try_collect(log, live)? {
+                return Ok(());
+            }
+        }
+        let message = format!(
+            "readers register at the shared store {} all the time; nothing was deleted",
+            log.address()
+        );
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Whether no follower has registered meanwhile.
+    fn try_collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<bool> {
+        let Some((newest, _)) = self.checkpoints.back() else { return Ok(true) };
+        let older = self.checkpoints.len().saturating_sub(2);
+        let (older, newest) = (self.checkpoints[older].0, *newest);
+        let (register, tag) = log.read_register()?;
+        let needs = self.needs_of(log.registered(&register)?);
+        let oldest = self.first_needed(log, older, &needs)?;
+        log.check_open()?;
+        if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
+            return Ok(true);
+        }
+        let below = if self.early { newest + 1 } else { oldest };
+        self.delete_entries(log, below)?;
+        let (gone, kept) = self.left_behind(&needs);
+        // What a checkpoint of an earlier opening names is not known.
+        if self.checkpoints.iter().skip(gone).any(|(_, data)| data.is_none()) {
+            return Ok(true);
+        }
+        // A follower that registers before this is seen, or its base is kept. One that registers
+        // later sees it.
+        let raises = kept > register.kept;
+        if raises && !log.replace_register(&Register { kept, ..register }, tag)? {
+            return Ok(false);
+        }
+        // One that was taken for dead gives a sign first, and looks at the register then.
+        if raises && self.has_come_back(log)? {
+            return Ok(false);
+        }
+        self.checkpoints.drain(..gone);
+        let live = live();
+        self.delete_data(log, &live)?;
+        self.forget_dead(log, kept, &live).map(|()| true)
+    }
+
+    /// What readers need. One that starts has no bound, as long as it gives a sign within sixteen
+    /// checkpoints.
+    fn needs_of(&mut self, registered: Vec<(String, FollowerPlace)>) -> Vec<Needs> {
+        let before = std::mem::take(&mut self.starting);
+        let mut needs = Vec::with_capacity(registered.len());
+        for (name, place) in registered {
+            let mut is_bounded = true;
+            if place.beat > 0 {
+                let fresh = Beat { number: place.beat, made: None, base: place.base };
+                let known = before.get(&name).filter(|known| known.number == place.beat);
+                let beat = known.copied().unwrap_or(fresh);
+                is_bounded = self.is_silent(beat);
+                self.starting.insert(name, beat);
+            }
+            needs.push(Needs { place, is_bounded });
+        }
+        needs
+    }
+
+    fn is_silent(&self, beat: Beat) -> bool {
+        beat.made.is_some_and(|made| self.made - made >= MOST_HELD as u64)
+    }
+
+    /// Whether a reader that was taken for dead has given a sign since.
+    fn has_come_back(&self, log: &SharedLog) -> Result<bool> {
+        for (name, beat) in self.starting.iter().filter(|(_, beat)| self.is_silent(**beat)) {
+            if log.place_of(name)?.is_some_and(|place| place.beat != beat.number) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// How many checkpoints before the last two are not kept, since no reader needs their data; and
+    /// the first one that is.
+    fn left_behind(&self, needs: &[Needs]) -> (usize, u64) {
+        let numbers: Vec<u64> = self.checkpoints.iter().map(|(number, _)| *number).collect();
+        let most = numbers.len().saturating_sub(2);
+        let needs_at = |it: &Needs, at: usize| {
+            let reads = (1..=numbers[at]).contains(&it.place.base);
+            reads && !(it.is_bounded && numbers.len() - at > MOST_HELD)
+        };
+        let is_gone = |at: &usize| !needs.iter().any(|it| needs_at(it, *at));
+        let gone = (0..most).take_while(is_gone).count();
+        (gone, numbers.get(gone).copied().unwrap_or(0))
+    }
+
+    /// Forgets readers that died while they started, once nothing is `kept` for them: if one is
+    /// alive, it learns that from the register, and starts under another name. What a takeover has
+    /// registered is what holds an earlier writer back: it stays as long as this machine, or a
+    /// checkpoint, has data of one.
+    fn forget_dead(
+        &mut self,
+        log: &SharedLog,
+        kept: u64,
+        live: &BTreeSet<(u64, u32)>,
+    ) -> Result<()> {
+        let is_earlier = |name: &String| data_number(name).is_some_and(|(it, _)| it < self.claim);
+        let named = self.checkpoints.iter().filter_map(|(_, data)| data.as_ref()).flatten();
+        let has_earlier =
+            live.iter().any(|(claim, _)| *claim < self.claim) || named.into_iter().any(is_earlier);
+        let is_dead = |(name, beat): (&String, &Beat)| {
+            let own = name.starts_with(STARTING) || name.starts_with(TAKEOVER) && !has_earlier;
+            (own && self.is_silent(*beat) && beat.base < kept).then(|| name.clone())
+        };
+        let dead: Vec<String> = self.starting.iter().filter_map(is_dead).collect();
+        for name in dead {
+            log.check_open()?;
+            log.unregister(&name)?;
+            self.starting.remove(&name);
+        }
+        Ok(())
+    }
+
+    /// The first entry that is kept, where the older checkpoint is entry `older`.
+    fn first_needed(&mut self, log: &SharedLog, older: u64, needs: &[Needs]) -> Result<u64> {
+        if !self.knows_oldest {
+            // What an earlier writer has kept.
+            let number = log.head()?.0.oldest;
+            self.marks.push_front(AgeMark { number, at: self.began });
+            self.knows_oldest = true;
+        }
+        let first = self.marks.front().map_or(1, |mark| mark.number);
+        let is_old = |mark: &&AgeMark| time::since(mark.at) >= self.retention;
+        let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
+        let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
+        let held_by = |it: &Needs| {
+            let next = it.place.entry + 1;
+            if it.is_bounded { next.max(bound) } else { next }
+        };
+        let held = needs.iter().map(held_by).min();
+        let needed = older.min(by_time).min(held.unwrap_or(u64::MAX)).max(first);
+        // One mark at or below what is kept stays.
+        while self.marks.get(1).is_some_and(|mark| mark.number <= needed) {
+            self.marks.pop_front();
+        }
+        Ok(needed)
+    }
+
+    fn delete_entries(&mut self, log: &SharedLog, below: u64) -> Result<()> {
+        let mut gone = Vec::new();
+        for number in log.entries_below(below)? {
+            log.check_open()?;
+            // All entries above its claim are this writer's own, and none of them is a claim.
+            if number == self.claim || self.claims.contains(&number) {
+                continue;
+            }
+            if number < self.claim {
+                match log.header(number)? {
+                    Some(header) if header.kind == EntryKind::Claim => {
+                        self.claims.insert(number);
+                        continue;
+                    }
+                    Some(_) => {}
+                    None => continue,
+                }
+            }
+            gone.push(crate::replication::log::entry_name(number));
+        }
+        log.check_open()?;
+        log.delete(&gone)
+    }
+
+    fn delete_data(&self, log: &SharedLog, live: &BTreeSet<(u64, u32)>) -> Result<()> {
+        let known = || self.checkpoints.iter().filter_map(|(_, data)| data.as_ref());
+        debug_assert_eq!(known().count(), self.checkpoints.len(), "each one's data is known");
+        // What a takeover has named is read until the last reader of an older version has gone.
+        let is_gone = |name: &String| {
+            let is_old = data_number(name).is_some_and(|(claim, piece)| {
+                let is_before = claim < self.claim || claim == self.claim && piece < self.pending;
+                is_before && !live.contains(&(claim, piece))
+            });
+            is_old && !known().any(|data| data.contains(name))
+        };
+        let gone: Vec<String> = log.all_data()?.into_iter().filter(is_gone).collect();
+        log.check_open()?;
+        log.delete(&gone)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,380 @@
+//! Which pieces the collector leaves: each rule by itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::registration::Registration;
+use super::*;
+use crate::os::Files;
+use crate::replication::log::data_name;
+use crate::tier::object_testing::ObjectServer;
+use crate::tier::open_client;
+use terrace_testkit::SimFiles;
+
+/// The claim of the writer.
+const OWN: u64 = 8;
+
+/// A store with pieces of earlier claims, of the writer's, and of a later one.
+fn begun() -> (ObjectServer, SharedLog) {
+    let server = ObjectServer::new();
+    for claim in [3, OWN, 12] {
+        (0..9).for_each(|piece| server.place(&data_name(claim, piece)));
+    }
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+    (server, SharedLog::new(client, false))
+}
+
+fn kept(before: u64) -> Kept {
+    Kept::new(OWN, before, (false, Duration::ZERO))
+}
+
+fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
+    MadeCheckpoint { number, data, pending }
+}
+
+fn names(claim: u64, pieces: &[u32]) -> BTreeSet<String> {
+    pieces.iter().map(|piece| data_name(claim, *piece)).collect()
+}
+
+fn no_piece() -> BTreeSet<(u64, u32)> {
+    BTreeSet::new()
+}
+
+/// The pieces of a claim that are left.
+fn left(server: &ObjectServer, claim: u64) -> Vec<u32> {
+    let pieces = server.names().into_iter().filter_map(|name| data_number(&name));
+    pieces.filter(|(of, _)| *of == claim).map(|(_, piece)| piece).collect()
+}
+
+const ALL: [u32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+/// Of its own claim and earlier ones, what neither of the last two checkpoints names goes. What is
+/// newer than the newest one stays, and so does what a later claim has.
+#[test]
+fn the_last_two_checkpoints_are_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    kept.add(made(10, names(OWN, &[0, 1]), 2));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL);
+    assert!(left(&server, 3).is_empty());
+    kept.add(made(11, names(OWN, &[1, 2]), 3));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL);
+    kept.add(made(12, names(OWN, &[2, 3]), 5));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), [1, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(left(&server, 12), ALL);
+}
+
+#[test]
+fn what_this_machine_reads_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    (10..13).for_each(|number| kept.add(made(number, names(3, &[1]), 9)));
+    kept.collect(&log, &|| BTreeSet::from([(3, 4), (OWN, 7)])).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (vec![1, 4], vec![7]));
+}
+
+/// What a checkpoint of an earlier opening names is not known.
+#[test]
+fn all_is_kept_while_a_checkpoint_of_an_earlier_opening_is() {
+    let (server, log) = begun();
+    let mut kept = kept(6);
+    kept.add(made(10, names(OWN, &[0]), 9));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
+    kept.add(made(11, names(OWN, &[1]), 9));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![0, 1]));
+}
+
+/// What followers read is kept, up to the sixteenth checkpoint. Of those that read nothing of the
+/// store no data is.
+#[test]
+fn what_followers_read_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    for (number, piece) in (10..13).zip(0..) {
+        kept.add(made(number, names(OWN, &[piece]), piece + 1));
+    }
+    log.register("all", FollowerPlace { entry: 10, base: 0, beat: 0 }).unwrap();
+    log.register("one", FollowerPlace { entry: 40, base: 11, beat: 0 }).unwrap();
+    log.register("two", FollowerPlace { entry: 40, base: 12, beat: 0 }).unwrap();
+    for (number, piece) in (13..27).zip(3..) {
+        kept.add(made(number, names(OWN, &[piece]), piece + 1));
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!(left(&server, OWN), ALL[1..], "{number}");
+    }
+    kept.add(made(27, names(OWN, &[7]), 9));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), ALL[2..], "sixteen are kept");
+    log.unregister("one").unwrap();
+    log.unregister("two").unwrap();
+    kept.add(made(28, names(OWN, &[8]), 9));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!(left(&server, OWN), [7, 8]);
+}
+
+/// A follower reads what an earlier opening has checkpointed. It is not known, until there are
+/// sixteen others.
+#[test]
+fn what_followers_read_of_an_earlier_opening_is_kept() {
+    let (server, log) = begun();
+    let mut kept = kept(6);
+    log.register("one", FollowerPlace { entry: 40, base: 4, beat: 0 }).unwrap();
+    for number in 10..25 {
+        kept.add(made(number, names(OWN, &[1]), 9));
+        kept.collect(&log, &no_piece).unwrap();
+        assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
+    }
+    kept.add(made(25, names(OWN, &[1]), 9));
+    kept.collect(&log, &no_piece).unwrap();
+    assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![1]));
+}
+
+/// A follower that was forgotten registers again at each request of a collection. What it reads is
+/// there, or it is told that it may be deleted.
+#[test]
+fn a_follower_that_comes_back_is_told_what_is_kept() {
+    let (mut told, mut kept_for_it) = (0, 0);
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        for (number, piece) in (10..13).zip(0..) {
+            kept.add(made(number, names(OWN, &[piece]), piece + 1));
+        }
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
+        let found = Arc::new(AtomicU64::new(u64::MAX));
+        let into = Arc::clone(&found);
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                other.register("back", FollowerPlace { entry: 40, base: 10, beat: 0 }).unwrap();
+                into.store(other.enlist("back").unwrap(), Ordering::Relaxed);
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        match found.load(Ordering::Relaxed) {
+            u64::MAX => break,
+            0 => kept_for_it += 1,
+            oldest => {
+                assert_eq!(oldest, 11, "{at}");
+                told += 1;
+                continue;
+            }
+        }
+        kept.add(made(13, names(OWN, &[3]), 4));
+        kept.collect(&log, &no_piece).unwrap();
+        assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+    }
+    assert!(told > 0 && kept_for_it > 2, "{told} {kept_for_it}");
+}
+
+/// A reader that starts copied what no registration spoke of, and then read entries that were not
+/// kept, since a copy takes longer than a busy writer's next checkpoints. What it needs stays as
+/// long as it gives signs. One that died is forgotten after sixteen checkpoints.
+#[test]
+fn a_reader_that_starts_holds_back_all_as_long_as_it_is_alive() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    let starts = |beat| FollowerPlace { entry: 10, base: 10, beat };
+    kept.add(made(10, names(OWN, &[0]), 1));
+    log.register("starting-a", starts(1)).unwrap();
+    log.enlist("starting-a").unwrap();
+    let mut make = |number: u64, live: LivePieces<'_>| {
+        server.place(&crate::replication::log::entry_name(number));
+        kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
+        kept.collect(&log, live).unwrap();
+        assert_eq!(left(&server, OWN).contains(&0), log.read_register().unwrap().0.kept <= 10);
+        left(&server, OWN).contains(&0)
+    };
+    for number in 11..60 {
+        if number % 10 == 0 {
+            log.register("starting-a", starts(number)).unwrap();
+        }
+        assert!(make(number, &no_piece), "{number}: it was alive lately");
+        assert!(log.entry(11).is_err(), "{number}: the entry behind its own is there");
+    }
+    // The last sign came before checkpoint 50.
+    let silent = (60..70).find(|number| !make(*number, &no_piece));
+    assert_eq!(silent, Some(67), "counted from the collection behind the one that read it");
+    assert_eq!(log.registered(&log.read_register().unwrap().0).unwrap(), [], "it is forgotten");
+}
+
+/// What a takeover has registered holds an earlier writer back: that one may have been paused in
+/// the middle of a collection, and it leaves its last two checkpoints alone by itself. So the
+/// registration stays as long as data of that writer is read.
+#[test]
+fn a_takeover_stays_registered_while_it_reads_what_an_earlier_writer_sent() {
+    let (_server, log) = begun();
+    let mut kept = kept(0);
+    log.register("takeover-a", FollowerPlace { entry: 5, base: 4, beat: 3 }).unwrap();
+    log.enlist("takeover-a").unwrap();
+    let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
+    let mut make = |number, live: LivePieces<'_>| {
+        kept.add(made(number, names(OWN, &[1]), 9));
+        kept.collect(&log, live).unwrap();
+    };
+    (10..40).for_each(|number| make(number, &|| BTreeSet::from([(3, 4)])));
+    assert_eq!(registered(), 1);
+    make(40, &no_piece);
+    assert_eq!(registered(), 0);
+}
+
+/// Bug: a takeover that had stood still claimed the log though the collector had deleted what it
+/// reads. Cause: the collector had taken it for dead before it gave its next sign, and deleted
+/// after that. Fix: the collector says what it keeps, looks for a sign, and deletes then. So
+/// either it finds the sign, or the reader finds that its data is not kept.
+#[test]
+fn a_sign_of_life_beside_each_request_of_a_collection_counts_or_is_refused() {
+    let (mut told, mut kept_for_it) = (0, 0);
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        kept.add(made(10, names(OWN, &[0]), 1));
+        log.register("takeover-a", FollowerPlace { entry: 10, base: 10, beat: 1 }).unwrap();
+        log.enlist("takeover-a").unwrap();
+        for number in 11..26 {
+            kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+        }
+        assert!(left(&server, OWN).contains(&0), "fewer than sixteen checkpoints since its sign");
+        (26..29).for_each(|number| kept.add(made(number, names(OWN, &[8]), 9)));
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let (other, came) = (SharedLog::new(client, false), AtomicU64::new(0));
+        let found = Arc::new(AtomicU64::new(u64::MAX));
+        let into = Arc::clone(&found);
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                let place = FollowerPlace { entry: 28, base: 10, beat: 2 };
+                other.register("takeover-a", place).unwrap();
+                into.store(other.enlist("takeover-a").unwrap(), Ordering::Relaxed);
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        match found.load(Ordering::Relaxed) {
+            u64::MAX => break,
+            oldest if oldest > 10 => told += 1,
+            _ => {
+                kept_for_it += 1;
+                // It claims the log. What the writer does yet deletes nothing of it.
+                kept.add(made(29, names(OWN, &[8]), 9));
+                kept.collect(&log, &no_piece).unwrap();
+                assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+            }
+        }
+    }
+    assert!(told > 2 && kept_for_it > 2, "{told} {kept_for_it}");
+}
+
+/// Bug: a reader that had just given a sign was taken for dead, and its data was deleted. Cause: a
+/// collection that took long counted the checkpoints from its own beginning on, also those that
+/// came before the sign. Fix: they are counted from the beginning of the next collection on.
+#[test]
+fn checkpoints_beside_a_collection_count_for_no_silence() {
+    let (server, log) = begun();
+    let mut kept = kept(0);
+    (10..13).for_each(|number| kept.add(made(number, names(OWN, &[number as u32 - 10]), 9)));
+    log.register("takeover-a", FollowerPlace { entry: 12, base: 10, beat: 1 }).unwrap();
+    log.enlist("takeover-a").unwrap();
+    kept.collect(&log, &no_piece).unwrap();
+    // They were made while that went on, before the sign that it has read.
+    (13..40).for_each(|number| kept.add(made(number, names(OWN, &[3]), 9)));
+    for number in 40..56 {
+        kept.collect(&log, &no_piece).unwrap();
+        assert!(left(&server, OWN).contains(&0), "{number}: it was alive lately");
+        kept.add(made(number, names(OWN, &[3]), 9));
+    }
+    kept.collect(&log, &no_piece).unwrap();
+    assert!(!left(&server, OWN).contains(&0), "it is dead");
+}
+
+/// Bug: the collector deleted the data of a reader that had just started anew. Cause: it took the
+/// reader's earlier start for dead, and deleted the name that both starts had. Fix: each start has
+/// a name of its own.
+#[test]
+fn a_start_beside_each_request_of_a_collection_is_registered() {
+    let mut started = 0;
+    for at in 0.. {
+        let (server, log) = begun();
+        let mut kept = kept(0);
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, nonce) = open_client((server.url(), true), &files, 0, None).unwrap();
+        let other = Arc::new(SharedLog::new(client, false));
+        let registration = Arc::new(Registration::of_takeover(&other, nonce, true));
+        let starts = |entry| FollowerPlace { entry, base: entry, beat: 0 };
+        registration.begin(starts(10)).unwrap();
+        for number in 10..27 {
+            kept.add(made(number, names(OWN, &[(number % 7) as u32 + 1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+        }
+        let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
+        assert_eq!(registered(), 1);
+        // The newest one alone has piece 0.
+        server.place(&data_name(OWN, 0));
+        kept.add(made(27, names(OWN, &[0]), 9));
+        let (again, came) = (Arc::clone(&registration), AtomicU64::new(0));
+        server.watch(Some(Box::new(move |_, after| {
+            if !after && came.fetch_add(1, Ordering::Relaxed) == at {
+                again.begin(starts(27)).unwrap();
+            }
+        })));
+        kept.collect(&log, &no_piece).unwrap();
+        server.watch(None);
+        if registration.base() == 10 {
+            assert_eq!(registered(), 0, "it is forgotten");
+            break;
+        }
+        started += 1;
+        for number in 28..32 {
+            kept.add(made(number, names(OWN, &[1]), 9));
+            kept.collect(&log, &no_piece).unwrap();
+            assert!(left(&server, OWN).contains(&0), "{at}: what it reads is gone");
+        }
+        registration.end();
+        assert_eq!(registered(), 0, "{at}");
+    }
+    assert!(started > 10, "{started}");
+}
+
+/// Bug: closing a shared database waited for a whole collection, thousands of requests. Cause:
+/// nothing between two requests looked whether the database was closing. Fix: the collection does.
+#[test]
+fn a_closing_ends_a_collection() {
+    let mut ended = 0;
+    for at in 1.. {
+        let (server, log) = begun();
+        let log = Arc::new(log);
+        (9..50).for_each(|number| server.place(&crate::replication::log::entry_name(number)));
+        for n in 0..10 {
+            let name = format!("f{n}");
+            log.register(&name, FollowerPlace { entry: 90, base: 0, beat: 0 }).unwrap();
+        }
+        let mut kept = kept(0);
+        (50..53).for_each(|number| kept.add(made(number, names(OWN, &[1]), 9)));
+        let before = server.requests();
+        let stops = Arc::clone(&log);
+        server.watch(Some(Box::new(move |number, after| {
+            if after && number == before + at {
+                stops.stop();
+            }
+        })));
+        let collected = kept.collect(&log, &no_piece);
+        server.watch(None);
+        let asked = server.requests() - before;
+        if collected.is_ok() {
+            assert!(asked <= at + 2, "{asked}: it was stopped near the end, or not at all");
+            break;
+        }
+        ended += 1;
+        assert_eq!(collected.unwrap_err().kind(), ErrorKind::Closed, "{at}");
+        assert!(asked <= at + 2, "{at}: {asked} requests");
+    }
+    assert!(ended > 15, "{ended}");
+}

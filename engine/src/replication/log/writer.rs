@@ -1,0 +1,213 @@
+//! The writer's end of the log: it claims the log, and appends entry after entry.
+//!
+//! Thread safety: none of its own; its owner has a lock.
+//!
+//! Invariants:
+//!
+//! 1. All entries from the claim up to `next` are this writer's own.
+//! 2. An entry is encoded once. Until its put is decided, only the same bytes are put again.
+
+use std::sync::Arc;
+
+use super::encode::{EntryCompressor, NewBody, NewHead};
+use super::entry::{Entry, EntryBody, EntryKind, LogClaim};
+use super::identity::{Identity, Nonces};
+use super::shared_log::{Appended, LogEnd, SharedLog};
+use crate::error::{ErrorKind, Result};
+use crate::record::Lsn;
+use crate::tier::owner;
+
+/// How often a claim is tried while others append.
+pub(crate) const CLAIM_TRIES: u32 = 64;
+
+/// The writer's end.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    log: Arc<SharedLog>,
+    claim: u64,
+    next: u64,
+    checkpoint: u64,
+    last: Lsn,
+    /// The entry whose put is not decided.
+    undecided: Option<(NewHead, Vec<u8>)>,
+    compressor: EntryCompressor,
+    /// Whether it looks which entry it finds: a planted bug if not.
+    checks: bool,
+}
+
+impl LogWriter {
+    /// Becomes the writer of a log that is the directory's own, or empty. What the log had before
+    /// the claim comes with it. `fits` says whether the directory has all of the log: a claim that
+    /// comes first would stop a writer for an opening that fails.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if the log is another directory's; `Unavailable` if the store does not answer, or
+    /// others are always faster; those of `fits`, before a claim.
+    pub(crate) fn claim(
+        log: &Arc<SharedLog>,
+        identity: &Identity,
+        (nonce, incarnation): ([u8; 16], u64),
+        fits: impl Fn(LogEnd) -> Result<()>,
+    ) -> Result<(LogWriter, LogEnd)> {
+        let known = identity.load()?;
+        for _ in 0..CLAIM_TRIES {
+            let end = log.end()?;
+            let claimed = check_own(log, &known, end)?.unwrap_or(known.claimed);
+            fits(end)?;
+            // Synced first, so that a claim of which no answer comes is known.
+            identity.store(&Nonces { claimed, intended: nonce })?;
+            if let Some(writer) = LogWriter::claim_at(log, (nonce, incarnation), end)? {
+                identity.store_claimed(nonce)?;
+                return Ok((writer, end));
+            }
+        }
+        Err(log.overtaken())
+    }
+
+    /// Claims the log behind its last entry, which is known; `None` if it is no longer the last.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer: the claim may be there, or may come.
+    pub(crate) fn claim_at(
+        log: &Arc<SharedLog>,
+        (nonce, incarnation): ([u8; 16], u64),
+        end: LogEnd,
+    ) -> Result<Option<LogWriter>> {
+        let number = end.next;
+        let entry = Entry {
+            number,
+            claim: number,
+            checkpoint: end.checkpoint,
+            first: 0,
+            last: end.last,
+            body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
+        };
+        let appended = log.append(number, &entry.encode()?)?;
+        // Where the log went on meanwhile, the claim is in a hole that a collector made.
+        if matches!(appended, Appended::Taken) || log.is_past(number)? {
+            return Ok(None);
+        }
+        Ok(Some(LogWriter {
+            log: Arc::clone(log),
+            claim: number,
+            next: number + 1,
+            checkpoint: end.checkpoint,
+            last: end.last,
+            undecided: None,
+            compressor: EntryCompressor::default(),
+            checks: true,
+        }))
+    }
+
+    /// Whether it looks whose entry it finds in its way: a planted bug if not.
+    pub(crate) fn check_claims(&mut self, checks: bool) {
+        self.checks = checks;
+    }
+
+    /// The number of its claim.
+    pub(crate) fn number(&self) -> u64 {
+        self.claim
+    }
+
+    /// The last LSN of the log.
+    pub(crate) fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// The number of the next entry.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the put of an entry is not decided: [`LogWriter::settle`] comes first.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.undecided.is_some()
+    }
+
+    /// Appends an entry: its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`LogWriter::settle`].
+    pub(crate) fn append(
+        &mut self,
+        body: impl Into<NewBody>,
+        (first, last): (Lsn, Lsn),
+    ) -> Result<u64> {
+        debug_assert!(self.undecided.is_none(), "one entry after the other (invariant 2)");
+        debug_assert!(last >= self.last, "the log's LSN never falls");
+        let number = self.next;
+        let body = body.into();
+        let kind = body.kind();
+        let checkpoint = if kind == EntryKind::Checkpoint { number } else { self.checkpoint };
+        let head = NewHead { number, claim: self.claim, checkpoint, first, last, kind };
+        let bytes = head.encode(&body.into_bytes(), &mut self.compressor)?;
+        self.undecided = Some((head, bytes));
+        self.settle()?;
+        Ok(number)
+    }
+
+    /// Puts the undecided entry, until it is known what became of it.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if another writer has claimed the log: nothing is appended any more. `Unavailable`
+    /// if the store does not answer; call it again.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let Some((entry, bytes)) = &self.undecided else { return Ok(()) };
+        let appended = self.log.append(entry.number, bytes)?;
+        if matches!(appended, Appended::Taken) && self.checks {
+            return Err(self.log.fenced(&self.found(entry.number)?));
+        }
+        self.next = entry.number + 1;
+        self.checkpoint = entry.checkpoint;
+        self.last = entry.last;
+        self.undecided = None;
+        Ok(())
+    }
+
+    /// Whose entry is in the way, for the message. It is another writer's, readable or not.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    fn found(&self, number: u64) -> Result<String> {
+        match self.claim_of(number) {
+            Ok(Some(claim)) => Ok(claim.to_string()),
+            Ok(None) => Ok("its claim cannot be read".to_string()),
+            Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+            Err(error) => Ok(format!("its claim cannot be read: {error}")),
+        }
+    }
+
+    /// The claim that an entry names, if both are there.
+    fn claim_of(&self, number: u64) -> Result<Option<LogClaim>> {
+        let Some(entry) = self.log.entry(number)? else { return Ok(None) };
+        let claim = match entry.body {
+            EntryBody::Claim(_) => Some(entry),
+            _ => self.log.entry(entry.claim)?,
+        };
+        Ok(claim.and_then(|claim| match claim.body {
+            EntryBody::Claim(claim) => Some(claim),
+            _ => None,
+        }))
+    }
+}
+
+/// Whether the last claim is the directory's own; its number if so, `None` for an empty log.
+fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8; 16]>> {
+    if end.claim == 0 {
+        return Ok(None);
+    }
+    match log.entry(end.claim)? {
+        Some(Entry { body: EntryBody::Claim(claim), .. }) if known.has(claim.nonce) => {
+            Ok(Some(claim.nonce))
+        }
+        Some(Entry { body: EntryBody::Claim(claim), .. }) => {
+            Err(log.fenced(&format!("{claim} has claimed it")))
+        }
+        _ => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
+    }
+}

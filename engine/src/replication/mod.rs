@@ -1,0 +1,135 @@
+//! A database that other machines can take over, follow, and stand by for, through an object store
+//! alone. `docs/internals/shared-store.md` has the design.
+//!
+//! The writer: `shipper.rs` appends commits (`segment.rs`, `large.rs`) and checkpoints
+//! (`checkpoint.rs`) to the log, `collect.rs` deletes what is not needed. A reader: `restore.rs`
+//! makes a database of a checkpoint, `apply.rs` and `apply_large.rs` apply entries to it, `node.rs`
+//! does so all the time, for `follower.rs` and `standby.rs`. `registration.rs` has the store keep
+//! what a reader needs. `takeover.rs` makes a reader the writer.
+
+mod api;
+mod apply;
+mod apply_large;
+mod checkpoint;
+mod collect;
+mod digest;
+mod due;
+mod follower;
+mod large;
+pub(crate) mod log;
+mod node;
+mod places;
+mod position;
+mod prepares;
+mod registration;
+mod restore;
+mod segment;
+mod ship_counts;
+mod shipper;
+mod standby;
+mod status;
+mod takeover;
+
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::engine::catalog::READER_TABLE;
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{Failpoint, Options, Storage};
+use crate::os::Files;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+use crate::tier::Distance;
+use crate::tier::open_client;
+use log::{Identity, LogEnd, LogWriter, SharedLog};
+
+use checkpoint::SentCheckpoint;
+pub use digest::{Digest, TableDigest};
+pub use follower::Follower;
+pub use node::NodeStatus;
+use restore::FoundCheckpoint;
+use shipper::{Beginning, Shipper};
+pub use standby::Standby;
+pub use status::{RegisteredFollower, SharedStatus};
+
+/// The log of a URL, and a number that no other opening has.
+fn open_log(
+    url: &str,
+    options: &Options,
+    files: &Arc<dyn Files>,
+    number: u64,
+) -> Result<(Arc<SharedLog>, [u8; 16])> {
+    let simulated = !matches!(options.storage, Storage::Real);
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    let distance =
+        options.distance.map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second });
+    let (client, nonce) = open_client(
+        (url, simulated),
+        files,
+        number,
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        distance,
+    )?;
+    let log = SharedLog::new(client, options.has(Failpoint::TrustSearches));
+    Ok((Arc::new(log), nonce))
+}
+
+/// Becomes the writer of the shared store with the commits of a directory, and gets the shipper.
+///
+/// # Errors
+///
+/// `Fenced` if the store is another directory's; `Invalid` if it has more than this one;
+/// `Unavailable` if it does not answer.
+pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
+    if engine.tables().iter().any(|table| table.name() == READER_TABLE) {
+        return Err(Error::invalid(format!(
+            "{} has the table {READER_TABLE:?}, in which a follower or a standby keeps its state: \
+             open it as that, or rename the table before the database is shared",
+            engine.path.display()
+        )));
+    }
+    let url = engine.options.object_store.as_deref().unwrap_or_default();
+    let incarnation = engine.shared.committer.incarnation();
+    let (log, nonce) = open_log(url, &engine.options, files, incarnation)?;
+    let identity = Identity::new(files, &engine.path);
+    let claimed = (nonce, incarnation);
+    let visible = engine.shared.committer.visible();
+    let fits = |end: LogEnd| match end.last > visible {
+        true => Err(Error::invalid(format!(
+            "the shared store {} has commits up to {}, and the directory {} up to {visible}: it \
+             lost some; make a new directory with Database::open_shared",
+            log.address(),
+            end.last,
+            engine.path.display()
+        ))),
+        false => Ok(()),
+    };
+    let (mut writer, end) = LogWriter::claim(&log, &identity, claimed, fits)?;
+    writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
+    let own = match end.checkpoint {
+        0 => Ok(None),
+        number => restore::checkpoint(&log, number),
+    };
+    // A log without a checkpoint is begun with one. One that is damaged gets another one: no reader
+    // can start from it.
+    let (own, is_sound) = match own {
+        Err(error) if error.kind() == ErrorKind::Corrupt => (None, false),
+        own => (own?, end.checkpoint > 0),
+    };
+    let shipped = is_sound && end.last >= engine.recovered;
+    let own = own.filter(|found| found.manifest.database_id == engine.set.database_id());
+    let own =
+        own.map(|FoundCheckpoint { manifest, prepares, .. }| SentCheckpoint { manifest, prepares });
+    begin(engine, &log, Beginning { writer, end, shipped, own });
+    Ok(())
+}
+
+/// Starts to ship.
+fn begin(engine: &Engine, log: &Arc<SharedLog>, beginning: Beginning) {
+    if let Some(feed) = engine.shared.committer.feed()
+        && beginning.shipped
+    {
+        feed.acknowledge(engine.shared.committer.visible());
+    }
+    let is_first = engine.shipper.set(Box::new(Shipper::new(log, beginning, engine))).is_ok();
+    debug_assert!(is_first, "an opening has one shipper");
+}

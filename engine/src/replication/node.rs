@@ -1,0 +1,602 @@
+//! Nodes that read the log all the time: followers and standbys.
+//!
+//! A node has a directory of its own with a database in it, in a subdirectory with a number. When
+//! the node restarts from a checkpoint, it makes the next subdirectory. Handles of the database
+//! before keep what they show; once there are none, its subdirectory is removed (`places.rs`).
+//!
+//! Thread safety: one step at a time, by the node's thread or a stepper, behind `applier`.
+//! `current` is held for a few instructions. One node at a time has a directory, by its lock.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::apply::{Applier, EntryApplied};
+use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
+use super::places::Places;
+use super::registration::Registration;
+use super::restore::{DataPlace, FoundCheckpoint};
+use super::takeover::{self, Claiming};
+use super::{open_log, restore};
+use crate::engine::open::{files_of, lock};
+use crate::engine::{Database, OpenHow};
+use crate::error::{Error, ErrorKind, Result};
+use crate::operator;
+use crate::options::Options;
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::os::sync::locks::{Condvar, Mutex, RwLock};
+use crate::os::thread::JoinHandle;
+use crate::os::time;
+use crate::os::{DirectoryLock, ForkGuard, create_directory};
+use crate::tier::ObjectTier;
+
+/// While there is no next entry, a node asks for it so often, and less and less often.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const IDLE: Duration = Duration::from_millis(600);
+
+/// Of so many answers that there is none, one has the node look whether it was deleted.
+const LOOKS: u32 = 8;
+
+/// A node that reads data in the store starts from a newer checkpoint after so many. The writer
+/// keeps data of twice as many for a registered one.
+const MOST_BEHIND: u32 = 8;
+
+/// How often a start finds that the data of its checkpoint was deleted meanwhile.
+const TRIES: u32 = 8;
+
+/// After a failure.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// How far a follower or a standby is.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Where the store is.
+    pub store: String,
+    /// The directory of its database.
+    pub directory: PathBuf,
+    /// Its last commit, by the numbers of the writer. It only grows.
+    pub commit: u64,
+    /// The last entry of the log that it has applied.
+    pub entry: u64,
+    /// Milliseconds since it last knew that there is no more; at most the interval of the writer
+    /// and its own in addition is what it lags. `u64::MAX` until it has come to the end once.
+    pub lag_ms: u64,
+    /// How often it has started from a checkpoint.
+    pub restarts: u64,
+    /// How often it was away for too long: the writer had deleted what it had not yet applied, or
+    /// what it reads, and it started from the newest checkpoint. [`Options::share_retention`] and
+    /// [`Options::follower_name`] keep more.
+    pub missed: u64,
+    /// Reads of the store.
+    pub gets: u64,
+    /// Why it does not go on, if so: it tries again.
+    pub note: Option<String>,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    Follower,
+    /// It has all data itself, and may become the writer.
+    Standby,
+}
+
+/// A node that ends when its owner lets it drop.
+pub(super) struct NodeHandle(Arc<Node>, ForkGuard);
+
+/// What followers and standbys are.
+pub(super) struct Node {
+    log: Arc<SharedLog>,
+    registration: Registration,
+    url: String,
+    options: Options,
+    /// Its data is read in the store, and this machine has a bounded part of it.
+    reads_store: bool,
+    directory: PathBuf,
+    places: Places,
+    /// Databases that were replaced, as long as others have handles of them.
+    replaced: Mutex<Vec<Current>>,
+    _lock: DirectoryLock,
+    applier: Mutex<Option<Applier>>,
+    current: RwLock<Option<Current>>,
+    progress: Mutex<Progress>,
+    /// Answers in a row that there is no next entry.
+    misses: AtomicU32,
+    /// Checkpoints since the one that it started from.
+    behind: AtomicU32,
+    stop: AtomicBool,
+    woken: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The database of the moment.
+#[derive(Clone)]
+struct Current {
+    db: Database,
+    path: PathBuf,
+    /// As [`Applier::base`].
+    base: u64,
+}
+
+#[derive(Clone)]
+struct Progress {
+    commit: u64,
+    entry: u64,
+    restarts: u64,
+    missed: u64,
+    known_at: Option<Instant>,
+    note: Option<String>,
+}
+
+impl Node {
+    /// Opens what the directory has, or restores the newest checkpoint into it.
+    fn open(
+        url: &str,
+        directory: &Path,
+        (options, kind): (&Options, NodeKind),
+    ) -> Result<Arc<Node>> {
+        let mut options = options.clone().object_store(url).share(false);
+        let reads_store = kind == NodeKind::Follower && options.object_cache > 0;
+        options.stays_far = reads_store;
+        options.check()?;
+        let files = files_of(&options);
+        let (log, nonce) = open_log(url, &options, &files, 0)?;
+        let named = (options.follower_name.as_deref(), nonce);
+        let registration = Registration::of_node(&log, named, options.stepped)?;
+        create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
+        let lock = lock(&*files, directory, &options, OpenHow::Existing)?;
+        // Its databases lie in subdirectories, which are made and opened for as long as it runs.
+        options.within = files.real().and_then(|files| files.held(directory));
+        let progress =
+            Progress { commit: 0, entry: 0, restarts: 0, missed: 0, known_at: None, note: None };
+        let node = Arc::new(Node {
+            log,
+            registration,
+            url: url.to_string(),
+            options,
+            reads_store,
+            directory: directory.to_path_buf(),
+            places: Places::new(&files, directory),
+            replaced: Mutex::default(),
+            _lock: lock,
+            applier: Mutex::default(),
+            current: RwLock::default(),
+            progress: Mutex::new(progress),
+            misses: AtomicU32::new(0),
+            // What an earlier opening has applied is not known.
+            behind: AtomicU32::new(MOST_BEHIND),
+            stop: AtomicBool::new(false),
+            woken: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        node.begin().inspect_err(|_| node.registration.give_up())?;
+        Ok(node)
+    }
+
+    /// Goes on where an earlier opening was, or starts from the newest checkpoint.
+    fn begin(&self) -> Result<()> {
+        let mut applier = self.applier.lock();
+        match self.resume()? {
+            Some(found) => *applier = Some(found),
+            None => self.restart(&mut applier)?,
+        }
+        self.clean();
+        let kept = self.register()?;
+        if self.is_left_behind(applier.as_ref(), kept) {
+            self.start_anew(&mut applier)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the thread, but where steps come in their turn.
+    fn start(self: &Arc<Self>) -> Result<()> {
+        if self.options.stepped {
+            return Ok(());
+        }
+        let node = Arc::clone(self);
+        let named = crate::os::thread::Builder::new().name("terrace-follower".into());
+        let run = move || {
+            if catch_unwind(AssertUnwindSafe(|| node.run())).is_err() {
+                node.stop_because("the thread terrace-follower panicked");
+            }
+        };
+        let spawned = named.spawn(run).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+        })?;
+        *self.thread.lock() = Some(spawned);
+        Ok(())
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let pause = match self.step() {
+                Ok(true) => continue,
+                Ok(false) => {
+                    let misses = self.misses.load(Ordering::Relaxed);
+                    (FIRST_PAUSE * 2u32.pow(misses.min(6))).min(IDLE)
+                }
+                Err(_) => PAUSE,
+            };
+            let mut progress = self.progress.lock();
+            if !self.stop.load(Ordering::Acquire) {
+                self.woken.wait_for(&mut progress, pause);
+            }
+        }
+    }
+
+    /// Nothing is applied any more, and no promotion makes a writer of what is there: what memory
+    /// has of it may be wrong. Reads go on.
+    fn stop_because(&self, what: &str) {
+        if let Some(current) = &*self.current.read() {
+            current.db.inner.shared().stop_because(what);
+        }
+        self.progress.lock().note = Some(format!("{what}; open the node again"));
+    }
+
+    /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
+    pub(super) fn step(&self) -> Result<bool> {
+        operator::check_outside()?;
+        let mut applier = self.applier.lock();
+        let did = self.register().and_then(|kept| self.advance(&mut applier, kept));
+        let mut progress = self.progress.lock();
+        progress.note = did.as_ref().err().map(ToString::to_string);
+        if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
+            debug_assert!(applier.position.lsn >= progress.commit, "the watermark only grows");
+            progress.commit = applier.position.lsn;
+            progress.entry = applier.position.entry;
+        }
+        if matches!(did, Ok(false)) {
+            progress.known_at = Some(time::now());
+            drop(progress);
+            self.registration.arrived();
+        }
+        did
+    }
+
+    /// Tells the store how far the node is, if it is registered and that is due. As
+    /// [`Registration::tell_news`].
+    fn register(&self) -> Result<u64> {
+        let entry = self.progress.lock().entry;
+        self.registration.tell_news(FollowerPlace { entry, base: self.oldest_base(), beat: 0 })
+    }
+
+    /// Whether the writer has deleted data that a reader needs: it is known to keep data from the
+    /// checkpoint `kept` on alone, or a read has found none.
+    fn is_left_behind(&self, reader: Option<&Applier>, kept: u64) -> bool {
+        reader.is_some_and(|reader| {
+            let misses = objects_of(&reader.db).is_some_and(ObjectTier::is_left_behind);
+            reader.base > 0 && (misses || reader.base < kept)
+        })
+    }
+
+    /// Starts from the newest checkpoint, since the writer has deleted data.
+    fn start_anew(&self, applier: &mut Option<Applier>) -> Result<()> {
+        let newest = self.log.end()?.checkpoint;
+        if let Some(reader) = applier.as_ref().filter(|reader| reader.base == newest) {
+            // The writer keeps that: the store has lost a part of it.
+            objects_of(&reader.db).into_iter().for_each(ObjectTier::is_not_left_behind);
+            return Ok(());
+        }
+        self.restart(applier)?;
+        self.progress.lock().missed += 1;
+        Ok(())
+    }
+
+    /// The oldest checkpoint of which one of its databases reads data in the store; 0 for none.
+    fn oldest_base(&self) -> u64 {
+        let replaced = self.replaced.lock();
+        let current = self.current.read();
+        let bases = replaced.iter().chain(current.as_ref()).map(|it| it.base);
+        bases.filter(|base| *base > 0).min().unwrap_or(0)
+    }
+
+    /// Whether a reader that has come to a checkpoint starts from that, since it has too much of
+    /// its own, or the writer is about to delete what it reads.
+    fn wants_newer(&self, reader: &Applier) -> bool {
+        if !self.reads_store {
+            return false;
+        }
+        // What no handle needs any more holds nothing back.
+        self.clean();
+        let behind = self.behind.fetch_add(1, Ordering::Relaxed) + 1;
+        let most = if self.options.follower_name.is_some() { MOST_BEHIND } else { 1 };
+        let own = reader.db.inner.set.store().space().taken_bytes;
+        behind >= most || own > self.options.object_cache
+    }
+
+    fn advance(&self, applier: &mut Option<Applier>, kept: u64) -> Result<bool> {
+        if self.is_left_behind(applier.as_ref(), kept) {
+            self.start_anew(applier)?;
+            return Ok(true);
+        }
+        let Some(reader) = applier else {
+            self.restart(applier)?;
+            return Ok(true);
+        };
+        let number = reader.next()?;
+        let misses = self.misses.load(Ordering::Relaxed);
+        let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
+        let next = match self.log.next_entry(number, looks) {
+            Ok(NextEntry::There(entry)) => reader.apply(&entry, &self.log).map(|it| (entry, it)),
+            Ok(NextEntry::Absent) => {
+                self.misses.fetch_add(1, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Ok(NextEntry::Deleted) => {
+                self.restart(applier)?;
+                self.progress.lock().missed += 1;
+                return Ok(true);
+            }
+            Err(error) => Err(error),
+        };
+        self.misses.store(0, Ordering::Relaxed);
+        let starts_anew = match next {
+            Ok((_, EntryApplied::Leaps)) => true,
+            Ok((entry, EntryApplied::Done)) => {
+                matches!(entry.body, EntryBody::Checkpoint(_)) && self.wants_newer(reader)
+            }
+            // The store has lost the entry, or what the node reads.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                // Without newer data the node would start again and again from what it has.
+                let newer = if self.reads_store { reader.base } else { number };
+                if self.log.end()?.checkpoint <= newer {
+                    return Err(error);
+                }
+                true
+            }
+            // If the writer has deleted it, the next step starts anew.
+            Err(error) => return Err(error),
+        };
+        if starts_anew {
+            self.restart(applier)?;
+        }
+        Ok(true)
+    }
+
+    /// Goes on with the database of an earlier opening.
+    fn resume(&self) -> Result<Option<Applier>> {
+        for path in self.places.candidates()? {
+            let db = match Database::open_unshared(&path, &self.options, OpenHow::Existing) {
+                Ok(db) => db,
+                // It was being restored.
+                Err(error) if error.kind() == ErrorKind::Invalid => continue,
+                Err(error) => return Err(error),
+            };
+            if let Some(applier) = Applier::resumed(db)?
+                && self.may_resume(&applier)?
+            {
+                self.show(&applier, path);
+                return Ok(Some(applier));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the data is there that a database of an earlier opening reads in the store.
+    fn may_resume(&self, applier: &Applier) -> Result<bool> {
+        let is_kept = self.options.follower_name.is_some();
+        Ok(match (applier.base, self.reads_store) {
+            (0, _) => true,
+            (_, false) => false,
+            (base, true) => is_kept || self.log.end()?.checkpoint == base,
+        })
+    }
+
+    /// The newest checkpoint. The writer keeps its data until the node has it, or as long as the
+    /// node reads it.
+    fn newest(&self) -> Result<FoundCheckpoint> {
+        let found = self.registration.start(|number| {
+            let before = self.oldest_base();
+            let base = if before == 0 { number } else { before.min(number) };
+            let entry = self.progress.lock().entry;
+            FollowerPlace { entry: if entry == 0 { number } else { entry }, base, beat: 0 }
+        })?;
+        found.ok_or_else(|| self.log.empty(ErrorKind::Unavailable))
+    }
+
+    /// Starts from the newest checkpoint of the log.
+    fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            let found = self.newest()?;
+            let base = found.manifest.number;
+            tries += 1;
+            match self.registration.beating(|| self.restart_from(&found, applier)) {
+                // The node stood still for so long that the writer has gone on without it.
+                Err(error) if tries < TRIES && self.registration.is_deleted(&error, base)? => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn restart_from(&self, found: &FoundCheckpoint, applier: &mut Option<Applier>) -> Result<()> {
+        let (found_at, shown) = (found.manifest.lsn, self.progress.lock().commit);
+        if found_at < shown {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "the writer has deleted data that the follower reads in the store, and its \
+                     newest checkpoint, of commit {found_at}, is older than what the follower \
+                     shows, commit {shown}; register it by Options::follower_name"
+                ),
+            ));
+        }
+        self.clean();
+        let path = self.places.next()?;
+        let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
+        let made = restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
+        let db = Database::open_made(&path, &self.options, made)?;
+        let reader = Applier::restored(db, (found, place), &self.log)?;
+        self.progress.lock().restarts += 1;
+        self.behind.store(0, Ordering::Relaxed);
+        let before = self.show(&reader, path);
+        *applier = Some(reader);
+        self.replaced.lock().extend(before);
+        self.clean();
+        Ok(())
+    }
+
+    /// Shows a database from now on, and lets no caller but the reader write to it. The status
+    /// comes later: who has seen a commit there finds it in the database.
+    fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
+        applier.db.inner.shared().follows.store(true, Ordering::Release);
+        let current = Current { db: applier.db.clone(), path, base: applier.base };
+        let replaced = self.current.write().replace(current);
+        let mut progress = self.progress.lock();
+        let position = &applier.position;
+        (progress.commit, progress.entry) = (progress.commit.max(position.lsn), position.entry);
+        replaced
+    }
+
+    /// Removes the subdirectories of databases that nothing uses any more.
+    fn clean(&self) {
+        let mut replaced = self.replaced.lock();
+        replaced.retain(|Current { db, .. }| Arc::strong_count(&db.inner) > 1);
+        let current = self.current.read();
+        let kept: BTreeSet<PathBuf> =
+            replaced.iter().chain(current.as_ref()).map(|it| it.path.clone()).collect();
+        drop(current);
+        self.places.clean(&kept);
+    }
+
+    pub(super) fn database(&self) -> Result<Database> {
+        operator::check_outside()?;
+        let current = || self.current.read().as_ref().map(|current| current.db.clone());
+        let db = current().ok_or_else(Error::closed)?;
+        if !objects_of(&db).is_some_and(ObjectTier::is_left_behind) {
+            return Ok(db);
+        }
+        // A step starts anew too, but this reader waits for none.
+        let mut applier = self.applier.lock();
+        if self.is_left_behind(applier.as_ref(), 0) {
+            self.start_anew(&mut applier)?;
+        }
+        drop(applier);
+        current().ok_or_else(Error::closed)
+    }
+
+    pub(super) fn status(&self) -> NodeStatus {
+        // First: the database of the commit told is then at least as new.
+        let progress = self.progress.lock().clone();
+        let path = self.current.read().as_ref().map(|current| current.path.clone());
+        NodeStatus {
+            store: self.log.address(),
+            directory: path.unwrap_or_else(|| self.directory.clone()),
+            commit: progress.commit,
+            entry: progress.entry,
+            lag_ms: progress.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
+            restarts: progress.restarts,
+            missed: progress.missed,
+            gets: self.log.counts().gets,
+            note: progress.note,
+        }
+    }
+
+    /// Ends the thread.
+    fn halt(&self) {
+        {
+            let _progress = self.progress.lock();
+            self.stop.store(true, Ordering::Release);
+        }
+        self.woken.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            thread.join().unwrap_or(());
+        }
+    }
+
+    /// Applies what is left, claims the log, and opens the database to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`Standby::promote`](super::Standby::promote).
+    pub(super) fn promote(&self) -> Result<Database> {
+        operator::check_outside()?;
+        self.halt();
+        if let Some(current) = &*self.current.read() {
+            current.db.inner.shared().poison.check()?;
+        }
+        let claiming = Claiming::new(&self.url, &self.options)?;
+        let mut guard = self.applier.lock();
+        let mut tries = 0;
+        let claimed = loop {
+            let applier = guard.as_mut().ok_or_else(Error::closed)?;
+            match takeover::claim(&claiming, applier, &self.registration)? {
+                Some(claimed) => break claimed,
+                None if tries < TRIES => self.restart(&mut guard)?,
+                None => return Err(self.log.overtaken()),
+            }
+            tries += 1;
+        };
+        let applier = guard.take().ok_or_else(Error::closed)?;
+        let current = self.current.write().take().ok_or_else(Error::closed)?;
+        let path = current.path;
+        drop(current.db);
+        let db = takeover::finish(claimed, applier, &path, &self.options)?;
+        self.registration.end();
+        Ok(db)
+    }
+
+    pub(super) fn close(&self) -> Result<()> {
+        operator::check_outside()?;
+        // No request is made again, so that the thread ends soon.
+        self.log.stop();
+        self.halt();
+        self.registration.arrived();
+        drop(self.applier.lock().take());
+        match self.current.write().take() {
+            Some(current) => current.db.close(),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The objects that a database reads.
+fn objects_of(db: &Database) -> Option<&ObjectTier> {
+    db.inner.set.store().objects().map(|tier| &**tier)
+}
+
+impl NodeHandle {
+    /// Opens a node, and starts its thread.
+    pub(super) fn start(
+        url: &str,
+        path: &Path,
+        (options, kind): (&Options, NodeKind),
+    ) -> Result<NodeHandle> {
+        let node = NodeHandle(Node::open(url, path, (options, kind))?, ForkGuard::new());
+        node.0.start()?;
+        Ok(node)
+    }
+}
+
+impl std::ops::Deref for NodeHandle {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.0
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        if self.1.is_forked() {
+            // The parent's node.
+            std::mem::forget(Arc::clone(&self.0));
+            return;
+        }
+        // No caller is left to take the error.
+        drop(self.0.close());
+    }
+}
+
+impl std::fmt::Debug for NodeHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("NodeHandle").field(&self.0.directory).finish()
+    }
+}
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests;

@@ -1,0 +1,569 @@
+//! The shipper: takes published commit groups from the feed, and appends them to the log of the
+//! shared store in their order.
+//!
+//! Thread safety: one step at a time, by its thread, a stepper, or the closing; the state is behind
+//! one mutex, which is held while the store is asked. No commit takes it. The collector has a
+//! thread and a mutex of its own, so that a list or a deletion that takes long holds no entry up.
+//!
+//! Invariants:
+//!
+//! 1. Only groups that are durable on this machine are appended.
+//! 2. The log lacks no commit: a segment begins at `next`, and a checkpoint takes the place of what
+//!    no segment can have.
+//! 3. A commit is acknowledged after the entry that has it.
+//! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
+//! 5. What an entry leads to follows once it is there: no note of what is to be done goes before.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
+use super::collect::{Kept, MadeCheckpoint};
+use super::due::Hindrance;
+use super::large::{LargeCommit, PartsSent};
+use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
+use super::segment;
+use super::ship_counts::ShipCounts;
+use crate::commit::{FedGroups, Feed};
+use crate::engine::Engine;
+use crate::engine::shipping::{ShareStats, Shipping};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::Extent;
+use crate::options::{Durability, Failpoint};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::time;
+use crate::record::Lsn;
+use crate::tier::ExtentStore;
+
+/// Commits go out at least so often.
+pub(super) const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bytes of segments after which a checkpoint is made. Where steps come in their turn it is fewer,
+/// so that their histories have many.
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
+
+/// Bytes of a part of a large commit, and as above.
+const PART_BYTES: usize = 4 << 20;
+const STEPPED_PART_BYTES: usize = 2 << 10;
+
+/// After a failure the shipper waits so long at most, and the collector. A checkpoint that failed
+/// is made again after a time between the two.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+pub(super) const LONGEST_REST: Duration = Duration::from_secs(300);
+
+/// The collector looks so often whether there is a newer checkpoint.
+const COLLECTIONS: Duration = Duration::from_secs(1);
+
+/// Ships the commits of one database.
+#[derive(Debug)]
+pub(crate) struct Shipper {
+    pub(super) log: Arc<SharedLog>,
+    /// Of this machine.
+    store: Arc<ExtentStore>,
+    state: Mutex<State>,
+    kept: Mutex<Kept>,
+    /// Checkpoints that the collector has not taken note of yet.
+    made: Mutex<Vec<MadeCheckpoint>>,
+    /// Set by the closing before its own steps: no checkpoint that is only due is begun any more,
+    /// and a long one is given up.
+    closing: AtomicBool,
+    /// Set by the closing, whose own steps are the last.
+    stopped: AtomicBool,
+    pub(super) has_thread: bool,
+    pub(super) counts: ShipCounts,
+}
+
+/// What an entry that was appended leads to.
+#[derive(Debug)]
+enum After {
+    Segment { last: Lsn },
+    Part(PartsSent),
+    Tables,
+    Checkpoint(Box<SentCheckpoint>),
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    writer: LogWriter,
+    /// Groups that the log lacks.
+    waiting: FedGroups,
+    /// The first LSN that the log lacks.
+    next: Lsn,
+    /// Segments cannot go on: a checkpoint takes the place of what no segment can have.
+    needs_checkpoint: bool,
+    /// The last commit that may not have been handed over: a checkpoint has it.
+    forgotten: Lsn,
+    /// There are segments enough for a checkpoint.
+    is_due: bool,
+    /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
+    /// compaction replaces meanwhile is given back: no checkpoint has it any more.
+    pub(super) ahead: Option<Vec<Weak<Extent>>>,
+    /// Why the checkpoint that is due failed, if so. Segments go on.
+    pub(super) hindered: Option<Hindrance>,
+    /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
+    /// so that it leaps over none.
+    pub(super) ready: Option<Box<SentCheckpoint>>,
+    /// The commit of which the next entries are parts, or the end.
+    large: Option<LargeCommit>,
+    /// Groups were forgotten since the last checkpoint.
+    has_forgotten: bool,
+    /// The tables of the opening, for the first entry behind the claim, at the LSN of the log.
+    /// Those of a later moment would lack tables that the segments behind it name.
+    first_tables: Option<Vec<SharedTable>>,
+    /// What becomes of the entry whose put is not decided.
+    after: Option<After>,
+    /// Bytes of segments since the last checkpoint, and from when on there is another one.
+    since_checkpoint: u64,
+    checkpoint_bytes: u64,
+    pub(super) pieces: DataPieces,
+    pub(super) sent: SentData,
+}
+
+/// How a shipper begins.
+pub(super) struct Beginning {
+    pub(super) writer: LogWriter,
+    pub(super) end: LogEnd,
+    /// Whether the log has every commit of the directory.
+    pub(super) shipped: bool,
+    /// The newest checkpoint, if this directory made it.
+    pub(super) own: Option<SentCheckpoint>,
+}
+
+impl Shipper {
+    pub(super) fn new(log: &Arc<SharedLog>, beginning: Beginning, engine: &Engine) -> Shipper {
+        let Beginning { writer, end, shipped, own } = beginning;
+        let opened_at = engine.shared.committer.visible();
+        let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
+        let pieces = DataPieces { claim: writer.number(), next: 0 };
+        let keeping = (early, engine.options.share_retention);
+        let kept = Kept::new(writer.number(), end.checkpoint, keeping);
+        let state = State {
+            writer,
+            waiting: FedGroups::default(),
+            next: opened_at + 1,
+            needs_checkpoint: !shipped || end.checkpoint == 0,
+            forgotten: 0,
+            is_due: false,
+            ahead: None,
+            hindered: None,
+            ready: None,
+            large: None,
+            has_forgotten: false,
+            first_tables: shipped.then(|| tables(engine)),
+            after: None,
+            since_checkpoint: 0,
+            checkpoint_bytes: match engine.options.stepped {
+                true => STEPPED_CHECKPOINT_BYTES,
+                false => CHECKPOINT_BYTES,
+            },
+            pieces,
+            sent: own.as_ref().map_or_else(SentData::default, SentData::of),
+        };
+        Shipper {
+            log: Arc::clone(log),
+            store: Arc::clone(engine.set.store()),
+            state: Mutex::new(state),
+            kept: Mutex::new(kept),
+            made: Mutex::default(),
+            closing: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            has_thread: !engine.options.stepped,
+            counts: ShipCounts::default(),
+        }
+    }
+
+    /// Deletes what no reader needs any more, if there may be some; whether that succeeded. A
+    /// failure is the collector's alone: shipping goes on.
+    fn collect(&self) -> bool {
+        let mut kept = self.kept.lock();
+        std::mem::take(&mut *self.made.lock()).into_iter().for_each(|made| kept.add(made));
+        let tier = self.store.objects();
+        let live = || tier.map_or_else(BTreeSet::new, |tier| tier.live_shared());
+        let collected = kept.collect(&self.log, &live);
+        let is_done = collected.is_ok();
+        *self.counts.collect_failure.lock() = collected.err().map(|error| error.to_string());
+        is_done
+    }
+
+    /// As [`Shipper::collect`], where steps come in their turn.
+    fn collect_in_turn(&self) {
+        if !self.has_thread {
+            self.collect();
+        }
+    }
+
+    fn step_of(&self, engine: &Engine, state: &mut State) -> Result<bool> {
+        let Some(feed) = engine.shared.committer.feed() else { return Ok(false) };
+        if feed.has_failed() || self.stopped.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        // The publisher may have failed, which knows nothing of the feed.
+        if engine.shared.poison.check().is_err() {
+            engine.shared.committer.wake_all();
+            return Ok(false);
+        }
+        let did = state.advance(engine, feed, self);
+        if matches!(did, Ok(false)) {
+            self.collect_in_turn();
+        }
+        self.note(state, &did);
+        if let Err(error) = &did
+            && error.kind() == ErrorKind::Fenced
+        {
+            feed.fail(error);
+            engine.shared.stop_by(error);
+        }
+        did
+    }
+
+    fn note(&self, state: &State, did: &Result<bool>) {
+        let hindered = || state.hindered.as_ref().map(|it| it.cause.clone());
+        *self.counts.failure.lock() = did.as_ref().err().map(ToString::to_string).or_else(hindered);
+        self.note_waiting(state);
+    }
+
+    /// Notes the age of the oldest commit that the log lacks.
+    fn note_waiting(&self, state: &State) {
+        let oldest = state.waiting.since();
+        let mut since = self.counts.waiting_since.lock();
+        // Of forgotten groups the time is kept until a checkpoint has taken their place.
+        let forgotten = since.filter(|_| state.has_forgotten);
+        *since = forgotten.into_iter().chain(oldest).min();
+    }
+}
+
+impl Shipping for Shipper {
+    fn run(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        let mut pause = INTERVAL;
+        while !engine.ctx.is_stopping() && !feed.has_failed() {
+            let seen = feed.queued();
+            let did = self.step_of(engine, &mut self.state.lock());
+            match did {
+                Ok(true) => pause = INTERVAL,
+                Ok(false) => {
+                    pause = INTERVAL;
+                    feed.wait_for_groups(INTERVAL, seen);
+                }
+                Err(_) => {
+                    feed.pause(pause, &|| engine.ctx.is_stopping());
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn run_collector(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        let mut rest = LONGEST_PAUSE;
+        while !engine.ctx.is_stopping() && !feed.has_failed() {
+            let is_done = self.collect();
+            let pause = if is_done { COLLECTIONS } else { rest };
+            rest = if is_done { LONGEST_PAUSE } else { (rest * 2).min(LONGEST_REST) };
+            feed.pause(pause, &|| engine.ctx.is_stopping());
+        }
+    }
+
+    fn step(&self, engine: &Engine) -> Result<bool> {
+        let Some(mut state) = self.state.try_lock() else { return Ok(false) };
+        self.step_of(engine, &mut state)
+    }
+
+    fn drain(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        self.log.hurry();
+        self.closing.store(true, Ordering::Release);
+        let until = engine.shared.committer.visible();
+        while engine.shared.poison.check().is_ok() && !feed.has_failed() {
+            let mut state = self.state.lock();
+            let did = state.advance(engine, feed, self);
+            self.note(&state, &did);
+            let has_all = !state.needs_checkpoint && state.next > until;
+            if !matches!(did, Ok(true)) || has_all {
+                return;
+            }
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    fn hurry(&self) {
+        self.log.stop();
+    }
+
+    fn finish(&self, engine: &Engine) {
+        let Some(feed) = engine.shared.committer.feed() else { return };
+        if engine.shared.poison.check().is_ok() {
+            while matches!(self.step(engine), Ok(true)) {}
+            // If it fails, the next opening makes a checkpoint.
+            drop(self.state.lock().close_gap(feed, self));
+        }
+        self.stopped.store(true, Ordering::Release);
+        feed.fail(&Error::closed());
+    }
+
+    fn stats(&self, engine: &Engine) -> Option<ShareStats> {
+        self.counts.stats(&self.log, engine)
+    }
+}
+
+impl State {
+    fn advance(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        let did = self.append_next(engine, feed, shipper);
+        if did.is_err() {
+            // Until the store answers there may be other extents.
+            self.ahead = None;
+        }
+        did
+    }
+
+    fn append_next(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        *shipper.counts.looked_at.lock() = Some(time::now());
+        if let Some(after) = self.after.take() {
+            if let Err(error) = self.writer.settle() {
+                self.after = Some(after);
+                return Err(error);
+            }
+            self.conclude(after, feed, shipper);
+            return Ok(true);
+        }
+        if feed.has_lost() {
+            // From here on it is this state that knows of what was lost, and no failure forgets it.
+            (self.needs_checkpoint, self.has_forgotten) = (true, true);
+            feed.start_over(&mut self.waiting);
+            // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
+            self.forgotten = engine.shared.committer.at_boundary(|last| last);
+        }
+        feed.take_into(&mut self.waiting);
+        self.forget_shipped(feed);
+        engine.shared.unshipped.forget_below(self.next);
+        shipper.note_waiting(self);
+        if self.needs_checkpoint {
+            return self.leap(engine, feed, shipper);
+        }
+        if self.large.is_some() {
+            return self.send_large(engine, feed, shipper);
+        }
+        if self.is_due && self.ready.is_none() && self.may_try(shipper) {
+            let sent = self.send_some(engine, shipper);
+            let done = self.send_segment(engine, feed, shipper)?;
+            return sent
+                .map_or_else(|error| if done { Ok(true) } else { Err(error) }, |()| Ok(true));
+        }
+        if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
+            return self.append_checkpoint(ready, feed, shipper);
+        }
+        if let Some(first) = self.first_tables.clone() {
+            return self.send_tables(first, feed, shipper);
+        }
+        self.send_segment(engine, feed, shipper)
+    }
+
+    fn send_tables(
+        &mut self,
+        tables: Vec<SharedTable>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        let last = self.writer.last().max(self.next - 1);
+        self.append(EntryBody::Tables(tables).into(), (0, last), After::Tables, feed, shipper)
+    }
+
+    /// Releases the groups that the log has.
+    fn forget_shipped(&mut self, feed: &Feed) {
+        feed.release(self.waiting.forget_below(self.next));
+    }
+
+    fn send_segment(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        let committer = &engine.shared.committer;
+        if self.waiting.is_empty() {
+            return Ok(false);
+        }
+        let visible = committer.visible();
+        let durable = match engine.options.has(Failpoint::ShipUndurable) {
+            true => visible,
+            false => {
+                // Relaxed commits too (invariant 1).
+                committer.wait_for(visible, Durability::Durable)?;
+                committer.durable()
+            }
+        };
+        // What is durable by now was handed over before it was.
+        feed.take_into(&mut self.waiting);
+        let until = self.ready.as_ref().map_or(durable, |ready| durable.min(ready.manifest.lsn));
+        let cut = segment::cut(&self.waiting, (self.next, until));
+        if let Some(lsn) = cut.large {
+            let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
+            let unshipped = &engine.shared.unshipped;
+            self.large = group.and_then(|(group, parts)| LargeCommit::of(group, parts, unshipped));
+            if self.large.is_none() {
+                self.needs_checkpoint = true;
+                return self.leap(engine, feed, shipper);
+            }
+            return self.send_large(engine, feed, shipper);
+        }
+        let Some(last) = cut.last else {
+            // Only a cleaner's copies: no reader lacks them.
+            self.next = cut.seen + 1;
+            feed.acknowledge(cut.seen);
+            self.forget_shipped(feed);
+            return Ok(self.ready.is_some());
+        };
+        let first = self.writer.last() + 1;
+        if engine.options.has(Failpoint::AcknowledgeEarly) {
+            feed.acknowledge(last);
+        }
+        self.since_checkpoint += cut.bytes;
+        shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
+        let body = NewBody::Segment(cut.groups);
+        self.append(body, (first, last), After::Segment { last }, feed, shipper)
+    }
+
+    /// Appends the next part of a large commit, or the segment behind the last one.
+    fn send_large(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        let Some(large) = &self.large else { return Ok(false) };
+        let most = if engine.options.stepped { STEPPED_PART_BYTES } else { PART_BYTES };
+        shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        let Some((part, sent)) = large.next_part(&engine.shared.cache, most)? else {
+            let (first, last) = (self.writer.last() + 1, large.lsn);
+            let body = NewBody::Segment(large.groups());
+            return self.append(body, (first, last), After::Segment { last }, feed, shipper);
+        };
+        let (bytes, last) = (part.records.len() as u64, self.writer.last());
+        self.since_checkpoint += bytes;
+        shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let body = EntryBody::Part(part).into();
+        self.append(body, (0, last), After::Part(sent), feed, shipper)
+    }
+
+    /// Brings the log to the last LSN, though there was no news, so that the next opening goes on.
+    fn close_gap(&mut self, feed: &Feed, shipper: &Shipper) -> Result<()> {
+        let (first, last) = (self.writer.last() + 1, self.next - 1);
+        let is_ready = self.waiting.is_empty() && self.after.is_none();
+        if last < first || !is_ready || self.needs_checkpoint || feed.has_failed() {
+            return Ok(());
+        }
+        let body = NewBody::Segment(SegmentGroups::default());
+        self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
+    }
+
+    /// Sends what a checkpoint of this moment has.
+    pub(super) fn send_data(
+        &mut self,
+        engine: &Engine,
+        shipper: &Shipper,
+    ) -> Result<SentCheckpoint> {
+        self.ahead = None;
+        let into = (&mut self.pieces, &mut self.sent);
+        let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;
+        debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
+        shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
+        Ok(sent)
+    }
+
+    /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
+    fn leap(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+        (self.large, self.ready) = (None, None);
+        engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
+        let sent = self.send_data(engine, shipper)?;
+        self.append_entry_of(Box::new(sent), feed, shipper)
+    }
+
+    /// Appends a checkpoint behind segments with all of its commits. Where its last ones were no
+    /// news, an empty segment brings readers to its LSN first.
+    fn append_checkpoint(
+        &mut self,
+        ready: Box<SentCheckpoint>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        let (first, last) = (self.writer.last() + 1, ready.manifest.lsn);
+        if first > last {
+            return self.append_entry_of(ready, feed, shipper);
+        }
+        self.ready = Some(ready);
+        let body = NewBody::Segment(SegmentGroups::default());
+        self.append(body, (first, last), After::Segment { last }, feed, shipper)
+    }
+
+    fn append_entry_of(
+        &mut self,
+        mut sent: Box<SentCheckpoint>,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        // Segments may have come between its data and its entry.
+        sent.manifest.number = self.writer.next();
+        let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
+        self.append(body.into(), (0, last), After::Checkpoint(sent), feed, shipper)
+    }
+
+    fn append(
+        &mut self,
+        body: NewBody,
+        lsns: (Lsn, Lsn),
+        after: After,
+        feed: &Feed,
+        shipper: &Shipper,
+    ) -> Result<bool> {
+        debug_assert!(self.after.is_none(), "one entry after the other");
+        if let Err(error) = self.writer.append(body, lsns) {
+            if self.writer.is_undecided() {
+                self.after = Some(after);
+            }
+            return Err(error);
+        }
+        self.conclude(after, feed, shipper);
+        Ok(true)
+    }
+
+    /// What follows once an entry is there. Nothing of it can fail the entry.
+    fn conclude(&mut self, after: After, feed: &Feed, shipper: &Shipper) {
+        let last = self.writer.last();
+        match after {
+            After::Tables => {
+                self.first_tables = None;
+                self.next = self.next.max(last + 1);
+            }
+            After::Part(sent) => {
+                if let Some(large) = &mut self.large {
+                    large.sent = sent;
+                }
+            }
+            After::Segment { last } => {
+                self.next = self.next.max(last + 1);
+                self.large = None;
+                self.is_due = self.since_checkpoint >= self.checkpoint_bytes;
+            }
+            After::Checkpoint(sent) => {
+                self.next = self.next.max(sent.manifest.lsn + 1);
+                (self.needs_checkpoint, self.is_due, self.since_checkpoint) = (false, false, 0);
+                (self.has_forgotten, self.hindered) = (false, None);
+                // It names all tables itself.
+                self.first_tables = None;
+                self.sent.keep_only(&sent);
+                let (number, data) = (sent.manifest.number, sent.objects());
+                let made = MadeCheckpoint { number, data, pending: self.pieces.next };
+                shipper.made.lock().push(made);
+            }
+        }
+        // Invariant 3.
+        feed.acknowledge(self.next - 1);
+        self.forget_shipped(feed);
+        shipper.collect_in_turn();
+    }
+}
+
+/// The tables of this moment.
+fn tables(engine: &Engine) -> Vec<SharedTable> {
+    let table =
+        |table: Arc<crate::table::TableCore>| SharedTable { id: table.id(), name: table.name() };
+    engine.tables().into_iter().map(table).collect()
+}

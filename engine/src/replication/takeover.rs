@@ -1,0 +1,254 @@
+//! Takeover: a reader of the log applies all of it, claims it, and is the writer.
+//!
+//! Until the claim the writer before goes on, also where a step here fails.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::apply::{Applier, EntryApplied};
+use super::log::{
+    CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
+};
+use super::registration::Registration;
+use super::restore::DataPlace;
+use super::shipper::Beginning;
+use super::{begin, open_log, restore};
+use crate::backup::find_room;
+use crate::engine::open::{files_of, remove_marker, remove_unfinished};
+use crate::engine::{Database, OpenHow};
+use crate::error::{ErrorKind, Result};
+use crate::options::{Failpoint, Making, Options};
+
+/// How often a takeover starts from a newer checkpoint.
+const TRIES: u32 = 8;
+
+/// A writer keeps the data of so many checkpoints without a registration.
+const ALWAYS_KEPT: u32 = 2;
+
+/// A sign of life counts until so many checkpoints later. A collector takes a reader for dead after
+/// twice as many.
+const SIGN_COUNTS: u32 = 8;
+
+/// A log that is to be claimed.
+pub(super) struct Claiming {
+    pub(super) log: Arc<SharedLog>,
+    pub(super) nonce: [u8; 16],
+}
+
+/// A log that was claimed, and is not written to yet.
+pub(super) struct Claimed {
+    log: Arc<SharedLog>,
+    writer: LogWriter,
+    end: LogEnd,
+    nonce: [u8; 16],
+}
+
+/// What became of the entries up to the end of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RestApplied {
+    All,
+    /// The reader cannot go on from where it is: it starts from the newest checkpoint.
+    Restart,
+}
+
+impl Claiming {
+    /// # Errors
+    ///
+    /// Those of a store's URL.
+    pub(super) fn new(url: &str, options: &Options) -> Result<Claiming> {
+        let (log, nonce) = open_log(url, options, &files_of(options), 0)?;
+        Ok(Claiming { log, nonce })
+    }
+}
+
+/// Opens the shared database of a store in an empty directory, to write. What fails leaves no
+/// registration in the store, and the directory as it was.
+pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Database> {
+    let mut options = options.clone().object_store(url).share(false);
+    options.making = Some(Making::Takeover);
+    options.check()?;
+    find_room(&files_of(&options), to, &options)?;
+    let claiming = Claiming::new(url, &options)?;
+    let registration = Registration::of_takeover(&claiming.log, claiming.nonce, options.stepped);
+    let opened = registration.beating(|| {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let opened = open_once(&claiming, &registration, to, &options);
+            match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(())) {
+                Ok(Some(opened)) => return Ok(opened),
+                Ok(None) => {
+                    remove_unfinished(to, &options)?;
+                    if tries == TRIES {
+                        return Err(claiming.log.overtaken());
+                    }
+                }
+                // It stood still for so long that the writer has deleted what it reads.
+                Err(error)
+                    if tries < TRIES && registration.is_deleted(&error, registration.base())? => {}
+                Err(error) => return Err(error),
+            }
+        }
+    });
+    // The writer before leaves the data of its last two checkpoints, whenever it collects. It
+    // leaves that of an earlier one as long as this registration is there.
+    if opened.as_ref().map_or(true, |(_, checkpoints_since)| *checkpoints_since < ALWAYS_KEPT) {
+        registration.end();
+    }
+    opened.map(|(db, _)| db)
+}
+
+/// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that;
+/// `None` if it has to start from a newer one.
+fn open_once(
+    claiming: &Claiming,
+    registration: &Registration,
+    to: &Path,
+    options: &Options,
+) -> Result<Option<(Database, u32)>> {
+    let log = &claiming.log;
+    let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
+    let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
+    let made = restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
+    let db = Database::open_made(to, options, made)?;
+    let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
+    let Some(claimed) = claim(claiming, &mut applier, registration)? else {
+        applier.db.close()?;
+        return Ok(None);
+    };
+    let since = applier.checkpoints_since;
+    Ok(Some((finish(claimed, applier, to, options)?, since)))
+}
+
+/// Brings a reader to the end of the log, and claims the log right there. It has applied all of the
+/// log by then and has prepared what is prepared, so nothing that the log has can fail a takeover
+/// after the claim. An entry that comes between the last look and the claim takes the number of the
+/// claim: the reader applies that, prepares what it brings, and claims the next number. What is
+/// prepared already stays so. From the claim on no other opening appends anything. `None` if the
+/// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there
+/// is a newer one, or the reader stood still for so long that the next entry is deleted, or data
+/// that it reads in the store.
+///
+/// # Errors
+///
+/// As [`Applier::apply`], and [`Applier::prepare_all`]: the log is not claimed. `Unavailable` if
+/// the store does not answer, or if others are always faster: the log may be claimed if the request
+/// is lost.
+pub(super) fn claim(
+    claiming: &Claiming,
+    applier: &mut Applier,
+    registration: &Registration,
+) -> Result<Option<Claimed>> {
+    let log = &claiming.log;
+    match claim_from(claiming, applier, registration) {
+        Err(error)
+            if error.kind() == ErrorKind::Corrupt && log.end()?.checkpoint > applier.next()? =>
+        {
+            Ok(None)
+        }
+        claimed => claimed,
+    }
+}
+
+/// As [`claim`], from where the reader is.
+fn claim_from(
+    claiming: &Claiming,
+    applier: &mut Applier,
+    registration: &Registration,
+) -> Result<Option<Claimed>> {
+    let Claiming { log, nonce } = claiming;
+    let mut end = log.end()?;
+    if end.checkpoint == 0 {
+        return Err(log.empty(ErrorKind::Invalid));
+    }
+    if apply_rest(log, end, applier, registration)? == RestApplied::Restart {
+        return Ok(None);
+    }
+    let mut confirmed = None;
+    for _ in 0..CLAIM_TRIES {
+        // Up to the first number without an entry, and then the claim: a busy writer is soon there
+        // again. If the log has left that number behind, the claim shows it.
+        loop {
+            match log.next_entry(end.next, false)? {
+                NextEntry::There(entry) => {
+                    if applier.apply(&entry, log)? == EntryApplied::Leaps {
+                        return Ok(None);
+                    }
+                    end = LogEnd::behind(&entry);
+                    registration.tell_news(applier.place(entry.number))?;
+                }
+                NextEntry::Absent => break,
+                NextEntry::Deleted => return Ok(None),
+            }
+        }
+        debug_assert_eq!(applier.expected(), end.next, "the reader has all of the log");
+        applier.prepare_all()?;
+        // What was kept when the reader began may be gone by now, if it stood still.
+        let since = applier.checkpoints_since;
+        let is_kept = confirmed.map_or(since < ALWAYS_KEPT, |at| since < at + SIGN_COUNTS);
+        if applier.base > 0 && !is_kept {
+            if registration.confirm(applier.place(end.next - 1))? > applier.base {
+                return Ok(None);
+            }
+            confirmed = Some(since);
+            continue;
+        }
+        if let Some(writer) = LogWriter::claim_at(log, (*nonce, 0), end)? {
+            applier.end_at(end.next - 1);
+            return Ok(Some(Claimed { log: Arc::clone(log), writer, end, nonce: *nonce }));
+        }
+    }
+    Err(log.overtaken())
+}
+
+/// Applies what the log has up to an end of it.
+fn apply_rest(
+    log: &SharedLog,
+    end: LogEnd,
+    applier: &mut Applier,
+    registration: &Registration,
+) -> Result<RestApplied> {
+    let mut entries = EntryReads::new(log, applier.next()?, end.next);
+    loop {
+        let number = applier.next()?;
+        if number >= end.next {
+            return Ok(RestApplied::All);
+        }
+        let entry = match entries.next(number)? {
+            NextEntry::There(entry) => entry,
+            NextEntry::Absent => {
+                return Err(log.damage("shared/log", format!("entry {number}")));
+            }
+            NextEntry::Deleted => return Ok(RestApplied::Restart),
+        };
+        if applier.apply(&entry, log)? == EntryApplied::Leaps {
+            return Ok(RestApplied::Restart);
+        }
+        registration.tell_news(applier.place(number))?;
+    }
+}
+
+/// Opens a database that has all of the log as the writer.
+pub(super) fn finish(
+    claimed: Claimed,
+    applier: Applier,
+    path: &Path,
+    options: &Options,
+) -> Result<Database> {
+    let Claimed { log, mut writer, end, nonce } = claimed;
+    debug_assert_eq!(applier.position.entry + 1, writer.number(), "all of it is applied");
+    debug_assert!(applier.position.lsn <= end.last, "the claim has the log's last commit");
+    applier.into_database()?.close()?;
+    let options = Options { lsn_after: end.last, ..options.clone().share(true) };
+    let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
+    writer.check_claims(!options.has(Failpoint::IgnoreClaims));
+    let identity = Identity::new(db.inner.set.store().files(), path);
+    identity.store_claimed(nonce)?;
+    if options.making.is_some() {
+        // It has all that the log has, and is known as the log's writer.
+        remove_marker(&**db.inner.set.store().files(), path)?;
+    }
+    begin(&db.inner, &log, Beginning { writer, end, shipped: true, own: None });
+    db.inner.start_shipper()?;
+    Ok(db)
+}

@@ -1,0 +1,320 @@
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+
+use super::picker::{JOBS, JobKind};
+use super::*;
+use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
+use crate::engine::Database;
+use crate::error::ErrorKind;
+use crate::jobs::{Look, freeze};
+use crate::levels::{LEVEL_2, SUBLEVELS};
+use crate::mvcc::KeyInterval;
+use crate::options::{BackgroundTuning, Durability, Options, TableOptions, Tier};
+use crate::record::{Cursor, LSN_MAX};
+use crate::table::{Table, TableCore};
+use crate::tier::object_testing::ObjectServer;
+use terrace_testkit::Machine;
+
+fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
+    ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
+}
+
+/// Runs the job of a kind; whether it found something to do.
+fn run(scheduler: &Scheduler, kind: JobKind) -> bool {
+    scheduler.run(JOBS.iter().find(|job| job.kind == kind).unwrap()).unwrap()
+}
+
+fn run_until_idle(db: &Database) {
+    while db.step().unwrap() {}
+}
+
+/// A row with a value that does not compress.
+fn row(n: u64, round: u64) -> (Vec<u8>, Vec<u8>) {
+    let words = (0..64u64).map(|i| (n << 16 | round << 8 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let value = words.flat_map(|word| (word ^ word >> 29).to_be_bytes()).collect();
+    (n.to_be_bytes().to_vec(), value)
+}
+
+/// Two jobs of one table hold claims at the same moment, on keys that do not overlap, and run
+/// beside each other; what neither has is free for a third.
+#[test]
+fn two_jobs_of_a_table_are_under_way_at_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(2 << 20).stepped();
+    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
+    // Twice, so that there is something to merge; then others, which push it out of the region.
+    for (name, round) in [("t", 0), ("t", 1), ("filler", 0)] {
+        let table = db.table(name).unwrap();
+        for n in 0..12_000 {
+            let (key, value) = row(n, round);
+            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            if n % 20 == 0 {
+                run_until_idle(&db);
+            }
+        }
+    }
+    let model: BTreeMap<_, _> = (0..12_000).map(|n| row(n, 1)).collect();
+    db.close().unwrap();
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let job = &scheduler.jobs.compact;
+    // As on threads of their own, and none of them large.
+    scheduler.tune(BackgroundTuning::new().threads(3));
+    ctx.job_halvings.store(5, Ordering::Relaxed);
+    let table = table_called(ctx, "t");
+    let plan = || match job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Any)) {
+        Look::Found(plan) => plan,
+        _ => panic!("{:?}: {:?}", ctx.shape(), ctx.claims),
+    };
+    let plans = [(); 2].map(|()| plan());
+    let [first, second] = plans.each_ref().map(|plan| plan.interval());
+    assert!(!first.overlaps(&second), "{first:?} and {second:?}");
+    let claimed: Vec<_> = ctx.claims.of(table.id()).into_iter().map(|c| c.keys).collect();
+    assert_eq!(claimed, [first.clone(), second.clone()]);
+    let start = Barrier::new(2);
+    std::thread::scope(|scope| {
+        for plan in &plans {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                assert!(job.run(plan, ctx, &|_| Ok(())).unwrap().did);
+            });
+        }
+    });
+    assert_eq!(ctx.claims.of(table.id()).len(), 2, "as long as the jobs are there");
+    let third = plan();
+    let interval = third.interval();
+    assert!(!interval.overlaps(&first) && !interval.overlaps(&second), "{interval:?}");
+    drop((plans, third));
+    assert!(ctx.claims.is_empty());
+    let done = [&ctx.metrics.compactions, &ctx.metrics.moves].map(|n| n.get());
+    assert_eq!(done.iter().sum::<u64>(), 2, "{done:?}");
+    let rows = db.table("t").unwrap().iter().map(Result::unwrap);
+    let rows: BTreeMap<_, _> = rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+    assert!(rows == model, "{} of {} rows", rows.len(), model.len());
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// A few rows come to level 0.
+fn bring_to_level0(
+    db: &Database,
+    (rows, count): (&Table, u64),
+    table: &Arc<TableCore>,
+    round: u64,
+) {
+    for n in 0..count {
+        let (key, value) = row(n, round);
+        rows.put_with(&key, &value, Durability::Relaxed).unwrap();
+    }
+    assert!(freeze(&db.inner.ctx, table));
+    while !table.view().frozen.is_empty() {
+        assert!(db.step().unwrap());
+    }
+    // What was drained may still lie beside them: readers of other tests hold back what frees.
+    let view = table.view();
+    let mut cursor = view.level0.cursor(&view.version.drained);
+    cursor.seek(b"", LSN_MAX).unwrap();
+    let mut records = 0;
+    while cursor.entry().is_some() {
+        records += 1;
+        cursor.next().unwrap();
+    }
+    assert_eq!(records, count);
+}
+
+/// Bug: a drain waited for a compaction to end, and writers for the drain.
+/// Cause: where a column has little below it in level 1 it is merged with that, and the compaction
+/// had claimed it.
+/// Fix: over what is claimed a column is laid, however little there is.
+#[test]
+fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+    let ctx = &*db.inner.ctx;
+    let drain = || run(&db.inner.scheduler, JobKind::Drain);
+    let rows = db.table("t").unwrap();
+    let table = table_called(ctx, "t");
+    let bring = |round| bring_to_level0(&db, (&rows, 20), &table, round);
+    let ids = |sublevel| {
+        let version = Arc::clone(&table.view().version);
+        let extents = version.overlapping(sublevel, &KeyInterval::all()).iter();
+        extents.map(|extent| extent.meta().id).collect::<Vec<_>>()
+    };
+    bring(0);
+    assert!(drain());
+    let below = ids(SUBLEVELS);
+    let bytes = table.view().version.level(SUBLEVELS).unwrap().bytes();
+    assert!(below.len() == 1 && (1..=ctx.shape().little_bytes).contains(&bytes), "{bytes}");
+    bring(1);
+    let claims = &ctx.claims;
+    let claim = claims.claim(table.id(), ClaimedKeys::in_all_levels(KeyInterval::all())).unwrap();
+    assert!(drain(), "it waits for what is claimed");
+    assert_eq!(ids(SUBLEVELS), below, "what is claimed is left alone");
+    assert_eq!(ids(SUBLEVELS - 1).len(), 1, "what was drained lies over it");
+    for n in 0..20 {
+        let (key, value) = row(n, 1);
+        assert_eq!(rows.get(&key).unwrap().as_deref(), Some(&value[..]));
+    }
+    drop(claim);
+    run_until_idle(&db);
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// Bug: while a compaction with objects went on, drains of its keys used up the sublevels above it,
+/// and writers waited for the store.
+/// Cause: it claimed its keys in all levels, so nothing made room above it.
+/// Fix: it claims the lower sublevels alone, and the upper ones become one again and again.
+#[test]
+fn drains_go_on_above_a_compaction_that_takes_long() {
+    // More bytes than a drain merges with what little lies below.
+    const ROWS: u64 = 200;
+    const ROUNDS: u64 = 40;
+    let rounds = |claimed: ClaimedKeys| {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+        let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+        let rows = db.table("t").unwrap();
+        let table = table_called(ctx, "t");
+        bring_to_level0(&db, (&rows, ROWS), &table, 0);
+        assert!(run(scheduler, JobKind::Drain));
+        let claim = ctx.claims.claim(table.id(), claimed).unwrap();
+        let goes_on = |round: &u64| {
+            bring_to_level0(&db, (&rows, ROWS), &table, *round);
+            let drained = run(scheduler, JobKind::Drain);
+            while run(scheduler, JobKind::Compact) {}
+            drained
+        };
+        let rounds = (1..=ROUNDS).take_while(goes_on).count() as u64;
+        drop(claim);
+        run_until_idle(&db);
+        for n in 0..ROWS {
+            let (key, value) = row(n, (rounds + 1).min(ROUNDS));
+            assert_eq!(rows.get(&key).unwrap().as_deref(), Some(&value[..]));
+        }
+        assert_eq!(db.verify().unwrap().damages.len(), 0);
+        rounds
+    };
+    let lower = (SPARED_SUBLEVELS + 1, LEVEL_2);
+    assert_eq!(rounds(ClaimedKeys::new(KeyInterval::all(), lower)), ROUNDS);
+    let all = rounds(ClaimedKeys::in_all_levels(KeyInterval::all()));
+    assert!(
+        all < u64::from(SUBLEVELS),
+        "{all} rounds: the test sees what a claim on all levels does"
+    );
+}
+
+/// The background is stopped where it asks for the table index, and so links nothing.
+#[test]
+fn zones_are_ready_whatever_the_background_is_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(16 << 20).create(directory.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let ctx = &*db.inner.ctx;
+    assert_eq!(ctx.shared.region.mode(), "file");
+    let index = ctx.tables.index();
+    let (free, mut key) = (ctx.shared.zones.free(), 0u32);
+    while free - ctx.shared.zones.free() < 16 {
+        table.put(key.to_be_bytes(), [1; 4000]).unwrap();
+        key += 1;
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while ctx.shared.committer.lacks_standby().is_some() {
+        assert!(Instant::now() < deadline, "only a writer that needs a zone links one");
+        std::thread::yield_now();
+    }
+    drop(index);
+    db.close().unwrap();
+}
+
+/// Makes a database whose level 1 has more than it may have of a smaller one: rows of rounds.
+fn filled(dir: &tempfile::TempDir, options: Options, rounds: [(&str, u64); 3]) {
+    let db = options.level1_size(64 << 20).create(dir.path()).unwrap();
+    for (name, round) in rounds {
+        let table = db.table(name).unwrap();
+        for n in 0..6_000 {
+            let (key, value) = row(n, round);
+            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            if n % 20 == 0 {
+                run_until_idle(&db);
+            }
+        }
+    }
+    db.close().unwrap();
+}
+
+/// A worker that finds a table's change taken looks at other tables, and is not held up.
+#[test]
+fn a_compaction_is_planned_while_another_table_is_being_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(2 << 20).stepped();
+    filled(&dir, options(), [("a", 0), ("b", 0), ("filler", 0)]);
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let a = table_called(ctx, "a");
+    let change = a.change();
+    let plan = job.plan(ctx, Work::Any).unwrap();
+    assert_eq!(plan.table().name(), "b", "the first one that is free");
+    drop((plan, change));
+    assert_eq!(
+        job.plan(ctx, Work::Any).unwrap().table().name(),
+        "a",
+        "it was passed over, not forgotten"
+    );
+}
+
+/// Bug: a thread that compacts files could send objects, and writers then waited for a slow store.
+/// Cause: whether a compaction puts objects was asked when it was chosen and once more when it ran.
+/// Between the two the table's cold levels could become objects. Fix: the plan says it.
+#[test]
+fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let options = || Options::new().pm_size(2 << 20).stepped().object_store(server.url());
+    filled(&dir, options(), [("t", 0), ("t", 1), ("filler", 0)]);
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let table = table_called(ctx, "t");
+    let look = job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Files));
+    let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
+    db.set_cold_tier("t", Tier::Object).unwrap();
+    assert!(job.run(&plan, ctx, &|_| Ok(())).unwrap().did);
+    assert_eq!((ctx.metrics.compactions.get(), ctx.metrics.moves.get()), (1, 0), "a merge");
+    let version = Arc::clone(&table.view().version);
+    assert!(version.level(LEVEL_2).is_some_and(|level| !level.is_empty()));
+    assert!(!version.has_objects(), "objects were sent");
+}
+
+/// Bug: on a full disk what brought objects back to this machine took the space that is kept for
+/// jobs that free some. Cause: each compaction was taken for one. Fix: one that leaves more in
+/// files than it takes out of them is none.
+#[test]
+fn what_brings_objects_back_leaves_what_is_kept_for_jobs_that_make_space() {
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let options = Options::new().pm_size(4 << 20).machine(&machine).stepped();
+    let db = options.object_store(server.url()).create("/db").unwrap();
+    let rows = db.create_table("t", TableOptions::new().cold(Tier::Object)).unwrap();
+    (0..200).map(|n| row(n, 0)).for_each(|(key, value)| rows.put(&key, &value).unwrap());
+    db.compact_range(&rows, ..).unwrap();
+    run_until_idle(&db);
+    db.set_cold_tier("t", Tier::Ssd).unwrap();
+    let (ctx, job, store) =
+        (&*db.inner.ctx, &db.inner.scheduler.jobs.compact, db.inner.set.store());
+    let table = table_called(ctx, "t");
+    assert!(table.view().version.has_objects());
+    store.refill_reserve().unwrap();
+    machine.set_capacity(Some(0));
+    let taken: Vec<_> = std::iter::from_fn(|| store.reserve_space(1, false).ok()).collect();
+    drop(store.reserve_space(200 << 10, true).unwrap());
+    let run = || {
+        let look = job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Objects));
+        let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
+        job.run(&plan, ctx, &|_| Ok(()))
+    };
+    assert_eq!(run().err().map(|e| e.kind()), Some(ErrorKind::Full));
+    drop(taken);
+    machine.set_capacity(None);
+    assert!(run().unwrap().did);
+    assert!(!table.view().version.has_objects());
+}
