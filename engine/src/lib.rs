@@ -95,6 +95,7 @@ pub use jobs::manual::CompactionProgress;
 pub use jobs::memory::MemoryStats;
 pub use jobs::metrics::BackgroundStats;
 pub use operator::MergeOperator;
+pub use operator::built_in as operators;
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
     OpenProgress, Options, TableOptions, Tier,
@@ -102,10 +103,6 @@ pub use options::{
 pub use replication::{
     Digest, Follower, NodeStatus, RegisteredFollower, SharedStatus, Standby, TableDigest,
 };
-/// The merge operators that every database knows, and what their values look like.
-pub mod operators {
-    pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
-}
 
 /// It covers [`Table::get_with`] and [`Table::get`], the same of snapshots, and
 /// [`Table::contains_key`]. Other calls may wait without telling: for other threads, as writes and

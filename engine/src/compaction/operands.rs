@@ -121,7 +121,8 @@ impl Operands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::{APPEND, OperatorName, Operators};
+    use crate::operator::built_in::APPEND;
+    use crate::operator::{OperatorName, Operators};
 
     fn entry<'a>(seq: Lsn, kind: Kind, value: &'a [u8]) -> EntryRef<'a> {
         EntryRef { key: b"k", seq, kind, value }

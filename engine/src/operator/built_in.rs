@@ -1,4 +1,4 @@
-//! The operators that every database knows.
+//! The merge operators that every database knows, and what their values look like.
 
 use std::sync::Arc;
 
@@ -41,14 +41,16 @@ impl MergeOperator for BuiltIn {
     }
 }
 
-pub(super) fn all() -> [Arc<dyn MergeOperator>; 4] {
-    let all: [(&'static str, Merge); 4] = [
-        (COUNTER, add),
-        (APPEND, |value, operand| Ok([value.unwrap_or_default(), operand].concat())),
-        (MAX, |value, operand| Ok(value.map_or(operand, |value| value.max(operand)).to_vec())),
-        (SET_UNION, unite),
-    ];
-    all.map(|(name, merge)| Arc::new(BuiltIn { name, merge }) as Arc<dyn MergeOperator>)
+/// All of them: a new one is a constant and a row here.
+const ALL: &[(&str, Merge)] = &[
+    (COUNTER, add),
+    (APPEND, |value, operand| Ok([value.unwrap_or_default(), operand].concat())),
+    (MAX, |value, operand| Ok(value.map_or(operand, |value| value.max(operand)).to_vec())),
+    (SET_UNION, unite),
+];
+
+pub(super) fn all() -> impl Iterator<Item = Arc<dyn MergeOperator>> {
+    ALL.iter().map(|&(name, merge)| Arc::new(BuiltIn { name, merge }) as Arc<dyn MergeOperator>)
 }
 
 fn add(value: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {

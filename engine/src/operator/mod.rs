@@ -7,7 +7,7 @@
 //! it runs an operator. Operators run under locks, and calls of the database take some: so these
 //! fail there ([`check_outside`]).
 
-mod built_in;
+pub mod built_in;
 mod name;
 
 use std::cell::Cell;
@@ -16,7 +16,6 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub use built_in::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 pub(crate) use name::OperatorName;
 
 use bytes::Bytes;
@@ -92,7 +91,7 @@ pub(crate) struct Operators(BTreeMap<String, Arc<dyn MergeOperator>>);
 impl Default for Operators {
     fn default() -> Operators {
         let named = |operator: Arc<dyn MergeOperator>| (operator.name().to_string(), operator);
-        Operators(built_in::all().into_iter().map(named).collect())
+        Operators(built_in::all().map(named).collect())
     }
 }
 

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::built_in::{APPEND, COUNTER, MAX, SET_UNION, set_of};
 use super::*;
 
 fn operator(name: &str) -> TableOperator {

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::Error;
 use crate::extent::tests::Entry;
-use crate::operator::{APPEND, OperatorName, Operators, operand_list};
+use crate::operator::built_in::APPEND;
+use crate::operator::{OperatorName, Operators, operand_list};
 use crate::record::tests::ListCursor;
 use crate::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
 
