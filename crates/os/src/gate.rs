@@ -112,6 +112,7 @@ impl Gate {
     /// # Errors
     ///
     /// `Closed`, or `Forked` in a forked child.
+    #[inline]
     pub fn check_open(&self) -> Result<(), NotOpen> {
         if self.is_shut() {
             return Err(NotOpen::Closed);
@@ -120,6 +121,7 @@ impl Gate {
     }
 
     /// Whether a closing has begun.
+    #[inline]
     pub fn is_shut(&self) -> bool {
         self.phase.load(Ordering::Acquire) != OPEN
     }

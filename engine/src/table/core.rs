@@ -179,6 +179,7 @@ impl TableCore {
     }
 
     /// Fails once the table was dropped.
+    #[inline]
     pub(crate) fn check(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(Error::table_gone(&self.name()));

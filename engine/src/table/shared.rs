@@ -143,6 +143,7 @@ impl Shared {
     /// # Errors
     ///
     /// `Closed`, `Invalid` inside of a merge operator, or `Unavailable` in a forked child.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         self.gate.check_open()?;
         operator::check_outside()
@@ -169,6 +170,7 @@ impl Shared {
     }
 
     /// Runs `f` with the table in `slot`; once more when the table was truncated meanwhile.
+    #[inline]
     pub(crate) fn with_table<T>(
         &self,
         slot: &TableSlot,
@@ -276,6 +278,7 @@ impl Shared {
     /// drop and a truncation empty the view behind their beginning, which these checks see, so a
     /// view that was loaded before them has its records. Whether the database is open comes first:
     /// an operator, or the child of a fork, must not wait for the end of a truncation.
+    #[inline]
     fn open_view<'g>(&self, core: &TableCore, guard: &'g EpochGuard) -> Result<&'g View> {
         let view = core.lent_view(guard);
         self.check_open()?;
