@@ -28,6 +28,9 @@ const KILLED_EVERY: Duration = Duration::from_secs(2);
 /// and at least so many times: a course may be over before the first one.
 const KILLS: u32 = 5;
 
+/// Four tests run in this build: it is to be built fast.
+const FAST_BUILD: &str = "profile.dev.package.terrace.opt-level=0";
+
 /// The stage of the check. The tests get a build of their own: no other has the feature `object`.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     if let Err(missing) = Kind::Moto.program(&setting.root) {
@@ -71,7 +74,8 @@ fn run_all(root: &Path, long: bool) -> Result<Vec<String>> {
 fn built(root: &Path) -> Result<[Command; 2]> {
     let of = |arguments: &[&str]| {
         let mut command = cargo(root);
-        command.args(["test", "--features", "object", "--package"]).args(arguments);
+        command.args(["test", "--features", "object", "--config", FAST_BUILD, "--package"]);
+        command.args(arguments);
         command
     };
     let commands = || [of(&["terrace", "--lib"]), of(&["terrace-cli", "--test", "object"])];
