@@ -150,7 +150,9 @@ fn read_by_a_snapshot(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error
         }
     }
     // Operation 24 on the only table.
-    let keeps = |bytes: &&Vec<u8>| bytes.windows(5).any(|head| head == [24, 1, 0, 0, 0]);
+    // Operation 4 on the only table; 45 bytes of the description come before what is kept.
+    let has_kept = |op: &[u8]| op[..5] == [4, 1, 0, 0, 0] && op[50] > 0 && op[51..58] == [0; 7];
+    let keeps = |bytes: &&Vec<u8>| bytes.windows(58).any(has_kept);
     for (decoder, all) in &all {
         let one = all.iter().find(keeps).ok_or("no drain has kept a version for the snapshot")?;
         kept.entry(decoder).or_default().push(one.clone());
@@ -231,8 +233,8 @@ fn row_tables(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
             Some("journal") => {
                 let mut edits = Found::new();
                 journal(&bytes, &mut edits);
-                // Operation 25 on the only table.
-                let adds = |bytes: &&Vec<u8>| bytes.windows(5).any(|it| it == [25, 1, 0, 0, 0]);
+                // Operation 18 on the only table.
+                let adds = |bytes: &&Vec<u8>| bytes.windows(5).any(|it| it == [18, 1, 0, 0, 0]);
                 let edit = edits["edit"].iter().find(adds).ok_or("no edit names a row table")?;
                 add(kept, "edit", edit);
             }

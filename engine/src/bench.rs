@@ -320,13 +320,7 @@ pub fn step(db: &Database) -> Result<bool> {
 /// Steps of the read path that the figure `read-path` takes back, for all of the process.
 pub mod read_path {
     use crate::cache::FrameArena;
-    use crate::extent::{BlockLayout, Lanes, set_hashed};
-
-    /// Extents are written with the blocks of versions 1 to 3, and blocks with restarts stay as
-    /// they are in memory; or no longer.
-    pub fn use_restarts(restarts: bool) {
-        BlockLayout::set_written(if restarts { BlockLayout::Restarts } else { BlockLayout::Tree });
-    }
+    use crate::extent::{Lanes, set_hashed};
 
     /// Look-ups find blocks by a hash, under the lock of a shard, and count a reference, as before
     /// there were swips; or no longer.

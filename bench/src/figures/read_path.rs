@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use terrace::bench::read_path::{searches, use_hashes, use_huge_pages, use_restarts, use_search};
+use terrace::bench::read_path::{searches, use_hashes, use_huge_pages, use_search};
 use terrace::{Compression, Database, Durability, Options, Table};
 
 use crate::Settings;
@@ -28,8 +28,6 @@ const ROWS: usize = 100;
 #[derive(Clone, Debug)]
 struct Step {
     name: String,
-    /// Blocks as versions 1 to 3 have them.
-    restarts: bool,
     search: String,
     /// A hash leads to a block, under a lock, and a reference is counted.
     hashes: bool,
@@ -46,21 +44,13 @@ type One<'a> = &'a (dyn Fn(&mut Random) -> Result<u64> + Sync);
 fn steps() -> Vec<Step> {
     let searches = searches();
     let best = searches.last().cloned().unwrap_or_default();
-    let (restarts, hashes) = (false, true);
-    let first = Step {
-        name: "restarts, hashes, heap".to_string(),
-        restarts: true,
-        search: best,
-        hashes,
-        huge_pages: false,
-        lent: false,
+    let first =
+        Step { name: String::new(), search: best, hashes: true, huge_pages: false, lent: false };
+    let by = |search: &String| {
+        let name = format!("hashes, heap, searched by {search}");
+        Step { name, search: search.clone(), ..first.clone() }
     };
-    let trees = searches.iter().map(|search| {
-        let name = format!("+ trees, searched by {search}");
-        Step { name, restarts, search: search.clone(), ..first.clone() }
-    });
-    let mut steps = vec![first.clone()];
-    steps.extend(trees);
+    let mut steps: Vec<Step> = searches.iter().map(by).collect();
     let mut next = |name: &str, change: fn(&mut Step)| {
         let mut step = steps.last().unwrap_or(&first).clone();
         step.name = name.to_string();
@@ -166,23 +156,16 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let own = Duration::from_millis(settings.pick(200, 1000, 5000));
     let (time, threads) = (settings.load.time(own), settings.load.threads);
     let threads = threads.map_or_else(thread_counts, |threads| vec![threads]);
-    let load = |name: &str, restarts, huge_pages| {
-        use_restarts(restarts);
+    let load = |name: &str, huge_pages| {
         use_huge_pages(huge_pages);
         Loaded::new(&settings.dir.join(name), (records / TABLES).max(1)).context("loading")
     };
-    let restarts = load("read-path-restarts", true, false)?;
-    let heap = load("read-path-heap", false, false)?;
-    let huge = load("read-path-huge", false, true)?;
+    let heap = load("read-path-heap", false)?;
+    let huge = load("read-path-huge", true)?;
     for _ in 0..settings.rounds_within(1) {
         for step in steps() {
-            use_restarts(step.restarts);
             use_search(&step.search);
-            let loaded = match (step.restarts, step.huge_pages) {
-                (true, _) => &restarts,
-                (false, false) => &heap,
-                (false, true) => &huge,
-            };
+            let loaded = if step.huge_pages { &huge } else { &heap };
             use_hashes(step.hashes);
             if step.hashes {
                 loaded.warm()?;
@@ -197,7 +180,6 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         }
     }
     use_hashes(false);
-    use_restarts(false);
     use_search("");
     Ok(())
 }

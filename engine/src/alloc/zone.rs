@@ -20,8 +20,7 @@ pub(crate) struct ZoneHeader {
     pub(crate) incarnation: u64,
     /// How many units it takes, its own first one included.
     pub(crate) units: u32,
-    /// Drawn when the zone was linked; seeds the checksums of its sub-entries. 0 in zones of
-    /// versions 1 and 2 of the format, which have none.
+    /// Drawn when the zone was linked; seeds the checksums of its sub-entries.
     pub(crate) salt: u64,
 }
 
@@ -67,8 +66,7 @@ impl ZoneHeader {
                 stream: r.u32()?,
                 ordinal: r.u64()?,
                 incarnation: r.u64()?,
-                // Version 1 of the format, where all zones had one size, left it zero.
-                units: r.u32()?.max(1),
+                units: r.u32()?,
                 salt: r.u64()?,
             })
         };
@@ -126,13 +124,6 @@ mod tests {
             bytes[at] ^= 1;
             assert!(ZoneHeader::decode(&bytes, 7).is_err(), "byte {at}");
         }
-    }
-
-    #[test]
-    fn a_header_of_version_1_is_that_of_one_unit() {
-        let bytes = ZoneHeader { units: 0, ..HEADER }.encode(7);
-        assert_eq!(bytes[32..36], [0; 4], "where version 1 has zeros");
-        assert_eq!(ZoneHeader::decode(&bytes, 7).unwrap().units, 1);
     }
 
     #[test]

@@ -229,9 +229,7 @@ impl Writing {
             let _held = store.memory().jobs.hold(u64::from(lacking.location.len));
             store.write_new(&lacking.read()?)
         };
-        // One that cannot be read has another copy made.
-        let bytes = |at: &Location| store.read(at, 0, at.len).ok();
-        self.known.copy(extent, &mut put, &bytes)
+        self.known.copy(extent, &mut put)
     }
 
     /// Makes what was written durable, and then the backup that names it.

@@ -46,9 +46,9 @@ pub(crate) struct SubEntry {
     pub(crate) stream: u32,
     pub(crate) content: Content,
     /// Whether every record puts or deletes one key of a table: none is the engine's own, none is a
-    /// range delete. Version 1 did not say.
+    /// range delete.
     pub(crate) is_plain: bool,
-    /// Every LSN up to here was durable when this was written. Versions 1 and 2 say 0.
+    /// Every LSN up to here was durable when this was written.
     pub(crate) durable: Lsn,
 }
 

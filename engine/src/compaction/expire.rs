@@ -49,7 +49,6 @@ mod tests {
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 0,
-            has_content_sum: true,
             one_seq: false,
             kept: 0,
             values: [].into(),

@@ -163,7 +163,6 @@ mod tests {
                 smallest_key: first.into(),
                 greatest_key: last.into(),
                 footer_checksum: 0,
-                has_content_sum: true,
                 values: [].into(),
             })
         };

@@ -1,5 +1,5 @@
 //! Blocks: about 16 KiB of records, sealed by a header ([`frame`]). The header says which of two
-//! layouts the body has: a [`tree`], or [`restarts`], which versions 1 to 3 wrote.
+//! layouts the body has: a [`tree`], or [`restarts`], which what is compressed has.
 
 mod cursor;
 mod restarts;
@@ -29,46 +29,12 @@ pub(super) struct BadEntry;
 type BlockStep = std::result::Result<(), BadEntry>;
 
 /// How the body of a block is laid out, with its number on the media.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BlockLayout {
-    /// What is compressed, and what versions 1 to 3 wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockLayout {
+    /// What is compressed.
     Restarts = 0,
-    /// What is written where nothing is compressed.
-    #[default]
+    /// What is not compressed.
     Tree = 1,
-}
-
-impl BlockLayout {
-    /// The one that new extents get.
-    #[cfg(not(feature = "bench"))]
-    pub(crate) fn written() -> BlockLayout {
-        BlockLayout::Tree
-    }
-}
-
-/// A figure may ask for the layout before.
-#[cfg(feature = "bench")]
-mod switched {
-    use crate::os::sync::atomic::{AtomicBool, Ordering};
-
-    use super::BlockLayout;
-
-    static RESTARTS: AtomicBool = AtomicBool::new(false);
-
-    impl BlockLayout {
-        /// The one that new extents get.
-        pub(crate) fn written() -> BlockLayout {
-            match RESTARTS.load(Ordering::Relaxed) {
-                true => BlockLayout::Restarts,
-                false => BlockLayout::Tree,
-            }
-        }
-
-        /// Has all extents of the process written so.
-        pub(crate) fn set_written(layout: BlockLayout) {
-            RESTARTS.store(layout == BlockLayout::Restarts, Ordering::Relaxed);
-        }
-    }
 }
 
 /// Collects the entries of one block.
@@ -79,8 +45,6 @@ mod switched {
 #[derive(Debug)]
 pub(super) struct BlockBuilder {
     entries: Builder,
-    /// Of what is not compressed.
-    layout: BlockLayout,
     compression: Compression,
     body: Vec<u8>,
     trial: Trial,
@@ -103,13 +67,13 @@ macro_rules! of_either {
 }
 
 impl BlockBuilder {
-    /// An empty block of this layout, to be compressed like this.
-    pub(super) fn new(layout: BlockLayout, compression: Compression) -> BlockBuilder {
-        let entries = match (layout, compression) {
-            (BlockLayout::Tree, Compression::None) => Builder::Tree(TreeBuilder::default()),
+    /// An empty block, to be compressed like this.
+    pub(super) fn new(compression: Compression) -> BlockBuilder {
+        let entries = match compression {
+            Compression::None => Builder::Tree(TreeBuilder::default()),
             _ => Builder::Restarts(RestartBuilder::default()),
         };
-        BlockBuilder { entries, layout, compression, body: Vec::new(), trial: Trial::default() }
+        BlockBuilder { entries, compression, body: Vec::new(), trial: Trial::default() }
     }
 
     /// Appends an entry, which sorts after all earlier ones.
@@ -131,44 +95,30 @@ impl BlockBuilder {
     pub(super) fn finish(&mut self, extent: u64, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
         self.body.clear();
-        let (compression, trial) = (self.compression, &mut self.trial);
         match &mut self.entries {
-            Builder::Tree(entries) => {
-                entries.finish(&mut self.body);
-                seal(extent, (0, BlockLayout::Tree), (&self.body, self.body.len()), out);
-            }
+            Builder::Tree(entries) => entries.finish(&mut self.body),
             Builder::Restarts(entries) => {
                 entries.finish(&mut self.body);
-                let layout = BlockLayout::Restarts;
-                if let (number, Some(smaller)) = trial.compress(&self.body, compression) {
-                    return seal(extent, (number, layout), (&smaller, self.body.len()), out);
+                if let (number, Some(smaller)) = self.trial.compress(&self.body, self.compression) {
+                    let numbers = (number, BlockLayout::Restarts as u8);
+                    return frame::seal_as(extent, numbers, (&smaller, self.body.len()), out);
                 }
-                match tree_of(&self.body).filter(|_| self.layout == BlockLayout::Tree) {
-                    Some(tree) => {
-                        let tree = &tree[HEADER_LEN..];
-                        seal(extent, (0, BlockLayout::Tree), (tree, tree.len()), out);
-                    }
-                    None => seal(extent, (0, layout), (&self.body, self.body.len()), out),
-                }
+                self.body = tree_of(&self.body);
             }
         }
+        let numbers = (0, BlockLayout::Tree as u8);
+        frame::seal_as(extent, numbers, (&self.body, self.body.len()), out);
     }
 }
 
-fn seal(
-    extent: u64,
-    (compression, layout): (u8, BlockLayout),
-    body: (&[u8], usize),
-    out: &mut Vec<u8>,
-) {
-    frame::seal_as(extent, (compression, layout as u8), body, out);
-}
-
-/// The tree of a body with restarts, behind room for a header.
-fn tree_of(body: &[u8]) -> Option<Vec<u8>> {
+/// The tree of a body with restarts that was just laid out.
+fn tree_of(body: &[u8]) -> Vec<u8> {
     let bytes = Bytes::from([&[0; HEADER_LEN], body].concat());
-    let restarts = Restarts::decode(&bytes).ok()?;
-    Block { bytes, body: Body::Restarts(restarts) }.tree_bytes().ok()
+    let tree = Restarts::decode(&bytes).ok().and_then(|restarts| {
+        let block = Block { bytes, body: Body::Restarts(restarts) };
+        block.tree_bytes().ok()
+    });
+    tree.expect("invariant: what was laid out decodes").split_off(HEADER_LEN)
 }
 
 /// A sound block, ready to be searched.
@@ -260,22 +210,14 @@ impl Block {
         (placed_len(len) + BESIDE) as u64
     }
 
-    /// Whether [`as_tree`](Self::as_tree) could make a tree of it.
-    pub(super) fn may_be_tree(&self) -> bool {
-        self.restarts().is_some() && BlockLayout::written() == BlockLayout::Tree
+    pub(super) fn is_tree(&self) -> bool {
+        matches!(self.body, Body::Tree(_))
     }
 
     /// Bytes, uncompressed.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
-    }
-
-    pub(super) fn layout(&self) -> BlockLayout {
-        match self.body {
-            Body::Restarts(_) => BlockLayout::Restarts,
-            Body::Tree(_) => BlockLayout::Tree,
-        }
     }
 
     fn restarts(&self) -> Option<&Restarts> {
@@ -292,9 +234,8 @@ impl Block {
         }
     }
 
-    /// The same entries as a tree; `None` if it is one, or if an entry does not decode.
+    /// The entries of a body with restarts as a tree; `None` if one does not decode.
     pub(super) fn as_tree(&self) -> Option<Block> {
-        self.may_be_tree().then_some(())?;
         let bytes = self.tree_bytes().ok()?;
         let shape = TreeShape::decode(&bytes).ok()?;
         Some(Block { bytes: Bytes::from(bytes), body: Body::Tree(shape) })

@@ -72,7 +72,7 @@ impl BlockWalk {
         // Such blocks are not carried over as they are. Blocks of an extent with one sequence
         // number lack it, and the values that a block refers to have to be counted.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
-            self.summaries = extent.summaries()?;
+            self.summaries = Some(extent.summaries()?);
         }
         self.begin_block()
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::block::{BlockBuilder, BlockLayout};
+use super::block::BlockBuilder;
 use super::buffer::make_room;
 use super::filter::FilterBuilder;
 use super::footer::{ContentSum, FOOTER_LEN, Footer};
@@ -32,15 +32,13 @@ pub(crate) struct Format {
     pub(crate) filter_bits: u8,
     /// Values of at least this many bytes lie apart.
     pub(crate) large_values: Option<u32>,
-    pub(crate) layout: BlockLayout,
 }
 
 impl Format {
     /// How extents of a table with these options are laid out, with this compression.
     pub(crate) fn of(options: TableOptions, compression: Compression) -> Format {
         let TableOptions { block_size, filter_bits, large_values, .. } = options;
-        let layout = BlockLayout::written();
-        Format { compression, block_bytes: block_size as usize, filter_bits, large_values, layout }
+        Format { compression, block_bytes: block_size as usize, filter_bits, large_values }
     }
 
     /// Whether a value of `len` bytes lies apart.
@@ -53,8 +51,7 @@ impl Format {
 impl Format {
     /// What tables have that ask for nothing else.
     pub(crate) const fn new(compression: Compression) -> Format {
-        let (block_bytes, layout) = (16 * 1024, BlockLayout::Tree);
-        Format { compression, block_bytes, filter_bits: 10, large_values: None, layout }
+        Format { compression, block_bytes: 16 * 1024, filter_bits: 10, large_values: None }
     }
 }
 
@@ -107,13 +104,12 @@ impl ExtentBuilder {
             smallest_key: Vec::new(),
             greatest_key: Vec::new(),
             footer_checksum: 0,
-            has_content_sum: false,
             values: [].into(),
         };
         ExtentBuilder {
             format,
             out: buffer,
-            block: BlockBuilder::new(format.layout, format.compression),
+            block: BlockBuilder::new(format.compression),
             index: IndexBuilder::default(),
             filter: FilterBuilder::new(format.filter_bits),
             hashes: Vec::new(),
@@ -277,10 +273,8 @@ impl ExtentBuilder {
             records: self.meta.records,
             blocks: self.index.blocks(),
             ranges_len: ranges.len() as u32,
-            version: Footer::version_of(self.format.layout),
             content: self.content.finish(),
         };
-        self.meta.has_content_sum = footer.has_content_sum();
         let footer = footer.encode(self.meta.id);
         self.out
             .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);

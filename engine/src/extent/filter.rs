@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::Malformed;
 use crate::record::{Reader, checksum, put_u32};
 
-/// The most that a filter of any version may ask for.
+/// The most that a filter may ask for.
 const MAX_PROBES: u32 = 32;
 
 const LINE_LEN: usize = 64;
@@ -104,7 +104,7 @@ impl FilterBuilder {
         put_u32(&mut out, 0);
         put_u32(&mut out, self.lines.len() as u32);
         put_u32(&mut out, probes_for(self.bits_per_key));
-        put_u32(&mut out, u32::from(!self.lines.is_empty()));
+        put_u32(&mut out, 0);
         out.extend_from_slice(&self.lines);
         if !self.lines.is_empty() {
             self.ends.iter().for_each(|end| put_u32(&mut out, *end));
@@ -120,7 +120,7 @@ impl FilterBuilder {
 pub(super) struct Filter {
     bytes: Vec<u8>,
     probes: u32,
-    /// Where the lines of each block end; nothing in a filter that is one for all blocks.
+    /// Where the lines of each block end; nothing in a filter without lines.
     ends: Vec<u32>,
     lines: usize,
 }
@@ -137,14 +137,13 @@ impl Filter {
         }
         let len = header.u32().ok_or_else(too_short)? as usize;
         let probes = header.u32().ok_or_else(too_short)?;
-        let kind = header.u32().ok_or_else(too_short)?;
-        if probes > MAX_PROBES || kind > 1 {
-            let expected = format!("at most {MAX_PROBES} probes, of kind 0 or 1");
-            return Err(Malformed::new(expected, format!("{probes}, of kind {kind}")));
+        let zero = header.u32().ok_or_else(too_short)?;
+        if probes > MAX_PROBES || zero != 0 {
+            let expected = format!("at most {MAX_PROBES} probes, and a zero");
+            return Err(Malformed::new(expected, format!("{probes} and {zero}")));
         }
         let rest = bytes.len() - HEADER_LEN;
-        let fits =
-            if kind == 0 { len == rest } else { len <= rest && (rest - len).is_multiple_of(4) };
+        let fits = len <= rest && (rest - len).is_multiple_of(4) && (len > 0) == (rest > len);
         if !fits || !len.is_multiple_of(LINE_LEN) {
             return Err(Malformed::new(format!("at most {rest} bytes of bits"), format!("{len}")));
         }
@@ -169,7 +168,7 @@ impl Filter {
 
     /// Whether it fits an extent of this many blocks.
     pub(super) fn covers_blocks(&self, blocks: usize) -> bool {
-        self.ends.is_empty() || self.ends.len() == blocks
+        self.lines == 0 || self.ends.len() == blocks
     }
 
     /// The lines of a block, if a builder of this many bits a key may reuse them.
@@ -182,7 +181,7 @@ impl Filter {
         self.bytes.get(HEADER_LEN + lines.start * LINE_LEN..HEADER_LEN + lines.end * LINE_LEN)
     }
 
-    /// `None` when all blocks share the lines.
+    /// `None` without lines.
     fn lines_of(&self, block: usize) -> Option<Range<usize>> {
         let end = *self.ends.get(block)? as usize;
         let start = block.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
@@ -192,7 +191,7 @@ impl Filter {
     /// `false` only if no record of this block has the key with this hash.
     #[inline]
     pub(super) fn may_contain(&self, block: usize, hash: u64) -> bool {
-        let lines = self.lines_of(block).unwrap_or(0..self.lines);
+        let lines = self.lines_of(block).unwrap_or_default();
         if lines.is_empty() {
             return true;
         }
@@ -219,26 +218,14 @@ mod tests {
         builder.finish(7)
     }
 
-    /// As version 1 of the format has it: one filter for all blocks.
-    fn shared_by_all(keys: u32) -> Vec<u8> {
-        let mut bytes = filter(keys, keys as usize, 10);
-        bytes.truncate(bytes.len() - 4);
-        bytes[12] = 0;
-        let sum = checksum(&[7, 1], &bytes[4..]);
-        bytes[..4].copy_from_slice(&sum.to_le_bytes());
-        bytes
-    }
-
     #[test]
     fn knows_its_keys_and_few_others() {
-        for bytes in [filter(10_000, 100, 10), shared_by_all(10_000)] {
-            let filter = Filter::decode(7, bytes).unwrap();
-            assert!((0..10_000).all(|n| filter.may_contain(n as usize / 100, hash(&key(n)))));
-            let wrong = (10_000..110_000)
-                .filter(|n| filter.may_contain(*n as usize % 100, hash(&key(*n))))
-                .count();
-            assert!(wrong < 2000, "{wrong} false answers in 100,000 look-ups");
-        }
+        let filter = Filter::decode(7, filter(10_000, 100, 10)).unwrap();
+        assert!((0..10_000).all(|n| filter.may_contain(n as usize / 100, hash(&key(n)))));
+        let wrong = (10_000..110_000)
+            .filter(|n| filter.may_contain(*n as usize % 100, hash(&key(*n))))
+            .count();
+        assert!(wrong < 2000, "{wrong} false answers in 100,000 look-ups");
     }
 
     #[test]
@@ -262,7 +249,6 @@ mod tests {
         assert!((400..500).all(|n| filter.may_contain(1, hash(&key(n)))));
         assert!((0..100).filter(|n| filter.may_contain(1, hash(&key(*n)))).count() < 10);
         assert_eq!(from.lines_for(4, 14), None, "another number of probes");
-        assert_eq!(Filter::decode(7, shared_by_all(9)).unwrap().lines_for(0, 10), None);
         assert!(from.covers_blocks(10) && !from.covers_blocks(9));
     }
 

@@ -1,8 +1,7 @@
 //! The footer of an extent: its last 64 bytes say where the rest is.
 
 use super::Malformed;
-use super::block::BlockLayout;
-use crate::record::{Checksum, FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::record::{Checksum, FORMAT, Reader, checksum, put_u32, put_u64};
 use crate::tier::ExtentStore;
 
 pub(super) const FOOTER_LEN: usize = 64;
@@ -34,6 +33,15 @@ pub(super) fn check<'a>(
     Ok(reader)
 }
 
+/// Checks the id and the format that a footer says.
+pub(super) fn check_id(kind: &str, (extent, id): (u64, u64), format: u32) -> Result<(), Malformed> {
+    if (id, format) == (extent, FORMAT) {
+        return Ok(());
+    }
+    let expected = format!("{kind} {extent}, format {FORMAT}");
+    Err(Malformed::new(expected, format!("{kind} {id}, format {format}")))
+}
+
 pub(super) fn too_short(len: usize) -> Malformed {
     Malformed::new(format!("{FOOTER_LEN} bytes"), format!("{len}"))
 }
@@ -49,24 +57,11 @@ pub(super) struct Footer {
     pub(super) blocks: u32,
     /// Of the range tombstones, behind the index; 0 without any.
     pub(super) ranges_len: u32,
-    /// Of the block summaries; 0 in extents of version 1, which have none.
+    /// Of the block summaries.
     pub(super) summary_offset: u32,
     pub(super) summary_len: u32,
-    /// The format version that it was written in.
-    pub(super) version: u32,
-    /// The [`ContentSum`] of blocks and range tombstones; 0 before there was one.
+    /// The [`ContentSum`] of blocks and range tombstones.
     pub(super) content: u32,
-}
-
-/// The first version whose blocks are trees.
-const TREES: u32 = 4;
-
-/// The first version whose footers have a checksum of the content.
-const CONTENT: u32 = 5;
-
-/// Whether footers of a version have a checksum of the content.
-pub(super) fn has_content_sum(version: u32) -> bool {
-    version >= CONTENT
 }
 
 /// Collects the checksum of an extent's content: of what its parts are sealed with, in the order of
@@ -102,7 +97,7 @@ impl Footer {
         put_u32(&mut out, self.index_len);
         put_u64(&mut out, self.records);
         put_u32(&mut out, self.blocks);
-        put_u32(&mut out, self.version);
+        put_u32(&mut out, FORMAT);
         put_u32(&mut out, self.ranges_len);
         put_u32(&mut out, self.content);
         let mut footer = [0; FOOTER_LEN];
@@ -123,16 +118,12 @@ impl Footer {
         bytes: &[u8],
     ) -> Result<Footer, Malformed> {
         let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
-        let (footer, id) = Footer::fields(&mut reader).ok_or_else(|| too_short(bytes.len()))?;
-        if id != extent || !reads_format(footer.version) {
-            let expected = format!("extent {extent}, version {FORMAT}");
-            let got = format!("extent {id}, version {}", footer.version);
-            return Err(Malformed::new(expected, got));
-        }
+        let footer =
+            Footer::fields(extent, &mut reader).ok_or_else(|| too_short(bytes.len()))??;
         let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);
         let summary_end = u64::from(footer.summary_offset) + u64::from(footer.summary_len);
         let sound = filter_end == u64::from(footer.index_offset)
-            && (footer.summary_len == 0 || summary_end == u64::from(footer.filter_offset))
+            && summary_end == u64::from(footer.filter_offset)
             && footer.ranges_end() + FOOTER_LEN as u64 == u64::from(extent_len);
         if !sound {
             let expected = format!("all parts end to end in {extent_len} bytes");
@@ -141,10 +132,10 @@ impl Footer {
         Ok(footer)
     }
 
-    /// Where the extent begins that the footer at `at` of a file ends, and its length; `None` if it
-    /// cannot be one. The footer is not checked.
-    pub(super) fn extent_before(at: u64, bytes: &[u8]) -> Option<(u64, u32)> {
-        let (footer, _) = Footer::fields(&mut Reader::new(bytes.get(8..)?))?;
+    /// Where extent `id` begins that the footer at `at` of a file ends, and its length; `None` if it
+    /// cannot be one. Its checksum is not checked.
+    pub(super) fn extent_before(id: u64, at: u64, bytes: &[u8]) -> Option<(u64, u32)> {
+        let footer = Footer::fields(id, &mut Reader::new(bytes.get(8..)?))?.ok()?;
         let begin = at.checked_sub(footer.ranges_end())?;
         let len = u32::try_from(footer.ranges_end()).ok()?.checked_add(FOOTER_LEN as u32)?;
         begin.is_multiple_of(ExtentStore::unit()).then_some((begin, len))
@@ -159,50 +150,26 @@ impl Footer {
         u64::from(self.index_offset) + u64::from(self.index_len) + u64::from(self.ranges_len)
     }
 
-    fn fields(reader: &mut Reader<'_>) -> Option<(Footer, u64)> {
+    /// What follows the checksum of the footer of `extent`; `None` if the bytes end first.
+    fn fields(extent: u64, reader: &mut Reader<'_>) -> Option<Result<Footer, Malformed>> {
         let id = reader.u64()?;
-        let mut footer = Footer {
-            filter_offset: reader.u32()?,
-            filter_len: reader.u32()?,
-            index_offset: reader.u32()?,
-            index_len: reader.u32()?,
-            records: reader.u64()?,
-            blocks: reader.u32()?,
-            ranges_len: 0,
-            summary_offset: 0,
-            summary_len: 0,
-            version: 0,
-            content: 0,
+        let (filter_offset, filter_len) = (reader.u32()?, reader.u32()?);
+        let (index_offset, index_len) = (reader.u32()?, reader.u32()?);
+        let (records, blocks) = (reader.u64()?, reader.u32()?);
+        let sound = check_id("extent", (extent, id), reader.u32()?);
+        let footer = Footer {
+            filter_offset,
+            filter_len,
+            index_offset,
+            index_len,
+            records,
+            blocks,
+            ranges_len: reader.u32()?,
+            content: reader.u32()?,
+            summary_offset: reader.u32()?,
+            summary_len: reader.u32()?,
         };
-        footer.version = reader.u32()?;
-        footer.ranges_len = reader.u32()?;
-        footer.content = reader.u32()?;
-        footer.summary_offset = reader.u32()?;
-        footer.summary_len = reader.u32()?;
-        Some((footer, id))
-    }
-
-    /// The version that an extent with blocks of this layout says.
-    pub(super) fn version_of(layout: BlockLayout) -> u32 {
-        match layout {
-            BlockLayout::Tree => FORMAT,
-            BlockLayout::Restarts => TREES - 1,
-        }
-    }
-
-    /// How its blocks are laid out.
-    pub(super) fn layout(&self) -> BlockLayout {
-        if self.version >= TREES { BlockLayout::Tree } else { BlockLayout::Restarts }
-    }
-
-    /// Where the blocks end.
-    pub(super) fn blocks_end(&self) -> u32 {
-        if self.summary_len > 0 { self.summary_offset } else { self.filter_offset }
-    }
-
-    /// Whether it has a checksum of the content.
-    pub(super) fn has_content_sum(&self) -> bool {
-        has_content_sum(self.version)
+        Some(sound.map(|()| footer))
     }
 
     /// The checksum in an encoded footer.
@@ -225,7 +192,6 @@ mod tests {
         ranges_len: 0,
         summary_offset: 960,
         summary_len: 40,
-        version: FORMAT,
         content: 0x1234_5678,
     };
 
@@ -257,9 +223,5 @@ mod tests {
         assert!(Footer::decode(5, 1164, sum, &bytes).is_err(), "another extent");
         let gap = Footer { summary_len: 39, ..FOOTER }.encode(4);
         assert!(Footer::decode(4, 1164, Footer::checksum_of(&gap), &gap).is_err(), "a gap");
-        let none = Footer { summary_offset: 0, summary_len: 0, ..FOOTER };
-        let bytes = none.encode(4);
-        assert_eq!(Footer::decode(4, 1164, Footer::checksum_of(&bytes), &bytes), Ok(none));
-        assert_eq!((FOOTER.blocks_end(), none.blocks_end()), (960, 1000));
     }
 }

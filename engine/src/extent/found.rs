@@ -176,8 +176,7 @@ impl FoundValueExtent {
             u32::try_from(self.end.checked_sub(begin)?).ok()?.checked_add(FOOTER_LEN as u32)?;
         let location = Location { file: self.file, offset: begin, len };
         // Nothing but its place is asked for.
-        let (id, values, footer_checksum, has_content_sum) = (at.extent, 1, 0, false);
-        let of = ValueMeta { id, location, values, footer_checksum, has_content_sum };
+        let of = ValueMeta { id: at.extent, location, values: 1, footer_checksum: 0 };
         let values = ValueExtent::new(of, Arc::clone(store));
         // Its space is not given back: nothing is known of it.
         values.name();
@@ -240,7 +239,7 @@ fn extent_before(
     lost: &mut Vec<Damage>,
 ) -> Option<ExtentMeta> {
     let (id, sum) = named(footer)?;
-    let (begin, len) = Footer::extent_before(at, footer)?;
+    let (begin, len) = Footer::extent_before(id, at, footer)?;
     let found = Footer::decode(id, len, sum, footer).ok()?;
     let location = Location { file, offset: begin, len };
     let tombstones = tombstones_of(store, &location, &found).unwrap_or_else(|error| {
@@ -269,7 +268,6 @@ fn extent_before(
         smallest_key: Vec::new(),
         greatest_key: Vec::new(),
         footer_checksum: sum,
-        has_content_sum: found.has_content_sum(),
         values: [].into(),
     })
 }

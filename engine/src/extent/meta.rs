@@ -11,9 +11,6 @@ use crate::tier::Location;
 /// overflow.
 const BEYOND: u64 = 1 << 40;
 
-/// The bit of the number of records that says that the footer has a checksum of them.
-const HAS_CONTENT_SUM: u64 = 1 << 63;
-
 /// An extent's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExtentMeta {
@@ -39,28 +36,29 @@ pub(crate) struct ExtentMeta {
     pub(crate) greatest_key: Vec<u8>,
     /// The checksum field of its footer. It ties the journal to exactly these bytes.
     pub(crate) footer_checksum: u32,
-    /// Whether the footer, and so its checksum, has a checksum of the records.
-    pub(crate) has_content_sum: bool,
     /// The value extents that its records refer to, ascending by id.
     pub(crate) values: Arc<[ValueUse]>,
 }
 
 impl ExtentMeta {
-    /// Appends the description of `docs/format.md`. It leaves out the number of range tombstones,
-    /// whether there is one sequence number, how many records were kept, and the value extents.
+    /// Appends the description of `docs/format.md`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);
         put_u64(out, self.location.offset);
         put_u32(out, self.location.len);
-        put_u64(out, self.records | if self.has_content_sum { HAS_CONTENT_SUM } else { 0 });
+        put_u64(out, self.records);
         put_u64(out, self.deletes);
+        put_u32(out, self.tombstones);
+        put_u64(out, self.kept);
+        out.push(u8::from(self.one_seq));
         put_u64(out, self.smallest_seq);
         put_u64(out, self.greatest_seq);
         put_u64(out, self.raw_bytes);
         put_bytes(out, &self.smallest_key);
         put_bytes(out, &self.greatest_key);
         put_u32(out, self.footer_checksum);
+        values::encode(&self.values, out);
     }
 
     /// Where it lies, and where the value extents lie that it refers to.
@@ -72,36 +70,23 @@ impl ExtentMeta {
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
         let id = reader.u64()?;
         let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
-        let records = reader.u64()?;
         let meta = ExtentMeta {
             id,
             location,
-            records: records & !HAS_CONTENT_SUM,
+            records: reader.u64()?,
             deletes: reader.u64()?,
-            tombstones: 0,
+            tombstones: reader.u32()?,
+            kept: reader.u64()?,
+            one_seq: reader.flag()?,
             smallest_seq: reader.u64()?,
             greatest_seq: reader.u64()?,
-            one_seq: false,
-            kept: 0,
             raw_bytes: reader.u64()?,
             smallest_key: reader.bytes()?.to_vec(),
             greatest_key: reader.bytes()?.to_vec(),
             footer_checksum: reader.u32()?,
-            has_content_sum: records & HAS_CONTENT_SUM != 0,
-            values: [].into(),
+            values: values::decode(reader)?.into(),
         };
         meta.is_sound().then_some(meta)
-    }
-
-    /// Appends the value extents.
-    pub(crate) fn encode_values(&self, out: &mut Vec<u8>) {
-        values::encode(&self.values, out);
-    }
-
-    /// Reads the value extents that follow a description.
-    pub(crate) fn with_values(mut self, reader: &mut Reader<'_>) -> Option<ExtentMeta> {
-        self.values = values::decode(reader)?.into();
-        self.is_sound().then_some(self)
     }
 
     /// Whether the numbers can be true together.
@@ -124,18 +109,11 @@ impl ExtentMeta {
         ExtentMeta { smallest_seq: seq, greatest_seq: seq, one_seq: true, ..self.clone() }
     }
 
-    /// Whether it has the same records, wherever they and the values lie. Of one without a checksum
-    /// of them that cannot be said: ids are given again, to other records.
+    /// Whether it has the same records, wherever they and the values lie: the footers' checksums
+    /// say so. Ids alone do not, since they are given again.
     pub(crate) fn is_copy_of(&self, other: &ExtentMeta) -> bool {
-        self.has_content_sum
-            && self.is_like(other)
-            && self.values.iter().all(|one| one.of.has_content_sum)
-    }
-
-    /// Whether it is described the same, wherever it and the values lie.
-    pub(crate) fn is_like(&self, other: &ExtentMeta) -> bool {
         let pairs = || self.values.iter().zip(&*other.values);
-        let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_like(&b.of);
+        let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_copy_of(&b.of);
         let same = ExtentMeta {
             location: self.location,
             values: Arc::clone(&self.values),
@@ -230,7 +208,6 @@ mod tests {
             smallest_key: b"a".to_vec(),
             greatest_key: b"zebra".to_vec(),
             footer_checksum: 0x1234_5678,
-            has_content_sum: true,
             values: [].into(),
         }
     }

@@ -42,7 +42,7 @@ mod verify;
 pub(crate) mod tests;
 
 pub(crate) use ahead::ReadAhead;
-pub(crate) use block::{Block, BlockLayout};
+pub(crate) use block::Block;
 pub(crate) use blocks::{Ahead, BlockWalk};
 pub(crate) use buffer::ExtentBuffer;
 pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};

@@ -10,7 +10,7 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
-use super::{BlockLayout, ExtentMeta, ranges, summary};
+use super::{ExtentMeta, ranges, summary};
 use crate::record::{Kind, Lsn, mended};
 use crate::tier::Location;
 
@@ -118,7 +118,7 @@ fn walk_block(block: Block) -> bool {
             && cursor.entry().is_some_and(|entry| (entry.key, entry.seq) == (key, *seq));
         let hit = block.find(key, *seq);
         let is_hit = hit.is_ok_and(|hit| hit.is_some_and(|hit| hit.seq == *seq));
-        assert!(!is_sound || block.layout() != BlockLayout::Tree || is_there && is_hit);
+        assert!(!is_sound || !block.is_tree() || is_there && is_hit);
         cursor.seek_before(key).is_ok()
     });
     checked && forward && found && !places.is_empty()
@@ -135,13 +135,11 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
     let Ok(footer) = Footer::decode(id, len, sum, &right[footer_at..]) else { return false };
     let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
     let summaries = footer.summary_offset as usize;
-    if footer.summary_len > 0 {
-        mend(&mut right, (summaries, filter), &[id, 3]);
-        let bytes = right.get(summaries..filter).unwrap_or_default();
-        if let Ok(blocks) = summary::decode(id, footer.blocks as usize, bytes) {
-            let again = summary::encode(id, &blocks);
-            assert_eq!(summary::decode(id, blocks.len(), &again), Ok(blocks));
-        }
+    mend(&mut right, (summaries, filter), &[id, 3]);
+    let bytes = right.get(summaries..filter).unwrap_or_default();
+    if let Ok(blocks) = summary::decode(id, footer.blocks as usize, bytes) {
+        let again = summary::encode(id, &blocks);
+        assert_eq!(summary::decode(id, blocks.len(), &again), Ok(blocks));
     }
     mend(&mut right, (filter, index), &[id, 1]);
     let ranges = footer.ranges_offset() as usize;
@@ -161,7 +159,6 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],
         footer_checksum: sum,
-        has_content_sum: footer.has_content_sum(),
         values: [].into(),
     };
     let Some(parts) = Parts::decode(&meta, &right, &Arc::default()) else { return false };

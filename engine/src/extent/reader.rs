@@ -496,7 +496,7 @@ impl Extent {
         let Some(frame) = cache.get(self.swips(&parts.index), n, pinned) else {
             return self.load_block(&parts.index, n, cache).map(Lent::Own);
         };
-        if !frame.may_be_tree() {
+        if frame.is_tree() {
             return Ok(Lent::Here(frame));
         }
         // It is asked for again, so a faster search is worth the work.

@@ -44,30 +44,23 @@ impl WholeBlock {
 }
 
 impl Extent {
-    /// The summaries of its blocks; `None` for an extent that was written without.
+    /// The summaries of its blocks.
     ///
     /// # Errors
     ///
     /// `Corrupt` if they do not check out; or on an I/O error.
-    pub(super) fn summaries(&self) -> Result<Option<Vec<BlockSummary>>> {
+    pub(super) fn summaries(&self) -> Result<Vec<BlockSummary>> {
         let tail = self.load_tail()?;
         let footer = self.footer(&tail)?;
         self.summaries_of(&tail, &footer)
     }
 
     /// As [`summaries`](Self::summaries), of what was read already.
-    pub(super) fn summaries_of(
-        &self,
-        tail: &Tail,
-        footer: &Footer,
-    ) -> Result<Option<Vec<BlockSummary>>> {
-        if footer.summary_len == 0 {
-            return Ok(None);
-        }
+    pub(super) fn summaries_of(&self, tail: &Tail, footer: &Footer) -> Result<Vec<BlockSummary>> {
         let bytes = self.part(tail, footer.summary_offset, footer.summary_len)?;
         let blocks = footer.blocks as usize;
         let summaries = summary::decode(self.meta().id, blocks, &bytes);
-        summaries.map(Some).map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))
+        summaries.map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))
     }
 
     /// Whether block `n` can go into an extent of this format as it is.
@@ -79,8 +72,7 @@ impl Extent {
         format: Format,
     ) -> bool {
         // A block that is much smaller than others had better grow when it is written again.
-        parts.layout == format.layout
-            && summary.raw_bytes as usize >= format.block_bytes / 2
+        summary.raw_bytes as usize >= format.block_bytes / 2
             && parts.index.entries()[n].len as usize <= 2 * format.block_bytes
             && summary.has_compression(format.compression)
             && parts.filter.lines_for(n, format.filter_bits).is_some()

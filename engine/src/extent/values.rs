@@ -249,7 +249,7 @@ impl ValueExtent {
             report.push(self.damage(offset, malformed));
         }
         let sum = footer.filter(|_| report.len() == before).map(|footer| footer.content);
-        if self.meta.has_content_sum && sum.is_some_and(|sum| sum != content.finish()) {
+        if sum.is_some_and(|sum| sum != content.finish()) {
             // Each of them is sealed for its place, so one is of an earlier extent of this id.
             let malformed = Malformed::new("the values that it was written with", "others");
             report.push(self.damage(end, malformed));

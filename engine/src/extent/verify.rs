@@ -55,7 +55,7 @@ impl Check<'_> {
         let Some(footer) = self.take("extent footer", extent.footer(tail)) else { return };
         let filter = self.take("extent filter", extent.load_filter(tail, &footer));
         let summaries = extent.summaries_of(tail, &footer);
-        let summaries = self.take("block summaries", summaries).flatten();
+        let summaries = self.take("block summaries", summaries);
         if let Some(index) = self.take("extent index", extent.load_index(tail, &footer)) {
             let ranges = self.take("range tombstones", extent.load_ranges(tail, &footer));
             let read = (filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
@@ -221,7 +221,7 @@ impl Check<'_> {
     /// Checks that the content is what the footer says. Each part is sealed for its place, so where
     /// it is not, one is of an earlier extent of this id.
     fn content(&mut self, footer: &Footer, sum: Option<u32>) {
-        if footer.has_content_sum() && sum.is_some_and(|sum| sum != footer.content) {
+        if sum.is_some_and(|sum| sum != footer.content) {
             let malformed = Malformed::new("the records that it was written with", "others");
             self.report.damages.push(self.extent.damage(0, "records", malformed));
         }

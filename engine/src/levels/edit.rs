@@ -109,7 +109,9 @@ impl<E: Described> Op<E> {
                 put_bytes(out, name.as_bytes());
             }
             Op::AddExtent { table, level, extent } => {
-                add_extent(out, *table, *level, extent.meta())
+                head(out, 4, *table);
+                out.push(*level);
+                extent.meta().encode(out);
             }
             Op::RemoveExtent { table, level, id } => {
                 head(out, 5, *table);
@@ -140,7 +142,11 @@ impl<E: Described> Op<E> {
                 put_u64(out, *id);
             }
             Op::AddRun { table, run, extents, loaded } => {
-                add_run(out, (*table, *run), extents, *loaded);
+                numbers(out, 10, *table, &[*run]);
+                out.push(u8::from(*loaded));
+                put_u32(out, extents.len() as u32);
+                // As they were written: an edit that was to number them may have been refused.
+                extents.iter().for_each(|extent| extent.as_written().encode(out));
             }
             Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
             Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
@@ -152,69 +158,18 @@ impl<E: Described> Op<E> {
             }
             Op::RemoveFromRun { table, run, id } => numbers(out, 14, *table, &[*run, *id]),
             Op::AddRow { table, row } => {
-                head(out, 25, *table);
+                head(out, 18, *table);
                 row.encode(out);
             }
-            Op::RemoveRow { table, id } => numbers(out, 26, *table, &[*id]),
-            Op::TimeMark(TimeMark { lsn, time }) => numbers(out, 20, 0, &[*lsn, *time]),
-            Op::TimeToLive { table, ttl, expired } => numbers(out, 21, *table, &[*ttl, *expired]),
+            Op::RemoveRow { table, id } => numbers(out, 19, *table, &[*id]),
+            Op::TimeMark(TimeMark { lsn, time }) => numbers(out, 16, 0, &[*lsn, *time]),
+            Op::TimeToLive { table, ttl, expired } => numbers(out, 17, *table, &[*ttl, *expired]),
             Op::MoveFromRun { table, run, level, ids } => {
-                numbers(out, 17, *table, &[*run]);
+                numbers(out, 15, *table, &[*run]);
                 out.push(*level);
                 put_u32(out, ids.len() as u32);
                 ids.iter().for_each(|id| put_u64(out, *id));
             }
-        }
-    }
-}
-
-/// Which of five kinds it is depends on what the extent has.
-fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
-    let kind = match meta.tombstones {
-        _ if meta.kept > 0 => 24,
-        _ if !meta.values.is_empty() => 22,
-        0 if meta.one_seq => 18,
-        0 => 4,
-        _ => 15,
-    };
-    head(out, kind, table);
-    out.push(level);
-    meta.encode(out);
-    if matches!(kind, 15 | 22 | 24) {
-        put_u32(out, meta.tombstones);
-    }
-    match kind {
-        22 => out.push(u8::from(meta.one_seq)),
-        24 => put_u64(out, meta.kept),
-        _ => {}
-    }
-    if kind == 22 || kind == 24 {
-        meta.encode_values(out);
-    }
-}
-
-/// The extents as they were written: an edit that was to number them may have been refused.
-fn add_run<E: Described>(
-    out: &mut Vec<u8>,
-    (table, run): (TableId, u64),
-    extents: &[E],
-    loaded: bool,
-) {
-    let has_references = extents.iter().any(|extent| !extent.as_written().values.is_empty());
-    let kind = match (has_references, loaded) {
-        (true, _) => 23,
-        (false, true) => 16,
-        (false, false) => 10,
-    };
-    numbers(out, kind, table, &[run]);
-    if has_references {
-        out.push(u8::from(loaded));
-    }
-    put_u32(out, extents.len() as u32);
-    for meta in extents.iter().map(Described::as_written) {
-        meta.encode(out);
-        if has_references {
-            meta.encode_values(out);
         }
     }
 }
@@ -255,83 +210,25 @@ impl Op<Arc<ExtentMeta>> {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
             }
-            10 | 16 => {
-                let (run, loaded) = (reader.u64()?, kind == 16);
+            10 => {
+                let (run, loaded) = (reader.u64()?, reader.flag()?);
                 Op::AddRun { table, run, extents: descriptions(reader)?, loaded }
-            }
-            22 => {
-                let level = reader.u8()?;
-                Op::AddExtent { table, level, extent: Arc::new(referring(reader)?) }
-            }
-            24 => {
-                let level = reader.u8()?;
-                Op::AddExtent { table, level, extent: Arc::new(keeping(reader)?) }
-            }
-            23 => {
-                let (run, loaded) = (reader.u64()?, flag(reader)?);
-                Op::AddRun { table, run, extents: some_referring(reader)?, loaded }
             }
             11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
             12 => Op::DropRun { table, run: reader.u64()? },
             13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
             14 => Op::RemoveFromRun { table, run: reader.u64()?, id: reader.u64()? },
+            18 => Op::AddRow { table, row: RowTable::decode(reader)? },
+            19 => Op::RemoveRow { table, id: reader.u64()? },
+            16 if table == 0 => Op::TimeMark(TimeMark { lsn: reader.u64()?, time: reader.u64()? }),
+            17 => Op::TimeToLive { table, ttl: reader.u64()?, expired: reader.u64()? },
             15 => {
-                let level = reader.u8()?;
-                let mut meta = ExtentMeta::decode(reader)?;
-                meta.tombstones = reader.u32()?;
-                let is_sound = meta.tombstones > 0 && meta.is_sound();
-                is_sound.then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
-            }
-            25 => Op::AddRow { table, row: RowTable::decode(reader)? },
-            26 => Op::RemoveRow { table, id: reader.u64()? },
-            20 if table == 0 => Op::TimeMark(TimeMark { lsn: reader.u64()?, time: reader.u64()? }),
-            21 => Op::TimeToLive { table, ttl: reader.u64()?, expired: reader.u64()? },
-            17 => {
                 let (run, level) = (reader.u64()?, reader.u8()?);
                 let ids = (0..reader.u32()?).map(|_| reader.u64()).collect::<Option<_>>()?;
                 Op::MoveFromRun { table, run, level, ids }
             }
-            18 => {
-                let level = reader.u8()?;
-                let mut meta = ExtentMeta::decode(reader)?;
-                meta.one_seq = true;
-                meta.is_sound().then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
-            }
             _ => return None,
         })
-    }
-}
-
-/// An extent that has references.
-fn referring(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
-    let mut meta = ExtentMeta::decode(reader)?;
-    meta.tombstones = reader.u32()?;
-    meta.one_seq = flag(reader)?;
-    meta.with_values(reader).filter(|meta| !meta.values.is_empty())
-}
-
-/// An extent with records that were kept for readers.
-fn keeping(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
-    let mut meta = ExtentMeta::decode(reader)?;
-    meta.tombstones = reader.u32()?;
-    meta.kept = reader.u64()?;
-    meta.with_values(reader).filter(|meta| meta.kept > 0)
-}
-
-/// Extents of which one at least has references.
-fn some_referring(reader: &mut Reader<'_>) -> Option<Vec<Arc<ExtentMeta>>> {
-    let mut extents = Vec::new();
-    for _ in 0..reader.u32()? {
-        extents.push(Arc::new(ExtentMeta::decode(reader)?.with_values(reader)?));
-    }
-    extents.iter().any(|meta| !meta.values.is_empty()).then_some(extents)
-}
-
-fn flag(reader: &mut Reader<'_>) -> Option<bool> {
-    match reader.u8()? {
-        0 => Some(false),
-        1 => Some(true),
-        _ => None,
     }
 }
 
@@ -341,11 +238,11 @@ fn name(reader: &mut Reader<'_>) -> Option<String> {
 
 fn interval(reader: &mut Reader<'_>) -> Option<KeyInterval> {
     let start = reader.bytes()?.to_vec();
-    let has_end = reader.u8()?;
+    let has_end = reader.flag()?;
     let end = reader.bytes()?.to_vec();
     match has_end {
-        0 if end.is_empty() => Some(KeyInterval { start, end: None }),
-        1 if start < end => Some(KeyInterval { start, end: Some(end) }),
+        false if end.is_empty() => Some(KeyInterval { start, end: None }),
+        true if start < end => Some(KeyInterval { start, end: Some(end) }),
         _ => None,
     }
 }
@@ -420,7 +317,6 @@ pub(super) mod tests {
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 77,
-            has_content_sum: true,
             values: [].into(),
         })
     }
@@ -428,8 +324,7 @@ pub(super) mod tests {
     /// As [`meta`], with records that refer to values in extent `of`.
     pub(in crate::levels) fn referring(id: u64, from: &str, to: &str, of: u64) -> Arc<ExtentMeta> {
         let location = Location { file: 1, offset: of * 16_384, len: 5000 };
-        let of =
-            ValueMeta { id: of, location, values: 2, footer_checksum: 88, has_content_sum: true };
+        let of = ValueMeta { id: of, location, values: 2, footer_checksum: 88 };
         let values = [ValueUse { of, bytes: 4000 }].into();
         Arc::new(ExtentMeta { values, ..ExtentMeta::clone(&meta(id, from, to)) })
     }

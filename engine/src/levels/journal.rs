@@ -35,7 +35,7 @@ use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
 use crate::os::{Directory, File, Files, NewFile, OpenHow, Unread, read_past};
-use crate::record::{FORMAT, Lsn};
+use crate::record::{Lsn, other_format};
 use bytes::{Flaw, Header};
 
 pub(super) use bytes::Replayed;
@@ -126,7 +126,7 @@ impl Journal {
         checkpoint: &Edit<E>,
     ) -> Result<Prepared<'a>> {
         let (epoch, first_number) = (first.epoch, first.number);
-        let header = Header { version: FORMAT, database_id, epoch, first_number };
+        let header = Header { database_id, epoch, first_number };
         let mut content = header.encode();
         content.extend(encode(first, lsn, checkpoint)?);
         let path = path_of(directory, first.epoch);
@@ -150,7 +150,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is no journal, or one of a later version; `Corrupt` if what was durable
+    /// `Invalid` if there is no journal, or one of another format; `Corrupt` if what was durable
     /// is not sound, by `floor` or by the journal itself; or on an I/O error.
     pub(super) fn open(
         files: &dyn Files,
@@ -286,10 +286,10 @@ impl Journal {
         };
         flaws.extend(unread.into_iter().map(flaw));
         let first_number = edits.first().map_or(1, |edit| edit.number);
-        let mut header = Header { version: FORMAT, database_id: [0; 16], epoch, first_number };
+        let mut header = Header { database_id: [0; 16], epoch, first_number };
         match Header::decode(&content) {
             Ok(Ok(sound)) => header.database_id = sound.database_id,
-            Ok(Err(version)) => return Err(later_version(&path, version)),
+            Ok(Err(version)) => return Err(other_format(path.display(), version)),
             Err(flaw) => flaws.insert(0, flaw),
         }
         let mut lost: Vec<Damage> = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
@@ -351,11 +351,6 @@ impl Journal {
 
     pub(super) fn database_id(&self) -> [u8; 16] {
         self.header.database_id
-    }
-
-    /// Whether it was begun by an earlier version of the format, which does not know all edits.
-    pub(super) fn is_of_earlier_format(&self) -> bool {
-        self.header.version < FORMAT
     }
 
     /// Length in bytes.
@@ -454,7 +449,7 @@ fn parse(
     let header = match Header::decode(content).map_err(|flaw| corrupt(path, flaw))? {
         Ok(header) => header,
         Err(version) => {
-            return Err(later_version(path, version));
+            return Err(other_format(path.display(), version));
         }
     };
     if header.epoch != epoch || epoch < floor.epoch {
@@ -474,14 +469,6 @@ fn remove_leftovers(files: &dyn Files, directory: &Path, older: &[u64]) -> Resul
         files.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
     }
     Ok(())
-}
-
-fn later_version(path: &Path, version: u32) -> Error {
-    Error::invalid(format!(
-        "{} has format version {version}; this program knows versions up to {}",
-        path.display(),
-        FORMAT
-    ))
 }
 
 fn corrupt(path: &Path, flaw: Flaw) -> Error {

@@ -15,7 +15,7 @@ use crate::error::{Damage, Error, Result};
 use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::limits::MAX_BLOB_LEN;
 use crate::os::{Directory, Files, NewFile, OpenHow};
-use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, other_format, put_u32, put_u64};
 use crate::tier::Location;
 
 const MAGIC: &[u8; 8] = b"TERRBKUP";
@@ -51,8 +51,8 @@ pub(super) type Flaw = (String, String);
 /// Why a manifest cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused {
-    /// It is of a later version.
-    Later(u32),
+    /// It is of this format, which is not known.
+    Format(u32),
     Damaged(Flaw),
 }
 
@@ -119,7 +119,7 @@ impl Manifest {
         let (expected, got) = match Manifest::decode(&self.encode()) {
             Ok(_) => return Ok(()),
             Err(Refused::Damaged(flaw)) => flaw,
-            Err(Refused::Later(version)) => (format!("format {FORMAT}"), format!("{version}")),
+            Err(Refused::Format(version)) => (format!("format {FORMAT}"), format!("{version}")),
         };
         Err(Error::invalid(format!(
             "the backup at LSN {} could not be read once it was written, and was not made: \
@@ -143,8 +143,8 @@ impl Manifest {
             let got = format!("{computed:#010x}, computed from the bytes");
             return Err(Refused::Damaged((format!("checksum {sum:#010x}"), got)));
         }
-        if !reads_format(version) {
-            return Err(Refused::Later(version));
+        if version != FORMAT {
+            return Err(Refused::Format(version));
         }
         let manifest = Manifest::decode_fields(&mut reader);
         manifest
@@ -189,7 +189,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// `Invalid` if it is of a later version; `Corrupt`.
+    /// `Invalid` if it is of another format; `Corrupt`.
     pub(crate) fn read_bytes(
         bytes: &[u8],
         number: u64,
@@ -200,11 +200,7 @@ impl Manifest {
             found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
         });
         found.map_err(|refused| match refused {
-            Refused::Later(version) => Error::invalid(format!(
-                "{} has format {version}, and this version of Terrace knows formats up to \
-                 {FORMAT}; use a newer one",
-                place.display()
-            )),
+            Refused::Format(version) => other_format(place.display(), version),
             Refused::Damaged((expected, got)) => {
                 let what = "manifest of a backup".to_string();
                 Error::corrupt(Damage { tier, file: place, offset: 0, what, expected, got })
@@ -257,7 +253,7 @@ impl Manifest {
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is none, or one of a later version; `Corrupt`; or an I/O error.
+    /// `Invalid` if there is none, or one of another format; `Corrupt`; or an I/O error.
     pub(crate) fn read(files: &dyn Files, directory: &Path, number: u64) -> Result<Manifest> {
         let path = Manifest::path(directory, number);
         let file = files.open(&path, OpenHow::Read).map_err(|e| match e.kind() {
@@ -345,7 +341,7 @@ mod tests {
         later[8..12].copy_from_slice(&9u32.to_le_bytes());
         let sum = checksum(&[9], &later[16..]);
         later[12..16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Manifest::decode(&later), Err(Refused::Later(9)));
+        assert_eq!(Manifest::decode(&later), Err(Refused::Format(9)));
     }
 
     #[test]

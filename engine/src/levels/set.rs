@@ -164,20 +164,7 @@ impl VersionSet {
         let state = opened(&described, &store);
         let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
         set.replayed = edits.len() as u64;
-        if !read_only {
-            set.upgrade(edits.last().map_or(0, |edit| edit.lsn))?;
-        }
         Ok(set)
-    }
-
-    /// A journal of an earlier format takes no new edits: a new epoch follows it.
-    fn upgrade(&self, lsn: Lsn) -> Result<()> {
-        let Changing { mut writer, _inside } = self.lock_for_change()?;
-        if writer.journal.is_of_earlier_format() {
-            let prepared = self.prepare_epoch(&writer, lsn)?;
-            self.begin_epoch(&mut writer, prepared)?;
-        }
-        Ok(())
     }
 
     fn assemble(

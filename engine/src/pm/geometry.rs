@@ -280,9 +280,8 @@ mod tests {
         assert_eq!((g.usual_zone(), g.largest_zone()), (128 << 10, 256 << 10));
     }
 
-    /// Version 1 of the format had zones of one size, a 64th of the region.
     #[test]
-    fn the_zones_of_version_1_are_units() {
+    fn few_large_units_make_small_zones() {
         let g =
             Geometry { unit: 4 << 20, zone_slots: 1024, units: 64, target: 64 }.check().unwrap();
         assert_eq!((g.usual_units(), g.largest_units()), (1, 4));

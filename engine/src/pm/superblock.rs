@@ -3,7 +3,7 @@
 use crate::error::{Damage, Error, Result};
 use crate::limits::LONG_LIST;
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
-use crate::record::{FORMAT, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::record::{FORMAT, Lsn, Reader, checksum, other_format, put_u32, put_u64};
 
 const MAGIC: &[u8; 8] = b"TERRACE\0";
 const LIST_AT: usize = 256;
@@ -120,7 +120,7 @@ impl Superblock {
         if sum != computed {
             return Err(wrong(&format!("checksum {sum:08x}"), format!("{computed:08x}")));
         }
-        if !reads_format(version) {
+        if version != FORMAT {
             return Err(wrong(&format!("format {FORMAT}"), format!("format {version}")));
         }
         Superblock::fields(r).ok_or_else(|| wrong("sound fields", "impossible ones".into()))
@@ -136,8 +136,7 @@ impl Superblock {
         if count > MAX_INCARNATIONS {
             return None;
         }
-        // Zero in a region that was made whole, before there were others.
-        let target = r.u32()?.max(units);
+        let target = r.u32()?;
         let geometry = Geometry { unit, zone_slots, units, target }.check().ok()?;
         r.take(LIST_AT - 80)?;
         let mut lived = || Some(Lived { first: r.u64()?, last: r.u64()?, cut: r.u64()? });
@@ -159,7 +158,7 @@ impl Superblock {
     ///
     /// # Errors
     ///
-    /// `Invalid` when this is no region or one of a newer format; `Corrupt` when both copies
+    /// `Invalid` when this is no region or one of another format; `Corrupt` when both copies
     /// are damaged.
     pub(crate) fn read(
         pages: &[u8],
@@ -181,20 +180,14 @@ impl Superblock {
             expected,
             got,
         };
-        let newer = |e: &(String, String)| {
-            e.1.starts_with("format ").then(|| {
-                Error::invalid(format!(
-                    "{} has {} of the region; this version of Terrace reads format {FORMAT}: use \
-                     a newer one",
-                    path.display(),
-                    e.1
-                ))
-            })
+        let other = |e: &(String, String)| {
+            let version = e.1.strip_prefix("format ")?.parse().ok()?;
+            Some(other_format(path.display(), version))
         };
         let copies = (Superblock::decode(a), Superblock::decode(b));
-        // One is enough: a newer program may have been cut short between the two.
+        // One is enough: another program may have been cut short between the two.
         for copy in [&copies.0, &copies.1] {
-            if let Some(error) = copy.as_ref().err().and_then(newer) {
+            if let Some(error) = copy.as_ref().err().and_then(other) {
                 return Err(error);
             }
         }

@@ -59,6 +59,15 @@ impl<'a> Reader<'a> {
         self.array::<1>().map(|[b]| b)
     }
 
+    /// The next byte as what it says: 0 or 1.
+    pub(crate) fn flag(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
     /// The next `u16`.
     pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)

@@ -11,7 +11,6 @@ mod merging;
 mod reference;
 mod row_table;
 mod sealed;
-mod version;
 
 pub(crate) use chain::{
     ChainBase, MAX_OPERAND_LEN, OperandList, chain_len, encode_chain, is_open as is_open_chain,
@@ -27,8 +26,7 @@ pub(crate) use key::{common, slice};
 pub(crate) use merging::MergingCursor;
 pub(crate) use reference::{ComingValues, ReadValue, Reference, SeparatedValue};
 pub(crate) use row_table::RowTable;
-pub(crate) use sealed::{SealRefused, Sealable};
-pub(crate) use version::{FORMAT, reads_format};
+pub(crate) use sealed::{FORMAT, SealRefused, Sealable, other_format};
 
 /// The number of a commit group, and the sequence number of its records.
 ///

@@ -1,6 +1,20 @@
 //! Sealed bytes: magic, format version, checksum of the rest seeded with the version, and the rest.
 
-use super::{FORMAT, Reader, checksum, put_u32, reads_format};
+use std::fmt::Display;
+
+use super::{Reader, checksum, put_u32};
+use crate::error::Error;
+
+/// The version of the on-media format. Each file says in which one it was written.
+pub(crate) const FORMAT: u32 = 1;
+
+/// The error for what another version of Terrace has written.
+pub(crate) fn other_format(what: impl Display, version: u32) -> Error {
+    Error::invalid(format!(
+        "{what} has on-media format {version}, and this version of Terrace reads format {FORMAT} \
+         alone; use the version that wrote it"
+    ))
+}
 
 /// Magic, version and checksum.
 const HEADER_LEN: usize = 16;
@@ -8,8 +22,8 @@ const HEADER_LEN: usize = 16;
 /// Why sealed bytes cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SealRefused {
-    /// They have this version, which is later than what is known.
-    Later(u32),
+    /// They have this version of the format, which is not known.
+    Format(u32),
     Damaged,
 }
 
@@ -42,8 +56,8 @@ pub(crate) trait Sealable: Sized {
         if sum != checksum(&[u64::from(version)], &bytes[HEADER_LEN..]) {
             return Err(damaged);
         }
-        if !reads_format(version) {
-            return Err(SealRefused::Later(version));
+        if version != FORMAT {
+            return Err(SealRefused::Format(version));
         }
         Self::decode_rest(&mut reader).filter(|_| reader.is_empty()).ok_or(damaged)
     }

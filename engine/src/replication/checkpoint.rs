@@ -340,15 +340,10 @@ impl Destination for Uploading<'_> {
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let mut known = std::mem::take(&mut self.sent.known);
-        // One without a checksum is sent again by the first checkpoint of an opening alone.
-        let own = known.copy(
-            extent,
-            &mut |lacking| match shared_place(&lacking.location) {
-                Some(there) => Ok(there),
-                None => self.send(lacking.read()?),
-            },
-            &|_| None,
-        );
+        let own = known.copy(extent, &mut |lacking| match shared_place(&lacking.location) {
+            Some(there) => Ok(there),
+            None => self.send(lacking.read()?),
+        });
         self.sent.known = known;
         own
     }

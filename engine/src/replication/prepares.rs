@@ -110,11 +110,7 @@ impl KeptPrepare {
     fn of_row(row: &[u8]) -> Option<KeptPrepare> {
         let mut reader = Reader::new(row);
         let (writes, locks, parts) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let mut spilled = SpilledRows::default();
-        // Earlier versions had none.
-        if !reader.is_empty() {
-            spilled = SpilledRows { lsn: reader.u64()?, pieces: reader.u32()?, writes: 0 };
-        }
+        let spilled = SpilledRows { lsn: reader.u64()?, pieces: reader.u32()?, writes: 0 };
         reader.is_empty().then_some(KeptPrepare { writes, locks, parts, spilled })
     }
 

@@ -84,9 +84,7 @@ impl Destination for Sending<'_> {
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let Sending { sent, known, .. } = self;
-        let bucket = sent.bucket;
-        let bytes = |at: &Location| bucket.store().read(at, 0, at.len).ok();
-        known.copy(extent, &mut |lacking| sent.send(lacking.id, lacking.read()?), &bytes)
+        known.copy(extent, &mut |lacking| sent.send(lacking.id, lacking.read()?))
     }
 
     fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {

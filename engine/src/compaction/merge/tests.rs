@@ -180,8 +180,7 @@ fn what_is_left_over_does_not_go_on_to_the_end_of_the_level() {
 }
 
 #[test]
-fn an_extent_without_summaries_is_merged_by_records() {
-    // As version 1 of the format wrote them.
+fn by_record_and_by_block_the_records_are_the_same() {
     let fixture = filled(BLOCKS);
     let before = fixture.level1();
     let cache = &fixture.cache;

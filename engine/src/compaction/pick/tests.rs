@@ -46,10 +46,7 @@ fn value_use(word: &str) -> ValueUse {
     let (id, bytes): (u64, u64) = (id.parse().unwrap(), bytes.parse().unwrap());
     let len = bytes.max(1000) as u32 + 64;
     let location = Location { file, offset: if file == 2 { id << 21 } else { id }, len };
-    ValueUse {
-        of: ValueMeta { id, location, values: 10, footer_checksum: 0, has_content_sum: true },
-        bytes,
-    }
+    ValueUse { of: ValueMeta { id, location, values: 10, footer_checksum: 0 }, bytes }
 }
 
 /// `count@first-last` for each group of readers; a count alone is what an opening found.
@@ -106,7 +103,6 @@ fn extent(word: &str) -> Meta {
         smallest_key: from.into(),
         greatest_key: to.into(),
         footer_checksum: 0,
-        has_content_sum: true,
         values: values.into(),
     });
     Meta(meta, read_frequency, keeps.1)

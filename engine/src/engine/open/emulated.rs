@@ -26,11 +26,11 @@ pub(super) fn name_of_index(link: &Path) -> Result<String> {
     Ok(name_of_region(id))
 }
 
-/// Whether a file has a name that this module gives, now or in earlier versions.
+/// Whether a file has a name that this module gives.
 fn is_own_name(name: &str) -> bool {
     let digits = name.strip_prefix("terrace-").and_then(|name| name.strip_suffix(".region"));
     digits.is_some_and(|digits| {
-        [16, 32].contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+        digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
     })
 }
 

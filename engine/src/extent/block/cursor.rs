@@ -4,14 +4,14 @@ use std::ops::Deref;
 
 use super::restarts::RestartCursor;
 use super::tree::TreeCursor;
-use super::{Block, BlockLayout, BlockStep, SharedBlock};
+use super::{Block, BlockStep, SharedBlock};
 use crate::record::{EntryRef, Lsn};
 
 /// Walks the entries of a block in both directions. Of a step that fails the cursor is invalid. It
 /// holds the block as `B`.
 #[derive(Debug)]
 pub(in crate::extent) enum BlockCursor<B = SharedBlock> {
-    /// In the layout of versions 1 to 3.
+    /// In a body with restarts.
     Restarts(RestartCursor<B>),
     /// In a tree.
     Tree(TreeCursor<B>),
@@ -30,21 +30,17 @@ macro_rules! of_either {
 impl<B: Deref<Target = Block>> BlockCursor<B> {
     /// An invalid cursor.
     pub(in crate::extent) fn new(block: B) -> BlockCursor<B> {
-        match block.layout() {
-            BlockLayout::Tree => BlockCursor::Tree(TreeCursor::new(block)),
-            BlockLayout::Restarts => BlockCursor::Restarts(RestartCursor::new(block)),
+        match block.is_tree() {
+            true => BlockCursor::Tree(TreeCursor::new(block)),
+            false => BlockCursor::Restarts(RestartCursor::new(block)),
         }
     }
 
     /// An invalid cursor in another block, with the same buffers if they fit.
     pub(in crate::extent) fn in_other(self, block: B) -> BlockCursor<B> {
-        match (self, block.layout()) {
-            (BlockCursor::Tree(cursor), BlockLayout::Tree) => {
-                BlockCursor::Tree(cursor.in_other(block))
-            }
-            (BlockCursor::Restarts(cursor), BlockLayout::Restarts) => {
-                BlockCursor::Restarts(cursor.in_other(block))
-            }
+        match (self, block.is_tree()) {
+            (BlockCursor::Tree(cursor), true) => BlockCursor::Tree(cursor.in_other(block)),
+            (BlockCursor::Restarts(cursor), false) => BlockCursor::Restarts(cursor.in_other(block)),
             _ => BlockCursor::new(block),
         }
     }

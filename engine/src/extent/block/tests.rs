@@ -7,16 +7,33 @@ use crate::extent::tests::{Entry, entries};
 use crate::options::Compression;
 use crate::record::checksum;
 
-const BOTH: [BlockLayout; 2] = [BlockLayout::Restarts, BlockLayout::Tree];
+pub(super) const BOTH: [BlockLayout; 2] = [BlockLayout::Restarts, BlockLayout::Tree];
 
-fn encode(entries: &[Entry], layout: BlockLayout) -> Vec<u8> {
-    let mut builder = BlockBuilder::new(layout, Compression::None);
+/// A block of this layout, and how long the builder has said that it would be.
+pub(super) fn lay_out(entries: &[Entry], layout: BlockLayout) -> (Vec<u8>, usize) {
+    let mut builder = BlockBuilder::new(Compression::None);
+    if layout == BlockLayout::Restarts {
+        builder.entries = Builder::Restarts(RestartBuilder::default());
+    }
     for entry in entries {
         builder.add(&entry.as_ref());
     }
     let mut out = Vec::new();
     let size = builder.size();
-    builder.finish(9, &mut out);
+    match &mut builder.entries {
+        // As it is before it is compressed.
+        Builder::Restarts(restarts) => {
+            let mut body = Vec::new();
+            restarts.finish(&mut body);
+            frame::seal_as(9, (0, layout as u8), (&body, body.len()), &mut out);
+        }
+        Builder::Tree(_) => builder.finish(9, &mut out),
+    }
+    (out, size)
+}
+
+fn encode(entries: &[Entry], layout: BlockLayout) -> Vec<u8> {
+    let (out, size) = lay_out(entries, layout);
     assert!(out.len() <= size, "{} bytes, said to be {size} at most", out.len());
     let few = if layout == BlockLayout::Tree { 4 * entries.len() } else { 0 };
     assert!(out.len() + few >= size, "{} bytes, said to be {size} at most", out.len());
@@ -196,7 +213,7 @@ fn every_compression_comes_back_and_garbage_does_not() {
         (0..200).map(|n| (format!("key {n:05}"), format!("value {n} ").repeat(4))).collect();
     let mut sizes = Vec::new();
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        let mut builder = BlockBuilder::new(BlockLayout::Tree, compression);
+        let mut builder = BlockBuilder::new(compression);
         for (key, value) in &rows {
             let (key, value) = (key.as_bytes(), value.as_bytes());
             builder.add(&EntryRef { key, seq: 7, kind: Kind::Put, value });
@@ -230,7 +247,7 @@ fn what_does_not_shrink_stays_as_it_is() {
             (noise >> 56) as u8
         })
         .collect();
-    let mut builder = BlockBuilder::new(BlockLayout::Tree, Compression::Zstd);
+    let mut builder = BlockBuilder::new(Compression::Zstd);
     builder.add(&EntryRef { key: b"k", seq: 7, kind: Kind::Put, value: &value });
     let mut out = Vec::new();
     builder.finish(9, &mut out);
@@ -244,14 +261,14 @@ fn only_compressed_blocks_have_restarts() {
     let rows: Vec<Entry> = (0..300u16)
         .map(|n| Entry::put(format!("key {n:05}").as_bytes(), 7, &[n as u8; 40]))
         .collect();
-    let mut builder = BlockBuilder::new(BlockLayout::Tree, Compression::Lz4);
+    let mut builder = BlockBuilder::new(Compression::Lz4);
     rows.iter().for_each(|row| builder.add(&row.as_ref()));
     let mut out = Vec::new();
     builder.finish(9, &mut out);
     let block = Arc::new(Block::decode(9, 0, Bytes::from(out)).unwrap());
-    assert_eq!(block.layout(), BlockLayout::Restarts);
+    assert!(!block.is_tree());
     let tree = Arc::new(block.as_tree().unwrap());
-    assert_eq!((tree.layout(), tree.check()), (BlockLayout::Tree, Ok(())));
+    assert_eq!((tree.is_tree(), tree.check()), (true, Ok(())));
     assert!(tree.as_tree().is_none(), "it is one");
     for row in &rows {
         let [of_block, of_tree] = [&block, &tree].map(|b| b.find(&row.key, 9).unwrap().unwrap());
@@ -269,7 +286,7 @@ fn only_compressed_blocks_have_restarts() {
     }
     builder.finish(9, &mut out);
     let block = Arc::new(Block::decode(9, 0, Bytes::from(out)).unwrap());
-    assert_eq!((block.layout(), block.check()), (BlockLayout::Tree, Ok(())));
+    assert_eq!((block.is_tree(), block.check()), (true, Ok(())));
 }
 
 #[test]
@@ -281,4 +298,59 @@ fn another_layout_is_refused() {
         assert!(Block::decode(9, 0, Bytes::from(bytes.clone())).is_err(), "byte {at}");
         bytes[at] = before;
     }
+}
+
+/// What a tree takes where restarts are compressed, by kinds of rows: `cargo test -p terrace --lib
+/// compressed_trees -- --nocapture`.
+#[test]
+fn compressed_trees_take_more_space() {
+    const CITIES: [&str; 4] = ["Berlin", "Hamburg", "Leipzig", "Stuttgart"];
+    let chance = |n: u64, most: u64| u64::from(checksum(&[n], b"")) % most;
+    let row = |kind: usize, n: u64| -> (Vec<u8>, Vec<u8>) {
+        let city = CITIES[(chance(n, 4)) as usize];
+        match kind {
+            0 => {
+                (n.to_be_bytes().into(), [chance(n, 1000), 7 * n, n].map(u64::to_le_bytes).concat())
+            }
+            1 => (format!("{}|{:09}", CITIES[n as usize / 5000], 31 * n).into(), Vec::new()),
+            2 => {
+                let letters = (0..50).map(|i| b'a' + chance(50 * n + i, 26) as u8);
+                (format!("user{n:012}").into(), letters.chain([b'x'; 50]).collect())
+            }
+            _ => {
+                let (number, cents) = (chance(n, 99_991), chance(n, 999_983));
+                let text = format!(
+                    r#"{{"id":{n},"name":"buyer {number}","city":"{city}","owes":{cents}}}"#
+                );
+                (format!("customer/{n:08}").into(), text.into())
+            }
+        }
+    };
+    let mut most = 0;
+    for (kind, name) in ["numbers", "index", "fields", "documents"].into_iter().enumerate() {
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let (mut tree, mut restarts) = (TreeBuilder::default(), RestartBuilder::default());
+            let (mut of_trees, mut of_restarts) = (0, 0);
+            for n in 0..20_000 {
+                let (key, value) = row(kind, n);
+                let entry = Entry::put(&key, 1000 + n, &value);
+                tree.add(&entry.as_ref());
+                restarts.add(&entry.as_ref());
+                if restarts.size() > 16_000 || n == 19_999 {
+                    let len = |body: Vec<u8>| {
+                        let smaller = Trial::default().compress(&body, compression).1;
+                        smaller.map_or(body.len(), |smaller| smaller.len())
+                    };
+                    let (mut a, mut b) = (Vec::new(), Vec::new());
+                    tree.finish(&mut a);
+                    restarts.finish(&mut b);
+                    (of_trees, of_restarts) = (of_trees + len(a), of_restarts + len(b));
+                }
+            }
+            let more = 1000 * of_trees / of_restarts - 1000;
+            println!("{name}, {compression:?}: trees take {more} thousandths more");
+            most = more.max(most);
+        }
+    }
+    assert!(most > 100, "or compressed blocks had better be trees");
 }

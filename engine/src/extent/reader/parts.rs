@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::Extent;
 use crate::cache::Lent;
 use crate::error::Result;
-use crate::extent::BlockLayout;
 use crate::extent::filter::Filter;
 use crate::extent::footer::{ContentSum, FOOTER_LEN, Footer};
 use crate::extent::index::Index;
@@ -48,19 +47,13 @@ pub(in crate::extent) struct Parts {
     pub(in crate::extent) filter: Filter,
     pub(in crate::extent) index: Index,
     pub(in crate::extent) ranges: Tombstones,
-    /// How the blocks are laid out.
-    pub(in crate::extent) layout: BlockLayout,
     held: Holding,
 }
 
 impl Parts {
     /// Checked parts, which `gauge` counts as long as they are referenced.
-    fn new(
-        (filter, index, ranges): (Filter, Index, Tombstones),
-        layout: BlockLayout,
-        gauge: &Arc<Gauge>,
-    ) -> Parts {
-        let mut parts = Parts { filter, index, ranges, layout, held: gauge.hold(0) };
+    fn new(filter: Filter, index: Index, ranges: Tombstones, gauge: &Arc<Gauge>) -> Parts {
+        let mut parts = Parts { filter, index, ranges, held: gauge.hold(0) };
         parts.held.set(parts.memory() as u64);
         parts
     }
@@ -74,14 +67,13 @@ impl Parts {
         let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
         let footer =
             Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
-        let layout = footer.layout();
         let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
         let index_end = index + footer.index_len as usize;
         let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
         let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
         let ranges_end = index_end + footer.ranges_len as usize;
         let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
-        Some(Parts::new((filter, index, ranges), layout, gauge))
+        Some(Parts::new(filter, index, ranges, gauge))
     }
 
     /// Bytes of memory that they take.
@@ -127,7 +119,7 @@ impl Extent {
         let index = self.load_index(tail, &footer)?;
         let ranges = self.load_ranges(tail, &footer)?;
         let gauge = &self.store.memory().parts;
-        Ok(Parts::new((filter, index, ranges), footer.layout(), gauge))
+        Ok(Parts::new(filter, index, ranges, gauge))
     }
 
     /// The end of the extent, from the store.
@@ -185,8 +177,8 @@ impl Extent {
         let index = Index::decode(self.meta.id, bytes)
             .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
         let (blocks, end) = (index.entries().len(), index.blocks_end());
-        if blocks as u64 != u64::from(footer.blocks) || end != footer.blocks_end() {
-            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.blocks_end());
+        if blocks as u64 != u64::from(footer.blocks) || end != footer.summary_offset {
+            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.summary_offset);
             let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
             return Err(self.corrupt(footer.index_offset, "extent index", malformed));
         }

@@ -1,8 +1,8 @@
 //! The footer of a value extent: its last 64 bytes.
 
 use crate::extent::Malformed;
-use crate::extent::footer::{check, has_content_sum, too_short};
-use crate::record::{FORMAT, checksum, put_u32, put_u64, reads_format};
+use crate::extent::footer::{check, check_id, too_short};
+use crate::record::{FORMAT, checksum, put_u32, put_u64};
 
 pub(super) use crate::extent::footer::FOOTER_LEN;
 
@@ -12,9 +12,7 @@ const MAGIC: &[u8; 4] = b"TVAL";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) values: u32,
-    /// The format version that it was written in.
-    pub(super) version: u32,
-    /// The [`ContentSum`] of the values; 0 before there was one.
+    /// The [`ContentSum`] of the values.
     ///
     /// [`ContentSum`]: crate::extent::footer::ContentSum
     pub(super) content: u32,
@@ -27,7 +25,7 @@ impl Footer {
         put_u32(&mut out, 0);
         put_u64(&mut out, extent);
         put_u32(&mut out, self.values);
-        put_u32(&mut out, self.version);
+        put_u32(&mut out, FORMAT);
         put_u32(&mut out, self.content);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
@@ -54,14 +52,11 @@ impl Footer {
         let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
         let id = reader.u64().ok_or_else(short)?;
         let values = reader.u32().ok_or_else(short)?;
-        let version = reader.u32().ok_or_else(short)?;
+        check_id("value extent", (extent, id), reader.u32().ok_or_else(short)?)?;
         let content = reader.u32().ok_or_else(short)?;
-        let are_zero = reader.rest().iter().all(|byte| *byte == 0);
-        let is_known = has_content_sum(version) || content == 0;
-        if id != extent || !reads_format(version) || !are_zero || !is_known {
-            let expected = format!("value extent {extent}, version {FORMAT}, zeros");
-            return Err(Malformed::new(expected, format!("value extent {id}, version {version}")));
+        if reader.rest().iter().any(|byte| *byte != 0) {
+            return Err(Malformed::new("zeros behind the fields", "others"));
         }
-        Ok(Footer { values, version, content })
+        Ok(Footer { values, content })
     }
 }

@@ -13,8 +13,6 @@ pub(crate) struct ValueMeta {
     pub(crate) values: u32,
     /// The checksum field of its footer.
     pub(crate) footer_checksum: u32,
-    /// Whether the footer, and so its checksum, has a checksum of the values.
-    pub(crate) has_content_sum: bool,
 }
 
 impl ValueMeta {
@@ -23,21 +21,12 @@ impl ValueMeta {
         self.location.len.saturating_sub(FOOTER_LEN as u32)
     }
 
-    /// Whether it has the same values, wherever it lies. Of one without a checksum of them that
-    /// cannot be said: ids are given again, to other values.
+    /// Whether it has the same values, wherever it lies: the footers' checksums say so.
     pub(crate) fn is_copy_of(&self, other: &ValueMeta) -> bool {
-        self.has_content_sum && self.is_like(other)
-    }
-
-    /// Whether it is described the same, wherever it lies.
-    pub(crate) fn is_like(&self, other: &ValueMeta) -> bool {
         *self == ValueMeta { location: self.location, ..*other }
             && self.location.len == other.location.len
     }
 }
-
-/// The bit of the number of values that says that the footer has a checksum of them.
-const HAS_CONTENT_SUM: u32 = 1 << 31;
 
 /// What an extent refers to of a value extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,19 +39,18 @@ pub(crate) struct ValueUse {
 impl ValueUse {
     fn is_sound(&self) -> bool {
         self.of.values > 0
-            && self.of.values < HAS_CONTENT_SUM
             && self.of.location.can_hold(self.of.id)
             && self.bytes > 0
             && self.bytes <= u64::from(self.of.values_end())
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let ValueMeta { id, location, values, footer_checksum, has_content_sum } = &self.of;
+        let ValueMeta { id, location, values, footer_checksum } = &self.of;
         put_u64(out, *id);
         put_u32(out, location.file);
         put_u64(out, location.offset);
         put_u32(out, location.len);
-        put_u32(out, *values | if *has_content_sum { HAS_CONTENT_SUM } else { 0 });
+        put_u32(out, *values);
         put_u32(out, *footer_checksum);
         put_u64(out, self.bytes);
     }
@@ -71,9 +59,7 @@ impl ValueUse {
         let id = reader.u64()?;
         let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
         let (values, footer_checksum) = (reader.u32()?, reader.u32()?);
-        let has_content_sum = values & HAS_CONTENT_SUM != 0;
-        let values = values & !HAS_CONTENT_SUM;
-        let of = ValueMeta { id, location, values, footer_checksum, has_content_sum };
+        let of = ValueMeta { id, location, values, footer_checksum };
         Some(ValueUse { of, bytes: reader.u64()? })
     }
 }

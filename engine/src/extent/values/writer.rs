@@ -14,7 +14,7 @@ use crate::extent::footer::ContentSum;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
-use crate::record::{EntryRef, FORMAT, Kind, Reference};
+use crate::record::{EntryRef, Kind, Reference};
 use crate::tier::{ExtentStore, Location};
 
 /// How and where a job writes what it writes.
@@ -159,11 +159,11 @@ impl ValueWriter {
         let Some(Values { id, mut out, values, content, .. }) = self.open.take() else {
             return Ok(());
         };
-        let footer = Footer { values, version: FORMAT, content: content.finish() }.encode(id);
+        let footer = Footer { values, content: content.finish() }.encode(id);
         out.extend_from_slice(&footer);
         let location = how.write_values(id, &out)?;
         let footer_checksum = Footer::checksum_of(&footer);
-        let meta = ValueMeta { id, location, values, footer_checksum, has_content_sum: true };
+        let meta = ValueMeta { id, location, values, footer_checksum };
         self.fresh.insert(id, ValueExtent::new(meta, Arc::clone(how.store())));
         out.clear();
         self.buffer.bytes = out;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::edit::{Edit, Op};
-use crate::record::{Checksum, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::record::{Checksum, FORMAT, Lsn, Reader, checksum, put_u32, put_u64};
 
 pub(super) const HEADER_LEN: usize = 64;
 const HEADER_MAGIC: &[u8; 8] = b"TERRJRNL";
@@ -32,8 +32,6 @@ impl Flaw {
 /// The header of a journal file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Of the format that the file was begun in.
-    pub(super) version: u32,
     pub(super) database_id: [u8; 16],
     pub(super) epoch: u64,
     pub(super) first_number: u64,
@@ -43,19 +41,19 @@ impl Header {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN);
         out.extend_from_slice(HEADER_MAGIC);
-        put_u32(&mut out, self.version);
+        put_u32(&mut out, FORMAT);
         put_u32(&mut out, 0);
         out.extend_from_slice(&self.database_id);
         put_u64(&mut out, self.epoch);
         put_u64(&mut out, self.first_number);
         out.resize(HEADER_LEN, 0);
-        let sum = checksum(&[u64::from(self.version)], &out[16..]);
+        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
         out[12..16].copy_from_slice(&sum.to_le_bytes());
         out
     }
 
-    /// Reads the version and, where it is ours, the rest. `Ok(Err(version))` is a sound header of
-    /// a later version.
+    /// Reads the format and, where it is ours, the rest. `Ok(Err(version))` is a sound header of
+    /// another format.
     pub(super) fn decode(file: &[u8]) -> Result<Result<Header, u32>, Flaw> {
         const WHAT: &str = "journal header";
         let bytes = file.get(..HEADER_LEN).ok_or_else(|| {
@@ -63,26 +61,26 @@ impl Header {
         })?;
         let mut reader = Reader::new(bytes);
         let fields = header_fields(&mut reader);
-        let Some((magic, sum, header)) = fields else {
+        let Some((magic, version, sum, header)) = fields else {
             return Err(Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), "less"));
         };
         if magic != HEADER_MAGIC {
             return Err(Flaw::new(0, WHAT, "magic TERRJRNL".into(), format!("{magic:02x?}")));
         }
-        let computed = checksum(&[u64::from(header.version)], &bytes[16..]);
+        let computed = checksum(&[u64::from(version)], &bytes[16..]);
         if sum != computed {
             let got = format!("{computed:#010x}, computed from the bytes");
             return Err(Flaw::new(0, WHAT, format!("checksum {sum:#010x}"), got));
         }
-        Ok(if reads_format(header.version) { Ok(header) } else { Err(header.version) })
+        Ok(if version == FORMAT { Ok(header) } else { Err(version) })
     }
 }
 
-fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, Header)> {
+fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, u32, Header)> {
     let (magic, version, sum) = (reader.take(8)?, reader.u32()?, reader.u32()?);
     let database_id = reader.take(16)?.try_into().ok()?;
     let (epoch, first_number) = (reader.u64()?, reader.u64()?);
-    Some((magic, sum, Header { version, database_id, epoch, first_number }))
+    Some((magic, version, sum, Header { database_id, epoch, first_number }))
 }
 
 /// The bytes of an edit; `None` if it is too large for its length field.
@@ -280,10 +278,8 @@ fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize,
 mod tests {
     use super::*;
     use crate::levels::edit::tests::one_of_each;
-    use crate::record::FORMAT;
 
-    const HEADER: Header =
-        Header { version: FORMAT, database_id: [7; 16], epoch: 3, first_number: 10 };
+    const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };
 
     /// A header and three edits, with where each edit starts.
     fn sample() -> (Vec<u8>, Vec<usize>) {
@@ -373,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn later_versions_are_told_apart_from_damage() {
+    fn other_formats_are_told_apart_from_damage() {
         let mut bytes = HEADER.encode();
         bytes[8] = 200;
         let sum = checksum(&[200], &bytes[16..]);

@@ -41,6 +41,12 @@ fn no_piece() -> BTreeSet<(u64, u32)> {
     BTreeSet::new()
 }
 
+/// Registers a follower as its opening does.
+fn enter(log: &SharedLog, name: &str, place: FollowerPlace) {
+    log.register(name, place).unwrap();
+    log.enlist(name).unwrap();
+}
+
 /// The pieces of a claim that are left.
 fn left(server: &ObjectServer, claim: u64) -> Vec<u32> {
     let pieces = server.names().into_iter().filter_map(|name| data_number(&name));
@@ -99,9 +105,9 @@ fn what_followers_read_is_kept() {
     for (number, piece) in (10..13).zip(0..) {
         kept.add(made(number, names(OWN, &[piece]), piece + 1));
     }
-    log.register("all", FollowerPlace { entry: 10, base: 0, beat: 0 }).unwrap();
-    log.register("one", FollowerPlace { entry: 40, base: 11, beat: 0 }).unwrap();
-    log.register("two", FollowerPlace { entry: 40, base: 12, beat: 0 }).unwrap();
+    enter(&log, "all", FollowerPlace { entry: 10, base: 0, beat: 0 });
+    enter(&log, "one", FollowerPlace { entry: 40, base: 11, beat: 0 });
+    enter(&log, "two", FollowerPlace { entry: 40, base: 12, beat: 0 });
     for (number, piece) in (13..27).zip(3..) {
         kept.add(made(number, names(OWN, &[piece]), piece + 1));
         kept.collect(&log, &no_piece).unwrap();
@@ -123,7 +129,7 @@ fn what_followers_read_is_kept() {
 fn what_followers_read_of_an_earlier_opening_is_kept() {
     let (server, log) = begun();
     let mut kept = kept(6);
-    log.register("one", FollowerPlace { entry: 40, base: 4, beat: 0 }).unwrap();
+    enter(&log, "one", FollowerPlace { entry: 40, base: 4, beat: 0 });
     for number in 10..25 {
         kept.add(made(number, names(OWN, &[1]), 9));
         kept.collect(&log, &no_piece).unwrap();
@@ -354,7 +360,7 @@ fn a_closing_ends_a_collection() {
         (9..50).for_each(|number| server.place(&crate::replication::log::entry_name(number)));
         for n in 0..10 {
             let name = format!("f{n}");
-            log.register(&name, FollowerPlace { entry: 90, base: 0, beat: 0 }).unwrap();
+            enter(&log, &name, FollowerPlace { entry: 90, base: 0, beat: 0 });
         }
         let mut kept = kept(0);
         (50..53).for_each(|number| kept.add(made(number, names(OWN, &[1]), 9)));

@@ -7,9 +7,7 @@ use super::groups::{ShippedGroup, decode_groups, encode_group};
 use super::parts::LargePart;
 use super::prepares::SharedPrepare;
 use crate::limits::MAX_TABLE_NAME_LEN;
-use crate::record::{
-    LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64, reads_format,
-};
+use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64};
 
 pub(super) const MAGIC: &[u8; 8] = b"TERRSHAR";
 
@@ -49,9 +47,6 @@ pub(crate) enum EntryKind {
     Part = 5,
     Tables = 6,
 }
-
-/// Lists of tables with their options, which came beside the order of commits.
-const EARLIER_TABLES: u8 = 2;
 
 impl EntryKind {
     fn from_u8(n: u8) -> Option<EntryKind> {
@@ -134,11 +129,8 @@ impl EntryHeader {
         if sum != checksum(&[u64::from(version), number], &head[16..]) {
             return Err(damaged("the checksum of a header of this number"));
         }
-        if !reads_format(version) {
-            return Err(EntryRefused::Later(version));
-        }
-        if head[20] == EARLIER_TABLES {
-            return Err(EntryRefused::Earlier);
+        if version != FORMAT {
+            return Err(EntryRefused::Format(version));
         }
         EntryHeader::decode_fields(&mut reader)
             .filter(|header| header.number == number)
@@ -185,10 +177,8 @@ impl EntryHeader {
 /// Why the bytes of an entry cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EntryRefused {
-    /// It is of a later version.
-    Later(u32),
-    /// It is of a version that was never released.
-    Earlier,
+    /// It is of this format, which is not known.
+    Format(u32),
     /// What a sound entry would have there.
     Damaged(String),
 }

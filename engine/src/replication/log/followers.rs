@@ -2,8 +2,6 @@
 //! from which checkpoint on it reads data of the store. The writer keeps the entries that they lack
 //! and that data, up to a bound. The register has their names ([`register`](super::register)).
 
-use std::collections::BTreeSet;
-
 use super::register::Register;
 use super::shared_log::SharedLog;
 use crate::error::{Error, Result};
@@ -39,10 +37,7 @@ impl Sealable for FollowerPlace {
     }
 
     fn decode_rest(reader: &mut Reader<'_>) -> Option<FollowerPlace> {
-        let entry = reader.u64()?;
-        // Earlier versions had the entry alone, or no beat.
-        let mut later = || if reader.is_empty() { Some(0) } else { reader.u64() };
-        Some(FollowerPlace { entry, base: later()?, beat: later()? })
+        Some(FollowerPlace { entry: reader.u64()?, base: reader.u64()?, beat: reader.u64()? })
     }
 }
 
@@ -83,20 +78,16 @@ impl SharedLog {
         Err(self.client.error("write", &object, failure))
     }
 
-    /// Those that are registered, with how far each has come: those that the register has, and
-    /// those of earlier versions, which a list shows.
+    /// Those that the register has, with how far each has come.
     ///
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer; `Closed` once the log is stopped.
     pub(crate) fn registered(&self, register: &Register) -> Result<Vec<(String, FollowerPlace)>> {
-        let listed = self.names(PREFIX, &|_| false)?.into_iter();
-        let listed = listed.filter_map(|name| name.strip_prefix(PREFIX).map(str::to_string));
-        let names: BTreeSet<String> = register.names.iter().cloned().chain(listed).collect();
         let mut found = Vec::new();
-        for name in names {
+        for name in &register.names {
             self.check_open()?;
-            found.extend(self.place_of(&name)?.map(|place| (name, place)));
+            found.extend(self.place_of(name)?.map(|place| (name.clone(), place)));
         }
         Ok(found)
     }

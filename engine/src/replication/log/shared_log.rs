@@ -8,7 +8,7 @@ use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
 use super::head::LogHead;
 use super::names::{PREFIX, entry_name};
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::record::{FORMAT, Lsn};
+use crate::record::{Lsn, other_format};
 use crate::tier::{
     FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
     SHARED_DATA,
@@ -154,7 +154,7 @@ impl SharedLog {
     ///
     /// # Errors
     ///
-    /// `Corrupt` if it is damaged, `Invalid` if it is of a later version; `Unavailable` if the
+    /// `Corrupt` if it is damaged, `Invalid` if it is of another format; `Unavailable` if the
     /// store does not answer.
     pub(crate) fn entry(&self, number: u64) -> Result<Option<Entry>> {
         match self.get(number, ObjectSpan::Whole)? {
@@ -352,16 +352,9 @@ impl SharedLog {
     pub(super) fn refuse(&self, number: u64, refused: EntryRefused) -> Error {
         let name = entry_name(number);
         match refused {
-            EntryRefused::Later(version) => Error::invalid(format!(
-                "{name} of {} has format {version}, and this version of Terrace knows formats up \
-                 to {FORMAT}; use a newer one",
-                self.address()
-            )),
-            EntryRefused::Earlier => Error::invalid(format!(
-                "{name} of {} is a list of tables as only unreleased versions of Terrace wrote it; \
-                 take the database over with that version, and share it again in an empty store",
-                self.address()
-            )),
+            EntryRefused::Format(version) => {
+                other_format(format_args!("{name} of {}", self.address()), version)
+            }
             EntryRefused::Damaged(expected) => self.damage(&name, expected),
         }
     }

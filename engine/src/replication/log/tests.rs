@@ -344,7 +344,10 @@ fn registered_followers_are_listed_until_they_are_forgotten() {
     let registered = |log: &SharedLog| log.registered(&log.read_register().unwrap().0).unwrap();
     assert_eq!(registered(&log), []);
     log.register("one", at(7, 0)).unwrap();
+    assert_eq!(registered(&log), [], "it has no name in the register yet");
+    log.enlist("one").unwrap();
     log.register("two", at(9, 4)).unwrap();
+    log.enlist("two").unwrap();
     log.register("one", at(8, 0)).unwrap();
     assert_eq!(registered(&log), [("one".to_string(), at(8, 0)), ("two".to_string(), at(9, 4))]);
     log.unregister("one").unwrap();

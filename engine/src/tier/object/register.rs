@@ -6,7 +6,7 @@
 use super::client::Client;
 use super::store::{FailureKind, PutWhen, Span, Tag};
 use crate::error::{Damage, Error, Result};
-use crate::record::{FORMAT, SealRefused, Sealable};
+use crate::record::{SealRefused, Sealable, other_format};
 
 /// What a register says, with the tag of that writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Invalid` if it is of a later version; `Corrupt`; `Unavailable` if the store does not
+    /// `Invalid` if it is of another format; `Corrupt`; `Unavailable` if the store does not
     /// answer.
     pub(crate) fn read_register<T: Sealable>(&self, name: &str) -> Result<Option<TaggedValue<T>>> {
         let got = match self.get(name, Span::Whole) {
@@ -29,13 +29,10 @@ impl Client {
         };
         match T::decode(&got.bytes) {
             Ok(value) => Ok(Some(TaggedValue { value, tag: got.tag })),
-            Err(SealRefused::Later(version)) => Err(Error::invalid(format!(
-                "the {} {}/{name} has format {version}, and this version of Terrace knows formats \
-                 up to {FORMAT}; use a newer one",
-                T::WHAT,
-                self.address()
-            ))
-            .of_store()),
+            Err(SealRefused::Format(version)) => {
+                let what = format!("the {} {}/{name}", T::WHAT, self.address());
+                Err(other_format(what, version).of_store())
+            }
             Err(SealRefused::Damaged) => Err(Error::corrupt(Damage {
                 tier: "object",
                 file: format!("{}/{name}", self.address()).into(),
