@@ -95,6 +95,37 @@ impl fmt::Display for Damage {
     }
 }
 
+/// What a sound structure would hold, and what was found in its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    pub(crate) expected: String,
+    pub(crate) got: String,
+}
+
+impl Mismatch {
+    pub(crate) fn new(expected: impl Into<String>, got: impl Into<String>) -> Mismatch {
+        Mismatch { expected: expected.into(), got: got.into() }
+    }
+
+    /// Another checksum than the one that is stored.
+    pub(crate) fn checksum(stored: u32, computed: u32) -> Mismatch {
+        let expected = format!("checksum {stored:#010x}");
+        Mismatch::new(expected, format!("{computed:#010x}, computed from the bytes"))
+    }
+
+    /// The damage, once it is known what it is of and where that lies.
+    pub(crate) fn at(
+        self,
+        what: impl Into<String>,
+        tier: &'static str,
+        file: impl Into<PathBuf>,
+        offset: u64,
+    ) -> Damage {
+        let Mismatch { expected, got } = self;
+        Damage { tier, file: file.into(), offset, what: what.into(), expected, got }
+    }
+}
+
 /// A structure that could not be read: nothing is known of what is stored there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::pool::{Pool, PoolEntry};
 use super::segments::{SegmentHeader, Segments};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::os::sync::locks::Mutex;
 use crate::pm::{Dirty, LINE, Region, Span};
 
@@ -252,14 +252,8 @@ impl ObjectPool {
             return Ok((at, PoolEntry::default()));
         }
         let damaged = |(sum, computed): (u32, u32)| {
-            Error::corrupt(Damage {
-                tier: "pm",
-                file: self.region.path().to_path_buf(),
-                offset: at,
-                what: format!("index entry of the object at byte {object}"),
-                expected: format!("checksum {sum:08x}"),
-                got: format!("{computed:08x}"),
-            })
+            let what = format!("index entry of the object at byte {object}");
+            Error::corrupt(self.region.damage(at, what, Mismatch::checksum(sum, computed)))
         };
         let entry = PoolEntry::decode(word, Pool::Objects, self.seed(object)).map_err(damaged)?;
         Ok((at, entry))

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ZonePool;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::mvcc::DeferQueue;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{Geometry, PAGE, Region};
@@ -225,14 +225,8 @@ impl PagePool {
     }
 
     fn misplaced(&self, page: u32, expected: &str) -> Error {
-        Error::corrupt(Damage {
-            tier: "pm",
-            file: self.region.path().to_path_buf(),
-            offset: u64::from(page) * PAGE,
-            what: "page of a row table".into(),
-            expected: expected.into(),
-            got: "a page that is taken".into(),
-        })
+        let found = Mismatch::new(expected, "a page that is taken");
+        Error::corrupt(self.region.damage(u64::from(page) * PAGE, "page of a row table", found))
     }
 
     /// Free pages of units that it has.

@@ -2,7 +2,7 @@
 
 use super::pool::{Pool, PoolEntry};
 use super::zone::{Seal, ZONE_HEADER, ZoneHeader};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::pm::{Geometry, Region, Span};
 use crate::record::Reader;
 
@@ -53,8 +53,8 @@ pub(super) fn scan(region: &Region, geometry: Geometry) -> Result<Found> {
         if zone < end {
             if entry.persistent {
                 let what = format!("index entry of zone {zone}");
-                let wrong = ("a free unit, since a zone goes over it".into(), "a zone".into());
-                return Err(damaged(region, Geometry::zone_entry(zone), what, wrong));
+                let wrong = Mismatch::new("a free unit, since a zone goes over it", "a zone");
+                return Err(Error::corrupt(region.damage(Geometry::zone_entry(zone), what, wrong)));
             }
             continue;
         }
@@ -109,12 +109,8 @@ pub(super) fn scan_readable(
 fn read_entry(region: &Region, zone: u32) -> Result<PoolEntry> {
     let at = Geometry::zone_entry(zone);
     PoolEntry::decode(region.word(at), Pool::Zones, zone).map_err(|(sum, computed)| {
-        damaged(
-            region,
-            at,
-            format!("index entry of zone {zone}"),
-            (format!("checksum {sum:08x}"), format!("{computed:08x}")),
-        )
+        let what = format!("index entry of zone {zone}");
+        Error::corrupt(region.damage(at, what, Mismatch::checksum(sum, computed)))
     })
 }
 
@@ -123,7 +119,7 @@ fn decode_header(
     header: &[u8],
     geometry: Geometry,
     zone: u32,
-) -> std::result::Result<ZoneHeader, (String, String)> {
+) -> std::result::Result<ZoneHeader, Mismatch> {
     let header = ZoneHeader::decode(header, zone)?;
     let units = header.units;
     let can_be = units.is_power_of_two()
@@ -132,7 +128,8 @@ fn decode_header(
     if can_be {
         return Ok(header);
     }
-    Err((format!("a zone of a power of two, inside {} units", geometry.units), format!("{units}")))
+    let expected = format!("a zone of a power of two, inside {} units", geometry.units);
+    Err(Mismatch::new(expected, format!("{units}")))
 }
 
 /// A zone as its header alone speaks of it, whatever its entry and its seal say.
@@ -155,16 +152,17 @@ fn read_header(
         if header.generation == entry.generation {
             return Ok(header);
         }
-        Err((
-            format!("generation {}", entry.generation),
-            format!("generation {}", header.generation),
-        ))
+        let [expected, got] = [entry.generation, header.generation];
+        Err(Mismatch::new(format!("generation {expected}"), format!("generation {got}")))
     });
     let header = match header {
         Ok(header) if entry.in_use => header,
         Ok(header) => ZoneHeader { units: 1, ..header },
         Err(_) if !entry.in_use => return Ok(None),
-        Err(e) => return Err(damaged(region, at, format!("header of zone {zone}"), e)),
+        Err(found) => {
+            let what = format!("header of zone {zone}");
+            return Err(Error::corrupt(region.damage(at, what, found)));
+        }
     };
     let word = Reader::new(&bytes[Seal::AT as usize..]).u64().unwrap_or_default();
     let seal = match Seal::decode(word, zone, entry.generation) {
@@ -173,14 +171,9 @@ fn read_header(
         // earlier use of the zone left.
         Err(_) if !entry.in_use => return Ok(None),
         Err((sum, computed)) => {
-            let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
-            return Err(damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums));
+            let (what, found) = (format!("seal of zone {zone}"), Mismatch::checksum(sum, computed));
+            return Err(Error::corrupt(region.damage(at + Seal::AT, what, found)));
         }
     };
     Ok(Some(ZoneScan { zone, header, seal, in_use: entry.in_use }))
-}
-
-fn damaged(region: &Region, offset: u64, what: String, (expected, got): (String, String)) -> Error {
-    let file = region.path().to_path_buf();
-    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
 }

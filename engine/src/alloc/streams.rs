@@ -1,7 +1,7 @@
 //! The pool of stream objects.
 
 use super::pool::{Pool, PoolEntry};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
 use crate::record::{Reader, checksum, put_u32};
 
@@ -132,12 +132,5 @@ impl StreamPool {
 }
 
 fn damaged(region: &Region, offset: u64, what: &str, sums: (u32, u32)) -> Error {
-    Error::corrupt(Damage {
-        tier: "pm",
-        file: region.path().to_path_buf(),
-        offset,
-        what: what.to_string(),
-        expected: format!("checksum {:08x}", sums.0),
-        got: format!("{:08x}", sums.1),
-    })
+    Error::corrupt(region.damage(offset, what, Mismatch::checksum(sums.0, sums.1)))
 }

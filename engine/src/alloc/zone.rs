@@ -1,5 +1,6 @@
 //! A zone's header and its seal (`docs/format.md`, section 1).
 
+use crate::error::Mismatch;
 use crate::record::{Reader, checksum, put_u32, put_u64};
 
 /// Bytes of a zone before its first sub-entry.
@@ -44,21 +45,18 @@ impl ZoneHeader {
     }
 
     /// Reads a header; what was expected and what was found if it does not check out.
-    pub(crate) fn decode(
-        bytes: &[u8],
-        zone: u32,
-    ) -> std::result::Result<ZoneHeader, (String, String)> {
-        let short = || ("64 bytes".to_string(), format!("{} bytes", bytes.len()));
+    pub(crate) fn decode(bytes: &[u8], zone: u32) -> std::result::Result<ZoneHeader, Mismatch> {
+        let short = || Mismatch::new("64 bytes", format!("{} bytes", bytes.len()));
         let mut r = Reader::new(bytes);
         let magic = r.take(4).ok_or_else(short)?;
         let sum = r.u32().ok_or_else(short)?;
         let body = bytes.get(8..FIXED).ok_or_else(short)?;
         if magic != MAGIC {
-            return Err(("the magic TZON".into(), format!("{magic:02x?}")));
+            return Err(Mismatch::new("the magic TZON", format!("{magic:02x?}")));
         }
         let computed = checksum(&[u64::from(zone)], body);
         if sum != computed {
-            return Err((format!("checksum {sum:08x}"), format!("{computed:08x}")));
+            return Err(Mismatch::checksum(sum, computed));
         }
         let mut fields = || {
             Some(ZoneHeader {

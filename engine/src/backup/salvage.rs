@@ -12,7 +12,7 @@ mod tables;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool, ZoneScan};
@@ -22,7 +22,7 @@ use crate::engine::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
 };
 use crate::engine::{Database, OpenHow};
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Mismatch, Result};
 use crate::levels::{
     Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
 };
@@ -223,13 +223,10 @@ fn id_of(set: &VersionSet, loaded: &Option<Loaded>) -> [u8; 16] {
 fn behind_gap(region: &Region, last: Lsn, above: BTreeSet<Lsn>) -> Option<Damage> {
     let mut lsns = LsnRanges::default();
     lsns.extend(above);
-    (!lsns.is_empty()).then(|| Damage {
-        tier: "pm",
-        file: region.path().to_path_buf(),
-        offset: 0,
-        what: format!("LSN {lsns}"),
-        expected: format!("all LSNs from {} on", last + 1),
-        got: "a gap before it: it may never have been committed, and is left out".into(),
+    (!lsns.is_empty()).then(|| {
+        let got = "a gap before it: it may never have been committed, and is left out";
+        let found = Mismatch::new(format!("all LSNs from {} on", last + 1), got);
+        region.damage(0, format!("LSN {lsns}"), found)
     })
 }
 
@@ -261,13 +258,9 @@ impl SalvageReport {
         records.append(&mut rows);
         in_place(&mut records);
         self.open_prepares(region, &prepared, &records);
-        let lost = region.unread().into_iter().map(|Unread { place, error }| Damage {
-            tier: "pm",
-            file: region.path().to_path_buf(),
-            offset: place.start,
-            what: "region".into(),
-            expected: format!("{} readable bytes", place.end - place.start),
-            got: error,
+        let lost = region.unread().into_iter().map(|Unread { place, error }| {
+            let expected = format!("{} readable bytes", place.end - place.start);
+            region.damage(place.start, "region", Mismatch::new(expected, error))
         });
         self.lost.extend(lost);
         records
@@ -285,14 +278,10 @@ impl SalvageReport {
                 continue;
             };
             let writes = Reader::new(head.value).u32().unwrap_or(0);
-            self.lost.push(Damage {
-                tier: "pm",
-                file: region.path().to_path_buf(),
-                offset,
-                what: format!("prepared transaction \"{}\"", head.key.escape_ascii()),
-                expected: "a commit or a rollback".into(),
-                got: format!("neither; its {writes} writes are left out"),
-            });
+            let what = format!("prepared transaction \"{}\"", head.key.escape_ascii());
+            let got = format!("neither; its {writes} writes are left out");
+            let found = Mismatch::new("a commit or a rollback", got);
+            self.lost.push(region.damage(offset, what, found));
         }
     }
 
@@ -339,14 +328,10 @@ impl SalvageReport {
                 (format!("{unnamed} objects"), got.into())
             }
         };
-        self.lost.push(Damage {
-            tier: "object",
-            file: store.map_or_else(|| opening.path.into(), |objects| objects.address().into()),
-            offset: 0,
-            what,
-            expected: "edits of the journal that name them, or that removed them".into(),
-            got,
-        });
+        let file: PathBuf =
+            store.map_or_else(|| opening.path.into(), |objects| objects.address().into());
+        let found = Mismatch::new("edits of the journal that name them, or that removed them", got);
+        self.lost.push(found.at(what, "object", file, 0));
     }
 
     /// What is there of zones.

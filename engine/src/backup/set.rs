@@ -16,7 +16,7 @@ use super::VerifyReport;
 use super::known::{KnownExtents, ToCopy};
 use crate::engine::OpenHow;
 use crate::engine::open::{files_of, lock};
-use crate::error::{Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::Manifest;
 use crate::options::{Failpoint, Options};
@@ -177,7 +177,8 @@ impl Set {
         let mut seen: BTreeSet<Location> = BTreeSet::new();
         for number in self.numbers()? {
             report.checked += 1;
-            let place = ("backup", self.path.as_path(), &*format!("manifest {number}"));
+            let what = format!("manifest {number}");
+            let place = || Mismatch::default().at(what, "backup", &self.path, 0);
             let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
             for extent in manifest.extents() {
                 if !seen.insert(extent.location) {

@@ -10,7 +10,7 @@ use crate::engine::OpenHow;
 use crate::engine::open::Parts;
 use crate::engine::open::region_path;
 use crate::engine::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
-use crate::error::{Damage, Findings, Result, Unreadable};
+use crate::error::{Damage, Findings, Mismatch, Result, Unreadable};
 use crate::level0::verify_row;
 use crate::levels::{FoundEdits, JournalFloor, Version, VersionSet};
 use crate::mvcc::pin;
@@ -55,7 +55,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     let mut report = VerifyReport::default();
     report.damages.extend(parts.iter().map(Parts::damage));
     let region = region_path(path, options);
-    let loaded = report.keep(opening.load(), ("pm", &region, "fixed parts of the region"))?;
+    let loaded = report.keep(opening.load(), || fixed_parts(&region))?;
     let floor = loaded.as_ref().map_or(JournalFloor::default(), |loaded| JournalFloor {
         epoch: loaded.floor.journal.epoch,
         number: loaded.floor.journal.edit,
@@ -70,7 +70,8 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         return Ok(report);
     }
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
-    if let Some(set) = report.keep(opened, ("journal", path, "journal"))? {
+    let place = || Mismatch::default().at("journal", "journal", path, 0);
+    if let Some(set) = report.keep(opened, place)? {
         opening.attach_objects(&set, 0)?;
         check_objects_reachable(&set)?;
         report.look(|found| set.verify(found));
@@ -79,17 +80,15 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         }
         let pairs = loaded.is_none_or(|l| l.superblock.database_id == set.database_id());
         if !pairs {
-            report.damages.push(Damage {
-                tier: "pm",
-                file: region,
-                offset: 16,
-                what: "database id".into(),
-                expected: "that of the journal".into(),
-                got: "another one".into(),
-            });
+            let found = Mismatch::new("that of the journal", "another one");
+            report.damages.push(found.at("database id", "pm", region, 16));
         }
     }
     Ok(report)
+}
+
+fn fixed_parts(region: &Path) -> Damage {
+    Mismatch::default().at("fixed parts of the region", "pm", region, 0)
 }
 
 /// Checks the open database of `engine`; commits wait meanwhile.
@@ -108,7 +107,7 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     }
     engine.shared.committer.while_quiet(|| -> Result<()> {
         let region = region_path(&engine.path, &engine.options);
-        let place = ("pm", region.as_path(), "fixed parts of the region");
+        let place = || fixed_parts(&region);
         let Some(loaded) = report.keep(opening.load(), place)? else { return Ok(()) };
         // Pages of row tables stay as versions from here on say, until the guard goes.
         let guard = pin();
@@ -169,15 +168,13 @@ impl VerifyReport {
     pub(crate) fn keep<T>(
         &mut self,
         result: Result<T>,
-        (tier, file, what): (&'static str, &Path, &str),
+        place: impl FnOnce() -> Damage,
     ) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(e) if e.damage().is_some() || e.is_unread() => {
                 self.look(|found| {
-                    let (file, what) = (file.to_path_buf(), what.to_string());
-                    let (expected, got) = (String::new(), String::new());
-                    found.add(&e, || Damage { tier, file, offset: 0, what, expected, got });
+                    found.add(&e, place);
                     0
                 });
                 Ok(None)
@@ -189,13 +186,9 @@ impl VerifyReport {
     /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
     fn cache(&mut self, engine: &Engine) {
         self.checked += 1;
-        self.damages.extend(broken_cache(engine).map(|got| Damage {
-            tier: "memory",
-            file: engine.path.clone(),
-            offset: 0,
-            what: "block cache".into(),
-            expected: "frames and swips that lead to each other".into(),
-            got,
+        self.damages.extend(broken_cache(engine).map(|got| {
+            let found = Mismatch::new("frames and swips that lead to each other", got);
+            found.at("block cache", "memory", &engine.path, 0)
         }));
     }
 
@@ -205,7 +198,7 @@ impl VerifyReport {
             for row in &version.rows {
                 let verified = verify_row(region, version.table, row, &version.drained);
                 let what = format!("row table {} of table {}", row.id, version.table);
-                let kept = self.keep(verified, ("pm", region.path(), &what))?;
+                let kept = self.keep(verified, || region.damage(0, what, Mismatch::default()))?;
                 self.checked += kept.unwrap_or(1);
             }
         }
@@ -218,7 +211,7 @@ impl VerifyReport {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
         let region = &loaded.region;
-        let place = |what| ("pm", region.path(), what);
+        let place = |what: &'static str| move || region.damage(0, what, Mismatch::default());
         let streams = self.keep(StreamPool::scan(region), place("stream pool"))?;
         let Some(streams) = streams else { return Ok(None) };
         self.checked += u64::from(crate::pm::STREAM_SLOTS) + streams.len() as u64;
@@ -230,14 +223,10 @@ impl VerifyReport {
         for zone in leaks {
             // Harmless after a crash, found and released at the next opening; after a clean
             // close there is none.
-            self.damages.push(Damage {
-                tier: "pm",
-                file: region.path().to_path_buf(),
-                offset: loaded.superblock.geometry.zone(zone),
-                what: format!("header of zone {zone}, which is taken and not used"),
-                expected: "a zone header".into(),
-                got: "something else".into(),
-            });
+            let what = format!("header of zone {zone}, which is taken and not used");
+            let found = Mismatch::new("a zone header", "something else");
+            let at = loaded.superblock.geometry.zone(zone);
+            self.damages.push(region.damage(at, what, found));
         }
         let mut gidx = Vec::with_capacity(streams.len());
         for stream in &streams {

@@ -7,7 +7,7 @@ use super::verify::VerifyReport;
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
 use crate::engine::open::records;
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Mismatch, Result};
 use crate::memtable::Record;
 use crate::mvcc::pin;
 use crate::os::HashMap;
@@ -42,7 +42,7 @@ impl VerifyReport {
             // The table may be dropped meanwhile.
             let _guard = pin();
             if let Some(at) = table.view().level0.in_zones.wrong_offset(table.id(), &end_of)? {
-                let found = ("the offset of a record of it".into(), at.to_string());
+                let found = Mismatch::new("the offset of a record of it", at.to_string());
                 self.damages.push(damage(forest, table.id(), found));
             }
         }
@@ -51,8 +51,9 @@ impl VerifyReport {
             let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
             let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else { continue };
             if record.seq <= merged && !is_found(table, &record)? {
-                let found = (format!("the record at {at}"), "none of its key, or an older one");
-                self.damages.push(damage(forest, table.id(), (found.0, found.1.into())));
+                let got = "none of its key, or an older one";
+                let found = Mismatch::new(format!("the record at {at}"), got);
+                self.damages.push(damage(forest, table.id(), found));
             }
         }
         Ok(())
@@ -71,7 +72,6 @@ fn is_found(table: &TableCore, record: &Record<'_>) -> Result<bool> {
     Ok(found.max(unmerged) >= record.seq || table.check().is_err())
 }
 
-fn damage(forest: &Forest, table: TableId, (expected, got): (String, String)) -> Damage {
-    let what = format!("persistent index of table {table}");
-    Damage { tier: "pm", file: forest.path().to_path_buf(), offset: 0, what, expected, got }
+fn damage(forest: &Forest, table: TableId, found: Mismatch) -> Damage {
+    found.at(format!("persistent index of table {table}"), "pm", forest.path(), 0)
 }

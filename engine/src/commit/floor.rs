@@ -1,6 +1,6 @@
 //! F, the floor, and the GIDX words: what recovery may take for granted (`docs/format.md`).
 
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
 use crate::record::{LSN_MAX, Lsn, Reader, checksum, put_u64};
 
@@ -38,7 +38,7 @@ impl Floor {
         out
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Floor, (String, String)> {
+    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Floor, Mismatch> {
         let fields = |bytes: &[u8]| {
             let mut r = Reader::new(bytes);
             let floor = Floor {
@@ -51,13 +51,13 @@ impl Floor {
             Some((floor, r.u32()?))
         };
         let (floor, sum) =
-            fields(bytes).ok_or_else(|| ("64 bytes".into(), format!("{}", bytes.len())))?;
+            fields(bytes).ok_or_else(|| Mismatch::new("64 bytes", format!("{}", bytes.len())))?;
         let computed = checksum(&[], &bytes[..SUM_AT]);
         if sum != computed {
-            return Err((format!("checksum {sum:08x}"), format!("{computed:08x}")));
+            return Err(Mismatch::checksum(sum, computed));
         }
         if floor.lsn == LSN_MAX {
-            return Err(("an LSN that has a next one".into(), format!("F = {LSN_MAX}")));
+            return Err(Mismatch::new("an LSN that has a next one", format!("F = {LSN_MAX}")));
         }
         Ok(floor)
     }
@@ -76,14 +76,8 @@ impl Floor {
     pub(crate) fn load(region: &Region) -> Result<(Floor, Option<Damage>)> {
         let read = |slot: u64| {
             let at = Geometry::floor_slot(slot);
-            Floor::decode(region.bytes(at, LINE)).map_err(|(expected, got)| Damage {
-                tier: "pm",
-                file: region.path().to_path_buf(),
-                offset: at,
-                what: format!("floor slot {}", ["A", "B"][slot as usize]),
-                expected,
-                got,
-            })
+            let what = || format!("floor slot {}", ["A", "B"][slot as usize]);
+            Floor::decode(region.bytes(at, LINE)).map_err(|found| region.damage(at, what(), found))
         };
         match (read(0), read(1)) {
             (Ok(a), Ok(b)) => Ok((if a.number > b.number { a } else { b }, None)),
@@ -146,14 +140,8 @@ impl Gidx {
         debug_assert!(stream < STREAM_SLOTS, "streams are numbered below STREAM_SLOTS");
         let at = Geometry::gidx(stream);
         Gidx::decode(region.word(at), stream).map_err(|(sum, computed)| {
-            Error::corrupt(Damage {
-                tier: "pm",
-                file: region.path().to_path_buf(),
-                offset: at,
-                what: format!("GIDX word of stream {stream}"),
-                expected: format!("check {sum:06x}"),
-                got: format!("{computed:06x}"),
-            })
+            let found = Mismatch::new(format!("check {sum:06x}"), format!("{computed:06x}"));
+            Error::corrupt(region.damage(at, format!("GIDX word of stream {stream}"), found))
         })
     }
 }

@@ -16,7 +16,7 @@ use super::floor::{Floor, Gidx};
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use super::turnstile::StreamTail;
 use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memtable::Record;
 use crate::options::Failpoint;
 use crate::os::HashMap;
@@ -109,7 +109,7 @@ pub(super) struct Parsed {
     pub(super) entries: Vec<Entry>,
     /// Offset in the zone where parsing ended, and why.
     end: u64,
-    why: (String, String),
+    why: Mismatch,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +136,7 @@ struct Payload {
 impl Parsed {
     /// A zone of which nothing before `end` is looked at.
     pub(super) fn at(scan: ZoneScan, end: u64) -> Parsed {
-        let why = ("a sub-entry".into(), "the end of the zone".into());
+        let why = Mismatch::new("a sub-entry", "the end of the zone");
         Parsed { scan, entries: Vec::new(), end, why }
     }
 }
@@ -153,11 +153,11 @@ impl Entry {
         let (stored, lsn) = (self.header.payload_sum, self.header.lsn);
         let found = match SubEntry::payload_sum(lsn, self.salt, payload) {
             sum if sum == stored => {
-                (format!("{} records that decode", self.header.records), "others".into())
+                Mismatch::new(format!("{} records that decode", self.header.records), "others")
             }
-            sum => (format!("checksum {stored:08x}"), format!("{sum:08x}, computed")),
+            sum => Mismatch::checksum(stored, sum),
         };
-        damage_of(evidence, at, format!("payload of LSN {lsn}"), found)
+        evidence.region.damage(at, format!("payload of LSN {lsn}"), found)
     }
 }
 
@@ -206,17 +206,18 @@ pub(super) fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<I
         let zone_at = evidence.geometry.zone(scan.zone);
         let (streams, stream) = (evidence.gidx.len(), scan.header.stream);
         if stream as usize >= streams {
-            let found = (format!("one of {streams} streams"), format!("stream {stream}"));
+            let expected = format!("one of {streams} streams");
+            let found = Mismatch::new(expected, format!("stream {stream}"));
             let what = format!("header of zone {}", scan.zone);
-            return Some(damage_of(evidence, zone_at, what, found));
+            return Some(evidence.region.damage(zone_at, what, found));
         }
         let possible = ZONE_HEADER..=scan.len(evidence.geometry);
         if let Some(Seal(len)) = scan.seal
             && !possible.contains(&u64::from(len))
         {
             let expected = format!("{} to {} bytes", possible.start(), possible.end());
-            let (at, found) = (zone_at + Seal::AT, (expected, len.to_string()));
-            return Some(damage_of(evidence, at, format!("seal of zone {}", scan.zone), found));
+            let (at, found) = (zone_at + Seal::AT, Mismatch::new(expected, len.to_string()));
+            return Some(evidence.region.damage(at, format!("seal of zone {}", scan.zone), found));
         }
         None
     })
@@ -266,12 +267,12 @@ pub(super) fn parse_entry(
     parsed: &Parsed,
     walk: &Walk<'_>,
     limit: u64,
-) -> std::result::Result<Entry, (String, String)> {
+) -> std::result::Result<Entry, Mismatch> {
     let (scan, at, salt) = (&parsed.scan, walk.at, walk.salt);
     let header = walk.header()?;
     let previous = parsed.entries.last().map_or(0, |e| e.header.lsn);
     let payload_at = at + SUB_HEADER as u64;
-    let wrong = |what: &str, got: String| Err((what.to_string(), got));
+    let wrong = |what: &str, got: String| Err(Mismatch::new(what, got));
     if header.zone_generation != scan.header.generation || header.stream != scan.header.stream {
         return wrong("a sub-entry of this zone's generation", "an older one".into());
     }
@@ -323,8 +324,13 @@ pub(super) fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed]) -> V
         let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
         let Some(named) = parsed.iter().filter(of_stream).find(|p| p.scan.zone == gidx.zone) else {
             let at = Geometry::gidx(stream as u32);
-            let found = (format!("zone {} in stream {stream}", gidx.zone), "no such zone".into());
-            damages.push(damage_of(evidence, at, format!("GIDX word of stream {stream}"), found));
+            let expected = format!("zone {} in stream {stream}", gidx.zone);
+            let found = Mismatch::new(expected, "no such zone");
+            damages.push(evidence.region.damage(
+                at,
+                format!("GIDX word of stream {stream}"),
+                found,
+            ));
             continue;
         };
         for zone in parsed.iter().filter(of_stream) {
@@ -342,7 +348,7 @@ pub(super) fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed]) -> V
             if zone.end < whole_until {
                 let at = evidence.geometry.zone(zone.scan.zone) + zone.end;
                 let what = format!("sub-entry in zone {}", zone.scan.zone);
-                damages.push(damage_of(evidence, at, what, zone.why.clone()));
+                damages.push(evidence.region.damage(at, what, zone.why.clone()));
             }
         }
     }
@@ -363,7 +369,7 @@ fn check_payloads_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Res
 fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Damage {
     let at = evidence.geometry.zone(zone.scan.zone) + Seal::AT;
     let what = format!("seal of zone {}", zone.scan.zone);
-    damage_of(evidence, at, what, ("a seal".into(), "none".into()))
+    evidence.region.damage(at, what, Mismatch::new("a seal", "none"))
 }
 
 /// Rule 3.
@@ -420,8 +426,8 @@ impl Witness {
     /// Damage to LSNs that were durable.
     pub(super) fn misses(&self, evidence: &Evidence<'_>, lsns: &str) -> Damage {
         let what = format!("LSN {lsns}, which was durable when LSN {} was written,", self.lsn);
-        let found = ("all of its sub-entries".into(), "some that are damaged or missing".into());
-        damage_of(evidence, evidence.geometry.zone(self.zone) + self.at, what, found)
+        let found = Mismatch::new("all of its sub-entries", "some that are damaged or missing");
+        evidence.region.damage(evidence.geometry.zone(self.zone) + self.at, what, found)
     }
 }
 
@@ -521,14 +527,4 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         is_merged: entry.is_merged,
         incarnation: entry.header.incarnation,
     }
-}
-
-pub(super) fn damage_of(
-    evidence: &Evidence<'_>,
-    offset: u64,
-    what: String,
-    (expected, got): (String, String),
-) -> Damage {
-    let file = evidence.region.path().to_path_buf();
-    Damage { tier: "pm", file, offset, what, expected, got }
 }

@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 
 use super::floor::Floor;
 use super::recover::{
-    Evidence, Parsed, Witness, damage_of, ends_before_tails, floor_of, headers_that_cannot_be,
-    parse_entry, walk,
+    Evidence, Parsed, Witness, ends_before_tails, floor_of, headers_that_cannot_be, parse_entry,
+    walk,
 };
 use super::subentry::{Content, SUB_HEADER, Walk};
 use crate::alloc::ZoneScan;
@@ -164,7 +164,7 @@ fn zone(
             }
             Err(why) => {
                 let what = || format!("sub-entry in zone {}", scan.zone);
-                hole.get_or_insert_with(|| damage_of(evidence, zone_at + at, what(), why));
+                hole.get_or_insert_with(|| evidence.region.damage(zone_at + at, what(), why));
                 walk.at += LINE;
             }
         }

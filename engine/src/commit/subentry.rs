@@ -2,6 +2,7 @@
 
 use super::resume::{RESUME, Resume};
 use crate::alloc::{ZONE_HEADER, ZoneHeader};
+use crate::error::Mismatch;
 use crate::pm::{Geometry, LINE, Region};
 use crate::record::{LSN_MAX, Lsn, Reader, checksum};
 
@@ -86,22 +87,22 @@ impl SubEntry {
         bytes: &[u8],
         zone: u32,
         salt: u64,
-    ) -> std::result::Result<SubEntry, (String, String)> {
-        let short = || ("64 bytes".to_string(), format!("{} bytes", bytes.len()));
+    ) -> std::result::Result<SubEntry, Mismatch> {
+        let short = || Mismatch::new("64 bytes", format!("{} bytes", bytes.len()));
         let mut r = Reader::new(bytes);
         let magic = r.take(4).ok_or_else(short)?;
         if magic != MAGIC {
-            return Err(("the magic TSUB".into(), format!("{magic:02x?}")));
+            return Err(Mismatch::new("the magic TSUB", format!("{magic:02x?}")));
         }
         let sum = r.u32().ok_or_else(short)?;
         let body = bytes.get(8..SUB_HEADER).ok_or_else(short)?;
         let computed = checksum(&[header_seed(zone, salt)], body);
         if sum != computed {
-            return Err((format!("checksum {sum:08x}"), format!("{computed:08x}")));
+            return Err(Mismatch::checksum(sum, computed));
         }
         let (found, own) = (&bytes[SALT_AT], &salt.to_le_bytes()[..SALT_AT.len()]);
         if found != own {
-            return Err((format!("salt {own:02x?}"), format!("{found:02x?}")));
+            return Err(Mismatch::new(format!("salt {own:02x?}"), format!("{found:02x?}")));
         }
         let mut fields = || {
             Some(SubEntry {
@@ -124,7 +125,7 @@ impl SubEntry {
         };
         // What was durable before it was written lies below its own LSN.
         let possible = fields().filter(|entry| entry.lsn < LSN_MAX && entry.durable <= entry.lsn);
-        possible.ok_or_else(|| ("possible fields".into(), "impossible ones".into()))
+        possible.ok_or_else(|| Mismatch::new("possible fields", "impossible ones"))
     }
 
     /// The checksum of a payload.
@@ -188,7 +189,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The header of a sub-entry here; what was expected and what was found if there is none.
-    pub(super) fn header(&self) -> std::result::Result<SubEntry, (String, String)> {
+    pub(super) fn header(&self) -> std::result::Result<SubEntry, Mismatch> {
         SubEntry::decode(self.bytes(self.at, SUB_HEADER as u64), self.zone, self.salt)
     }
 

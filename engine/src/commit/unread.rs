@@ -4,7 +4,7 @@
 use super::recover::Recovered;
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use crate::alloc::{ZONE_HEADER, ZoneHeader};
-use crate::error::Damage;
+use crate::error::{Damage, Mismatch};
 use crate::pm::{Geometry, Region};
 use crate::record::Lsn;
 
@@ -32,10 +32,8 @@ impl Passed {
     /// What is wrong with it. The headers, which recovery has read, say where payloads are; those
     /// of commits up to `merged` that are plain were passed over.
     pub(crate) fn damage(self, region: &Region, geometry: Geometry, merged: Lsn) -> Option<Damage> {
-        let named = |offset, what: String, (expected, got): (String, String)| {
-            let file = region.path().to_path_buf();
-            Some(Damage { tier: "pm", file, offset, what, expected, got })
-        };
+        let named =
+            |offset, what: String, found: Mismatch| Some(region.damage(offset, what, found));
         let zone_at = geometry.zone(self.zone);
         let header = match ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), self.zone) {
             Ok(header) => header,
@@ -59,8 +57,7 @@ impl Passed {
                 let sum = SubEntry::payload_sum(header.lsn, walk.salt, payload);
                 if sum != header.payload_sum {
                     let what = format!("payload of LSN {}", header.lsn);
-                    let expected = format!("checksum {:08x}", header.payload_sum);
-                    let found = (expected, format!("{sum:08x}"));
+                    let found = Mismatch::checksum(header.payload_sum, sum);
                     return named(zone_at + payload_at, what, found);
                 }
             }

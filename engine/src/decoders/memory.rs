@@ -13,7 +13,7 @@ use crate::engine::open::Marker;
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
 use crate::ptree::{ForestSeal, Shape};
-use crate::record::mended;
+use crate::record::{Sealable, mended};
 use terrace_testkit::Machine;
 
 /// The number that the eight bytes at `at` are; 0 where there are fewer.

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Malformed;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
 use crate::cache::{BufferFrame, FrameArena, Weigh, placed_len};
+use crate::error::Mismatch;
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
@@ -195,12 +195,12 @@ pub(super) struct Hit {
 
 impl Block {
     /// Checks the bytes of the block at `offset` of an extent.
-    pub(super) fn decode(extent: u64, offset: u32, bytes: Bytes) -> Result<Block, Malformed> {
+    pub(super) fn decode(extent: u64, offset: u32, bytes: Bytes) -> Result<Block, Mismatch> {
         let (bytes, layout) = frame::open_body(extent, offset, bytes)?;
         let body = match layout {
             0 => Body::Restarts(Restarts::decode(&bytes)?),
             1 => Body::Tree(TreeShape::decode(&bytes)?),
-            _ => return Err(Malformed::new("a layout of 0 or 1", format!("{layout}"))),
+            _ => return Err(Mismatch::new("a layout of 0 or 1", format!("{layout}"))),
         };
         Ok(Block { bytes, body })
     }

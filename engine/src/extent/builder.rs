@@ -9,8 +9,9 @@ use super::buffer::make_room;
 use super::filter::FilterBuilder;
 use super::footer::{ContentSum, FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
+use super::reuse::CachedCopies;
 use super::summary::BlockSummary;
-use super::{BlockCache, BlockSwips, Extent, ExtentMeta, ValueExtent, WholeBlock};
+use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock};
 use super::{filter, ranges, summary};
 use crate::cache::Warmth;
 use crate::error::Result;
@@ -68,8 +69,7 @@ pub(crate) struct ExtentBuilder {
     tombstones: Vec<Arc<Tombstone>>,
     /// Of each block, the open one included.
     summaries: Vec<BlockSummary>,
-    /// Blocks taken over that are cached: which ones they are now, and which they were.
-    cached: Vec<(usize, (BlockSwips, usize))>,
+    cached: CachedCopies,
     /// Bytes that records refer to, by value extent.
     referred: BTreeMap<u64, u64>,
     kept_for: KeptFor,
@@ -115,7 +115,7 @@ impl ExtentBuilder {
             hashes: Vec::new(),
             tombstones: Vec::new(),
             summaries: Vec::new(),
-            cached: Vec::new(),
+            cached: CachedCopies::default(),
             referred: BTreeMap::new(),
             kept_for: KeptFor::default(),
             meta,
@@ -206,7 +206,7 @@ impl ExtentBuilder {
         self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
         self.filter.add_lines(lines);
         let number = self.index.blocks() as usize - 1;
-        self.cached.extend(block.cached_as.clone().map(|was| (number, was)));
+        self.cached.add(number, &block);
         if first {
             self.meta.smallest_key.clone_from(&summary.first_key);
         }
@@ -296,7 +296,7 @@ pub(crate) struct BuiltExtent {
     /// The description, its location still to come.
     pub(crate) meta: ExtentMeta,
     pub(crate) bytes: Vec<u8>,
-    cached: Vec<(usize, (BlockSwips, usize))>,
+    cached: CachedCopies,
     summaries: Vec<BlockSummary>,
     kept_for: KeptFor,
     /// Bytes that its records refer to, by value extent.
@@ -308,7 +308,7 @@ pub(crate) struct BuiltExtent {
 impl BuiltExtent {
     /// Bytes of the blocks taken over that are cached and that no reader has asked for.
     pub(crate) fn unread_bytes(&self) -> u64 {
-        self.cached.iter().map(|(_, (swips, was))| swips.unread_bytes(*was)).sum()
+        self.cached.unread_bytes()
     }
 
     /// As [`write_filling`](Self::write_filling), filling nothing.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use zstd::bulk::{Compressor, Decompressor};
 
-use super::Malformed;
+use crate::error::Mismatch;
 use crate::options::Compression;
 
 /// The longest body that is accepted: a largest key, a largest value, and what is stored with them.
@@ -87,9 +87,9 @@ pub(super) fn decompress(
     bytes: &[u8],
     len: usize,
     out: &mut Vec<u8>,
-) -> Result<(), Malformed> {
+) -> Result<(), Mismatch> {
     if len > MAX_BODY {
-        return Err(Malformed::new(format!("at most {MAX_BODY} bytes"), format!("{len}")));
+        return Err(Mismatch::new(format!("at most {MAX_BODY} bytes"), format!("{len}")));
     }
     let start = out.len();
     out.resize(start + len, 0);
@@ -104,8 +104,8 @@ pub(super) fn decompress(
     };
     match got {
         Ok(n) if n == len => Ok(()),
-        Ok(n) => Err(Malformed::new(format!("{len} bytes"), format!("{n}"))),
-        Err(e) => Err(Malformed::new("a block that can be decompressed", e)),
+        Ok(n) => Err(Mismatch::new(format!("{len} bytes"), format!("{n}"))),
+        Err(e) => Err(Mismatch::new("a block that can be decompressed", e)),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::Malformed;
+use crate::error::Mismatch;
 use crate::record::{Reader, checksum, put_u32};
 
 /// The most that a filter may ask for.
@@ -127,25 +127,25 @@ pub(super) struct Filter {
 
 impl Filter {
     /// Checks the bytes of an extent's filter.
-    pub(super) fn decode(extent: u64, mut bytes: Vec<u8>) -> Result<Filter, Malformed> {
-        let too_short = || Malformed::new("16 bytes or more", format!("{}", bytes.len()));
+    pub(super) fn decode(extent: u64, mut bytes: Vec<u8>) -> Result<Filter, Mismatch> {
+        let too_short = || Mismatch::new("16 bytes or more", format!("{}", bytes.len()));
         let mut header = Reader::new(&bytes);
         let sum = header.u32().ok_or_else(too_short)?;
         let computed = checksum(&[extent, 1], &bytes[4..]);
         if sum != computed {
-            return Err(Malformed::checksum(sum, computed));
+            return Err(Mismatch::checksum(sum, computed));
         }
         let len = header.u32().ok_or_else(too_short)? as usize;
         let probes = header.u32().ok_or_else(too_short)?;
         let zero = header.u32().ok_or_else(too_short)?;
         if probes > MAX_PROBES || zero != 0 {
             let expected = format!("at most {MAX_PROBES} probes, and a zero");
-            return Err(Malformed::new(expected, format!("{probes} and {zero}")));
+            return Err(Mismatch::new(expected, format!("{probes} and {zero}")));
         }
         let rest = bytes.len() - HEADER_LEN;
         let fits = len <= rest && (rest - len).is_multiple_of(4) && (len > 0) == (rest > len);
         if !fits || !len.is_multiple_of(LINE_LEN) {
-            return Err(Malformed::new(format!("at most {rest} bytes of bits"), format!("{len}")));
+            return Err(Mismatch::new(format!("at most {rest} bytes of bits"), format!("{len}")));
         }
         let lines = len / LINE_LEN;
         let mut ends = Vec::new();
@@ -155,7 +155,7 @@ impl Filter {
         }
         if !ends.is_sorted() || ends.last().is_some_and(|end| *end as usize != lines) {
             let expected = format!("blocks that share {lines} lines in order");
-            return Err(Malformed::new(expected, "others"));
+            return Err(Mismatch::new(expected, "others"));
         }
         bytes.truncate(HEADER_LEN + len);
         Ok(Filter { bytes, probes, ends, lines })

@@ -1,6 +1,6 @@
 //! The footer of an extent: its last 64 bytes say where the rest is.
 
-use super::Malformed;
+use crate::error::Mismatch;
 use crate::record::{Checksum, FORMAT, Reader, checksum, put_u32, put_u64};
 use crate::tier::ExtentStore;
 
@@ -14,36 +14,36 @@ pub(super) fn check<'a>(
     extent: u64,
     journal_checksum: u32,
     bytes: &'a [u8],
-) -> Result<Reader<'a>, Malformed> {
+) -> Result<Reader<'a>, Mismatch> {
     let short = || too_short(bytes.len());
     let mut reader = Reader::new(bytes);
     if reader.take(4).ok_or_else(short)? != magic {
         let expected = format!("magic {}", magic.escape_ascii());
-        return Err(Malformed::new(expected, format!("{:02x?}", &bytes[..4])));
+        return Err(Mismatch::new(expected, format!("{:02x?}", &bytes[..4])));
     }
     let sum = reader.u32().ok_or_else(short)?;
     let computed = checksum(&[extent], &bytes[8..]);
     if sum != computed {
-        return Err(Malformed::checksum(sum, computed));
+        return Err(Mismatch::checksum(sum, computed));
     }
     if sum != journal_checksum {
         let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
-        return Err(Malformed::new(expected, format!("{sum:#010x}")));
+        return Err(Mismatch::new(expected, format!("{sum:#010x}")));
     }
     Ok(reader)
 }
 
 /// Checks the id and the format that a footer says.
-pub(super) fn check_id(kind: &str, (extent, id): (u64, u64), format: u32) -> Result<(), Malformed> {
+pub(super) fn check_id(kind: &str, (extent, id): (u64, u64), format: u32) -> Result<(), Mismatch> {
     if (id, format) == (extent, FORMAT) {
         return Ok(());
     }
     let expected = format!("{kind} {extent}, format {FORMAT}");
-    Err(Malformed::new(expected, format!("{kind} {id}, format {format}")))
+    Err(Mismatch::new(expected, format!("{kind} {id}, format {format}")))
 }
 
-pub(super) fn too_short(len: usize) -> Malformed {
-    Malformed::new(format!("{FOOTER_LEN} bytes"), format!("{len}"))
+pub(super) fn too_short(len: usize) -> Mismatch {
+    Mismatch::new(format!("{FOOTER_LEN} bytes"), format!("{len}"))
 }
 
 /// Where the parts of an extent lie, and how much there is.
@@ -116,7 +116,7 @@ impl Footer {
         extent_len: u32,
         journal_checksum: u32,
         bytes: &[u8],
-    ) -> Result<Footer, Malformed> {
+    ) -> Result<Footer, Mismatch> {
         let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
         let footer =
             Footer::fields(extent, &mut reader).ok_or_else(|| too_short(bytes.len()))??;
@@ -127,7 +127,7 @@ impl Footer {
             && footer.ranges_end() + FOOTER_LEN as u64 == u64::from(extent_len);
         if !sound {
             let expected = format!("all parts end to end in {extent_len} bytes");
-            return Err(Malformed::new(expected, format!("{footer:?}")));
+            return Err(Mismatch::new(expected, format!("{footer:?}")));
         }
         Ok(footer)
     }
@@ -151,7 +151,7 @@ impl Footer {
     }
 
     /// What follows the checksum of the footer of `extent`; `None` if the bytes end first.
-    fn fields(extent: u64, reader: &mut Reader<'_>) -> Option<Result<Footer, Malformed>> {
+    fn fields(extent: u64, reader: &mut Reader<'_>) -> Option<Result<Footer, Mismatch>> {
         let id = reader.u64()?;
         let (filter_offset, filter_len) = (reader.u32()?, reader.u32()?);
         let (index_offset, index_len) = (reader.u32()?, reader.u32()?);

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use super::footer::{FOOTER_LEN, Footer};
 use super::values::{ValueExtent, ValueMeta, is_sound_footer};
 use super::{Extent, ExtentMeta};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::os::{Unread, read_past};
 use crate::record::{EntryRef, ReadValue, Reader, Reference};
@@ -63,7 +63,7 @@ pub(crate) fn find_extents(store: &Arc<ExtentStore>, lost: &mut Vec<Damage>) -> 
     for (file, len) in store.file_lens() {
         let mut tombstones_lost = Vec::new();
         look_through(store, (file, len), lost, |at, bytes| {
-            metas.extend(extent_before(store, (file, at, bytes), &mut tombstones_lost));
+            metas.extend(extent_before(store, file, at, bytes, &mut tombstones_lost));
             if let Some((id, _)) =
                 named(bytes).filter(|(id, sum)| is_sound_footer(*id, *sum, bytes))
             {
@@ -135,14 +135,10 @@ impl FoundExtents {
 
     fn no_value(&self, of: &ExtentMeta, at: &Reference) -> Error {
         let places = self.values.get(&at.extent).map_or(0, Vec::len);
-        Error::corrupt(Damage {
-            tier: "ssd",
-            file: self.store.path(of.location.file),
-            offset: of.location.offset,
-            what: format!("value of value extent {}", at.extent),
-            expected: format!("{} bytes of checksum {:#010x}", at.len, at.checksum),
-            got: format!("none in the {places} value extents of this number that were found"),
-        })
+        let expected = format!("{} bytes of checksum {:#010x}", at.len, at.checksum);
+        let got = format!("none in the {places} value extents of this number that were found");
+        let what = format!("value of value extent {}", at.extent);
+        Error::corrupt(self.store.damage(&of.location, 0, what, Mismatch::new(expected, got)))
     }
 }
 
@@ -215,13 +211,9 @@ fn look_through(
         }
         from += PIECE;
     }
-    lost.extend(unread.into_iter().map(|Unread { place, error }| Damage {
-        tier: "ssd",
-        file: store.path(file),
-        offset: place.start,
-        what: "file of extents".into(),
-        expected: format!("{} readable bytes", place.end - place.start),
-        got: error,
+    lost.extend(unread.into_iter().map(|Unread { place, error }| {
+        let found = Mismatch::new(format!("{} readable bytes", place.end - place.start), error);
+        found.at("file of extents", "ssd", store.path(file), place.start)
     }));
 }
 
@@ -235,7 +227,9 @@ fn named(footer: &[u8]) -> Option<(u64, u32)> {
 /// The extent that the footer at a place of a file ends.
 fn extent_before(
     store: &ExtentStore,
-    (file, at, footer): (u32, u64, &[u8]),
+    file: u32,
+    at: u64,
+    footer: &[u8],
     lost: &mut Vec<Damage>,
 ) -> Option<ExtentMeta> {
     let (id, sum) = named(footer)?;
@@ -243,15 +237,9 @@ fn extent_before(
     let found = Footer::decode(id, len, sum, footer).ok()?;
     let location = Location { file, offset: begin, len };
     let tombstones = tombstones_of(store, &location, &found).unwrap_or_else(|error| {
-        let offset = begin + u64::from(found.ranges_offset());
-        lost.push(error.loss(|| Damage {
-            tier: "ssd",
-            file: store.path(file),
-            offset,
-            what: format!("range tombstones of extent {id}"),
-            expected: String::new(),
-            got: String::new(),
-        }));
+        let what = format!("range tombstones of extent {id}");
+        let place = || store.damage(&location, found.ranges_offset(), what, Mismatch::default());
+        lost.push(error.loss(place));
         0
     });
     Some(ExtentMeta {

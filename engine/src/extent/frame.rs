@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 
-use super::Malformed;
 use super::compress::{Trial, decompress};
+use crate::error::Mismatch;
 use crate::options::Compression;
 use crate::record::{Reader, checksum, put_u32};
 
@@ -68,15 +68,15 @@ pub(super) fn lens_of(bytes: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// Checks the seal of what lies at `offset` of an extent, and nothing else.
-pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Malformed> {
+pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Mismatch> {
     let stored = seal_of(bytes).filter(|_| bytes.len() > HEADER_LEN);
     let stored = stored.ok_or_else(|| too_short(bytes.len()))?;
     let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
-    if stored == computed { Ok(()) } else { Err(Malformed::checksum(stored, computed)) }
+    if stored == computed { Ok(()) } else { Err(Mismatch::checksum(stored, computed)) }
 }
 
-pub(super) fn too_short(len: usize) -> Malformed {
-    Malformed::new(format!("more than {HEADER_LEN} bytes"), format!("{len}"))
+pub(super) fn too_short(len: usize) -> Mismatch {
+    Mismatch::new(format!("more than {HEADER_LEN} bytes"), format!("{len}"))
 }
 
 /// The layout of values, which have none.
@@ -84,16 +84,16 @@ pub(super) const PLAIN: u8 = 0;
 
 /// Checks the bytes of a value at `offset` of an extent. Returns them with the uncompressed value,
 /// behind the 16 bytes of the header.
-pub(super) fn open(extent: u64, offset: u32, bytes: Bytes) -> Result<Bytes, Malformed> {
+pub(super) fn open(extent: u64, offset: u32, bytes: Bytes) -> Result<Bytes, Mismatch> {
     match open_body(extent, offset, bytes)? {
         (whole, PLAIN) => Ok(whole),
-        (_, layout) => Err(Malformed::new("a value", format!("a body of layout {layout}"))),
+        (_, layout) => Err(Mismatch::new("a value", format!("a body of layout {layout}"))),
     }
 }
 
 /// Checks the bytes at `offset` of an extent. Returns them with the uncompressed body, behind the
 /// 16 bytes of the header; and the number of its layout.
-pub(super) fn open_body(extent: u64, offset: u32, bytes: Bytes) -> Result<(Bytes, u8), Malformed> {
+pub(super) fn open_body(extent: u64, offset: u32, bytes: Bytes) -> Result<(Bytes, u8), Mismatch> {
     check_seal(extent, offset, &bytes)?;
     let short = || too_short(bytes.len());
     let mut header = Reader::new(&bytes[4..]);
@@ -101,11 +101,11 @@ pub(super) fn open_body(extent: u64, offset: u32, bytes: Bytes) -> Result<(Bytes
     let compression = header.u32().ok_or_else(short)?;
     let whole_len = header.u32().ok_or_else(short)? as usize;
     let [number, layout, 0, 0] = compression.to_le_bytes() else {
-        return Err(Malformed::new("a compression and a layout", format!("{compression:#x}")));
+        return Err(Mismatch::new("a compression and a layout", format!("{compression:#x}")));
     };
     if body_len != bytes.len() - HEADER_LEN || number == 0 && whole_len != body_len {
         let got = format!("{body_len}, uncompressed {whole_len}");
-        return Err(Malformed::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
+        return Err(Mismatch::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
     }
     if number == 0 {
         return Ok((bytes, layout));

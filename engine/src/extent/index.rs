@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::Malformed;
 use super::heads::OwnedHeads;
+use crate::error::Mismatch;
 use crate::record::{Lsn, Reader, checksum, put_bytes, put_u32, put_u64};
 
 /// One block, as the index knows it.
@@ -65,25 +65,25 @@ pub(super) struct Index {
 
 impl Index {
     /// Checks the bytes of an extent's index.
-    pub(super) fn decode(extent: u64, bytes: Vec<u8>) -> Result<Index, Malformed> {
-        let too_short = || Malformed::new("8 bytes or more", format!("{}", bytes.len()));
+    pub(super) fn decode(extent: u64, bytes: Vec<u8>) -> Result<Index, Mismatch> {
+        let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
         let mut reader = Reader::new(&bytes);
         let sum = reader.u32().ok_or_else(too_short)?;
         let computed = checksum(&[extent, 2], &bytes[4..]);
         if sum != computed {
-            return Err(Malformed::checksum(sum, computed));
+            return Err(Mismatch::checksum(sum, computed));
         }
         let blocks = reader.u32().ok_or_else(too_short)?;
         let mut entries = Vec::new();
         let mut at = 8;
         for n in 0..blocks {
             let entry = decode_entry(&mut reader, &mut at)
-                .ok_or_else(|| Malformed::new(format!("{blocks} blocks"), format!("{n}")))?;
+                .ok_or_else(|| Mismatch::new(format!("{blocks} blocks"), format!("{n}")))?;
             entries.push(entry);
         }
         if !reader.is_empty() {
             let got = "bytes left over";
-            return Err(Malformed::new(format!("{blocks} blocks"), got));
+            return Err(Mismatch::new(format!("{blocks} blocks"), got));
         }
         let mut index = Index { bytes, entries, heads: OwnedHeads::default() };
         index.check_order()?;
@@ -91,19 +91,19 @@ impl Index {
         Ok(index)
     }
 
-    fn check_order(&self) -> Result<(), Malformed> {
+    fn check_order(&self) -> Result<(), Mismatch> {
         let mut end = 0;
         for (n, entry) in self.entries.iter().enumerate() {
             if entry.offset != end {
                 let got = format!("{}", entry.offset);
-                return Err(Malformed::new(format!("block {n} at byte {end}"), got));
+                return Err(Mismatch::new(format!("block {n} at byte {end}"), got));
             }
             end = end
                 .checked_add(entry.len)
-                .ok_or_else(|| Malformed::new("blocks within 4 GiB", "more"))?;
+                .ok_or_else(|| Mismatch::new("blocks within 4 GiB", "more"))?;
             if n > 0 && self.compare(n - 1, self.last_key(n), entry.last_seq) != Ordering::Less {
                 let got = format!("the last record of block {n} is not greater");
-                return Err(Malformed::new("ascending records", got));
+                return Err(Mismatch::new("ascending records", got));
             }
         }
         Ok(())

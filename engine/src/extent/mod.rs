@@ -70,23 +70,3 @@ pub(crate) type BlockCache = crate::cache::FramePool<Block>;
 
 /// The ways to the blocks of an extent.
 pub(crate) type BlockSwips = crate::cache::Swips<Block>;
-
-/// What the decoders of this module found wrong; the reader adds the place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed {
-    /// What a sound structure would hold.
-    pub(crate) expected: String,
-    /// What was found.
-    pub(crate) got: String,
-}
-
-impl Malformed {
-    fn new(expected: impl Into<String>, got: impl Into<String>) -> Malformed {
-        Malformed { expected: expected.into(), got: got.into() }
-    }
-
-    fn checksum(stored: u32, computed: u32) -> Malformed {
-        let expected = format!("checksum {stored:#010x}");
-        Malformed::new(expected, format!("{computed:#010x}, computed from the bytes"))
-    }
-}

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Malformed;
+use crate::error::Mismatch;
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
 use crate::record::{Reader, checksum, put_bytes, put_u32, put_u64};
 
@@ -27,30 +27,30 @@ pub(super) fn encode(extent: u64, tombstones: &[Arc<Tombstone>]) -> Vec<u8> {
 }
 
 /// Checks and reads a section.
-pub(super) fn decode(extent: u64, bytes: &[u8]) -> Result<Tombstones, Malformed> {
+pub(super) fn decode(extent: u64, bytes: &[u8]) -> Result<Tombstones, Mismatch> {
     if bytes.is_empty() {
         return Ok(Tombstones::default());
     }
-    let too_short = || Malformed::new("8 bytes or more", format!("{}", bytes.len()));
+    let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
     let mut reader = Reader::new(bytes);
     let sum = reader.u32().ok_or_else(too_short)?;
     let count = reader.u32().ok_or_else(too_short)?;
     let computed = checksum(&[extent, 4], &bytes[4..]);
     if sum != computed {
-        return Err(Malformed::checksum(sum, computed));
+        return Err(Mismatch::checksum(sum, computed));
     }
     let mut all: Vec<Arc<Tombstone>> = Vec::new();
     for n in 0..count {
         let tombstone = decode_one(&mut reader)
             .filter(|next| all.last().is_none_or(|last| place(last) < place(next)))
             .ok_or_else(|| {
-                Malformed::new(format!("{count} ascending tombstones"), format!("{n}"))
+                Mismatch::new(format!("{count} ascending tombstones"), format!("{n}"))
             })?;
         all.push(Arc::new(tombstone));
     }
     if !reader.is_empty() || all.is_empty() {
         let got = "bytes left over, or no tombstone at all";
-        return Err(Malformed::new(format!("{count} tombstones"), got));
+        return Err(Mismatch::new(format!("{count} tombstones"), got));
     }
     Ok(all.into_iter().collect())
 }

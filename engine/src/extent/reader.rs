@@ -28,11 +28,12 @@ use super::filter;
 use super::index::{Index, IndexEntry};
 use super::lent::LentBlock;
 use super::read_frequency::ReadFrequency;
+use super::reuse::CachedCopies;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{BlockCache, BlockSummary, BlockSwips, Blocks, Described};
-use super::{ExtentCursor, ExtentMeta, Malformed, ReadAhead};
+use super::{ExtentCursor, ExtentMeta, ReadAhead};
 use crate::cache::{Below, BufferFrame, Lent, Warmth, Weigh};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
@@ -310,11 +311,11 @@ impl Extent {
     /// A value that a record of it refers to.
     pub(super) fn separated(&self, at: Reference) -> Result<SeparatedValue> {
         if at.value_len as usize > MAX_VALUE_LEN {
-            let malformed = Malformed::new(
+            let mismatch = Mismatch::new(
                 format!("values of at most {MAX_VALUE_LEN} bytes"),
                 format!("one of {}", at.value_len),
             );
-            return Err(self.corrupt(0, "records", malformed));
+            return Err(self.corrupt(0, "records", mismatch));
         }
         Ok(SeparatedValue { from: Arc::clone(self.value_extent(&at)?) as _, at })
     }
@@ -324,8 +325,8 @@ impl Extent {
         let found = self.values.binary_search_by_key(&at.extent, |values| values.meta().id);
         found.map(|n| &self.values[n]).map_err(|_| {
             let expected = "references to value extents that the journal lists with it";
-            let malformed = Malformed::new(expected, format!("one to {}", at.extent));
-            self.corrupt(0, "records", malformed)
+            let mismatch = Mismatch::new(expected, format!("one to {}", at.extent));
+            self.corrupt(0, "records", mismatch)
         })
     }
 
@@ -462,13 +463,10 @@ impl Extent {
         }
     }
 
-    /// Has blocks lead to frames of others that they are copies of: each block by its number, with
-    /// the other's.
-    pub(super) fn take_over(&self, others: &[(usize, (BlockSwips, usize))], cache: &BlockCache) {
-        let Some(parts) = self.parts.peek() else { return };
-        let swips = self.swips(&parts.index);
-        for (n, (from, was)) in others {
-            cache.share((from, *was), (swips, *n));
+    /// Has blocks lead to frames of others that they are copies of.
+    pub(super) fn take_over(&self, copies: &CachedCopies, cache: &BlockCache) {
+        if let Some(parts) = self.parts.peek() {
+            copies.share(self.swips(&parts.index), cache);
         }
     }
 
@@ -547,13 +545,13 @@ impl Extent {
     /// A block, from its bytes.
     pub(super) fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
         Block::decode(self.meta.id, entry.offset, bytes)
-            .map_err(|malformed| self.corrupt(entry.offset, "block", malformed))
+            .map_err(|mismatch| self.corrupt(entry.offset, "block", mismatch))
     }
 
     /// The error for an entry of block `n` that does not decode.
     pub(super) fn bad_entry(&self, parts: &Parts, n: usize) -> Error {
-        let malformed = Malformed::new("entries that decode", "one that does not");
-        self.corrupt(parts.index.entries()[n].offset, "block", malformed)
+        let mismatch = Mismatch::new("entries that decode", "one that does not");
+        self.corrupt(parts.index.entries()[n].offset, "block", mismatch)
     }
 
     /// The gate of the database that it is of.
@@ -567,21 +565,14 @@ impl Extent {
     }
 
     /// The error for damage at `offset` of this extent.
-    pub(super) fn corrupt(&self, offset: u32, what: &str, malformed: Malformed) -> Error {
-        Error::corrupt(self.damage(offset, what, malformed))
+    pub(super) fn corrupt(&self, offset: u32, what: &str, mismatch: Mismatch) -> Error {
+        Error::corrupt(self.damage(offset, what, mismatch))
     }
 
     /// Damage at `offset` of this extent.
-    pub(super) fn damage(&self, offset: u32, what: &str, malformed: Malformed) -> Damage {
-        let (tier, file, start) = self.store.describe(&self.meta.location);
-        Damage {
-            tier,
-            file,
-            offset: start.saturating_add(u64::from(offset)),
-            what: format!("{what} of extent {}", self.meta.id),
-            expected: malformed.expected,
-            got: malformed.got,
-        }
+    pub(super) fn damage(&self, offset: u32, what: &str, mismatch: Mismatch) -> Damage {
+        let what = format!("{what} of extent {}", self.meta.id);
+        self.store.damage(&self.meta.location, offset, what, mismatch)
     }
 }
 

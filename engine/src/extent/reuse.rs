@@ -21,8 +21,39 @@ pub(crate) struct WholeBlock {
     pub(super) last_seq: Lsn,
     /// Its lines of the filter.
     pub(super) lines: Vec<u8>,
-    /// Which block of which extent it is, if that is in the cache.
-    pub(super) cached_as: Option<(BlockSwips, usize)>,
+    /// Which block it is, if that is in the cache.
+    cached_as: Option<CachedBlock>,
+}
+
+/// A block in the cache: which one of which extent.
+#[derive(Clone, Debug)]
+struct CachedBlock {
+    swips: BlockSwips,
+    number: usize,
+}
+
+/// Blocks of an extent that were taken over and are cached, each by its number, with the one that it
+/// was.
+#[derive(Debug, Default)]
+pub(super) struct CachedCopies(Vec<(usize, CachedBlock)>);
+
+impl CachedCopies {
+    /// Adds the block as the one of a number, if it is cached.
+    pub(super) fn add(&mut self, number: usize, block: &WholeBlock) {
+        self.0.extend(block.cached_as.clone().map(|was| (number, was)));
+    }
+
+    /// Bytes of those that no reader has asked for.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        self.0.iter().map(|(_, was)| was.swips.unread_bytes(was.number)).sum()
+    }
+
+    /// Has the blocks with these swips lead to the frames of those that they are copies of.
+    pub(super) fn share(&self, swips: &BlockSwips, cache: &BlockCache) {
+        for (n, was) in &self.0 {
+            cache.share((&was.swips, was.number), (swips, *n));
+        }
+    }
 }
 
 impl WholeBlock {
@@ -92,7 +123,7 @@ impl Extent {
         check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
         let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
         let swips = self.swips(&parts.index);
-        let cached_as = swips.has(n).then(|| (swips.clone(), n));
+        let cached_as = swips.has(n).then(|| CachedBlock { swips: swips.clone(), number: n });
         let (last_key, last_seq) = (parts.index.last_key(n).to_vec(), entry.last_seq);
         Ok(WholeBlock { bytes, summary, last_key, last_seq, lines, cached_as })
     }

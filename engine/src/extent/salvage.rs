@@ -3,8 +3,8 @@
 use bytes::Bytes;
 
 use super::block::BlockCursor;
-use super::{Extent, Malformed, ReadAhead};
-use crate::error::{Damage, Error, Result};
+use super::{Extent, ReadAhead};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::mvcc::Tombstones;
 use crate::record::{EntryRef, Kind, Lsn, Reference};
 
@@ -135,8 +135,8 @@ impl Extent {
                 stepped = cursor.next();
             }
             if stepped.is_err() {
-                let malformed = Malformed::new("entries that decode", "one that does not");
-                let damage = self.damage(offset, "block", malformed);
+                let mismatch = Mismatch::new("entries that decode", "one that does not");
+                let damage = self.damage(offset, "block", mismatch);
                 lost.push(keys_of(damage, last.as_deref(), index.last_key(n)));
             }
         }
@@ -149,6 +149,6 @@ impl Extent {
     }
 
     fn loss(&self, offset: u32, what: &str, error: &Error) -> Damage {
-        error.loss(|| self.damage(offset, what, Malformed::new("", "")))
+        error.loss(|| self.damage(offset, what, Mismatch::new("", "")))
     }
 }

@@ -1,8 +1,8 @@
 //! What is in each block of an extent, beside its bytes. It is enough to copy a block into another
 //! extent without decoding it. Readers never look at it.
 
-use super::Malformed;
 use super::compress::number;
+use crate::error::Mismatch;
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn, Reader, checksum, put_bytes, put_u32, put_u64};
 
@@ -100,13 +100,13 @@ pub(super) fn decode(
     extent: u64,
     blocks: usize,
     bytes: &[u8],
-) -> Result<Vec<BlockSummary>, Malformed> {
-    let too_short = || Malformed::new("8 bytes or more", format!("{}", bytes.len()));
+) -> Result<Vec<BlockSummary>, Mismatch> {
+    let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
     let mut reader = Reader::new(bytes);
     let sum = reader.u32().ok_or_else(too_short)?;
     let computed = checksum(&[extent, 3], &bytes[4..]);
     if sum != computed {
-        return Err(Malformed::checksum(sum, computed));
+        return Err(Mismatch::checksum(sum, computed));
     }
     let count = reader.u32().ok_or_else(too_short)? as usize;
     let mut summaries = Vec::new();
@@ -115,7 +115,7 @@ pub(super) fn decode(
     }
     if count != blocks || !reader.is_empty() {
         let got = format!("{count} blocks, {} bytes", bytes.len());
-        return Err(Malformed::new(format!("{blocks} blocks"), got));
+        return Err(Mismatch::new(format!("{blocks} blocks"), got));
     }
     Ok(summaries)
 }

@@ -24,10 +24,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Extent;
 use super::footer::ContentSum;
 use super::frame::{self, HEADER_LEN};
-use super::{Extent, Malformed};
-use crate::error::{Damage, Error, Findings, Result};
+use crate::error::{Damage, Error, Findings, Mismatch, Result};
 use crate::os::sync::atomic::{AtomicU32, Ordering};
 use crate::record::{ComingValues, ReadValue, Reference};
 use crate::tier::ExtentStore;
@@ -101,7 +101,7 @@ impl ValueExtent {
         }
         let expected = format!("a place within {} bytes of values", self.meta.values_end());
         let got = format!("{} bytes from {} on", at.len, at.offset);
-        Err(self.corrupt(at.offset, Malformed::new(expected, got)))
+        Err(self.corrupt(at.offset, Mismatch::new(expected, got)))
     }
 
     fn check_is(&self, at: &Reference, bytes: &[u8]) -> Result<()> {
@@ -110,7 +110,7 @@ impl ValueExtent {
             other => {
                 let expected = format!("checksum {:#010x}, as its record has it", at.checksum);
                 let got = other.map_or("none".into(), |sum| format!("{sum:#010x}"));
-                Err(self.corrupt(at.offset, Malformed::new(expected, got)))
+                Err(self.corrupt(at.offset, Mismatch::new(expected, got)))
             }
         }
     }
@@ -118,12 +118,12 @@ impl ValueExtent {
     /// The value that a reference leads to, out of its bytes.
     fn open(&self, at: &Reference, bytes: Bytes) -> Result<Bytes> {
         let whole = frame::open(self.meta.id, at.offset, bytes)
-            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
+            .map_err(|mismatch| self.corrupt(at.offset, mismatch))?;
         let value = whole.slice(HEADER_LEN..);
         if value.len() != at.value_len as usize {
             let expected = format!("{} bytes, as its record has it", at.value_len);
-            let malformed = Malformed::new(expected, format!("{}", value.len()));
-            return Err(self.corrupt(at.offset, malformed));
+            let mismatch = Mismatch::new(expected, format!("{}", value.len()));
+            return Err(self.corrupt(at.offset, mismatch));
         }
         Ok(value)
     }
@@ -179,7 +179,7 @@ impl ValueExtent {
             return Ok(());
         }
         let expected = format!("{wanted:?} bytes, as its record has it");
-        Err(self.corrupt(at.offset, Malformed::new(expected, format!("{lens:?}"))))
+        Err(self.corrupt(at.offset, Mismatch::new(expected, format!("{lens:?}"))))
     }
 
     /// The first `len` bytes of those that a reference leads to, or of an object all, read with
@@ -204,7 +204,7 @@ impl ValueExtent {
     fn sealed(&self, at: &Reference, pieces: &mut ValuePieces) -> Result<Bytes> {
         let bytes = self.bytes(at, pieces)?;
         frame::check_seal(self.meta.id, at.offset, &bytes)
-            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
+            .map_err(|mismatch| self.corrupt(at.offset, mismatch))?;
         Ok(bytes)
     }
 
@@ -215,7 +215,7 @@ impl ValueExtent {
         match self.store.read(&self.meta.location, 0, self.meta.location.len) {
             Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), &mut report.damages),
             Err(error) => {
-                report.add(&error, || self.damage(0, Malformed::new("", "")));
+                report.add(&error, || self.damage(0, Mismatch::new("", "")));
                 1
             }
         }
@@ -227,14 +227,14 @@ impl ValueExtent {
         let (before, mut content) = (report.len(), ContentSum::new(self.meta.id));
         let (mut offset, end) = (0, self.meta.values_end());
         let footer = self.check_footer(bytes);
-        let footer = footer.map_err(|malformed| report.push(self.damage(end, malformed))).ok();
+        let footer = footer.map_err(|mismatch| report.push(self.damage(end, mismatch))).ok();
         for n in 0..self.meta.values {
             checked += 1;
             content.add(bytes.get(offset as usize..).unwrap_or_default());
             match open_at(self.meta.id, offset, end, bytes) {
                 Ok(next) => offset = next,
-                Err((malformed, next)) => {
-                    report.push(self.damage(offset, malformed));
+                Err((mismatch, next)) => {
+                    report.push(self.damage(offset, mismatch));
                     // Its length may be right all the same.
                     match next {
                         Some(next) => offset = next,
@@ -244,27 +244,26 @@ impl ValueExtent {
             }
         }
         if offset != end {
-            let malformed =
-                Malformed::new(format!("values up to {end}"), format!("up to {offset}"));
-            report.push(self.damage(offset, malformed));
+            let mismatch = Mismatch::new(format!("values up to {end}"), format!("up to {offset}"));
+            report.push(self.damage(offset, mismatch));
         }
         let sum = footer.filter(|_| report.len() == before).map(|footer| footer.content);
         if sum.is_some_and(|sum| sum != content.finish()) {
             // Each of them is sealed for its place, so one is of an earlier extent of this id.
-            let malformed = Malformed::new("the values that it was written with", "others");
-            report.push(self.damage(end, malformed));
+            let mismatch = Mismatch::new("the values that it was written with", "others");
+            report.push(self.damage(end, mismatch));
         }
         checked
     }
 
-    fn check_footer(&self, bytes: &[u8]) -> std::result::Result<Footer, Malformed> {
+    fn check_footer(&self, bytes: &[u8]) -> std::result::Result<Footer, Mismatch> {
         let footer = bytes.get(self.meta.values_end() as usize..).unwrap_or_default();
         Footer::decode(self.meta.id, self.meta.footer_checksum, footer).and_then(|footer| {
             match footer.values == self.meta.values {
                 true => Ok(footer),
                 false => {
                     let expected = format!("{} values, as the journal has it", self.meta.values);
-                    Err(Malformed::new(expected, format!("{}", footer.values)))
+                    Err(Mismatch::new(expected, format!("{}", footer.values)))
                 }
             }
         })
@@ -287,22 +286,15 @@ impl ValueExtent {
         }
     }
 
-    fn corrupt(&self, offset: u32, malformed: Malformed) -> Error {
-        Error::corrupt(self.damage(offset, malformed))
+    fn corrupt(&self, offset: u32, mismatch: Mismatch) -> Error {
+        Error::corrupt(self.damage(offset, mismatch))
     }
 
     /// Damage at `offset`.
-    fn damage(&self, offset: u32, malformed: Malformed) -> Damage {
-        let (tier, file, start) = self.store.describe(&self.meta.location);
+    fn damage(&self, offset: u32, mismatch: Mismatch) -> Damage {
         let what = if offset < self.meta.values_end() { "value" } else { "footer" };
-        Damage {
-            tier,
-            file,
-            offset: start.saturating_add(u64::from(offset)),
-            what: format!("{what} of value extent {}", self.meta.id),
-            expected: malformed.expected,
-            got: malformed.got,
-        }
+        let what = format!("{what} of value extent {}", self.meta.id);
+        self.store.damage(&self.meta.location, offset, what, mismatch)
     }
 }
 
@@ -313,18 +305,18 @@ fn open_at(
     offset: u32,
     end: u32,
     bytes: &Bytes,
-) -> std::result::Result<u32, (Malformed, Option<u32>)> {
+) -> std::result::Result<u32, (Mismatch, Option<u32>)> {
     let at = offset as usize;
     let next = bytes.get(at..).and_then(frame::lens_of).and_then(|(len, _)| {
         let next = offset.checked_add(HEADER_LEN as u32)?.checked_add(len)?;
         Some(next).filter(|next| *next <= end)
     });
     let Some(next) = next else {
-        let malformed = Malformed::new(format!("a value that ends before {end}"), "another");
-        return Err((malformed, None));
+        let mismatch = Mismatch::new(format!("a value that ends before {end}"), "another");
+        return Err((mismatch, None));
     };
     let opened = frame::open(id, offset, bytes.slice(at..next as usize));
-    opened.map(|_| next).map_err(|malformed| (malformed, Some(next)))
+    opened.map(|_| next).map_err(|mismatch| (mismatch, Some(next)))
 }
 
 impl ReadValue for ValueExtent {

@@ -9,8 +9,8 @@ use super::filter::{self, Filter};
 use super::footer::{ContentSum, Footer};
 use super::index::Index;
 use super::reader::Tail;
-use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
-use crate::error::{Error, Findings};
+use super::{BlockSummary, Extent, ExtentMeta, ReadAhead};
+use crate::error::{Error, Findings, Mismatch};
 use crate::mvcc::{Tombstone, Tombstones};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn, Reference};
@@ -58,13 +58,21 @@ impl Check<'_> {
         let summaries = self.take("block summaries", summaries);
         if let Some(index) = self.take("extent index", extent.load_index(tail, &footer)) {
             let ranges = self.take("range tombstones", extent.load_ranges(tail, &footer));
-            let read = (filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
-            if let Some(content) = self.blocks(tail, read) {
+            let read = ReadParts { filter, summaries, index, ranges };
+            if let Some(content) = self.blocks(tail, &read) {
                 // What keeps it from being read is in the report.
                 self.content(&footer, extent.content_of(content, tail, &footer).ok());
             }
         }
     }
+}
+
+/// What could be read beside the blocks.
+struct ReadParts {
+    filter: Option<Filter>,
+    summaries: Option<Vec<BlockSummary>>,
+    index: Index,
+    ranges: Option<Tombstones>,
 }
 
 /// What was counted on the way through the blocks.
@@ -169,23 +177,15 @@ impl Check<'_> {
 
     fn report(&mut self, what: &str, error: Error) {
         let extent = self.extent;
-        self.report.add(&error, || extent.damage(0, what, Malformed::new("", "")));
+        self.report.add(&error, || extent.damage(0, what, Mismatch::new("", "")));
         if error.damage().is_none() {
             self.unreadable.get_or_insert(error);
         }
     }
 
     /// Checks the blocks; the sum of their seals, if all are sound.
-    fn blocks(
-        &mut self,
-        tail: &Tail,
-        (filter, summaries, index, ranges): (
-            Option<&Filter>,
-            Option<&[BlockSummary]>,
-            &Index,
-            Option<&Tombstones>,
-        ),
-    ) -> Option<ContentSum> {
+    fn blocks(&mut self, tail: &Tail, parts: &ReadParts) -> Option<ContentSum> {
+        let ReadParts { filter, summaries, index, ranges } = parts;
         let (before, mut content) = (self.report.count(), ContentSum::new(self.extent.meta().id));
         let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
@@ -199,21 +199,21 @@ impl Check<'_> {
                 self.extent.block_of(entry, bytes)
             });
             if let Some(block) = self.take("block", block)
-                && let Err(malformed) =
-                    check_block(&block, index, n, filter, &mut tally).and_then(|counted| {
-                        check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))
+                && let Err(mismatch) = check_block(&block, index, n, filter.as_ref(), &mut tally)
+                    .and_then(|counted| {
+                        check_summary(counted.as_ref(), summaries.as_ref().and_then(|s| s.get(n)))
                     })
             {
-                self.report.damages.push(self.extent.damage(entry.offset, "block", malformed));
+                self.report.damages.push(self.extent.damage(entry.offset, "block", mismatch));
             }
         }
         self.references(std::mem::take(&mut tally.references));
-        ranges.into_iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
+        ranges.iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
         let meta = self.extent.meta();
         if self.report.count() == before && !tally.agrees_with(meta) {
             let expected = format!("{} records as the journal describes them", meta.records);
-            let malformed = Malformed::new(expected, format!("{} others", tally.records));
-            self.report.damages.push(self.extent.damage(0, "records", malformed));
+            let mismatch = Mismatch::new(expected, format!("{} others", tally.records));
+            self.report.damages.push(self.extent.damage(0, "records", mismatch));
         }
         (self.report.count() == before).then_some(content)
     }
@@ -222,8 +222,8 @@ impl Check<'_> {
     /// it is not, one is of an earlier extent of this id.
     fn content(&mut self, footer: &Footer, sum: Option<u32>) {
         if sum.is_some_and(|sum| sum != footer.content) {
-            let malformed = Malformed::new("the records that it was written with", "others");
-            self.report.damages.push(self.extent.damage(0, "records", malformed));
+            let mismatch = Mismatch::new("the records that it was written with", "others");
+            self.report.damages.push(self.extent.damage(0, "records", mismatch));
         }
     }
 }
@@ -253,8 +253,8 @@ fn check_block(
     n: usize,
     filter: Option<&Filter>,
     tally: &mut Tally,
-) -> Result<Option<BlockSummary>, Malformed> {
-    let undecodable = |_| Malformed::new("entries that decode", "one that does not");
+) -> Result<Option<BlockSummary>, Mismatch> {
+    let undecodable = |_| Mismatch::new("entries that decode", "one that does not");
     block.check().map_err(undecodable)?;
     let mut cursor = BlockCursor::new(block);
     cursor.first().map_err(undecodable)?;
@@ -266,17 +266,17 @@ fn check_block(
             None => counted = Some(BlockSummary::begin(&entry, Compression::None)),
         }
         if !tally.add(&entry) {
-            return Err(Malformed::new("ascending records", "one that is not greater"));
+            return Err(Mismatch::new("ascending records", "one that is not greater"));
         }
         if filter.is_some_and(|filter| !filter.may_contain(n, filter::hash(entry.key))) {
-            return Err(Malformed::new("keys that the filter knows", "one that it does not"));
+            return Err(Mismatch::new("keys that the filter knows", "one that it does not"));
         }
         cursor.next().map_err(undecodable)?;
     }
     let last = (index.last_key(n), index.entries()[n].last_seq);
     if tally.last.as_ref().map(|(key, seq)| (key.as_slice(), *seq)) != Some(last) {
         let expected = format!("the last record that the index has, with sequence {}", last.1);
-        return Err(Malformed::new(expected, "another one"));
+        return Err(Mismatch::new(expected, "another one"));
     }
     Ok(counted)
 }
@@ -285,10 +285,10 @@ fn check_block(
 fn check_summary(
     counted: Option<&BlockSummary>,
     summary: Option<&BlockSummary>,
-) -> Result<(), Malformed> {
+) -> Result<(), Mismatch> {
     match (counted, summary) {
         (Some(counted), Some(summary)) if !counted.counts_as(summary) => {
-            Err(Malformed::new(format!("{summary:?}"), format!("{counted:?}")))
+            Err(Mismatch::new(format!("{summary:?}"), format!("{counted:?}")))
         }
         _ => Ok(()),
     }

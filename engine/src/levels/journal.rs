@@ -35,8 +35,8 @@ use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
 use crate::os::{Directory, File, Files, NewFile, OpenHow, Unread, read_past};
-use crate::record::{Lsn, other_format};
-use bytes::{Flaw, Header};
+use crate::record::{Lsn, SealRefused, Sealable, other_format};
+use bytes::{EDIT, Header, damage};
 
 pub(super) use bytes::Replayed;
 
@@ -273,34 +273,34 @@ impl Journal {
         };
         let path = path_of(directory, epoch);
         let (file, content, unread) = read_readable(files, &path)?;
-        let (mut edits, mut flaws) = bytes::scan_readable(&content, epoch);
+        let (mut edits, mut lost) = bytes::scan_readable(&path, &content, epoch);
         if let Some(last) = edits.last()
             && floor.epoch == epoch
             && floor.number <= last.number
         {
-            flaws.retain(|flaw| flaw.offset < last.offset);
+            lost.retain(|lost| lost.offset < last.offset as u64);
         }
-        let flaw = |Unread { place, error }| {
+        lost.extend(unread.into_iter().map(|Unread { place, error }| {
             let expected = format!("{} readable bytes", place.end - place.start);
-            Flaw { offset: place.start as usize, what: "journal", expected, got: error }
-        };
-        flaws.extend(unread.into_iter().map(flaw));
+            damage(&path, "journal", place.start as usize, expected, error)
+        }));
         let first_number = edits.first().map_or(1, |edit| edit.number);
         let mut header = Header { database_id: [0; 16], epoch, first_number };
-        match Header::decode(&content) {
-            Ok(Ok(sound)) => header.database_id = sound.database_id,
-            Ok(Err(version)) => return Err(other_format(path.display(), version)),
-            Err(flaw) => flaws.insert(0, flaw),
+        match Header::of(&content) {
+            Ok(sound) => header.database_id = sound.database_id,
+            Err(SealRefused::Format(version)) => return Err(other_format(path.display(), version)),
+            Err(SealRefused::Damaged(found)) => {
+                lost.insert(0, found.at(Header::WHAT, "journal", path.as_path(), 0));
+            }
         }
-        let mut lost: Vec<Damage> = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
         // One that is older by more says nothing of what came between.
         if !edits.first().is_some_and(Replayed::is_checkpoint)
             && epochs.pop().is_some_and(|before| before + 1 == epoch)
             && let older_path = path_of(directory, epoch - 1)
             && let Ok((_, content, _)) = read_readable(files, &older_path)
         {
-            let (mut older, flaws) = bytes::scan_readable(&content, epoch - 1);
-            lost.extend(flaws.into_iter().map(|flaw| damage(&older_path, flaw)));
+            let (mut older, lost_of_older) = bytes::scan_readable(&older_path, &content, epoch - 1);
+            lost.extend(lost_of_older);
             older.iter_mut().for_each(|edit| edit.offset = 0);
             edits.splice(0..0, older);
         }
@@ -375,7 +375,7 @@ impl Journal {
 
     /// An error that says that the edit at `offset` is damaged, though its checksum is right.
     pub(super) fn refuse(&self, offset: usize, expected: String, got: String) -> Error {
-        corrupt(&self.path, Flaw { offset, what: "journal edit", expected, got })
+        Error::corrupt(damage(&self.path, EDIT, offset, expected, got))
     }
 }
 
@@ -446,18 +446,14 @@ fn parse(
     epoch: u64,
     floor: JournalFloor,
 ) -> Result<(Header, bytes::Scan)> {
-    let header = match Header::decode(content).map_err(|flaw| corrupt(path, flaw))? {
-        Ok(header) => header,
-        Err(version) => {
-            return Err(other_format(path.display(), version));
-        }
-    };
+    let header =
+        Header::of(content).map_err(|refused| refused.error(Header::WHAT, "journal", path))?;
     if header.epoch != epoch || epoch < floor.epoch {
         let expected = format!("epoch {}", epoch.max(floor.epoch));
         let got = format!("epoch {}", header.epoch);
-        return Err(corrupt(path, Flaw { offset: 0, what: "journal header", expected, got }));
+        return Err(Error::corrupt(damage(path, Header::WHAT, 0, expected, got)));
     }
-    let scan = bytes::scan(content, &header, floor.number).map_err(|flaw| corrupt(path, flaw))?;
+    let scan = bytes::scan(path, content, &header, floor.number).map_err(Error::corrupt)?;
     Ok((header, scan))
 }
 
@@ -469,19 +465,4 @@ fn remove_leftovers(files: &dyn Files, directory: &Path, older: &[u64]) -> Resul
         files.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
     }
     Ok(())
-}
-
-fn corrupt(path: &Path, flaw: Flaw) -> Error {
-    Error::corrupt(damage(path, flaw))
-}
-
-fn damage(path: &Path, flaw: Flaw) -> Damage {
-    Damage {
-        tier: "journal",
-        file: path.to_path_buf(),
-        offset: flaw.offset as u64,
-        what: flaw.what.to_string(),
-        expected: flaw.expected,
-        got: flaw.got,
-    }
 }

@@ -11,15 +11,12 @@ use std::sync::Arc;
 use super::edit::{Edit, Op};
 use super::journal::read_whole;
 use super::state::State;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::limits::MAX_BLOB_LEN;
 use crate::os::{Directory, Files, NewFile, OpenHow};
-use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, other_format, put_u32, put_u64};
+use crate::record::{LSN_MAX, Lsn, Reader, SealRefused, Sealable, put_u32, put_u64};
 use crate::tier::Location;
-
-const MAGIC: &[u8; 8] = b"TERRBKUP";
-const HEADER_LEN: usize = 80;
 
 /// What the name of a manifest ends with once its backup is deleted.
 const DELETED: &str = "deleted";
@@ -45,15 +42,34 @@ pub(crate) struct Manifest {
     pub(crate) edit: Edit<Arc<ExtentMeta>>,
 }
 
-/// What a sound manifest would hold, and what was found.
-pub(super) type Flaw = (String, String);
+impl Sealable for Manifest {
+    const MAGIC: &'static [u8; 8] = b"TERRBKUP";
+    const WHAT: &'static str = "manifest of a backup";
 
-/// Why a manifest cannot be used.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// It is of this format, which is not known.
-    Format(u32),
-    Damaged(Flaw),
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.database_id);
+        [self.number, self.lsn, self.created, self.added].iter().for_each(|n| put_u64(out, *n));
+        put_u32(out, self.edit.ops.len() as u32);
+        put_u32(out, self.blob.as_ref().map_or(NO_BLOB, |blob| blob.len() as u32));
+        put_u64(out, 0);
+        out.extend_from_slice(self.blob.as_deref().unwrap_or_default());
+        out.extend(self.edit.encode());
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<Manifest> {
+        let database_id = reader.take(16)?.try_into().ok()?;
+        let (number, lsn) = (reader.u64()?, reader.u64()?);
+        let (created, added) = (reader.u64()?, reader.u64()?);
+        let (ops, blob, zero) = (reader.u32()?, reader.u32()?, reader.u64()?);
+        let blob = match blob {
+            NO_BLOB => None,
+            len if len as usize <= MAX_BLOB_LEN => Some(reader.take(len as usize)?.to_vec()),
+            _ => return None,
+        };
+        let edit = Edit::decode(reader.rest(), ops)?;
+        let manifest = Manifest { database_id, number, lsn, created, added, blob, edit };
+        (zero == 0 && manifest.is_sound()).then_some(manifest)
+    }
 }
 
 impl Manifest {
@@ -89,83 +105,19 @@ impl Manifest {
         self.edit.ops.iter().filter(|op| matches!(op, Op::CreateTable { .. })).count()
     }
 
-    /// The bytes of `docs/format.md`.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_LEN);
-        out.extend_from_slice(MAGIC);
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
-        out.extend_from_slice(&self.database_id);
-        put_u64(&mut out, self.number);
-        put_u64(&mut out, self.lsn);
-        put_u64(&mut out, self.created);
-        put_u64(&mut out, self.added);
-        put_u32(&mut out, self.edit.ops.len() as u32);
-        put_u32(&mut out, self.blob.as_ref().map_or(NO_BLOB, |blob| blob.len() as u32));
-        out.resize(HEADER_LEN, 0);
-        out.extend_from_slice(self.blob.as_deref().unwrap_or_default());
-        out.extend(self.edit.encode());
-        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
-        out
-    }
-
     /// Fails if what would be written could not be read: it must not get a name then.
     ///
     /// # Errors
     ///
     /// `Invalid`, which asks for a report.
     pub(crate) fn check(&self) -> Result<()> {
-        let (expected, got) = match Manifest::decode(&self.encode()) {
-            Ok(_) => return Ok(()),
-            Err(Refused::Damaged(flaw)) => flaw,
-            Err(Refused::Format(version)) => (format!("format {FORMAT}"), format!("{version}")),
-        };
-        Err(Error::invalid(format!(
-            "the backup at LSN {} could not be read once it was written, and was not made: \
-             expected {expected}, got {got}; this is a defect of Terrace, so report it",
-            self.lsn
-        )))
-    }
-
-    /// Reads a whole file.
-    pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Manifest, Refused> {
-        let damaged = |expected: &str, got: String| Refused::Damaged((expected.into(), got));
-        let too_short = || damaged("80 bytes or more", format!("{}", bytes.len()));
-        let mut reader = Reader::new(bytes);
-        let magic = reader.take(8).ok_or_else(too_short)?;
-        if magic != MAGIC {
-            return Err(damaged("magic TERRBKUP", format!("{magic:02x?}")));
-        }
-        let (version, sum) = reader.u32().zip(reader.u32()).ok_or_else(too_short)?;
-        let computed = checksum(&[u64::from(version)], &bytes[16..]);
-        if sum != computed {
-            let got = format!("{computed:#010x}, computed from the bytes");
-            return Err(Refused::Damaged((format!("checksum {sum:#010x}"), got)));
-        }
-        if version != FORMAT {
-            return Err(Refused::Format(version));
-        }
-        let manifest = Manifest::decode_fields(&mut reader);
-        manifest
-            .ok_or_else(|| damaged("tables and extents", "bytes that say something else".into()))
-    }
-
-    /// What comes after the checksum.
-    fn decode_fields(reader: &mut Reader<'_>) -> Option<Manifest> {
-        let database_id = reader.take(16)?.try_into().ok()?;
-        let (number, lsn) = (reader.u64()?, reader.u64()?);
-        let (created, added) = (reader.u64()?, reader.u64()?);
-        let (ops, blob) = (reader.u32()?, reader.u32()?);
-        let are_zero = reader.take(HEADER_LEN - 72)?.iter().all(|byte| *byte == 0);
-        let blob = match blob {
-            NO_BLOB => None,
-            len if len as usize <= MAX_BLOB_LEN => Some(reader.take(len as usize)?.to_vec()),
-            _ => return None,
-        };
-        let edit = Edit::decode(reader.rest(), ops)?;
-        let manifest = Manifest { database_id, number, lsn, created, added, blob, edit };
-        (are_zero && manifest.is_sound()).then_some(manifest)
+        Manifest::decode(&self.encode()).map(drop).map_err(|refused| {
+            Error::invalid(format!(
+                "the backup at LSN {} could not be read once it was written, and was not made: \
+                 {refused:?}; this is a defect of Terrace, so report it",
+                self.lsn
+            ))
+        })
     }
 
     /// Whether it can be opened as it is: no more than tables, their options and levels, when
@@ -197,15 +149,12 @@ impl Manifest {
     ) -> Result<Manifest> {
         let found = Manifest::decode(bytes).and_then(|manifest| match manifest.number {
             found if found == number => Ok(manifest),
-            found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
-        });
-        found.map_err(|refused| match refused {
-            Refused::Format(version) => other_format(place.display(), version),
-            Refused::Damaged((expected, got)) => {
-                let what = "manifest of a backup".to_string();
-                Error::corrupt(Damage { tier, file: place, offset: 0, what, expected, got })
+            found => {
+                let (expected, got) = (format!("number {number}"), format!("{found}"));
+                Err(SealRefused::Damaged(Mismatch::new(expected, got)))
             }
-        })
+        });
+        found.map_err(|refused| refused.error(Manifest::WHAT, tier, place))
     }
 
     /// The file of backup `number`.
@@ -287,6 +236,7 @@ mod tests {
     use super::*;
     use crate::levels::edit::tests::{meta, one_of_each, referring};
     use crate::options::TableOptions;
+    use crate::record::checksum;
     use terrace_testkit::Machine;
 
     fn sample() -> Manifest {
@@ -335,13 +285,13 @@ mod tests {
         let zero = Manifest { number: 0, ..sample() };
         let large = Manifest { blob: Some(vec![0; MAX_BLOB_LEN + 1]), ..sample() };
         for manifest in [old, others, twice, zero, large] {
-            assert!(matches!(of(manifest), Err(Refused::Damaged(_))));
+            assert!(matches!(of(manifest), Err(SealRefused::Damaged(_))));
         }
         let mut later = sample().encode();
         later[8..12].copy_from_slice(&9u32.to_le_bytes());
         let sum = checksum(&[9], &later[16..]);
         later[12..16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Manifest::decode(&later), Err(Refused::Format(9)));
+        assert_eq!(Manifest::decode(&later), Err(SealRefused::Format(9)));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use super::edit::{Edit, Op};
 use super::journal::{self, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
-use crate::error::{Damage, Error, ErrorKind, Findings, Result};
+use crate::error::{Damage, Error, ErrorKind, Findings, Mismatch, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline, about_to_wait};
 use crate::operator::{Operators, TableOperator};
@@ -534,14 +534,7 @@ impl VersionSet {
 
     /// The place of a journal that cannot be read.
     fn unread_journal(&self) -> Damage {
-        Damage {
-            tier: "journal",
-            file: self.directory.clone(),
-            offset: 0,
-            what: "journal".to_string(),
-            expected: String::new(),
-            got: String::new(),
-        }
+        Mismatch::default().at("journal", "journal", &self.directory, 0)
     }
 }
 

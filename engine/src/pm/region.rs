@@ -38,7 +38,7 @@ use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use super::zeros::zero_in_pieces;
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memory::Gauge;
 use crate::options::Failpoint;
 use crate::os::sync::atomic::Ordering;
@@ -115,6 +115,11 @@ impl Media {
 }
 
 impl Region {
+    /// Damage to `what` at a byte of it.
+    pub(crate) fn damage(&self, offset: u64, what: impl Into<String>, found: Mismatch) -> Damage {
+        found.at(what, "pm", self.path(), offset)
+    }
+
     /// An all-zero image of `len` bytes over `media`. Bytes come in with [`Region::load`].
     pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
         Region::with_room(media, path, len, len)

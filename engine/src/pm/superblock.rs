@@ -1,11 +1,10 @@
 //! The superblock: what the region is, and its openings (`docs/format.md`, section 1).
 
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::limits::LONG_LIST;
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
-use crate::record::{FORMAT, Lsn, Reader, checksum, other_format, put_u32, put_u64};
+use crate::record::{Lsn, Reader, SealRefused, Sealable, other_format, put_u32, put_u64};
 
-const MAGIC: &[u8; 8] = b"TERRACE\0";
 const LIST_AT: usize = 256;
 
 /// The longest incarnation list that a superblock holds.
@@ -71,87 +70,51 @@ pub(crate) struct Superblock {
     pub(crate) incarnations: Incarnations,
 }
 
-impl Superblock {
-    /// The bytes of one copy.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+impl Sealable for Superblock {
+    const MAGIC: &'static [u8; 8] = b"TERRACE\0";
+    const WHAT: &'static str = "superblock";
+
+    fn encode_rest(&self, page: &mut Vec<u8>) {
         debug_assert!(self.incarnations.earlier.len() <= MAX_INCARNATIONS, "checked by the opener");
-        let mut body = Vec::with_capacity(PAGE as usize);
-        body.extend_from_slice(&self.database_id);
-        put_u64(&mut body, self.generation);
-        put_u64(&mut body, self.geometry.unit);
-        put_u32(&mut body, self.geometry.zone_slots);
-        put_u32(&mut body, self.geometry.units);
-        put_u64(&mut body, self.incarnations.current);
-        put_u64(&mut body, self.lsn_base);
-        put_u32(&mut body, self.incarnations.earlier.len() as u32);
-        put_u32(&mut body, self.geometry.target);
-        body.resize(LIST_AT - 16, 0);
-        for lived in &self.incarnations.earlier {
-            put_u64(&mut body, lived.first);
-            put_u64(&mut body, lived.last);
-            put_u64(&mut body, lived.cut);
+        page.extend_from_slice(&self.database_id);
+        put_u64(page, self.generation);
+        put_u64(page, self.geometry.unit);
+        put_u32(page, self.geometry.zone_slots);
+        put_u32(page, self.geometry.units);
+        put_u64(page, self.incarnations.current);
+        put_u64(page, self.lsn_base);
+        put_u32(page, self.incarnations.earlier.len() as u32);
+        put_u32(page, self.geometry.target);
+        page.resize(LIST_AT, 0);
+        for Lived { first, last, cut } in &self.incarnations.earlier {
+            [first, last, cut].into_iter().for_each(|lsn| put_u64(page, *lsn));
         }
-        body.resize(PAGE as usize - 16, 0);
-        let mut page = Vec::with_capacity(PAGE as usize);
-        page.extend_from_slice(MAGIC);
-        put_u32(&mut page, FORMAT);
-        put_u32(&mut page, checksum(&[u64::from(FORMAT)], &body));
-        page.extend_from_slice(&body);
-        page
+        page.resize(PAGE as usize, 0);
     }
 
-    /// Reads one copy.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it: (expected, got).
-    pub(crate) fn decode(page: &[u8]) -> std::result::Result<Superblock, (String, String)> {
-        let wrong = |expected: &str, got: String| (expected.to_string(), got);
-        let short = || wrong("4096 bytes", format!("{} bytes", page.len()));
-        let mut r = Reader::new(page);
-        let magic = r.take(8).ok_or_else(short)?;
-        if magic != MAGIC {
-            return Err(wrong("the magic TERRACE", format!("{magic:02x?}")));
-        }
-        let version = r.u32().ok_or_else(short)?;
-        let sum = r.u32().ok_or_else(short)?;
-        let body = page.get(16..).ok_or_else(short)?;
-        let computed = checksum(&[u64::from(version)], body);
-        if sum != computed {
-            return Err(wrong(&format!("checksum {sum:08x}"), format!("{computed:08x}")));
-        }
-        if version != FORMAT {
-            return Err(wrong(&format!("format {FORMAT}"), format!("format {version}")));
-        }
-        Superblock::fields(r).ok_or_else(|| wrong("sound fields", "impossible ones".into()))
-    }
-
-    fn fields(mut r: Reader<'_>) -> Option<Superblock> {
+    fn decode_rest(r: &mut Reader<'_>) -> Option<Superblock> {
         let database_id = r.take(16)?.try_into().ok()?;
         let generation = r.u64()?;
         let (unit, zone_slots, units) = (r.u64()?, r.u32()?, r.u32()?);
-        let current = r.u64()?;
-        let lsn_base = r.u64()?;
-        let count = r.u32()? as usize;
-        if count > MAX_INCARNATIONS {
-            return None;
-        }
-        let target = r.u32()?;
+        let (current, lsn_base) = (r.u64()?, r.u64()?);
+        let (count, target) = (r.u32()? as usize, r.u32()?);
         let geometry = Geometry { unit, zone_slots, units, target }.check().ok()?;
         r.take(LIST_AT - 80)?;
-        let mut lived = || Some(Lived { first: r.u64()?, last: r.u64()?, cut: r.u64()? });
+        let mut list = Reader::new(r.take(PAGE as usize - LIST_AT)?);
+        let mut lived = || Some(Lived { first: list.u64()?, last: list.u64()?, cut: list.u64()? });
         let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
-        if !earlier.is_sorted_by(|a, b| a.last < b.first) {
-            return None;
-        }
+        let is_sound = earlier.is_sorted_by(|a, b| a.last < b.first);
         let incarnations = Incarnations { current, earlier };
-        Some(Superblock { database_id, generation, geometry, lsn_base, incarnations })
+        let found = Superblock { database_id, generation, geometry, lsn_base, incarnations };
+        is_sound.then_some(found)
     }
+}
 
+impl Superblock {
     /// Whether the first bytes of a file are those of a region, sound or damaged.
     pub(crate) fn is_region(pages: &[u8]) -> bool {
         let second = pages.get(PAGE as usize..).unwrap_or_default();
-        pages.starts_with(MAGIC) || second.starts_with(MAGIC)
+        pages.starts_with(Superblock::MAGIC) || second.starts_with(Superblock::MAGIC)
     }
 
     /// The right copy out of the region's first two pages, and what is wrong with the other.
@@ -167,30 +130,23 @@ impl Superblock {
         let (a, b) = pages.split_at(pages.len().min(PAGE as usize));
         if !Superblock::is_region(pages) {
             return Err(Error::invalid(format!(
-                "{} is no Terrace region: it starts with {:02x?} instead of {MAGIC:02x?}",
+                "{} is no Terrace region: it starts with {:02x?} instead of {:02x?}",
                 path.display(),
-                &a[..a.len().min(8)]
+                &a[..a.len().min(8)],
+                Superblock::MAGIC
             )));
         }
-        let damage = |copy: u64, (expected, got): (String, String)| Damage {
-            tier: "pm",
-            file: path.to_path_buf(),
-            offset: Geometry::superblock(copy),
-            what: format!("superblock copy {}", ["A", "B"][copy as usize]),
-            expected,
-            got,
+        let damage = |copy: u64, found: Mismatch| {
+            let what = format!("superblock copy {}", ["A", "B"][copy as usize]);
+            found.at(what, "pm", path, Geometry::superblock(copy))
         };
-        let other = |e: &(String, String)| {
-            let version = e.1.strip_prefix("format ")?.parse().ok()?;
-            Some(other_format(path.display(), version))
-        };
-        let copies = (Superblock::decode(a), Superblock::decode(b));
         // One is enough: another program may have been cut short between the two.
-        for copy in [&copies.0, &copies.1] {
-            if let Some(error) = copy.as_ref().err().and_then(other) {
-                return Err(error);
-            }
-        }
+        let read = |page: &[u8]| match Superblock::decode(page) {
+            Ok(superblock) => Ok(Ok(superblock)),
+            Err(SealRefused::Damaged(found)) => Ok(Err(found)),
+            Err(SealRefused::Format(version)) => Err(other_format(path.display(), version)),
+        };
+        let copies = (read(a)?, read(b)?);
         match copies {
             (Ok(a), Ok(b)) if b.generation > a.generation => Ok((b, None)),
             (Ok(a), Ok(_)) => Ok((a, None)),
@@ -226,6 +182,7 @@ impl Superblock {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
+    use crate::record::checksum;
     use std::path::Path;
 
     fn lived(first: u64, last: u64, cut: Lsn) -> Lived {

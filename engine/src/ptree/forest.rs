@@ -19,13 +19,13 @@ use super::format::{EPOCH, MAGIC, NODES, Shape, fixed_part};
 use super::heap::Heap;
 use super::keys::Keys;
 use super::node::NODE;
-use super::nodes::Nodes;
+use super::nodes::{NodeHead, Nodes};
 use super::root::Root;
 use super::seal::{self, ForestSeal};
 use super::tree::Tree;
 use super::unread::Unread;
 use crate::alloc::{ObjectPool, Segments, Slices};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memory::Gauge;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{LINE, PAGE, PmCounts, Region, Span};
@@ -259,8 +259,8 @@ impl Forest {
         let mut found = self.found.lock();
         let (segments, taken) = (self.segments.count(), region.word(TAKEN));
         if segments < taken {
-            let found = (format!("{taken} segments"), segments.to_string());
-            return Err(self.damaged(TAKEN, "segments of the index".into(), found));
+            let found = Mismatch::new(format!("{taken} segments"), segments.to_string());
+            return Err(self.damaged(TAKEN, "segments of the index", found));
         }
         let all = std::cell::RefCell::new(Vec::new());
         self.heads.scan(|head| {
@@ -278,16 +278,16 @@ impl Forest {
             let table = (region.word(head) >> 32) as TableId;
             let (word, named) = (region.word(head), word_of(table, head));
             if word != named {
-                let found = (format!("{named:016x}"), format!("{word:016x}"));
-                return Err(self.damaged(head, "head of an index".into(), found));
+                let found = Mismatch::new(format!("{named:016x}"), format!("{word:016x}"));
+                return Err(self.damaged(head, "head of an index", found));
             }
             let tree = self.tree(head);
             let (root, _) = tree.root.get(region);
             let is_inside = (PAGE..PAGE + segments * self.segments.len()).contains(&root);
             if !is_inside || !self.nodes.pool.check(root)? {
-                let found = ("a taken node".into(), root.to_string());
+                let found = Mismatch::new("a taken node", root.to_string());
                 let what = format!("root of the index of table {table}");
-                return Err(self.damaged(head + ROOT, what, found));
+                return Err(self.damaged(head + ROOT, &what, found));
             }
             found.insert(table, tree);
         }
@@ -298,9 +298,8 @@ impl Forest {
         Ok(())
     }
 
-    fn damaged(&self, offset: u64, what: String, found: (String, String)) -> Error {
-        let (file, (expected, got)) = (self.region().path().to_path_buf(), found);
-        Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+    fn damaged(&self, offset: u64, what: &str, found: Mismatch) -> Error {
+        Error::corrupt(self.region().damage(offset, what, found))
     }
 
     fn tree(&self, head: u64) -> Tree {
@@ -390,7 +389,7 @@ impl Forest {
         let root = self.nodes.pool.get()?;
         let head = self.heads.get().inspect_err(|_| self.nodes.pool.put_back(root))?;
         let mut writer = self.nodes.writer();
-        self.nodes.write(&mut writer, root, (0, 0, 0), &[])?;
+        self.nodes.write(&mut writer, root, NodeHead::default(), &[])?;
         // A cut may have left another table's name there, without an entry.
         let unnamed = self.region().store_word(head, 0);
         writer.also(unnamed.join(self.region().store_word(head + ROOT, Root::encode(root, 0))));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::node::NODE;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::pm::{Dirty, LINE, PAGE, Region, Span};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 
@@ -56,10 +56,8 @@ impl Shape {
     }
 
     pub(crate) fn decode(line: &[u8], path: &Path) -> Result<Shape> {
-        let wrong = |expected: String, got: String| {
-            let file = path.to_path_buf();
-            let what = "superblock of the persistent index".to_string();
-            Error::corrupt(Damage { tier: "pm", file, offset: 0, what, expected, got })
+        let wrong = |found: Mismatch| {
+            Error::corrupt(found.at("superblock of the persistent index", "pm", path, 0))
         };
         let mut r = Reader::new(line);
         if r.take(8) != Some(&MAGIC[..]) {
@@ -70,11 +68,11 @@ impl Shape {
         }
         let fields = (|| Some((r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u64()?, r.u64()?)))();
         let Some((version, sum, kind, node, segment, segments)) = fields else {
-            return Err(wrong("64 bytes".into(), format!("{} bytes", line.len())));
+            return Err(wrong(Mismatch::new("64 bytes", format!("{} bytes", line.len()))));
         };
         let computed = checksum(&[u64::from(version)], &line[16..]);
         if sum != computed {
-            return Err(wrong(format!("checksum {sum:08x}"), format!("{computed:08x}")));
+            return Err(wrong(Mismatch::checksum(sum, computed)));
         }
         if (version, kind, u64::from(node)) != (VERSION, FOREST, NODE) {
             return Err(Error::invalid(format!(

@@ -10,7 +10,7 @@
 use super::keys::Place;
 use super::node::{Live, Node, SLOTS, Slot};
 use super::node_writer::NodeWriter;
-use super::nodes::{Attempt, Stop};
+use super::nodes::{Attempt, NodeHead, Stop};
 use super::root::Root;
 use super::tree::Tree;
 use crate::error::Result;
@@ -84,7 +84,8 @@ impl Tree {
 
     /// Makes the right half durable, then links it.
     fn link(&self, node: Node<'_>, right: &Half, writer: &mut NodeWriter<'_>) -> Result<()> {
-        let head = (node.sibling(), right.low, right.leftmost);
+        let Half { low, leftmost, .. } = *right;
+        let head = NodeHead { sibling: node.sibling(), low, leftmost };
         self.nodes.write(writer, right.at, head, &right.slots)?;
         writer.fence();
         writer.set(node.at + Node::SIBLING, right.at);
@@ -173,7 +174,12 @@ impl Tree {
         if sibling != 0 {
             slots.push((0, Slot { id: sibling, other: self.nodes.node(sibling).low() }));
         }
-        self.nodes.write(&mut writer, at, (0, 0, root), &slots)?;
+        self.nodes.write(
+            &mut writer,
+            at,
+            NodeHead { leftmost: root, ..NodeHead::default() },
+            &slots,
+        )?;
         writer.fence();
         writer.set(self.root.at, Root::encode(at, height + 1));
         writer.fence();

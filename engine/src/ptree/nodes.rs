@@ -71,6 +71,14 @@ struct Chunk {
     _held: Holding,
 }
 
+/// What a node begins with; a leaf has no leftmost child.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodeHead {
+    pub(crate) sibling: u64,
+    pub(crate) low: u64,
+    pub(crate) leftmost: u64,
+}
+
 impl Nodes {
     /// Those of a region that may grow to `greatest_len` bytes.
     pub(crate) fn new(
@@ -221,7 +229,7 @@ impl Nodes {
         &self,
         writer: &mut NodeWriter<'_>,
         at: u64,
-        (sibling, low, leftmost): (u64, u64, u64),
+        NodeHead { sibling, low, leftmost }: NodeHead,
         slots: &[(usize, Slot)],
     ) -> Result<()> {
         let mut words = [Slot::default(); SLOTS];

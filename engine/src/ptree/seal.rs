@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::options::Failpoint;
 use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -108,11 +108,6 @@ fn page_sum(page: &[u8]) -> u32 {
     sum.finish()
 }
 
-fn damaged(path: &Path, offset: u64, what: &str, (expected, got): (String, String)) -> Damage {
-    let file = path.to_path_buf();
-    Damage { tier: "pm", file, offset, what: what.to_string(), expected, got }
-}
-
 impl ForestSeal {
     /// Everything of it but the word.
     fn fields(&self) -> Vec<u8> {
@@ -148,11 +143,12 @@ impl ForestSeal {
     ///
     /// `Corrupt` when the page is not as it was sealed.
     pub(crate) fn decode(page: &[u8], path: &Path) -> Result<Option<ForestSeal>> {
-        let wrong = |found| {
-            Err(Error::corrupt(damaged(path, 0, "fixed page of the persistent index", found)))
+        let wrong = |expected: String, got: String| {
+            let found = Mismatch::new(expected, got);
+            Err(Error::corrupt(found.at("fixed page of the persistent index", "pm", path, 0)))
         };
         if page.len() as u64 != PAGE {
-            return wrong((format!("{PAGE} bytes"), format!("{} bytes", page.len())));
+            return wrong(format!("{PAGE} bytes"), format!("{} bytes", page.len()));
         }
         let mut r = Reader::new(&page[SEAL as usize..]);
         let fields = (|| Some((r.take(4)?, r.u32()?, r.u64()?, r.u32()?, r.u32()?)))();
@@ -165,14 +161,14 @@ impl ForestSeal {
         let computed = page_sum(page);
         if magic != MAGIC || sum != computed {
             let magic = if magic == MAGIC { "" } else { " behind TSEL" };
-            return wrong((format!("checksum {sum:08x}{magic}"), format!("{computed:08x}")));
+            return wrong(format!("checksum {sum:08x}{magic}"), format!("{computed:08x}"));
         }
         let count = u64::from(taken).div_ceil(u64::from(piece).max(1));
         if !piece.is_power_of_two() || count > PIECES {
-            return wrong((
+            return wrong(
                 format!("at most {PIECES} pieces of a power of two of segments"),
                 format!("{taken} segments in pieces of {piece}"),
-            ));
+            );
         }
         let mut sums = Reader::new(&page[SUMS as usize..]);
         let sums = (0..count).map_while(|_| sums.u32()).collect();
@@ -194,18 +190,17 @@ impl ForestSeal {
         let pieces = Pieces { taken: u64::from(self.taken), piece: u64::from(self.piece), segment };
         let all = pieces.taken.checked_mul(segment).and_then(|len| len.checked_add(PAGE));
         if self.len != region.len() || all.is_none_or(|end| end > self.len) {
-            let found = (format!("{} bytes", self.len), format!("{} bytes", region.len()));
-            let what = "length of the persistent index";
-            return Ok(vec![damaged(region.path(), region.len().min(self.len), what, found)]);
+            let [expected, got] = [self.len, region.len()].map(|len| format!("{len} bytes"));
+            let (found, what) = (Mismatch::new(expected, got), "length of the persistent index");
+            return Ok(vec![region.damage(region.len().min(self.len), what, found)]);
         }
         region.load(pieces.all())?;
         let found = pieces.sums(region, threads, &|_| Ok(()))?;
         let differ = |n: &usize| found[*n] != self.sums[*n];
         let name = |n: usize| {
-            let sums = (format!("checksum {:08x}", self.sums[n]), format!("{:08x}", found[n]));
             let Range { start, end } = n * self.piece as usize..(n + 1) * self.piece as usize;
             let what = format!("segments {start} to {} of the persistent index", end - 1);
-            damaged(region.path(), pieces.span(n).at, &what, sums)
+            region.damage(pieces.span(n).at, what, Mismatch::checksum(self.sums[n], found[n]))
         };
         Ok((0..pieces.count()).filter(differ).map(name).collect())
     }

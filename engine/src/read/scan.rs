@@ -130,9 +130,23 @@ pub(crate) fn backward(
     so_far(rows, walked)
 }
 
-/// Of the key under way: how many rows came before it, its newest version so far, and whether that
-/// version has operands.
-type KeyUnderWay = Option<(usize, Lsn, bool)>;
+/// What a walk down knows of a key whose versions it has not all seen.
+#[derive(Clone, Copy)]
+struct KeyUnderWay {
+    /// Rows that came before it.
+    before: usize,
+    /// Its newest version so far.
+    newest: Lsn,
+    /// Whether that has operands.
+    has_operands: bool,
+}
+
+/// The last key of a walk down.
+#[derive(Default)]
+struct LastKey {
+    key: Vec<u8>,
+    under_way: Option<KeyUnderWay>,
+}
 
 fn walk_down(
     rows: &mut Rows,
@@ -141,10 +155,10 @@ fn walk_down(
     (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
-    let (mut under_way, mut key) = (None, Vec::new());
-    let of_key = (&mut under_way, &mut key);
-    let walked = pass_down((rows, of_key), cursor, range, (&is_hidden, merges), chunk);
-    if let (Err(_), Some((before, ..))) = (&walked, under_way) {
+    let mut last = LastKey::default();
+    let walked = pass_down((rows, &mut last), cursor, range, (&is_hidden, merges), chunk);
+    let LastKey { key, under_way } = last;
+    if let (Err(_), Some(KeyUnderWay { before, .. })) = (&walked, under_way) {
         // Not all versions of its key were seen.
         rows.truncate(before);
         if !merges.1.has_left() {
@@ -160,7 +174,7 @@ fn walk_down(
 }
 
 fn pass_down(
-    (rows, (under_way, key)): (&mut Rows, (&mut KeyUnderWay, &mut Vec<u8>)),
+    (rows, LastKey { key, under_way }): (&mut Rows, &mut LastKey),
     cursor: &mut MergingCursor<'_>,
     (range, at): (&KeyRange, Lsn),
     (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
@@ -170,7 +184,7 @@ fn pass_down(
     // The operands of the newest version of the walk's key.
     let (mut operands, mut passed) = (PassedOperands::default(), Passed::default());
     while let Some(entry) = cursor.entry() {
-        let (before, newest, has_operands) = match under_way.filter(|_| entry.key == *key) {
+        let so_far = match under_way.filter(|_| entry.key == *key) {
             Some(same) => same,
             None => {
                 let done = (under_way.take(), &mut operands);
@@ -184,10 +198,11 @@ fn pass_down(
                 }
                 key.clear();
                 key.extend_from_slice(entry.key);
-                (rows.len(), 0, false)
+                KeyUnderWay { before: rows.len(), newest: 0, has_operands: false }
             }
         };
-        *under_way = Some((before, newest, has_operands));
+        *under_way = Some(so_far);
+        let KeyUnderWay { before, newest, has_operands } = so_far;
         let are_many = passed.are_many(entry.key);
         if are_many {
             // To the newest that a reader may see.
@@ -196,7 +211,7 @@ fn pass_down(
         // Backwards the oldest version comes first: each newer one takes its place.
         if let Some(entry) = cursor.entry().filter(|entry| entry.key == *key && entry.seq <= at) {
             let is_merge = entry.kind == Kind::Merge;
-            *under_way = Some((before, entry.seq, is_merge));
+            *under_way = Some(KeyUnderWay { before, newest: entry.seq, has_operands: is_merge });
             if is_merge && !chunk.keys_only {
                 // A row for now: its value comes once all versions were seen.
                 let has_value = !has_operands && rows.len() > before;
@@ -228,17 +243,16 @@ fn pass_down(
     Ok(())
 }
 
-/// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
-/// rows before it, its newest version, and whether that has operands: then the row gets the value
-/// that they make. A chunk of keys only does without.
+/// All versions of `key` were seen: drops its row if it is hidden. If the newest version has
+/// operands, the row gets the value that they make. A chunk of keys only does without.
 fn finish_key(
     rows: &mut Rows,
     key: &[u8],
-    (under_way, operands): (KeyUnderWay, &mut PassedOperands),
+    (under_way, operands): (Option<KeyUnderWay>, &mut PassedOperands),
     (is_hidden, merges): (impl Fn(&[u8], Lsn) -> Result<bool>, (&TableOperator, &ReadAhead)),
     chunk: Chunk,
 ) -> Result<()> {
-    let Some((before, newest, has_operands)) = under_way else { return Ok(()) };
+    let Some(KeyUnderWay { before, newest, has_operands }) = under_way else { return Ok(()) };
     if rows.len() <= before {
         rows.pass(key);
         return Ok(());

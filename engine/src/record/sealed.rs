@@ -1,9 +1,10 @@
 //! Sealed bytes: magic, format version, checksum of the rest seeded with the version, and the rest.
 
 use std::fmt::Display;
+use std::path::PathBuf;
 
 use super::{Reader, checksum, put_u32};
-use crate::error::Error;
+use crate::error::{Error, Mismatch};
 
 /// The version of the on-media format. Each file says in which one it was written.
 pub(crate) const FORMAT: u32 = 1;
@@ -20,11 +21,24 @@ pub(crate) fn other_format(what: impl Display, version: u32) -> Error {
 const HEADER_LEN: usize = 16;
 
 /// Why sealed bytes cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SealRefused {
     /// They have this version of the format, which is not known.
     Format(u32),
-    Damaged,
+    Damaged(Mismatch),
+}
+
+impl SealRefused {
+    /// The error, of `what` at the start of a file.
+    pub(crate) fn error(self, what: &str, tier: &'static str, file: impl Into<PathBuf>) -> Error {
+        let file = file.into();
+        match self {
+            SealRefused::Format(version) => {
+                other_format(format_args!("the {what} {}", file.display()), version)
+            }
+            SealRefused::Damaged(found) => Error::corrupt(found.at(what, tier, file, 0)),
+        }
+    }
 }
 
 /// What is written as sealed bytes.
@@ -50,15 +64,27 @@ pub(crate) trait Sealable: Sized {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, SealRefused> {
-        let damaged = SealRefused::Damaged;
-        let mut reader = Reader::new(bytes.strip_prefix(Self::MAGIC).ok_or(damaged)?);
-        let (version, sum) = reader.u32().zip(reader.u32()).ok_or(damaged)?;
-        if sum != checksum(&[u64::from(version)], &bytes[HEADER_LEN..]) {
-            return Err(damaged);
+        let damaged = |found| Err(SealRefused::Damaged(found));
+        let mut reader = Reader::new(bytes);
+        let header = (|| Some((reader.take(8)?, reader.u32()?, reader.u32()?)))();
+        let Some((magic, version, sum)) = header else {
+            let got = format!("{}", bytes.len());
+            return damaged(Mismatch::new(format!("{HEADER_LEN} bytes or more"), got));
+        };
+        if magic != Self::MAGIC {
+            let expected = format!("magic {}", Self::MAGIC.escape_ascii());
+            return damaged(Mismatch::new(expected, magic.escape_ascii().to_string()));
+        }
+        let computed = checksum(&[u64::from(version)], &bytes[HEADER_LEN..]);
+        if sum != computed {
+            return damaged(Mismatch::checksum(sum, computed));
         }
         if version != FORMAT {
             return Err(SealRefused::Format(version));
         }
-        Self::decode_rest(&mut reader).filter(|_| reader.is_empty()).ok_or(damaged)
+        match Self::decode_rest(&mut reader).filter(|_| reader.is_empty()) {
+            Some(sound) => Ok(sound),
+            None => damaged(Mismatch::new("fields that can be", "others, checksum and all")),
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::levels::{Level, LevelCursor, Manifest, Version};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
 use crate::os::HashMap;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
 use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};
 use crate::txn::{KeptPrepares, OpenPrepare};
 

@@ -16,7 +16,7 @@ use std::ops::Bound;
 
 use super::log::{PrepareHead, records_of};
 use crate::engine::Database;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::memtable::{Record, encode_record};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::table::{Table, WriteBatch};
@@ -366,12 +366,7 @@ fn put_parts(
 }
 
 fn damage(db: &Database, expected: &str) -> Error {
-    Error::corrupt(Damage {
-        tier: "ssd",
-        file: db.inner.path().to_path_buf(),
-        offset: 0,
-        what: "a prepared transaction of the shared database".to_string(),
-        expected: expected.to_string(),
-        got: "other bytes".to_string(),
-    })
+    let found = Mismatch::new(expected, "other bytes");
+    let what = "a prepared transaction of the shared database";
+    Error::corrupt(found.at(what, "ssd", db.inner.path(), 0))
 }

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
-use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::mvcc::about_to_wait;
 use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -292,7 +292,7 @@ impl ExtentStore {
                 }
             };
             let expected = format!("free space for {} bytes", at.len);
-            return Err(self.damage(at, 0, "extent", expected, got));
+            return Err(self.corrupt(at, 0, expected, got));
         }
         allocation.taken_units += at.units().map_or(0, |(_, len)| len);
         Ok(())
@@ -409,14 +409,8 @@ impl ExtentStore {
     /// closed.
     pub(crate) fn read(&self, at: &Location, offset: u32, len: u32) -> Result<Vec<u8>> {
         if u64::from(offset) + u64::from(len) > u64::from(at.len) {
-            let expected = format!("{len} bytes");
-            return Err(self.damage(
-                at,
-                offset,
-                "extent",
-                expected,
-                format!("only {} in all", at.len),
-            ));
+            let got = format!("only {} in all", at.len);
+            return Err(self.corrupt(at, offset, format!("{len} bytes"), got));
         }
         reads_device();
         if let Some(id) = at.object() {
@@ -449,7 +443,7 @@ impl ExtentStore {
             }
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 let got = "the end of the file".to_string();
-                Err(self.damage(at, offset, "extent", format!("{len} bytes"), got))
+                Err(self.corrupt(at, offset, format!("{len} bytes"), got))
             }
             Err(e) => Err(Error::io("read", &self.path(at.file), e)),
         }
@@ -547,23 +541,20 @@ impl ExtentStore {
         file.ok_or_else(|| Error::io("open", path, io::ErrorKind::NotFound.into()))
     }
 
-    fn damage(
+    /// Damage to `what` at an offset of a place.
+    pub(crate) fn damage(
         &self,
         at: &Location,
         offset: u32,
-        what: &str,
-        expected: String,
-        got: String,
-    ) -> Error {
+        what: impl Into<String>,
+        found: Mismatch,
+    ) -> Damage {
         let (tier, file, start) = self.describe(at);
-        Error::corrupt(Damage {
-            tier,
-            file,
-            offset: start.saturating_add(u64::from(offset)),
-            what: what.to_string(),
-            expected,
-            got,
-        })
+        found.at(what, tier, file, start.saturating_add(u64::from(offset)))
+    }
+
+    fn corrupt(&self, at: &Location, offset: u32, expected: String, got: String) -> Error {
+        Error::corrupt(self.damage(at, offset, "extent", Mismatch::new(expected, got)))
     }
 }
 

@@ -14,6 +14,7 @@ mod layout;
 mod machine_paths;
 mod scan;
 pub(crate) mod source;
+mod tuples;
 mod type_names;
 mod unsafe_code;
 
@@ -77,6 +78,7 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         layers::check(source, &config.layers, &mut findings);
         closed::check(source, &config.closed, &mut findings);
         banned::check(source, &mut findings);
+        tuples::check(source, &mut findings);
     }
     function_length::check(&sources, &config.long_functions, &mut findings);
     unsafe_code::check(&sources, &config.unsafe_code, &mut findings);

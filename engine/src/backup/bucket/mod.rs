@@ -23,11 +23,12 @@ use super::known::KnownExtents;
 use super::take::gather;
 use crate::engine::Engine;
 use crate::engine::open::files_of;
-use crate::error::{Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::Manifest;
 use crate::options::{Options, Storage};
 use crate::os::Files;
+use crate::record::Sealable;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 use crate::tier::Distance;
 use crate::tier::{
@@ -151,8 +152,8 @@ impl BucketSet {
         let (mut seen, mut values_seen) = (BTreeSet::new(), BTreeSet::new());
         for number in self.head()?.numbers {
             report.checked += 1;
-            let (address, what) = (self.client.address(), format!("manifest {number}"));
-            let place = ("backup", Path::new(&address), &*what);
+            let what = format!("manifest {number}");
+            let place = || Mismatch::default().at(what, "backup", self.client.address(), 0);
             let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
             for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));

@@ -14,7 +14,7 @@ use super::tables::SalvagedTables;
 use super::{SalvageReport, Writer, begin, end};
 use crate::engine::events::Event;
 use crate::engine::open::{Loaded, Opening};
-use crate::error::{Damage, Result};
+use crate::error::{Mismatch, Result};
 use crate::extent::{Extent, FoundExtents, find_extents};
 use crate::levels::{Ended, free_name};
 use crate::memtable::Record;
@@ -145,14 +145,12 @@ fn rows_of(
         let is_hidden = tombstones.newest_over(entry.key, LSN_MAX) > entry.seq;
         if is_hidden { Ok(()) } else { writer.write(&into, entry.kind, entry.key, entry.value) }
     })?;
-    report.lost.push(Damage {
-        tier: "ssd",
-        file: store.path(meta.location.file),
-        offset: meta.location.offset,
-        what: format!("table of extent {}", meta.id),
-        expected: "an edit or a record that says whether it is in use".into(),
-        got: format!("none; its rows are in the table {name:?}, whether they are current or not"),
-    });
+    let found = Mismatch::new(
+        "an edit or a record that says whether it is in use",
+        format!("none; its rows are in the table {name:?}, whether they are current or not"),
+    );
+    let what = format!("table of extent {}", meta.id);
+    report.lost.push(store.damage(&meta.location, 0, what, found));
     Ok(())
 }
 

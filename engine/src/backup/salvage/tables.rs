@@ -9,7 +9,7 @@ use std::path::Path;
 use super::levels::{Layers, cache};
 use super::{SalvageReport, Writer, expired};
 use crate::engine::Database;
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Mismatch, Result};
 use crate::extent::BlockCache;
 use crate::levels::{Ended, SalvagedSet, VersionSet, free_name};
 use crate::memtable::Record;
@@ -90,14 +90,9 @@ impl<'a> SalvagedTables<'a> {
 }
 
 fn without_name(from: &Path, table: TableId, name: &str) -> Damage {
-    Damage {
-        tier: "journal",
-        file: from.to_path_buf(),
-        offset: 0,
-        what: format!("table {table}"),
-        expected: "an edit or an event that says its name".into(),
-        got: format!("none; its rows are in the table {name:?}"),
-    }
+    let got = format!("none; its rows are in the table {name:?}");
+    let found = Mismatch::new("an edit or an event that says its name", got);
+    found.at(format!("table {table}"), "journal", from, 0)
 }
 
 impl SalvageReport {
@@ -122,14 +117,9 @@ impl SalvageReport {
             } else {
                 continue;
             };
-            self.lost.push(Damage {
-                tier: "journal",
-                file: from.to_path_buf(),
-                offset: 0,
-                what: format!("table {:?}", table.name),
-                expected: "an edit or a record of it behind the edits that are lost".into(),
-                got: got.into(),
-            });
+            let expected = "an edit or a record of it behind the edits that are lost";
+            let what = format!("table {:?}", table.name);
+            self.lost.push(Mismatch::new(expected, got).at(what, "journal", from, 0));
         }
     }
 

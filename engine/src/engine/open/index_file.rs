@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{emulated, media};
-use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow, cores};
 #[cfg(any(test, feature = "testing"))]
@@ -133,13 +133,9 @@ impl IndexFile<'_> {
 
     /// A creation that was cut short leaves no byte, or all.
     fn too_short(&self, len: u64) -> Option<Damage> {
-        (len > 0).then(|| Damage {
-            tier: "pm",
-            file: self.path.clone(),
-            offset: len,
-            what: "length of the persistent index".into(),
-            expected: format!("at least {PAGE} bytes"),
-            got: format!("{len} bytes"),
+        (len > 0).then(|| {
+            let found = Mismatch::new(format!("at least {PAGE} bytes"), format!("{len} bytes"));
+            found.at("length of the persistent index", "pm", &self.path, len)
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::index_file::{self, FoundIndex, IndexFile};
 use super::{Opening, media};
 use crate::commit::Floor;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
 use crate::options::{Failpoint, Index};
 use crate::os::Unread;
@@ -42,9 +42,8 @@ impl Opening<'_> {
         let path = media::path(self.path, self.options);
         let (media, len) = media::open(&self.files, &path, self.read_only, self.options)?;
         let head = media.head(&path, len.min(Superblock::span().len), unread.as_mut())?;
-        let damage = |offset, expected, got| {
-            let (file, what) = (path.clone(), "region".into());
-            Damage { tier: "pm", file, offset, what, expected, got }
+        let damage = |offset, expected: String, got: String| {
+            Mismatch::new(expected, got).at("region", "pm", &path, offset)
         };
         if let Some(unread) = &unread
             && !Superblock::is_region(&head)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::emulated;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::options::{Mode, Options, Storage};
 use crate::os::{Files, OpenHow, read_past};
 use crate::pm::{Geometry, Media, Region, Span, Superblock};
@@ -194,14 +194,7 @@ pub(super) fn open(
 }
 
 fn no_region(path: &Path) -> Error {
-    let damage = Damage {
-        tier: "pm",
-        file: path.to_path_buf(),
-        offset: 0,
-        what: "region".into(),
-        expected: "the region of the database".into(),
-        got: "no file".into(),
-    };
+    let damage = Mismatch::new("the region of the database", "no file").at("region", "pm", path, 0);
     let message = format!(
         "the database lacks its region: there is no file {}, and nothing was changed; if the \
          region lies elsewhere, name it with pm_path; else put it back, or write what can be read \

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::index_file::INDEX;
 use super::marker::{MARKER, Marker};
 use super::media::{self, REGION};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::levels::{Manifest, is_journal_name};
 use crate::options::{Options, Storage};
 use crate::os::Files;
@@ -45,14 +45,8 @@ pub(crate) struct Parts {
 impl Parts {
     /// The journal as a missing structure.
     pub(crate) fn damage(&self) -> Damage {
-        Damage {
-            tier: "journal",
-            file: self.directory.clone(),
-            offset: 0,
-            what: "journal".into(),
-            expected: format!("a file journal-NNNNNNNN beside {}", self.some_names()),
-            got: "none".into(),
-        }
+        let expected = format!("a file journal-NNNNNNNN beside {}", self.some_names());
+        Mismatch::new(expected, "none").at("journal", "journal", &self.directory, 0)
     }
 
     /// The error of every opening.

@@ -9,7 +9,7 @@ mod walk;
 use std::ops::Range;
 
 use super::Block;
-use crate::extent::Malformed;
+use crate::error::Mismatch;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::varint::{varint, varint_len};
 use crate::record::{Kind, Lsn, Reference};
@@ -26,14 +26,14 @@ pub(super) struct Restarts {
 }
 
 impl Restarts {
-    pub(super) fn decode(bytes: &[u8]) -> Result<Restarts, Malformed> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Restarts, Mismatch> {
         let too_short = || frame::too_short(bytes.len());
         let restarts = tail_u32(bytes).ok_or_else(too_short)? as usize;
         let entries_end = restarts
             .checked_mul(4)
             .and_then(|n| bytes.len().checked_sub(n + 4))
             .filter(|end| restarts > 0 && *end > HEADER_LEN)
-            .ok_or_else(|| Malformed::new("a restart array", format!("{restarts} restarts")))?;
+            .ok_or_else(|| Mismatch::new("a restart array", format!("{restarts} restarts")))?;
         Ok(Restarts { entries_end, restarts })
     }
 }

@@ -25,7 +25,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::BadEntry;
-use crate::extent::Malformed;
+use crate::error::Mismatch;
 use crate::extent::frame::HEADER_LEN;
 use crate::extent::heads::{FAN_OUT, Heads, NODE, PADDING, head, nodes_for, roots_for};
 use crate::extent::varint::{varint, varint_len};
@@ -63,8 +63,8 @@ pub(super) struct TreeShape {
 
 impl TreeShape {
     /// Reads the fixed part behind the header of a block.
-    pub(super) fn decode(bytes: &[u8]) -> Result<TreeShape, Malformed> {
-        let short = || Malformed::new("a tree of entries", format!("{} bytes", bytes.len()));
+    pub(super) fn decode(bytes: &[u8]) -> Result<TreeShape, Mismatch> {
+        let short = || Mismatch::new("a tree of entries", format!("{} bytes", bytes.len()));
         let mut reader = Reader::new(bytes.get(HEADER_LEN..).ok_or_else(short)?);
         let intervals = reader.u32().ok_or_else(short)? as usize;
         let widths = reader.u32().ok_or_else(short)?;
@@ -72,12 +72,12 @@ impl TreeShape {
         let (prefix, width) = ((widths & 0xFFFF) as usize, (widths >> 16) as usize);
         if intervals == 0 || !matches!(width, 2 | 4) {
             let got = format!("{intervals}, of {width}");
-            return Err(Malformed::new("intervals, offsets of 2 or 4 bytes", got));
+            return Err(Mismatch::new("intervals, offsets of 2 or 4 bytes", got));
         }
         let shape = TreeShape::of(intervals, prefix, width, base);
         if shape.entries_at >= bytes.len() || u32::try_from(bytes.len()).is_err() {
             let got = format!("{} bytes", bytes.len());
-            return Err(Malformed::new(format!("entries from {} on", shape.entries_at), got));
+            return Err(Mismatch::new(format!("entries from {} on", shape.entries_at), got));
         }
         Ok(shape)
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::Extent;
 use crate::cache::Lent;
-use crate::error::Result;
+use crate::error::{Mismatch, Result};
 use crate::extent::filter::Filter;
 use crate::extent::footer::{ContentSum, FOOTER_LEN, Footer};
 use crate::extent::index::Index;
-use crate::extent::{ExtentMeta, Malformed, ranges};
+use crate::extent::{ExtentMeta, ranges};
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
 
@@ -153,11 +153,11 @@ impl Extent {
         let offset = len.saturating_sub(FOOTER_LEN as u32);
         let bytes = self.part(tail, offset, len - offset)?;
         let footer = Footer::decode(id, len, self.meta.footer_checksum, &bytes)
-            .map_err(|malformed| self.corrupt(offset, "extent footer", malformed))?;
+            .map_err(|mismatch| self.corrupt(offset, "extent footer", mismatch))?;
         if footer.records != self.meta.records {
             let expected = format!("{} records, as the journal has it", self.meta.records);
-            let malformed = Malformed::new(expected, format!("{}", footer.records));
-            return Err(self.corrupt(offset, "extent footer", malformed));
+            let mismatch = Mismatch::new(expected, format!("{}", footer.records));
+            return Err(self.corrupt(offset, "extent footer", mismatch));
         }
         Ok(footer)
     }
@@ -167,20 +167,20 @@ impl Extent {
         let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
             let fits = filter.covers_blocks(footer.blocks as usize);
             let expected = || format!("a filter over {} blocks", footer.blocks);
-            if fits { Ok(filter) } else { Err(Malformed::new(expected(), "another")) }
+            if fits { Ok(filter) } else { Err(Mismatch::new(expected(), "another")) }
         });
-        filter.map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
+        filter.map_err(|mismatch| self.corrupt(footer.filter_offset, "extent filter", mismatch))
     }
 
     pub(in crate::extent) fn load_index(&self, tail: &Tail, footer: &Footer) -> Result<Index> {
         let bytes = self.part(tail, footer.index_offset, footer.index_len)?;
         let index = Index::decode(self.meta.id, bytes)
-            .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
+            .map_err(|mismatch| self.corrupt(footer.index_offset, "extent index", mismatch))?;
         let (blocks, end) = (index.entries().len(), index.blocks_end());
         if blocks as u64 != u64::from(footer.blocks) || end != footer.summary_offset {
             let expected = format!("{} blocks in {} bytes", footer.blocks, footer.summary_offset);
-            let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
-            return Err(self.corrupt(footer.index_offset, "extent index", malformed));
+            let mismatch = Mismatch::new(expected, format!("{blocks} in {end}"));
+            return Err(self.corrupt(footer.index_offset, "extent index", mismatch));
         }
         Ok(index)
     }
@@ -193,11 +193,11 @@ impl Extent {
         let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
         let bytes = self.part(tail, offset, len)?;
         let ranges = ranges::decode(self.meta.id, &bytes)
-            .map_err(|malformed| self.corrupt(offset, "range tombstones", malformed))?;
+            .map_err(|mismatch| self.corrupt(offset, "range tombstones", mismatch))?;
         if ranges.len() as u64 != u64::from(self.meta.tombstones) {
             let expected = format!("{} tombstones, as the journal has it", self.meta.tombstones);
-            let malformed = Malformed::new(expected, format!("{}", ranges.len()));
-            return Err(self.corrupt(offset, "range tombstones", malformed));
+            let mismatch = Mismatch::new(expected, format!("{}", ranges.len()));
+            return Err(self.corrupt(offset, "range tombstones", mismatch));
         }
         Ok(ranges)
     }

@@ -1,6 +1,6 @@
 //! The footer of a value extent: its last 64 bytes.
 
-use crate::extent::Malformed;
+use crate::error::Mismatch;
 use crate::extent::footer::{check, check_id, too_short};
 use crate::record::{FORMAT, checksum, put_u32, put_u64};
 
@@ -44,7 +44,7 @@ impl Footer {
         extent: u64,
         journal_checksum: u32,
         bytes: &[u8],
-    ) -> Result<Footer, Malformed> {
+    ) -> Result<Footer, Mismatch> {
         let short = || too_short(bytes.len());
         if bytes.len() != FOOTER_LEN {
             return Err(short());
@@ -55,7 +55,7 @@ impl Footer {
         check_id("value extent", (extent, id), reader.u32().ok_or_else(short)?)?;
         let content = reader.u32().ok_or_else(short)?;
         if reader.rest().iter().any(|byte| *byte != 0) {
-            return Err(Malformed::new("zeros behind the fields", "others"));
+            return Err(Mismatch::new("zeros behind the fields", "others"));
         }
         Ok(Footer { values, content })
     }

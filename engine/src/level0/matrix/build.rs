@@ -56,6 +56,14 @@ pub(super) struct RowDraft {
     oldest: Lsn,
 }
 
+/// Which row table a draft becomes: of a table, with a number, and above which other one; 0 for
+/// none.
+pub(super) struct RowNumber {
+    pub(super) table: TableId,
+    pub(super) id: u64,
+    pub(super) below: u64,
+}
+
 impl RowDraft {
     /// What is to be stored of a memtable. Versions that `keep` does not want are left out.
     pub(super) fn of(
@@ -126,7 +134,7 @@ impl RowDraft {
     pub(super) fn store(
         self,
         pool: &PagePool,
-        (table, id, below): (TableId, u64, u64),
+        RowNumber { table, id, below }: RowNumber,
         (after, upto): (Lsn, Lsn),
     ) -> Result<Option<OpenRow>> {
         let array = self.array();

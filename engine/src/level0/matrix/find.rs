@@ -40,8 +40,8 @@ fn directory_at(region: &Region, at: u64) -> Result<Option<(TableId, RowTable)>>
         return Ok(None);
     }
     region.load(Span { at, len })?;
-    let number = (head.table, head.id, head.checksum);
-    let Ok(directory) = RowDirectory::decode(region.bytes(at, len), number) else {
+    let bytes = region.bytes(at, len);
+    let Ok(directory) = RowDirectory::decode(bytes, head.table, head.id, head.checksum) else {
         return Ok(None);
     };
     let (page, pages) = ((at / PAGE) as u32, head.pages as u32);

@@ -1,5 +1,6 @@
 //! How a row table lies in its pages (`docs/format.md`, section 1).
 
+use crate::error::Mismatch;
 use crate::pm::PAGE;
 use crate::record::{Kind, Lsn, Reader, TableId, checksum, put_u32, put_u64};
 
@@ -110,17 +111,17 @@ impl RowDirectory {
     /// Reads the directory of the row table `id`; else what was expected and what is there.
     pub(super) fn decode(
         bytes: &[u8],
-        (table, id, sum): (TableId, u64, u32),
-    ) -> Result<RowDirectory, (String, String)> {
-        let is = |what: &str| (format!("a directory of row table {id}"), what.to_string());
+        table: TableId,
+        id: u64,
+        sum: u32,
+    ) -> Result<RowDirectory, Mismatch> {
+        let is = |what: &str| Mismatch::new(format!("a directory of row table {id}"), what);
         let body = bytes.get(8..).ok_or_else(|| is("fewer bytes"))?;
         let computed = checksum(&[u64::from(table), id], body);
         let found = Reader::new(&bytes[4..8]).u32().unwrap_or_default();
         if &bytes[..4] != MAGIC || found != sum || computed != sum {
-            return Err((
-                format!("checksum {sum:08x}"),
-                format!("{found:08x} over {computed:08x}"),
-            ));
+            let got = format!("{found:08x} over {computed:08x}");
+            return Err(Mismatch::new(format!("checksum {sum:08x}"), got));
         }
         let directory = RowDirectory::fields(body).ok_or_else(|| is("fields that do not fit"))?;
         if directory.table == table && directory.id == id {
@@ -267,19 +268,19 @@ mod tests {
     fn a_directory_round_trips_and_no_byte_of_it_is_ignored() {
         let directory = directory();
         let (bytes, sum) = directory.encode();
-        assert_eq!(RowDirectory::decode(&bytes, (3, 11, sum)).as_ref(), Ok(&directory));
+        assert_eq!(RowDirectory::decode(&bytes, 3, 11, sum).as_ref(), Ok(&directory));
         let pages = RowDirectory::peek(&bytes[..PAGE as usize]).map(|head| head.pages * PAGE);
         assert_eq!(pages, Some(bytes.len() as u64));
         for (fence, at) in directory.fences.iter().zip(directory.fence_offsets().windows(2)) {
             assert_eq!(&bytes[at[0] as usize..at[1] as usize], fence);
         }
-        for other in [(4, 11, sum), (3, 12, sum), (3, 11, sum ^ 1)] {
-            assert!(RowDirectory::decode(&bytes, other).is_err(), "{other:?}");
+        for (table, id, sum) in [(4, 11, sum), (3, 12, sum), (3, 11, sum ^ 1)] {
+            assert!(RowDirectory::decode(&bytes, table, id, sum).is_err(), "{table} {id} {sum}");
         }
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert!(RowDirectory::decode(&bad, (3, 11, sum)).is_err(), "byte {at}");
+            assert!(RowDirectory::decode(&bad, 3, 11, sum).is_err(), "byte {at}");
         }
     }
 

@@ -51,7 +51,7 @@ pub(crate) use self::probe::probe;
 #[cfg(feature = "bench")]
 pub(crate) use self::walk::{FOLLOWS_HINTS, SEARCH_NANOS};
 
-use self::build::RowDraft;
+use self::build::{RowDraft, RowNumber};
 pub(crate) use self::find::find_rows;
 pub(crate) use self::open::salvage_row;
 use self::row::OpenRow;
@@ -276,8 +276,8 @@ impl RowTables {
         if draft.len() == 0 {
             return Ok(None);
         }
-        let number = (table, id, below.map_or(0, |row| row.meta.id));
-        let row = draft.store(&self.pages, number, (after, upto))?;
+        let below = below.map_or(0, |row| row.meta.id);
+        let row = draft.store(&self.pages, RowNumber { table, id, below }, (after, upto))?;
         Ok(row.map(|row| StoredRow { row, copied, left_out }))
     }
 

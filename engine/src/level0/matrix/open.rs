@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::layout::{ENTRIES, ENTRY, Entry, RowDirectory};
 use super::row::{OpenRow, key_span, value_span};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::options::Failpoint;
@@ -171,14 +171,14 @@ impl<'a> Found<'a> {
         let bad = |at: u64, wrong| damaged(region, (table, meta.id), at, "directory", wrong);
         let outside = |at: u64| {
             let expected = format!("pages inside of {} bytes", region.len());
-            bad(at, (expected, format!("a page at {at}")))
+            bad(at, Mismatch::new(expected, format!("a page at {at}")))
         };
         if span.end() > region.len() {
             return Err(outside(span.at));
         }
         region.load(span)?;
         let bytes = region.bytes(span.at, span.len);
-        let directory = RowDirectory::decode(bytes, (table, meta.id, meta.checksum))
+        let directory = RowDirectory::decode(bytes, table, meta.id, meta.checksum)
             .map_err(|wrong| bad(span.at, wrong))?;
         let is_outside = |page: &u32| page_span(*page, 1).end() > region.len();
         if let Some(page) = directory.pages.iter().map(|page| page.page).find(is_outside) {
@@ -207,8 +207,7 @@ impl<'a> Found<'a> {
         if computed == page.checksum {
             return Ok(());
         }
-        let sums = (format!("checksum {:08x}", page.checksum), format!("{computed:08x}"));
-        Err(self.damaged(span.at, part, sums))
+        Err(self.damaged(span.at, part, Mismatch::checksum(page.checksum, computed)))
     }
 
     /// An entry that leads into pages that there are. The checksum of its page is right, so what is
@@ -224,12 +223,12 @@ impl<'a> Found<'a> {
                 && fits(&self.row.value_pages, value_span(entry))
         };
         entry.filter(is_sound).ok_or_else(|| {
-            let wrong = ("an entry inside of its pages".into(), format!("entry {n}"));
+            let wrong = Mismatch::new("an entry inside of its pages", format!("entry {n}"));
             self.damaged(at, "metadata", wrong)
         })
     }
 
-    fn damaged(&self, at: u64, part: &str, wrong: (String, String)) -> Error {
+    fn damaged(&self, at: u64, part: &str, wrong: Mismatch) -> Error {
         damaged(self.region, (self.table, self.meta.id), at, part, wrong)
     }
 }
@@ -239,11 +238,10 @@ fn damaged(
     (table, id): (TableId, u64),
     offset: u64,
     part: &str,
-    (expected, got): (String, String),
+    found: Mismatch,
 ) -> Error {
     let what = format!("{part} of row table {id} of table {table}");
-    let file = region.path().to_path_buf();
-    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+    Error::corrupt(region.damage(offset, what, found))
 }
 
 fn page_span(page: u32, pages: u32) -> Span {

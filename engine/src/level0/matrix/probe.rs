@@ -17,10 +17,10 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
     let (table, id) = (table.unwrap_or_default(), id.unwrap_or_default());
     let right = mended(bytes, 4, (8, bytes.len()), &[u64::from(table), id]);
     let sum = right.get(4..).and_then(|rest| Reader::new(rest).u32()).unwrap_or_default();
-    let directory = RowDirectory::decode(&right, (table, id, sum));
+    let directory = RowDirectory::decode(&right, table, id, sum);
     if let Ok(directory) = &directory {
         let (again, sum) = directory.encode();
-        let again = RowDirectory::decode(&again, (table, id, sum));
+        let again = RowDirectory::decode(&again, table, id, sum);
         assert_eq!(again.as_ref(), Ok(directory), "a directory is read as it was written");
     }
     directory.is_ok() || entry.is_some()

@@ -1,32 +1,33 @@
 //! The journal's bytes. Pure: [`scan`] takes a whole file and gives its edits, or the place of
 //! the damage.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::error::{Damage, Mismatch};
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::edit::{Edit, Op};
-use crate::record::{Checksum, FORMAT, Lsn, Reader, checksum, put_u32, put_u64};
+use crate::record::{Checksum, Lsn, Reader, SealRefused, Sealable, put_u32, put_u64};
 
 pub(super) const HEADER_LEN: usize = 64;
-const HEADER_MAGIC: &[u8; 8] = b"TERRJRNL";
 
 const EDIT_HEADER_LEN: usize = 40;
 const EDIT_MAGIC: &[u8; 4] = b"TEDT";
+
+/// What an edit is, for messages.
+pub(super) const EDIT: &str = "journal edit";
+
 const ALIGNMENT: usize = 8;
 
-/// What is wrong in a journal, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) offset: usize,
-    pub(super) what: &'static str,
-    pub(super) expected: String,
-    pub(super) got: String,
-}
-
-impl Flaw {
-    fn new(offset: usize, what: &'static str, expected: String, got: impl Into<String>) -> Flaw {
-        Flaw { offset, what, expected, got: got.into() }
-    }
+/// Damage in the journal at `path`.
+pub(super) fn damage(
+    path: &Path,
+    what: &str,
+    offset: usize,
+    expected: impl Into<String>,
+    got: impl Into<String>,
+) -> Damage {
+    Mismatch::new(expected, got).at(what, "journal", path, offset as u64)
 }
 
 /// The header of a journal file.
@@ -37,50 +38,30 @@ pub(super) struct Header {
     pub(super) first_number: u64,
 }
 
-impl Header {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEADER_LEN);
-        out.extend_from_slice(HEADER_MAGIC);
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, 0);
+impl Sealable for Header {
+    const MAGIC: &'static [u8; 8] = b"TERRJRNL";
+    const WHAT: &'static str = "journal header";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.database_id);
-        put_u64(&mut out, self.epoch);
-        put_u64(&mut out, self.first_number);
+        put_u64(out, self.epoch);
+        put_u64(out, self.first_number);
         out.resize(HEADER_LEN, 0);
-        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
-        out
     }
 
-    /// Reads the format and, where it is ours, the rest. `Ok(Err(version))` is a sound header of
-    /// another format.
-    pub(super) fn decode(file: &[u8]) -> Result<Result<Header, u32>, Flaw> {
-        const WHAT: &str = "journal header";
-        let bytes = file.get(..HEADER_LEN).ok_or_else(|| {
-            Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), file.len().to_string())
-        })?;
-        let mut reader = Reader::new(bytes);
-        let fields = header_fields(&mut reader);
-        let Some((magic, version, sum, header)) = fields else {
-            return Err(Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), "less"));
-        };
-        if magic != HEADER_MAGIC {
-            return Err(Flaw::new(0, WHAT, "magic TERRJRNL".into(), format!("{magic:02x?}")));
-        }
-        let computed = checksum(&[u64::from(version)], &bytes[16..]);
-        if sum != computed {
-            let got = format!("{computed:#010x}, computed from the bytes");
-            return Err(Flaw::new(0, WHAT, format!("checksum {sum:#010x}"), got));
-        }
-        Ok(if version == FORMAT { Ok(header) } else { Err(version) })
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<Header> {
+        let database_id = reader.take(16)?.try_into().ok()?;
+        let (epoch, first_number) = (reader.u64()?, reader.u64()?);
+        reader.take(HEADER_LEN - 48)?;
+        Some(Header { database_id, epoch, first_number })
     }
 }
 
-fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, u32, Header)> {
-    let (magic, version, sum) = (reader.take(8)?, reader.u32()?, reader.u32()?);
-    let database_id = reader.take(16)?.try_into().ok()?;
-    let (epoch, first_number) = (reader.u64()?, reader.u64()?);
-    Some((magic, version, sum, Header { database_id, epoch, first_number }))
+impl Header {
+    /// The header of a whole file.
+    pub(super) fn of(file: &[u8]) -> Result<Header, SealRefused> {
+        Header::decode(file.get(..HEADER_LEN).unwrap_or(file))
+    }
 }
 
 /// The bytes of an edit; `None` if it is too large for its length field.
@@ -200,14 +181,14 @@ pub(super) struct Scan {
 /// journal if it is above `floor` and no sound edit with a greater number follows: an append that
 /// a power cut tore. Otherwise it is damage; and so is a checkpoint that is not sound, since it
 /// was synced before the file got its name.
-pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Flaw> {
-    const WHAT: &str = "journal edit";
+pub(super) fn scan(path: &Path, file: &[u8], header: &Header, floor: u64) -> Result<Scan, Damage> {
+    let wrong = |at, expected: String, got| Err(damage(path, EDIT, at, expected, got));
     let mut edits: Vec<Replayed> = Vec::new();
     let mut at = HEADER_LEN;
     loop {
         let Some(number) = header.first_number.checked_add(edits.len() as u64) else {
-            let (expected, got) = ("numbers of 64 bits", format!("{} edits", edits.len()));
-            return Err(Flaw::new(0, "journal header", expected.into(), got));
+            let got = format!("{} edits", edits.len());
+            return Err(damage(path, Header::WHAT, 0, "numbers of 64 bits", got));
         };
         let rest = file.get(at..).unwrap_or_default();
         let frame = match Frame::decode(rest, header.epoch) {
@@ -216,19 +197,19 @@ pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Fla
                 let got = other.map_or_else(|why| why, |f| format!("a sound edit {}", f.number));
                 let expected = format!("edit {number}");
                 if number <= floor.max(header.first_number) {
-                    let expected = format!("{expected}, which was durable");
-                    return Err(Flaw::new(at, WHAT, expected, got));
+                    return wrong(at, format!("{expected}, which was durable"), got);
                 }
                 if let Some((offset, later)) = later_edit(file, at, header.epoch, number) {
                     let expected = format!("{expected}, since edit {later} at {offset} is sound");
-                    return Err(Flaw::new(at, WHAT, expected, got));
+                    return wrong(at, expected, got);
                 }
                 return Ok(Scan { edits, end: at });
             }
         };
         let Some(edit) = Edit::decode(frame.payload, frame.ops) else {
             let expected = format!("{} operations that decode", frame.ops);
-            return Err(Flaw::new(at, WHAT, expected, "others, under a checksum that is right"));
+            let got = "others, under a checksum that is right".to_string();
+            return wrong(at, expected, got);
         };
         edits.push(Replayed { offset: at, number, lsn: frame.lsn, edit });
         at += frame.len;
@@ -236,8 +217,7 @@ pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Fla
 }
 
 /// The sound edits of a damaged journal, past what is not sound, and what is not.
-pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw>) {
-    const WHAT: &str = "journal edit";
+pub(super) fn scan_readable(path: &Path, file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Damage>) {
     let (mut edits, mut flaws): (Vec<Replayed>, _) = (Vec::new(), Vec::new());
     let mut at = HEADER_LEN;
     // The last edit is padded with zeros, so bytes may end within it.
@@ -249,7 +229,7 @@ pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw
         let offset = found.as_ref().map_or(file.len(), |(offset, _)| *offset);
         if offset > at {
             let got = format!("{} bytes that are none", offset - at);
-            flaws.push(Flaw::new(at, WHAT, "a sound edit".into(), got));
+            flaws.push(damage(path, EDIT, at, "a sound edit", got));
         }
         let Some((offset, frame)) = found else { break };
         at = offset + frame.len;
@@ -259,7 +239,7 @@ pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw
             }
             None => {
                 let expected = format!("{} operations that decode", frame.ops);
-                flaws.push(Flaw::new(offset, WHAT, expected, "others".to_string()));
+                flaws.push(damage(path, EDIT, offset, expected, "others"));
             }
         }
     }
@@ -278,6 +258,11 @@ fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize,
 mod tests {
     use super::*;
     use crate::levels::edit::tests::one_of_each;
+    use crate::record::checksum;
+
+    fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Damage> {
+        super::scan(Path::new("journal"), file, header, floor)
+    }
 
     const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };
 
@@ -295,7 +280,7 @@ mod tests {
     #[test]
     fn round_trips() {
         let (file, starts) = sample();
-        assert_eq!(Header::decode(&file), Ok(Ok(HEADER)));
+        assert_eq!(Header::of(&file), Ok(HEADER));
         let scan = scan(&file, &HEADER, 0).unwrap();
         assert_eq!(scan.end, file.len());
         assert_eq!(scan.edits.iter().map(|e| e.number).collect::<Vec<_>>(), [10, 11, 12]);
@@ -310,12 +295,12 @@ mod tests {
             for bit in 0..8 {
                 let mut bad = file.clone();
                 bad[i] ^= 1 << bit;
-                let found = match Header::decode(&bad) {
-                    Ok(Ok(header)) => scan(&bad, &header, 12).map(|_| ()),
-                    Ok(Err(_)) => panic!("a checksum is seeded with its version"),
-                    Err(flaw) => Err(flaw),
+                let is_sound = match Header::of(&bad) {
+                    Ok(header) => scan(&bad, &header, 12).is_ok(),
+                    Err(SealRefused::Format(_)) => panic!("a checksum is seeded with its version"),
+                    Err(SealRefused::Damaged(_)) => false,
                 };
-                assert!(found.is_err(), "byte {i}, bit {bit}");
+                assert!(!is_sound, "byte {i}, bit {bit}");
             }
         }
     }
@@ -329,14 +314,14 @@ mod tests {
             let mut flipped = file.clone();
             flipped[i] ^= 0x40;
             assert_eq!(scan(&flipped, &HEADER, 11).unwrap().end, starts[2]);
-            assert_eq!(scan(&flipped, &HEADER, 12).unwrap_err().offset, starts[2]);
+            assert_eq!(scan(&flipped, &HEADER, 12).unwrap_err().offset, starts[2] as u64);
         }
         for i in starts[1]..starts[2] {
             let mut flipped = file.clone();
             flipped[i] ^= 0x40;
             assert_eq!(
                 scan(&flipped, &HEADER, 0).unwrap_err().offset,
-                starts[1],
+                starts[1] as u64,
                 "edit 12 follows"
             );
         }
@@ -374,6 +359,6 @@ mod tests {
         bytes[8] = 200;
         let sum = checksum(&[200], &bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Header::decode(&bytes), Ok(Err(200)));
+        assert_eq!(Header::of(&bytes), Err(SealRefused::Format(200)));
     }
 }

@@ -1,23 +1,25 @@
 //! What `decoders` tries on journals: a whole file, and the operations of one edit.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::bytes::{Frame, Header, Scan, encode_edit, scan, scan_readable};
 use crate::extent::ExtentMeta;
 use crate::levels::edit::Edit;
 use crate::levels::state::State;
-use crate::record::mended;
+use crate::record::{Sealable, mended};
 
 /// A whole journal, all checksums in it made right: read as an opening and as a salvage does, and
 /// applied.
 pub(crate) fn journal(bytes: &[u8]) -> bool {
-    drop(Header::decode(bytes).map(|header| header.map(|h| drop(scan(bytes, &h, u64::MAX)))));
+    let path = Path::new("journal");
+    drop(Header::of(bytes).map(|header| scan(path, bytes, &header, u64::MAX)));
     let file = mended_journal(bytes);
-    let Ok(Ok(header)) = Header::decode(&file) else { return false };
-    assert_eq!(Header::decode(&header.encode()), Ok(Ok(header)));
-    drop(scan(&file, &header, u64::MAX));
-    drop(scan_readable(&file, header.epoch));
-    let Ok(Scan { edits, end }) = scan(&file, &header, 0) else { return false };
+    let Ok(header) = Header::of(&file) else { return false };
+    assert_eq!(Header::of(&header.encode()), Ok(header));
+    drop(scan(path, &file, &header, u64::MAX));
+    drop(scan_readable(path, &file, header.epoch));
+    let Ok(Scan { edits, end }) = scan(path, &file, &header, 0) else { return false };
     assert!(end <= file.len());
     let mut state = State::<Arc<ExtentMeta>>::default();
     for found in &edits {

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{LostEdits, VersionSet, opened};
-use crate::error::{Damage, Result};
+use crate::error::{Damage, Mismatch, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::edit::{Edit, Op};
 use crate::levels::journal::{Journal, JournalFloor, Replayed};
@@ -166,13 +166,12 @@ impl VersionSet {
     ) -> Result<SalvagedSet> {
         let (journal, edits, mut lost) = Journal::open_readable(&*files, directory, floor)?;
         let found = journal.floor();
-        let missing = ((found.epoch, found.number) < (floor.epoch, floor.number)).then(|| Damage {
-            tier: "journal",
-            file: directory.to_path_buf(),
-            offset: 0,
-            what: "journal".into(),
-            expected: format!("edits up to {}", floor.number),
-            got: format!("edits up to {}", found.number),
+        let lacks = |what: String, expected: &str, got: &str| {
+            Mismatch::new(expected, got).at(what, "journal", directory, 0)
+        };
+        let missing = ((found.epoch, found.number) < (floor.epoch, floor.number)).then(|| {
+            let [expected, got] = [floor, found].map(|at| format!("edits up to {}", at.number));
+            lacks("journal".into(), &expected, &got)
         });
         let last = edits.last().map_or(0, |last| last.offset as u64);
         let ends_early = missing.is_some() || lost.iter().any(|lost| lost.offset > last);
@@ -190,21 +189,14 @@ impl VersionSet {
                 lost.extend(refused.damage().cloned());
             }
         }
-        lost.extend(replay.runs_without_extents(&edits).map(|(run, lsn)| Damage {
-            tier: "journal",
-            file: directory.to_path_buf(),
-            offset: 0,
-            what: format!("run {run} of commit {lsn}"),
-            expected: "an edit that names its extents".into(),
-            got: "none; rows that the commit deleted come back".into(),
+        lost.extend(replay.runs_without_extents(&edits).map(|(run, lsn)| {
+            let got = "none; rows that the commit deleted come back";
+            lacks(format!("run {run} of commit {lsn}"), "an edit that names its extents", got)
         }));
-        lost.extend(replay.keep_expired(&lost_edits).into_iter().map(|name| Damage {
-            tier: "journal",
-            file: directory.to_path_buf(),
-            offset: 0,
-            what: format!("time to live of table {name:?}"),
-            expected: "an edit of it behind the edits that are lost".into(),
-            got: "none; the table has none now, and rows are kept that may have expired".into(),
+        lost.extend(replay.keep_expired(&lost_edits).into_iter().map(|name| {
+            let expected = "an edit of it behind the edits that are lost";
+            let got = "none; the table has none now, and rows are kept that may have expired";
+            lacks(format!("time to live of table {name:?}"), expected, got)
         }));
         let may_have_objects = ends_early
             || !edits.first().is_some_and(Replayed::is_checkpoint)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::engine::open::CLAIMS_FILE;
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Mismatch, Result};
 use crate::os::{Directory, Files, NewFile, OpenHow};
 use crate::record::{Reader, checksum, put_u32};
 
@@ -74,14 +74,8 @@ impl Identity {
         };
         let bytes = file.read_vec(0, LEN).map_err(|e| Error::io("read", &path, e))?;
         Nonces::decode(&bytes).ok_or_else(|| {
-            Error::corrupt(Damage {
-                tier: "ssd",
-                file: path,
-                offset: 0,
-                what: "claims of this directory".to_string(),
-                expected: "two numbers with their checksum".to_string(),
-                got: "other bytes".to_string(),
-            })
+            let found = Mismatch::new("two numbers with their checksum", "other bytes");
+            Error::corrupt(found.at("claims of this directory", "ssd", path, 0))
         })
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
 use super::head::LogHead;
 use super::names::{PREFIX, entry_name};
-use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Mismatch, Result};
 use crate::record::{Lsn, other_format};
 use crate::tier::{
     FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
@@ -361,15 +361,9 @@ impl SharedLog {
 
     /// The error of an object that is damaged.
     pub(crate) fn damage(&self, name: &str, expected: String) -> Error {
-        Error::corrupt(Damage {
-            tier: "object",
-            file: format!("{}/{name}", self.address()).into(),
-            offset: 0,
-            what: "object of the shared store".to_string(),
-            expected,
-            got: "other bytes".to_string(),
-        })
-        .of_store()
+        let (found, file) =
+            (Mismatch::new(expected, "other bytes"), format!("{}/{name}", self.address()));
+        Error::corrupt(found.at("object of the shared store", "object", file, 0)).of_store()
     }
 
     /// The error of a claim before which other entries come again and again.

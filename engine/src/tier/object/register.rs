@@ -5,8 +5,8 @@
 
 use super::client::Client;
 use super::store::{FailureKind, PutWhen, Span, Tag};
-use crate::error::{Damage, Error, Result};
-use crate::record::{SealRefused, Sealable, other_format};
+use crate::error::Result;
+use crate::record::Sealable;
 
 /// What a register says, with the tag of that writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +29,9 @@ impl Client {
         };
         match T::decode(&got.bytes) {
             Ok(value) => Ok(Some(TaggedValue { value, tag: got.tag })),
-            Err(SealRefused::Format(version)) => {
-                let what = format!("the {} {}/{name}", T::WHAT, self.address());
-                Err(other_format(what, version).of_store())
-            }
-            Err(SealRefused::Damaged) => Err(Error::corrupt(Damage {
-                tier: "object",
-                file: format!("{}/{name}", self.address()).into(),
-                offset: 0,
-                what: T::WHAT.to_string(),
-                expected: format!("a {} with its checksum", T::WHAT),
-                got: format!("{} other bytes", got.bytes.len()),
-            })
-            .of_store()),
+            Err(refused) => Err(refused
+                .error(T::WHAT, "object", format!("{}/{name}", self.address()))
+                .of_store()),
         }
     }
 

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::error::{Damage, Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Mismatch};
 use crate::os::sync::channel::{Receiver, Sender, channel};
 use crate::os::time;
 
@@ -116,14 +116,8 @@ impl Failure {
         if kind != ErrorKind::Corrupt {
             return Error::new(kind, message).of_store();
         }
-        let damage = Damage {
-            tier: "object",
-            file: format!("{store}/{object}").into(),
-            offset: 0,
-            what: "object".to_string(),
-            expected: "all bytes that were written".to_string(),
-            got: format!("{name}: {cause}"),
-        };
+        let found = Mismatch::new("all bytes that were written", format!("{name}: {cause}"));
+        let damage = found.at("object", "object", format!("{store}/{object}"), 0);
         Error::missing(damage, message).of_store()
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::{ExtentFile, ExtentStore, Location};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::os::sync::atomic::Ordering;
 use crate::os::sync::channel::{Receiver, Sender, SyncSender, channel, sync_channel};
 use crate::os::sync::locks::Mutex;
@@ -171,8 +171,7 @@ impl ExtentStore {
     /// `Invalid` if no store was named; `Corrupt` for a place in a file.
     pub(crate) fn ask(&self, at: &Location, offset: u32, len: u32) -> Result<Reading> {
         let Some(id) = at.object() else {
-            let got = "a place in a file".to_string();
-            return Err(self.damage(at, offset, "extent", "an object".to_string(), got));
+            return Err(self.no_object(at, offset));
         };
         let fetch = self.tier(id)?.begin_read(id, at.len, (offset, len));
         Ok(Reading { at: *at, offset, len, source: Source::Object(Box::new(fetch)) })
@@ -203,19 +202,17 @@ impl ExtentStore {
         let Reading { at, offset, len, source } = reading;
         let found = match (source, at.object()) {
             (Source::Object(fetch), Some(id)) => self.tier(id)?.finish_read(*fetch),
-            (Source::Object(_), None) => Err(self.damage(
-                &at,
-                offset,
-                "extent",
-                "an object".to_string(),
-                "a place in a file".to_string(),
-            )),
+            (Source::Object(_), None) => Err(self.no_object(&at, offset)),
             (Source::File(answer), _) => {
                 let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
                 self.was_read(&at, (offset, len), found)
             }
         };
         self.of_this_opening(found)
+    }
+
+    fn no_object(&self, at: &Location, offset: u32) -> Error {
+        self.corrupt(at, offset, "an object".into(), "a place in a file".into())
     }
 }
 
