@@ -130,7 +130,7 @@ mod tests {
         let (dir, files) = (tempfile::tempdir().unwrap(), RealFiles::default());
         for (name, goes) in [
             (name_of_region([7; 16]), true),
-            ("terrace-0123456789abcdef.region".to_string(), true),
+            ("terrace-0123456789abcdef.region".to_string(), false),
             ("terrace-precious.region".to_string(), false),
             ("region".to_string(), false),
         ] {
