@@ -132,8 +132,8 @@ impl Footer {
         Ok(footer)
     }
 
-    /// Where extent `id` begins that the footer at `at` of a file ends, and its length; `None` if it
-    /// cannot be one. Its checksum is not checked.
+    /// Where extent `id` begins that the footer at `at` of a file ends, and its length; `None` if
+    /// it cannot be one. Its checksum is not checked.
     pub(super) fn extent_before(id: u64, at: u64, bytes: &[u8]) -> Option<(u64, u32)> {
         let footer = Footer::fields(id, &mut Reader::new(bytes.get(8..)?))?.ok()?;
         let begin = at.checked_sub(footer.ranges_end())?;

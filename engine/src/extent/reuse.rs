@@ -32,8 +32,8 @@ struct CachedBlock {
     number: usize,
 }
 
-/// Blocks of an extent that were taken over and are cached, each by its number, with the one that it
-/// was.
+/// Blocks of an extent that were taken over and are cached, each by its number, with the one that
+/// it was.
 #[derive(Debug, Default)]
 pub(super) struct CachedCopies(Vec<(usize, CachedBlock)>);
 

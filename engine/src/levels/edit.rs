@@ -109,13 +109,11 @@ impl<E: Described> Op<E> {
                 put_bytes(out, name.as_bytes());
             }
             Op::AddExtent { table, level, extent } => {
-                head(out, 4, *table);
-                out.push(*level);
+                in_level(out, 4, *table, *level);
                 extent.meta().encode(out);
             }
             Op::RemoveExtent { table, level, id } => {
-                head(out, 5, *table);
-                out.push(*level);
+                in_level(out, 5, *table, *level);
                 put_u64(out, *id);
             }
             Op::Drained { table, seq, interval } => {
@@ -142,11 +140,7 @@ impl<E: Described> Op<E> {
                 put_u64(out, *id);
             }
             Op::AddRun { table, run, extents, loaded } => {
-                numbers(out, 10, *table, &[*run]);
-                out.push(u8::from(*loaded));
-                put_u32(out, extents.len() as u32);
-                // As they were written: an edit that was to number them may have been refused.
-                extents.iter().for_each(|extent| extent.as_written().encode(out));
+                add_run(out, *table, *run, extents, *loaded);
             }
             Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
             Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
@@ -172,6 +166,20 @@ impl<E: Described> Op<E> {
             }
         }
     }
+}
+
+/// The extents as they were written: an edit that was to number them may have been refused.
+fn add_run<E: Described>(out: &mut Vec<u8>, table: TableId, run: u64, extents: &[E], loaded: bool) {
+    numbers(out, 10, table, &[run]);
+    out.push(u8::from(loaded));
+    put_u32(out, extents.len() as u32);
+    extents.iter().for_each(|extent| extent.as_written().encode(out));
+}
+
+/// What begins with a level.
+fn in_level(out: &mut Vec<u8>, kind: u8, table: TableId, level: u8) {
+    head(out, kind, table);
+    out.push(level);
 }
 
 /// An operation of nothing but numbers.

@@ -107,8 +107,8 @@ fn extents_share_the_copy_of_their_values() {
     assert_eq!(target.copy(&mut later, &metas), (vec![], first));
 }
 
-/// Bug: each checkpoint of the shared store sent extents again. Cause: one was the same as no other.
-/// Fix: the checksums of their contents say which one is there.
+/// Bug: each checkpoint of the shared store sent extents again. Cause: one was the same as no
+/// other. Fix: the checksums of their contents say which one is there.
 #[test]
 fn extents_are_brought_once() {
     let metas = [refers(5, ("a", "b"), 1, 2), refers(6, ("c", "d"), 3, 2)];

@@ -1,4 +1,5 @@
-//! The body of a block with restarts, as compressed blocks have it: each key is stored without the bytes that it shares with the key before it.
+//! The body of a block with restarts, as compressed blocks have it: each key is stored without the
+//! bytes that it shares with the key before it.
 //!
 //! Every 16th entry is a *restart*: it holds its whole key. So a search is a binary search over the
 //! restarts and a walk of at most 16 entries.
