@@ -15,10 +15,10 @@ mod salvage;
 mod set;
 mod take;
 mod verify;
-mod verify_index;
 
 use std::path::{Path, PathBuf};
 
+use crate::engine::Engine;
 use crate::engine::open::files_of;
 use crate::error::Result;
 use crate::levels::Manifest;
@@ -27,14 +27,25 @@ use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bucket::probe as head_probe;
 pub(crate) use known::KnownExtents;
-pub(crate) use restore::{check_written, create_of_extents, find_room};
+#[cfg(test)]
+pub(crate) use restore::fetch_objects;
+pub(crate) use restore::{check_written, create_of_extents, fetch, find_room, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
-pub(crate) use take::{Destination, back_up, gather};
+pub(crate) use take::{Destination, gather};
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use verify::broken_cache;
 pub(crate) use verify::open_database;
 pub use verify::{VerifyReport, verify};
+
+/// Adds a backup to the set in the directory `path`, or in the object store of a URL.
+pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
+    engine.shared.check_open()?;
+    match bucket::url_of(path) {
+        Some(url) => bucket::back_up(engine, url),
+        None => take::back_up(engine, path),
+    }
+}
 
 /// One backup of a [`BackupSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]

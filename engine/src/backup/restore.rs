@@ -10,14 +10,14 @@ use crate::engine::open::{
     Content, LockedDatabase, Presence, create_with, end_making, files_of, lock, look, may_replace,
 };
 use crate::engine::{Database, OpenHow};
-use crate::error::{Error, Findings, Result};
+use crate::error::{Error, Findings, Mismatch, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::jobs::memory;
 use crate::levels::{Edit, Manifest};
 use crate::options::{Making, Options};
 use crate::os::{Files, create_directory};
 use crate::table::WriteBatch;
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, ObjectClient, ObjectSpan, Transfers};
 
 /// Makes a database of backup `number` in `to`.
 pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
@@ -126,6 +126,55 @@ pub(crate) fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) ->
             )))
         }
     }
+}
+
+/// Brings all objects that a manifest names to a directory, and gives the operations with the
+/// places that they have now. `name` is an object's. Nothing is checked but lengths: the caller
+/// reads what was written. `check` is called after each object.
+pub(crate) fn fetch(
+    (manifest, client): (&Manifest, &ObjectClient),
+    name: &dyn Fn(&Location) -> String,
+    to: &Arc<ExtentStore>,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Edit<Arc<ExtentMeta>>> {
+    let (wanted, mut places) = (manifest.places(), Vec::new());
+    fetch_objects(client, wanted.iter().map(|from| (name(from), from.len)), |bytes| {
+        places.push(to.write_new(&bytes)?);
+        check()
+    })?;
+    debug_assert_eq!(places.len(), wanted.len(), "each object has its place");
+    let moved: BTreeMap<Location, Location> = wanted.into_iter().zip(places).collect();
+    Ok(manifest.relocated(|from| moved.get(&from).copied().unwrap_or(from)))
+}
+
+/// Reads objects, of which the names and lengths are `wanted`, several at a time, and hands each to
+/// `take` in their order. The message of an error names the object.
+pub(crate) fn fetch_objects(
+    client: &ObjectClient,
+    wanted: impl Iterator<Item = (String, u32)>,
+    mut take: impl FnMut(Vec<u8>) -> Result<()>,
+) -> Result<()> {
+    let (mut wanted, mut under_way) = (wanted.peekable(), Transfers::default());
+    loop {
+        while let Some((name, len)) =
+            wanted.next_if(|(_, len)| under_way.has_room_for(u64::from(*len)))
+        {
+            let read = client.begin_get(&name, ObjectSpan::Whole);
+            under_way.add(u64::from(len), (name, len, read));
+        }
+        let Some((name, len, read)) = under_way.oldest() else { return Ok(()) };
+        let bytes = client.told("read", &name, read.finish(client))?.bytes;
+        if bytes.len() != len as usize {
+            return Err(object_damage(&client.address(), &name, format!("{len} bytes")));
+        }
+        take(bytes)?;
+    }
+}
+
+/// The error of an object of a backup set or a shared store that is damaged.
+pub(crate) fn object_damage(address: &str, name: &str, expected: String) -> Error {
+    let (found, file) = (Mismatch::new(expected, "other bytes"), format!("{address}/{name}"));
+    Error::corrupt(found.at("object of the store", "object", file, 0)).of_store()
 }
 
 /// Copies all extents, each checked; the operations, with the places that they have now.

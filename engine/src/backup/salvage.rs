@@ -5,9 +5,7 @@
 //! without what D says has moved and what has expired. Where a newer version is lost, an older one
 //! may show. Of a database without a journal, or behind lost edits, [`parts`] takes what is there.
 
-mod levels;
 mod parts;
-mod rows;
 mod tables;
 
 use std::collections::BTreeSet;

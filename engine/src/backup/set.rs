@@ -16,7 +16,7 @@ use super::VerifyReport;
 use super::known::{KnownExtents, ToCopy};
 use crate::engine::OpenHow;
 use crate::engine::open::{files_of, lock};
-use crate::error::{Error, Mismatch, Result};
+use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::Manifest;
 use crate::options::{Failpoint, Options};
@@ -173,27 +173,8 @@ impl Set {
 
     /// Checks manifests, and every extent once.
     pub(super) fn verify(&self) -> Result<VerifyReport> {
-        let (store, mut report) = (self.store()?, VerifyReport::default());
-        let mut seen: BTreeSet<Location> = BTreeSet::new();
-        for number in self.numbers()? {
-            report.checked += 1;
-            let what = format!("manifest {number}");
-            let place = || Mismatch::default().at(what, "backup", &self.path, 0);
-            let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
-            for extent in manifest.extents() {
-                if !seen.insert(extent.location) {
-                    continue;
-                }
-                let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
-                report.look(|found| extent.verify(found));
-                for values in extent.values() {
-                    if seen.insert(values.meta().location) {
-                        report.look(|found| values.verify(found));
-                    }
-                }
-            }
-        }
-        Ok(report)
+        let manifests = self.numbers()?.into_iter().map(|number| (number, self.manifest(number)));
+        VerifyReport::of_backups(manifests, &self.store()?, &self.path)
     }
 }
 
@@ -243,7 +224,6 @@ impl Writing {
             self.databases.iter().all(|database| *database == manifest.database_id),
             "a set has backups of one database"
         );
-        manifest.check()?;
         if !self.set.options.has(Failpoint::BackupBeforeSync) {
             self.store.sync()?;
         }

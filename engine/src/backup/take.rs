@@ -10,8 +10,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::BackupInfo;
 use super::set::{Set, Writing};
-use super::{BackupInfo, bucket};
 use crate::compaction::{self, DumpInto, Dumped};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -107,31 +107,36 @@ impl Destination for Writing {
     }
 }
 
-/// What a backup has.
+/// What a backup has. It is kept until the backup is whole, or given up.
 pub(crate) struct Gathered {
     /// What was visible there is in it, and nothing else.
-    pub(crate) lsn: Lsn,
+    lsn: Lsn,
     /// When it was begun, in seconds since 1970.
-    pub(crate) created: u64,
-    pub(crate) blob: Option<Vec<u8>>,
-    pub(crate) edit: Edit<Arc<ExtentMeta>>,
-    /// What was dumped is there until the backup is whole.
-    halves: Vec<Half>,
+    created: u64,
+    blob: Option<Vec<u8>>,
+    edit: Edit<Arc<ExtentMeta>>,
+    /// What was dumped is there as long as this is.
+    _halves: Vec<Half>,
 }
 
 impl Gathered {
-    /// The backup is whole, or given up.
-    pub(crate) fn finish(self) {
-        drop(self.halves);
+    /// The manifest of backup `number`, for which `added` bytes were written.
+    pub(crate) fn manifest(&self, engine: &Engine, number: u64, added: u64) -> Result<Manifest> {
+        let manifest = Manifest {
+            database_id: engine.set.database_id(),
+            number,
+            lsn: self.lsn,
+            created: self.created,
+            added,
+            blob: self.blob.clone(),
+            edit: self.edit.clone(),
+        };
+        manifest.check().map(|()| manifest)
     }
 }
 
-/// Adds a backup to the set in `path`.
-pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
-    engine.shared.check_open()?;
-    if let Some(url) = bucket::url_of(path) {
-        return bucket::back_up(engine, url);
-    }
+/// Adds a backup to the set in the directory `path`.
+pub(super) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
     let mut set = Set::open_or_create(path, &engine.options)?;
     set.check_is_of(engine.set.database_id())?;
     let added = add(engine, &mut set);
@@ -144,17 +149,10 @@ pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
 /// Gathers a backup and adds it to the set.
 fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
     let gathered = gather(engine, set)?;
-    let manifest = Manifest {
-        database_id: engine.set.database_id(),
-        number: set.next_number(),
-        lsn: gathered.lsn,
-        created: gathered.created,
-        added: Writing::store(set).bytes_written(),
-        blob: gathered.blob.clone(),
-        edit: gathered.edit.clone(),
-    };
+    let added = Writing::store(set).bytes_written();
+    let manifest = gathered.manifest(engine, set.next_number(), added)?;
     set.add(&manifest)?;
-    gathered.finish();
+    drop(gathered);
     Ok(BackupInfo::of(&manifest))
 }
 
@@ -172,7 +170,7 @@ pub(crate) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gath
     }
     // What is durable nowhere else must not be all that is left of a commit that never was.
     engine.shared.poison.check()?;
-    Ok(Gathered { lsn, created, blob, edit: Edit { ops }, halves })
+    Ok(Gathered { lsn, created, blob, edit: Edit { ops }, _halves: halves })
 }
 
 /// When records up to `lsn` were written: those above all marks, by now.

@@ -1,21 +1,29 @@
-//! Verification: every structure of `docs/format.md`, on every tier, against its checksum.
+//! Verification: every structure of `docs/format.md`, on every tier, against its checksum. The
+//! nodes of a persistent index have none, so it is held against the records that it is over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool};
-use crate::commit::{Evidence, Gidx, Recovered, recover};
-use crate::engine::Engine;
-use crate::engine::OpenHow;
-use crate::engine::open::Parts;
-use crate::engine::open::region_path;
-use crate::engine::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
+use crate::commit::{Accepted, Content, Evidence, Gidx, Recovered, recover};
+use crate::engine::open::{
+    Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, records, region_path,
+};
+use crate::engine::{Engine, OpenHow};
 use crate::error::{Damage, Findings, Mismatch, Result, Unreadable};
+use crate::extent::{Extent, ExtentMeta};
 use crate::level0::verify_row;
-use crate::levels::{FoundEdits, JournalFloor, Version, VersionSet};
+use crate::levels::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
+use crate::memtable::Record;
 use crate::mvcc::pin;
 use crate::options::Options;
+use crate::os::HashMap;
 use crate::pm::Region;
+use crate::ptree::forest::Forest;
+use crate::record::{Kind, LSN_MAX, TableId};
+use crate::table::TableCore;
+use crate::tier::ExtentStore;
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
 /// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
@@ -183,6 +191,34 @@ impl VerifyReport {
         }
     }
 
+    /// What a backup set has: its manifests, and every extent once.
+    pub(super) fn of_backups(
+        manifests: impl Iterator<Item = (u64, Result<Manifest>)>,
+        store: &Arc<ExtentStore>,
+        path: &Path,
+    ) -> Result<VerifyReport> {
+        let (mut report, mut seen) = (VerifyReport::default(), BTreeSet::new());
+        for (number, manifest) in manifests {
+            report.checked += 1;
+            let what = format!("manifest {number}");
+            let place = || Mismatch::default().at(what, "backup", path, 0);
+            let Some(manifest) = report.keep(manifest, place)? else { continue };
+            for extent in manifest.extents() {
+                if !seen.insert(extent.location) {
+                    continue;
+                }
+                let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(store));
+                report.look(|found| extent.verify(found));
+                for values in extent.values() {
+                    if seen.insert(values.meta().location) {
+                        report.look(|found| values.verify(found));
+                    }
+                }
+            }
+        }
+        Ok(report)
+    }
+
     /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
     fn cache(&mut self, engine: &Engine) {
         self.checked += 1;
@@ -253,4 +289,64 @@ impl VerifyReport {
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();
         Ok(recovered)
     }
+}
+
+impl VerifyReport {
+    /// Each entry leads to a committed record of its table, and each record up to the merged
+    /// boundary is found, or a newer one of its key. Commits wait meanwhile.
+    pub(super) fn index(
+        &mut self,
+        engine: &Engine,
+        region: &Region,
+        recovered: &Recovered,
+    ) -> Result<()> {
+        let Some(forest) = &engine.forest else { return Ok(()) };
+        let tables: HashMap<TableId, Arc<TableCore>> =
+            engine.tables().into_iter().map(|t| (t.id(), t)).collect();
+        let entries = recovered.zones.iter().flat_map(|(_, entries)| entries);
+        let entries = entries.filter(|entry| entry.content != Content::Prepared);
+        let entries: Vec<&Accepted> = entries.collect();
+        let ends = entries.iter().map(|e| (e.payload_at, e.payload_at + e.payload_len));
+        let ends: BTreeMap<u64, u64> = ends.collect();
+        let end_of = |at: u64| {
+            let (_, end) = ends.range(..=at).next_back()?;
+            (at < *end && at.is_multiple_of(8)).then_some(*end)
+        };
+        for table in tables.values() {
+            self.checked += 1;
+            // The table may be dropped meanwhile.
+            let _guard = pin();
+            if let Some(at) = table.view().level0.in_zones.wrong_offset(table.id(), &end_of)? {
+                let found = Mismatch::new("the offset of a record of it", at.to_string());
+                self.damages.push(damage(forest, table.id(), found));
+            }
+        }
+        let merged = forest.merged();
+        for (at, record) in entries.iter().flat_map(|entry| records(region, entry)) {
+            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
+            let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else { continue };
+            if record.seq <= merged && !is_found(table, &record)? {
+                let got = "none of its key, or an older one";
+                let found = Mismatch::new(format!("the record at {at}"), got);
+                self.damages.push(damage(forest, table.id(), found));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a read finds a record, or a newer one of its key, or it has moved to level 1.
+fn is_found(table: &TableCore, record: &Record<'_>) -> Result<bool> {
+    let _guard = pin();
+    let view = table.view();
+    let drained = &view.version.drained;
+    let found = view.level0.get(record.key, LSN_MAX, drained)?;
+    let found = found.map_or(0, |found| found.seq).max(drained.get(record.key));
+    // An opening indexes the newest version of a key alone, and that may not be merged yet.
+    let unmerged = view.newest_in_memtables(record.key).unwrap_or(0);
+    Ok(found.max(unmerged) >= record.seq || table.check().is_err())
+}
+
+fn damage(forest: &Forest, table: TableId, found: Mismatch) -> Damage {
+    found.at(format!("persistent index of table {table}"), "pm", forest.path(), 0)
 }

@@ -6,20 +6,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::instance::Instance;
-use super::stats::Stats;
-use super::{open, stats};
+use super::open;
+use super::stats::{self, Stats};
 use crate::error::{Error, Result};
 use crate::jobs;
-use crate::jobs::manual;
-use crate::jobs::manual::CompactionProgress;
+use crate::jobs::manual::{self, CompactionProgress};
 #[cfg(any(test, feature = "testing"))]
 use crate::jobs::memory::MemoryStats;
 use crate::limits;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
 use crate::os::{time, with_deadline};
+use crate::per_core::PerCore;
 use crate::read::{KeyBounds, KeyRange};
-use crate::table::{Snapshot, Table, WriteBatch};
+use crate::table::{Range, ReadTables, Snapshot, Table, WriteBatch};
 
 /// What an opening may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,3 +295,101 @@ impl std::fmt::Debug for Database {
         f.debug_struct("Database").field("path", &self.inner.path()).finish_non_exhaustive()
     }
 }
+
+impl Database {
+    fn own<'a>(&self, table: &'a Table) -> Result<&'a Table> {
+        if Arc::ptr_eq(self.inner.shared(), &table.shared) {
+            return Ok(table);
+        }
+        let name = table.name();
+        Err(Error::invalid(format!("table {name:?} is of another database than the one asked")))
+    }
+}
+
+impl ReadTables for Database {
+    type Rows = Range;
+
+    fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.own(table)?.get(key)
+    }
+
+    fn range(&self, table: &Table, range: impl KeyBounds) -> Result<Range> {
+        Ok(self.own(table)?.range(range))
+    }
+
+    fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        Ok(self.own(table)?.prefix(prefix))
+    }
+
+    fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.own(table)?.contains_key(key)
+    }
+
+    fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        self.own(table)?.multi_get(keys)
+    }
+
+    fn first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.own(table)?.first()
+    }
+
+    fn last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.own(table)?.last()
+    }
+}
+
+impl Database {
+    /// Starts an executor with so many shards: threads that each own a part of the keys, and do
+    /// what is submitted for them. As many as there are processors is best. See [`PerCore`].
+    ///
+    /// It draws which shard owns which keys by the tables that there are. So it is best made after
+    /// a load, and once for a long time.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: there are no shards, or more than
+    ///   [`MAX_SHARDS`](crate::limits::MAX_SHARDS);
+    /// - `Unavailable`: a thread cannot be started, or this is a forked child;
+    /// - `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let users = db.table("users")?;
+    /// users.put("ada", "1815")?;
+    /// users.put("alan", "1912")?;
+    ///
+    /// let cores = db.per_core(2)?;
+    /// let sharded = cores.table(&users)?;
+    ///
+    /// // Look-ups, each on the shard that owns the key.
+    /// let mut batch = cores.batch();
+    /// batch.get(&sharded, "alan").get(&sharded, "kurt");
+    /// let values = batch.run()?;
+    /// assert_eq!((values.get(0), values.get(1)), (Some(&b"1912"[..]), None));
+    ///
+    /// // A closure on the shard that owns a key.
+    /// let task = sharded.submit("ada", move |_shard| {
+    ///     users.put("ada", "1852")?;
+    ///     Ok(users.get("ada")?)
+    /// })?;
+    /// assert_eq!(task.wait()?.as_deref(), Some(&b"1852"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn per_core(&self, shards: usize) -> Result<PerCore> {
+        let slots = self.inner.ctx.tables.slots_in_order();
+        PerCore::start(self.inner.shared(), Arc::clone(&self.inner) as _, &slots, shards)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests;

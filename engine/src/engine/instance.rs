@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::shipping::Shipping;
 use crate::error::{Error, ErrorKind, Result};
-use crate::jobs::mark_time::mark_close;
+use crate::jobs::mark_close;
 use crate::jobs::memory::OBJECT_THREADS;
 use crate::mvcc::is_waited_for;
 use crate::operator;

@@ -9,11 +9,6 @@ pub(crate) mod events;
 mod instance;
 mod object_store;
 pub(crate) mod open;
-mod open_stats;
-mod per_core;
-mod reads;
-mod release_memory;
-mod secondary_cache;
 pub(crate) mod shipping;
 mod stats;
 mod table_calls;
@@ -22,16 +17,19 @@ mod transactions;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::alloc::VolatilePool;
+use crate::alloc::{VolatilePool, ZonePool};
+use crate::cache::Below;
 use crate::error::{Damage, Result};
 use crate::jobs::JobContext;
+use crate::level0::{Level0, RowTables};
 use crate::levels::VersionSet;
 use crate::mvcc::{Runner, is_pinned};
-use crate::options::{BackgroundTuning, CommitTuning, Options};
-use crate::os::cores;
+use crate::options::{BackgroundTuning, CommitTuning, Level0Container, Options};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
+use crate::os::{cores, give_back_freed};
+use crate::pm::Region;
 use crate::ptree::forest::Forest;
 use crate::record::Lsn;
 use crate::scheduler::Scheduler;
@@ -45,11 +43,10 @@ pub(crate) use database::OpenHow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 pub use object_store::{ObjectStats, ObjectStoreReport};
-pub use open_stats::OpenStats;
 pub use shipping::ShareStats;
 pub use stats::{
-    CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
-    TableStats,
+    CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 pub use table_calls::TableRef;
 
@@ -157,4 +154,67 @@ impl Engine {
     pub(crate) fn has_slow_links(&self) -> bool {
         self.shared.region.mode() == "file"
     }
+}
+
+/// How often the work of others that has to be done first is driven on. After that the image goes
+/// when a reader of some database of the process moves on.
+const ROUNDS: usize = 64;
+
+/// With fewer bytes of cached blocks than this, what the heap keeps is not worth its walk.
+const WORTH_IT: u64 = 4 << 20;
+
+impl Engine {
+    /// Gives back what calls and jobs used. All calls fail with `Closed` by now.
+    pub(crate) fn release_memory(&self) {
+        debug_assert!(self.shared.check_open().is_err(), "no call begins any more");
+        self.set.store().stop_behind();
+        let cached = self.shared.cache.used();
+        self.shared.cache.set_capacity(0);
+        self.set.store().memory().clock.set_most(0);
+        if self.forest.is_none() {
+            self.tables().iter().for_each(|table| self.release_indexes(table));
+        }
+        let region = Arc::clone(&self.shared.region);
+        // Work on records of dropped tables was deferred before, and reads the image. It runs
+        // before the outer closure, or on a thread that has a hold which the inner one waits
+        // for.
+        let (queue, behind) = (&self.shared.queue, Arc::clone(&self.shared.queue));
+        queue.defer(move || behind.defer(move || region.discard()));
+        (0..ROUNDS).for_each(|_| queue.drive());
+        // What comes later is run by who defers it, or by another database.
+        drop(self.runner.lock().take());
+        self.shared.cache.trim();
+        if cached >= WORTH_IT {
+            give_back_freed();
+        }
+    }
+
+    /// Replaces the view of a table by one without records.
+    fn release_indexes(&self, table: &TableCore) {
+        let mut empty = self.catalog.empty_view(Arc::clone(&table.view().version));
+        let pages = Arc::clone(&self.shared.pages);
+        empty.level0 = Level0::new(RowTables::new(pages, Level0Container::GlobalIndex));
+        table.release(empty);
+    }
+}
+
+impl Below for VolatilePool {
+    fn get(&self, extent: u64, offset: u32) -> Option<Vec<u8>> {
+        VolatilePool::get(self, (extent, offset))
+    }
+
+    fn keep(&self, extent: u64, offset: u32, bytes: &[u8]) {
+        // Without room it is read from its medium again.
+        VolatilePool::keep(self, (extent, offset), bytes);
+    }
+}
+
+/// The cache below the block cache, where that is of use. A read-only opening has none, since it
+/// writes nothing to the region.
+fn secondary_cache(
+    region: &Arc<Region>,
+    zones: &Arc<ZonePool>,
+    read_only: bool,
+) -> Option<Arc<VolatilePool>> {
+    (region.is_mapped() && !read_only).then(|| VolatilePool::new(region, zones))
 }

@@ -1,8 +1,7 @@
 //! The object store of an open database, for its owner: what is in it, what a crash left there, and
 //! what it was asked for.
 
-use super::Database;
-use super::Engine;
+use super::{Database, Engine};
 use crate::error::{Error, Result};
 #[cfg(doc)]
 use crate::options::TableOptions;

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
-use super::invariants::edit_is_of;
-use super::ops::install;
-use super::row_tables::DrainedRows;
+use super::ops::{DrainedRows, edit_is_of, install};
 use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom};
 use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use super::claims::Claim;
 use super::context::{JobContext, Outcome};
-use super::invariants::edit_is_of;
 use super::manual::ManualCompaction;
-use super::ops::install;
+use super::ops::{edit_is_of, install};
 use super::table_index::Rest;
 use crate::compaction::{
     self, Choice, Done, NextManual, Planned, SPARED_SUBLEVELS, Situation, Work, pick,

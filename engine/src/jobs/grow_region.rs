@@ -1,4 +1,4 @@
-//! Growth of the region while the database is open.
+//! Growth of the region while the database is open, and free space that extent files give back.
 //!
 //! A database begins with a small region. This job makes it longer ahead of need, step by step, up
 //! to the size that the options named. `Database::grow_pm` takes the same way.
@@ -138,4 +138,15 @@ pub(crate) fn keep_reserves(ctx: &JobContext) {
     let bytes = zones.region_len() / EXTENT_RESERVE;
     let bytes = bytes.clamp(LEAST_EXTENT_RESERVE, MOST_EXTENT_RESERVE);
     ctx.set.store().keep_reserve(bytes);
+}
+
+/// Gives it back; at rest from the middle of files too. What the file system refuses to take stays
+/// with the files: nothing is lost by it, and the next idle time tries again.
+pub(crate) fn return_space(ctx: &JobContext) -> Result<Outcome> {
+    let (store, all) = (ctx.set.store(), ctx.is_idle() && ctx.claims.is_empty());
+    let given = if all { store.give_back_all() } else { store.give_back() };
+    given.map(|bytes| Outcome::did(bytes > 0)).or_else(|_| {
+        ctx.metrics.failures.add(1);
+        Ok(Outcome::NOTHING)
+    })
 }

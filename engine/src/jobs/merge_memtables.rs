@@ -1,20 +1,25 @@
-//! Merges the oldest frozen memtables of some tables into their level 0: of one, or of several with
-//! little in them.
+//! Memtables on their way to level 0. One that has grown large is frozen: it takes no more records.
+//! The oldest frozen memtables of some tables are merged into their level 0: of one table, or of
+//! several with little in them. Where a table has row tables, a merge copies the memtable into one
+//! instead, and a drain removes those that are empty (`docs/internals/level0.md`).
 
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
-use super::ops::{kept_for, prune_later};
-use super::row_tables;
+use super::ops::{self, DrainedRows, install, kept_for, prune_later, row_is_sound};
 use super::table_index::Has;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::level0::{Keep, Released};
+use crate::levels::{Edit, Op};
+use crate::memtable::Memtable;
+use crate::mvcc::Horizon;
 use crate::options::Failpoint;
 use crate::record::Lsn;
-use crate::table::TableCore;
+use crate::table::{Change, TableCore};
 use crate::view::Frozen;
 
 /// Merges frozen memtables of which all records are indexed, until that is enough for one job.
-pub(crate) fn step(ctx: &JobContext) -> Result<Outcome> {
+pub(crate) fn merge_memtables(ctx: &JobContext) -> Result<Outcome> {
     let visible = ctx.shared.committer.visible();
     let mut tables = ctx.tables.index().having(Has::Frozen);
     tables.retain(|t| t.view().frozen.last().is_some_and(|oldest| oldest.boundary <= visible));
@@ -64,7 +69,7 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     let horizon = ctx.shared.snapshots.horizon();
     let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
     let level0 = Arc::clone(&table.view().level0);
-    if row_tables::copy(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
+    if copy_to_row_table(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
     }
     match level0.in_zones.reserve(&memtable) {
@@ -105,6 +110,109 @@ fn raise_merged(ctx: &JobContext) -> Result<()> {
     let floor = ctx.sync_floor()?;
     let upto = || ctx.tables.merged_upto(floor);
     forest.raise_merged(early.map_or_else(upto, |early| early.min(floor)))
+}
+
+/// The least memory of an index for which a memtable is frozen.
+const LEAST_INDEX: u64 = 64 << 10;
+
+/// Bytes of records, and memory of their index, at which a memtable is frozen. A merge has its
+/// records in two indexes for a while.
+pub(crate) fn freeze_bounds(ctx: &JobContext) -> (u64, u64) {
+    let memory = ctx.memory.most_indexes().map(|most| (most / 8).max(LEAST_INDEX));
+    (ctx.freeze_at(), memory.unwrap_or(u64::MAX))
+}
+
+/// Freezes the first large memtable; beside a persistent index also what has older records, for the
+/// boundary of that index to move on.
+pub(crate) fn freeze_large(ctx: &JobContext) -> Result<Outcome> {
+    let (bytes, memory) = freeze_bounds(ctx);
+    let large = ctx.tables.index().large(bytes, memory);
+    let Some(table) = large.filter(|table| ops::freeze(ctx, table)) else {
+        return Ok(Outcome::NOTHING);
+    };
+    if ctx.forest.is_some()
+        && let Some(boundary) = table.view().oldest_in_memtables()
+    {
+        let older = ctx.tables.index().in_memtables_below(boundary);
+        for table in &older {
+            ops::freeze(ctx, table);
+        }
+    }
+    Ok(Outcome::DONE)
+}
+
+/// Copies the oldest frozen memtable of a table into a row table, and publishes that; whether it
+/// did. Else the table's level 0 keeps none, or has no room for one.
+///
+/// The order matters: the copy is durable, then the edit, then readers find the copy. After that
+/// the records in zones no longer count.
+///
+/// # Errors
+///
+/// An I/O error, which poisons the database where a part may be done.
+fn copy_to_row_table(
+    ctx: &JobContext,
+    table: &Arc<TableCore>,
+    change: &mut Change<'_>,
+    (memtable, boundary): (&Arc<Memtable>, Lsn),
+    (horizon, keep): (&Horizon, Keep<'_>),
+) -> Result<bool> {
+    let level0 = Arc::clone(&table.view().level0);
+    let Some(rows) = level0.rows.as_ref().filter(|rows| rows.takes_memtables()) else {
+        return Ok(false);
+    };
+    if table.check().is_err() {
+        return Ok(false);
+    }
+    let number = (table.id(), ctx.set.next_extent_id());
+    let stop = |error: &Error| ctx.stop_because(&error.to_string());
+    let stored = rows.store(memtable, keep, number, (table.merged(), boundary));
+    let Some(stored) = stored.inspect_err(stop)? else { return Ok(false) };
+    let drained = DrainedRows::of(table);
+    let row = stored.describe();
+    debug_assert!(row_is_sound(&row, boundary), "a row table is between two merges: {row:?}");
+    let add = Op::AddRow { table: table.id(), row };
+    let ops = std::iter::once(add).chain(drained.ops()).collect();
+    // It frees the zones of the memtable.
+    let applied = match ctx.options.has(Failpoint::UnjournaledRow) {
+        true => ctx.adopt_unjournaled(&Edit { ops }, std::iter::once(table.id())),
+        false => ctx.apply_freeing(Edit { ops }),
+    };
+    let versions = match applied {
+        Ok(versions) => versions,
+        Err(error) => {
+            if error.kind() != ErrorKind::Full {
+                return Err(error);
+            }
+            rows.give_up(&stored);
+            return Ok(false);
+        }
+    };
+    drained.remove(ctx);
+    if level0.size().records == 0 {
+        // Whatever is older has moved.
+        change.round.low = change.round.low.max(row.oldest - 1);
+    }
+    let pruned = if stored.has_left_out() { horizon.newest() } else { 0 };
+    let copied = level0.publish(memtable, stored).inspect_err(stop)?;
+    install(table, change, versions, pruned);
+    change.apply(|view| {
+        view.frozen.pop();
+    });
+    table.set_merged(boundary);
+    ctx.metrics.merges.add(1);
+    ctx.metrics.row_tables.add(1);
+    count_out_later(ctx, table, copied);
+    Ok(true)
+}
+
+/// Counts records out of their zones once every reader has a view with the copies.
+fn count_out_later(ctx: &JobContext, table: &Arc<TableCore>, records: Vec<u64>) {
+    let table = Arc::clone(table);
+    ctx.shared.defer(move |shared| {
+        shared.count_out(|| Ok(Released { records }));
+        table.mark_changed();
+    });
 }
 
 #[cfg(all(test, not(feature = "loom")))]

@@ -1,7 +1,7 @@
-//! The jobs of the background, one file each.
+//! The jobs of the background, one file for jobs of one kind.
 //!
-//! A job is a function `step`, which does what there is to do, if anything, and says what it did.
-//! It is a method where the job has a state of its own. A [`JobContext`] is all that it may touch:
+//! A job is a function, which does what there is to do, if anything, and says what it did. It is a
+//! method `step` where the job has a state of its own. A [`JobContext`] is all that it may touch:
 //! no job knows the engine, the scheduler, or another job (`cargo xtask tidy` checks it). Every job
 //! reads the state of its moment and is safe to be cut anywhere: what it changes on the media it
 //! changes by one journal edit. `scheduler/picker.rs` has the table of them.
@@ -9,52 +9,45 @@
 mod assign_streams;
 mod automatic_memory;
 pub(crate) mod claims;
-mod clean_zones;
 mod columns;
 mod compact;
-pub(crate) mod compact_range;
 mod context;
-mod count_live;
-pub(crate) mod delete_only;
 mod drain;
-pub(crate) mod drain_deletes;
-pub(crate) mod freeze;
+mod drain_out_of_turn;
 mod grow_region;
-mod invariants;
+mod level0_walks;
 pub(crate) mod manual;
-pub(crate) mod mark_time;
 pub(crate) mod memory;
-pub(crate) mod merge_memtables;
+mod merge_memtables;
+mod metadata_only;
 pub(crate) mod metrics;
 mod ops;
-pub(crate) mod place_bulk_load;
-pub(crate) mod preallocate_zones;
-mod prune_versions;
 pub(crate) mod rate_limiter;
-mod release_zones;
-pub(crate) mod return_space;
-mod row_tables;
 mod sync_floor;
 pub(crate) mod table_index;
 pub(crate) mod tables;
+mod zones;
 
 pub(crate) use compact::Look;
 pub(crate) use context::{Batch, JobContext, Outcome};
-pub(crate) use count_live::CountLive;
-pub(crate) use grow_region::{find_reserve, grow, keep_reserves};
-pub(crate) use invariants::outcome_is_sound;
-pub(crate) use ops::{freeze, install};
+pub(crate) use drain_out_of_turn::{compact_range_in_memory, drain_deletes};
+pub(crate) use grow_region::{find_reserve, grow, keep_reserves, return_space};
+pub(crate) use level0_walks::CountLive;
+pub(crate) use merge_memtables::{freeze_bounds, freeze_large, merge_memtables};
+pub(crate) use metadata_only::{delete_expired, delete_hidden, place_bulk_load};
+pub(crate) use ops::{freeze, install, outcome_is_sound};
+pub(crate) use sync_floor::{mark_close, mark_time};
+pub(crate) use zones::preallocate_zone;
 
 use std::sync::Arc;
 
 use assign_streams::AssignStreams;
-use clean_zones::CleanZones;
 use compact::Compact;
 use drain::Drain;
 use grow_region::GrowRegion;
-use prune_versions::PruneVersions;
-use release_zones::ReleaseZones;
+use level0_walks::PruneVersions;
 use sync_floor::SyncFloor;
+use zones::{CleanZones, ReleaseZones};
 
 /// Those with a state of their own.
 #[derive(Debug, Default)]

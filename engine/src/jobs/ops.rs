@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::context::{Batch, JobContext, Outcome};
-use super::invariants::are_unclaimed;
+use crate::compaction::ClaimedKeys;
 use crate::error::Result;
 use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
-use crate::mvcc::{Horizon, Readers};
-use crate::record::{Lsn, TableId};
+use crate::mvcc::{Horizon, KeyInterval, Readers};
+use crate::record::{Lsn, RowTable, TableId};
 use crate::table::{Change, TableCore};
 use crate::view::Frozen;
 
@@ -161,4 +161,70 @@ pub(super) fn close_reopened(ctx: &JobContext, cleaner: bool) -> Result<bool> {
     let Some(stream) = reopened.iter().find(closes) else { return Ok(false) };
     committer.close_stream(*stream)?;
     Ok(true)
+}
+
+/// A job that did nothing moved nothing.
+pub(crate) fn outcome_is_sound(outcome: &Outcome) -> bool {
+    let has_moved =
+        outcome.pruned > 0 || outcome.drained.is_some() || outcome.left_level1.is_some();
+    outcome.did || !has_moved
+}
+
+/// No compaction works on keys of these extents in their levels (invariant 2 of `claims.rs`).
+pub(super) fn are_unclaimed(busy: &[ClaimedKeys], gone: &[(u8, Arc<Extent>)]) -> bool {
+    let is_free = |n: u8, keys: &KeyInterval| !busy.iter().any(|claim| claim.has(n, keys));
+    gone.iter().all(|(n, extent)| is_free(*n, &extent.meta().interval()))
+}
+
+/// Each operation is on extents or on D of one table.
+pub(super) fn edit_is_of(edit: &Edit, id: TableId) -> bool {
+    edit.ops.iter().all(|op| match op {
+        Op::AddExtent { table, .. }
+        | Op::RemoveExtent { table, .. }
+        | Op::MoveExtent { table, .. }
+        | Op::RemoveFromRun { table, .. }
+        | Op::MoveFromRun { table, .. }
+        | Op::Drained { table, .. }
+        | Op::DrainedMap { table, .. } => *table == id,
+        _ => false,
+    })
+}
+
+/// A zone that is about to be released has no record that counts.
+pub(super) fn zones_are_dead(ctx: &JobContext, zones: &[u32]) -> bool {
+    zones.iter().all(|zone| ctx.shared.zones.live(*zone) == 0)
+}
+
+/// A row table holds what lies between two merges, and its oldest record is one of these.
+pub(super) fn row_is_sound(row: &RowTable, boundary: Lsn) -> bool {
+    row.after < row.oldest && row.oldest <= row.upto && row.upto == boundary
+}
+
+/// Row tables of which all is drained, on their way out.
+pub(super) struct DrainedRows {
+    table: TableId,
+    level0: Arc<Level0>,
+    ids: Vec<u64>,
+}
+
+impl DrainedRows {
+    /// Those of a table.
+    pub(super) fn of(table: &TableCore) -> DrainedRows {
+        let level0 = Arc::clone(&table.view().level0);
+        let ids = level0.rows.as_ref().map_or_else(Vec::new, |rows| rows.drained());
+        DrainedRows { table: table.id(), level0, ids }
+    }
+
+    /// What removes them.
+    pub(super) fn ops(&self) -> impl Iterator<Item = Op> {
+        self.ids.iter().map(|id| Op::RemoveRow { table: self.table, id: *id })
+    }
+
+    /// The edit that removes them is durable.
+    pub(super) fn remove(&self, ctx: &JobContext) {
+        if let Some(rows) = self.level0.rows.as_ref().filter(|_| !self.ids.is_empty()) {
+            ctx.metrics.row_tables_removed.add(self.ids.len() as u64);
+            rows.remove(&self.ids);
+        }
+    }
 }

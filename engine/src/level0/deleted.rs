@@ -1,5 +1,5 @@
 //! Where a level 0 has many deleted keys next to each other: what a range has to step over before
-//! it finds a row. Drains take such places first (`jobs/drain_deletes.rs`).
+//! it finds a row. Drains take such places first (`jobs/drain_out_of_turn.rs`).
 //!
 //! A merge notes the places as it walks over the memtable, in the order of keys. A place is a
 //! **span**: it begins and ends with a delete, and has no long row of other keys in it. The number

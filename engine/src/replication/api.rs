@@ -1,8 +1,10 @@
-//! Calls that take a shared database over, follow it, or stand by for it.
+//! Calls that take a shared database over, follow it, or stand by for it, and the handles of what
+//! follows and what stands by.
 
 use std::path::Path;
 
-use super::{Follower, SharedStatus, Standby, status, takeover};
+use super::node::{NodeHandle, NodeKind, NodeStatus};
+use super::{SharedStatus, status, takeover};
 use crate::engine::Database;
 use crate::error::Result;
 use crate::options::Options;
@@ -136,7 +138,7 @@ impl Options {
     ///
     /// `Invalid` if there is none; `Unavailable` if the store does not answer.
     pub fn shared_status(self, url: &str) -> Result<SharedStatus> {
-        status::of(url, &self)
+        status::shared_status(url, &self)
     }
 
     /// Forgets a follower that was registered by [`Options::follower_name`]: nothing is kept for it
@@ -146,7 +148,7 @@ impl Options {
     ///
     /// `Invalid` for a name that is none; `Unavailable` if the store does not answer.
     pub fn forget_follower(self, url: &str, name: &str) -> Result<()> {
-        status::forget(url, name, &self)
+        status::forget_follower(url, name, &self)
     }
 
     /// Stands by as [`Database::standby`] does.
@@ -156,5 +158,111 @@ impl Options {
     /// As [`Database::standby`].
     pub fn standby(self, url: &str, path: impl AsRef<Path>) -> Result<Standby> {
         Standby::start(url, path.as_ref(), &self)
+    }
+}
+
+/// A database that shows what the writer of a shared store commits. Reads see a prefix of the
+/// writer's order, over all tables at once.
+#[derive(Debug)]
+pub struct Follower(NodeHandle);
+
+impl Follower {
+    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Follower> {
+        NodeHandle::start(url, path, (options, NodeKind::Follower)).map(Follower)
+    }
+
+    /// The database, to read. Its handles keep what they show, also where the follower had to start
+    /// from a checkpoint and has another database by now: ask again now and then. A read that needs
+    /// data of the store which the writer has deleted fails as `Unavailable`. Ask again then: this
+    /// call starts from the newest checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`; `Unavailable` if it has to start from the newest checkpoint, and the store does
+    /// not answer or has none that is newer than what the follower shows.
+    pub fn database(&self) -> Result<Database> {
+        self.0.database()
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> NodeStatus {
+        self.0.status()
+    }
+
+    /// Applies the next entry of the log, if there is one: for followers that were opened
+    /// [`stepped`](Options::stepped).
+    ///
+    /// # Errors
+    ///
+    /// Those of the store and of writes.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn step(&self) -> Result<bool> {
+        self.0.step()
+    }
+
+    /// Ends following. The next one in the same directory goes on where it was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::close`].
+    pub fn close(self) -> Result<()> {
+        self.0.close()
+    }
+}
+
+/// A database that applies what the writer of a shared store commits, and can take its place.
+#[derive(Debug)]
+pub struct Standby(NodeHandle);
+
+impl Standby {
+    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Standby> {
+        NodeHandle::start(url, path, (options, NodeKind::Standby)).map(Standby)
+    }
+
+    /// As [`Follower::database`](crate::Follower::database).
+    ///
+    /// # Errors
+    ///
+    /// `Closed`.
+    pub fn database(&self) -> Result<Database> {
+        self.0.database()
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> NodeStatus {
+        self.0.status()
+    }
+
+    /// As [`Follower::step`](crate::Follower::step).
+    ///
+    /// # Errors
+    ///
+    /// Those of the store and of writes.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn step(&self) -> Result<bool> {
+        self.0.step()
+    }
+
+    /// Makes it the writer: applies what is left, claims the shared store, and opens the database
+    /// to write. It lies in the directory that [`NodeStatus::directory`] names. All handles of the
+    /// standby's database are closed by it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an
+    /// empty directory.
+    pub fn promote(self) -> Result<Database> {
+        self.0.promote()
+    }
+
+    /// As [`Follower::close`](crate::Follower::close).
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::close`].
+    pub fn close(self) -> Result<()> {
+        self.0.close()
     }
 }

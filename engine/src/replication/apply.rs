@@ -14,14 +14,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::apply_large::{FollowedLarge, FollowedRuns};
 use super::log::{
     Entry, EntryBody, FollowerPlace, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog,
     ShippedGroup, records_of,
 };
-use super::position::{BASE, LogPosition, ROW};
 use super::prepares::{FollowedPrepares, with_own_tables};
 use super::restore::{DataPlace, FoundCheckpoint};
+use super::segment::{FollowedLarge, FollowedRuns};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::events::Event;
@@ -29,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::levels::{Manifest, Op};
 use crate::memtable::Record;
 use crate::options::{Durability, Failpoint, TableOptions, Tier};
-use crate::record::{Kind, Lsn, TableId, decode_end};
+use crate::record::{Kind, Lsn, Reader, TableId, decode_end, put_bytes, put_u32, put_u64};
 use crate::table::{Applying, Table, WriteBatch};
 
 /// Groups are applied together up to so many bytes.
@@ -509,4 +508,66 @@ fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<Ta
 fn event_of(group: &ShippedGroup) -> Option<Event> {
     let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
     Event::decode(event.key, event.value)
+}
+
+/// Its row.
+pub(super) const ROW: &[u8] = b"position";
+
+/// The row with the checkpoint of which a reader reads data in the store, if it does.
+pub(super) const BASE: &[u8] = b"base";
+
+/// How far a reader has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LogPosition {
+    /// The last entry that is applied whole.
+    pub(super) entry: u64,
+    /// The claim of the writer whose table numbers these are.
+    pub(super) claim: u64,
+    /// The last commit that is applied.
+    pub(super) lsn: Lsn,
+    /// Tables of the writer, by its numbers.
+    pub(super) tables: BTreeMap<TableId, String>,
+}
+
+impl LogPosition {
+    pub(super) fn to_row(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_u64(&mut out, self.entry);
+        put_u64(&mut out, self.claim);
+        put_u64(&mut out, self.lsn);
+        for (id, name) in &self.tables {
+            put_u32(&mut out, *id);
+            put_bytes(&mut out, name.as_bytes());
+        }
+        out
+    }
+
+    pub(super) fn of_row(bytes: &[u8]) -> Option<LogPosition> {
+        let mut reader = Reader::new(bytes);
+        let (entry, claim, lsn) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let mut tables = BTreeMap::new();
+        while !reader.is_empty() {
+            let id = reader.u32()?;
+            let name = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
+            tables.insert(id, name);
+        }
+        Some(LogPosition { entry, claim, lsn, tables })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_round_trips_and_a_cut_one_is_none() {
+        let tables = [(3, "a".to_string()), (9, "b".to_string())].into();
+        let position = LogPosition { entry: 7, claim: 2, lsn: 90, tables };
+        let bytes = position.to_row();
+        assert_eq!(LogPosition::of_row(&bytes), Some(position));
+        for len in [0, 7, 23, 25, 30] {
+            assert_eq!(LogPosition::of_row(&bytes[..len]), None, "{len}");
+        }
+    }
 }

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
-use super::due::AHEAD_BYTES;
 use super::log::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
 use crate::backup::{Destination, KnownExtents, gather};
 use crate::engine::Engine;
@@ -18,7 +18,7 @@ use crate::extent::{Extent, ExtentMeta, ReadAhead};
 use crate::levels::{Level, LevelCursor, Manifest, Version};
 use crate::memtable::encode_record;
 use crate::options::Failpoint;
-use crate::os::HashMap;
+use crate::os::{HashMap, time};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
 use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};
 use crate::txn::{KeptPrepares, OpenPrepare};
@@ -32,6 +32,31 @@ const MOST_PIECES: u32 = SHARED_PIECES;
 
 /// Rows of a prepared transaction are sent in objects of about so many bytes.
 const PIECE_BYTES: usize = 4 << 20;
+
+/// About so many bytes of extents are sent ahead of a checkpoint between two segments. One extent
+/// with its values is sent whole.
+pub(super) const AHEAD_BYTES: u64 = 16 << 20;
+
+/// A checkpoint that failed is made again after such a time.
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
+
+/// Why a checkpoint that is due could not be made.
+#[derive(Debug)]
+pub(super) struct Hindrance {
+    pub(super) cause: String,
+    /// It is tried again then. Where steps come in their turn, each one tries.
+    pub(super) until: Instant,
+    pause: Duration,
+}
+
+impl Hindrance {
+    /// That of an error, after the one before.
+    pub(super) fn of(error: &Error, before: Option<&Hindrance>) -> Hindrance {
+        let pause = before.map_or(FIRST_RETRY, |it| (it.pause * 2).min(LONGEST_RETRY));
+        Hindrance { cause: error.to_string(), until: time::now() + pause, pause }
+    }
+}
 
 /// What a checkpoint has.
 #[derive(Debug)]
@@ -237,17 +262,7 @@ impl<'a> Uploading<'a> {
         let prepares = prepares.collect::<Result<_>>()?;
         // Before an entry names them.
         self.sends.finish(|_, _| ())?;
-        let manifest = Manifest {
-            database_id: engine.set.database_id(),
-            number,
-            lsn: gathered.lsn,
-            created: gathered.created,
-            added: self.bytes,
-            blob: gathered.blob.clone(),
-            edit: gathered.edit.clone(),
-        };
-        gathered.finish();
-        manifest.check()?;
+        let manifest = gathered.manifest(engine, number, self.bytes)?;
         Ok(SentCheckpoint { manifest, prepares })
     }
 

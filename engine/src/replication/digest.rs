@@ -3,7 +3,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 
-use super::position::{LogPosition, ROW};
+use super::apply::{LogPosition, ROW};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::error::{Error, Result};

@@ -1,32 +1,25 @@
 //! A database that other machines can take over, follow, and stand by for, through an object store
 //! alone. `docs/internals/shared-store.md` has the design.
 //!
-//! The writer: `shipper.rs` appends commits (`segment.rs`, `large.rs`) and checkpoints
+//! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints
 //! (`checkpoint.rs`) to the log, `collect.rs` deletes what is not needed. A reader: `restore.rs`
-//! makes a database of a checkpoint, `apply.rs` and `apply_large.rs` apply entries to it, `node.rs`
-//! does so all the time, for `follower.rs` and `standby.rs`. `registration.rs` has the store keep
+//! makes a database of a checkpoint, `apply.rs` applies entries to it, `node.rs`
+//! does so all the time, for the handles of `api.rs`. `registration.rs` has the store keep
 //! what a reader needs. `takeover.rs` makes a reader the writer.
 
 mod api;
 mod apply;
-mod apply_large;
 mod checkpoint;
 mod collect;
 mod digest;
-mod due;
-mod follower;
-mod large;
 pub(crate) mod log;
 mod node;
 mod places;
-mod position;
 mod prepares;
 mod registration;
 mod restore;
 mod segment;
-mod ship_counts;
 mod shipper;
-mod standby;
 mod status;
 mod takeover;
 
@@ -34,21 +27,18 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::engine::catalog::READER_TABLE;
+use crate::engine::open::object_client;
 use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Failpoint, Options, Storage};
+use crate::options::{Failpoint, Options};
 use crate::os::Files;
-#[cfg(any(test, feature = "testing", feature = "bench"))]
-use crate::tier::Distance;
-use crate::tier::open_client;
 use log::{Identity, LogEnd, LogWriter, SharedLog};
 
+pub use api::{Follower, Standby};
 use checkpoint::SentCheckpoint;
 pub use digest::{Digest, TableDigest};
-pub use follower::Follower;
 pub use node::NodeStatus;
 use restore::FoundCheckpoint;
 use shipper::{Beginning, Shipper};
-pub use standby::Standby;
 pub use status::{RegisteredFollower, SharedStatus};
 
 /// The log of a URL, and a number that no other opening has.
@@ -58,17 +48,7 @@ fn open_log(
     files: &Arc<dyn Files>,
     number: u64,
 ) -> Result<(Arc<SharedLog>, [u8; 16])> {
-    let simulated = !matches!(options.storage, Storage::Real);
-    #[cfg(any(test, feature = "testing", feature = "bench"))]
-    let distance =
-        options.distance.map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second });
-    let (client, nonce) = open_client(
-        (url, simulated),
-        files,
-        number,
-        #[cfg(any(test, feature = "testing", feature = "bench"))]
-        distance,
-    )?;
+    let (client, nonce) = object_client(url, options, files, number)?;
     let log = SharedLog::new(client, options.has(Failpoint::TrustSearches));
     Ok((Arc::new(log), nonce))
 }

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use super::apply::{Applier, EntryApplied};
 use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
+use super::open_log;
 use super::places::Places;
 use super::registration::Registration;
-use super::restore::{DataPlace, FoundCheckpoint};
+use super::restore::{self, DataPlace, FoundCheckpoint};
 use super::takeover::{self, Claiming};
-use super::{open_log, restore};
 use crate::engine::open::{files_of, lock};
 use crate::engine::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,8 +28,7 @@ use crate::options::Options;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
-use crate::os::time;
-use crate::os::{DirectoryLock, ForkGuard, create_directory};
+use crate::os::{DirectoryLock, ForkGuard, create_directory, time};
 use crate::tier::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.

@@ -1,13 +1,12 @@
 //! A database of a checkpoint, in a new directory. Its region is empty. Either all data is fetched,
 //! checked, and written to extents there, or its extents are named where they lie: in the store.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::{object_of, piece_of};
 use super::log::{EntryBody, SharedLog, SharedPrepare};
-use crate::backup::{check_written, create_of_extents};
+use crate::backup::{check_written, create_of_extents, fetch};
 use crate::engine::open::{Content, LockedDatabase};
 use crate::error::Result;
 use crate::extent::ExtentMeta;
@@ -68,7 +67,7 @@ pub(super) fn restore(
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fetch(log, &store, manifest)?;
+        let edit = fetch((manifest, log.client()), &object_of, &store, &|| log.check_open())?;
         store.sync()?;
         check_written(&edit, files, to, &|| log.check_open())?;
         Ok(Content { lsn: manifest.lsn, edit })
@@ -81,21 +80,4 @@ fn in_store(manifest: &Manifest) -> Edit<Arc<ExtentMeta>> {
         let (claim, piece) = piece_of(&of);
         Location::of_object(ObjectId::of_shared(claim, piece), of.len)
     })
-}
-
-/// Brings the data of a checkpoint to a directory, several pieces at a time; its edit with the
-/// places that they have now.
-fn fetch(
-    log: &SharedLog,
-    store: &Arc<ExtentStore>,
-    manifest: &Manifest,
-) -> Result<Edit<Arc<ExtentMeta>>> {
-    let (wanted, mut places) = (manifest.places(), Vec::new());
-    log.fetch_data(wanted.iter().map(|from| (object_of(from), from.len)), |bytes| {
-        places.push(store.write_new(&bytes)?);
-        log.check_open()
-    })?;
-    debug_assert_eq!(places.len(), wanted.len(), "each piece has its place");
-    let moved: BTreeMap<Location, Location> = wanted.into_iter().zip(places).collect();
-    Ok(manifest.relocated(|from| moved.get(&from).copied().unwrap_or(from)))
 }

@@ -18,13 +18,11 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::checkpoint::{self, DataPieces, SentCheckpoint, SentData};
+use super::checkpoint::{self, AHEAD_BYTES, DataPieces, Hindrance, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
-use super::due::Hindrance;
-use super::large::{LargeCommit, PartsSent};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
-use super::segment;
-use super::ship_counts::ShipCounts;
+use super::segment::{LargeCommit, PartsSent, cut_segment};
+use super::status::ShipCounts;
 use crate::commit::{FedGroups, Feed};
 use crate::engine::Engine;
 use crate::engine::shipping::{ShareStats, Shipping};
@@ -38,21 +36,23 @@ use crate::record::Lsn;
 use crate::tier::ExtentStore;
 
 /// Commits go out at least so often.
-pub(super) const INTERVAL: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of segments after which a checkpoint is made. Where steps come in their turn it is fewer,
 /// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 
+/// As [`AHEAD_BYTES`], where steps come in their turn.
+const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
+
 /// Bytes of a part of a large commit, and as above.
 const PART_BYTES: usize = 4 << 20;
 const STEPPED_PART_BYTES: usize = 2 << 10;
 
-/// After a failure the shipper waits so long at most, and the collector. A checkpoint that failed
-/// is made again after a time between the two.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-pub(super) const LONGEST_REST: Duration = Duration::from_secs(300);
+/// After a failure the shipper waits so long at most, and the collector.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_REST: Duration = Duration::from_secs(300);
 
 /// The collector looks so often whether there is a newer checkpoint.
 const COLLECTIONS: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ const COLLECTIONS: Duration = Duration::from_secs(1);
 /// Ships the commits of one database.
 #[derive(Debug)]
 pub(crate) struct Shipper {
-    pub(super) log: Arc<SharedLog>,
+    log: Arc<SharedLog>,
     /// Of this machine.
     store: Arc<ExtentStore>,
     state: Mutex<State>,
@@ -72,8 +72,8 @@ pub(crate) struct Shipper {
     closing: AtomicBool,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
-    pub(super) has_thread: bool,
-    pub(super) counts: ShipCounts,
+    has_thread: bool,
+    counts: ShipCounts,
 }
 
 /// What an entry that was appended leads to.
@@ -86,7 +86,7 @@ enum After {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+struct State {
     writer: LogWriter,
     /// Groups that the log lacks.
     waiting: FedGroups,
@@ -100,12 +100,12 @@ pub(super) struct State {
     is_due: bool,
     /// What is left to be sent ahead of the checkpoint that is due, once that has begun. What a
     /// compaction replaces meanwhile is given back: no checkpoint has it any more.
-    pub(super) ahead: Option<Vec<Weak<Extent>>>,
+    ahead: Option<Vec<Weak<Extent>>>,
     /// Why the checkpoint that is due failed, if so. Segments go on.
-    pub(super) hindered: Option<Hindrance>,
+    hindered: Option<Hindrance>,
     /// A checkpoint whose data is sent. Its entry comes once the log has all commits up to its LSN,
     /// so that it leaps over none.
-    pub(super) ready: Option<Box<SentCheckpoint>>,
+    ready: Option<Box<SentCheckpoint>>,
     /// The commit of which the next entries are parts, or the end.
     large: Option<LargeCommit>,
     /// Groups were forgotten since the last checkpoint.
@@ -118,8 +118,8 @@ pub(super) struct State {
     /// Bytes of segments since the last checkpoint, and from when on there is another one.
     since_checkpoint: u64,
     checkpoint_bytes: u64,
-    pub(super) pieces: DataPieces,
-    pub(super) sent: SentData,
+    pieces: DataPieces,
+    sent: SentData,
 }
 
 /// How a shipper begins.
@@ -396,7 +396,7 @@ impl State {
         // What is durable by now was handed over before it was.
         feed.take_into(&mut self.waiting);
         let until = self.ready.as_ref().map_or(durable, |ready| durable.min(ready.manifest.lsn));
-        let cut = segment::cut(&self.waiting, (self.next, until));
+        let cut = cut_segment(&self.waiting, (self.next, until));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
             let unshipped = &engine.shared.unshipped;
@@ -453,12 +453,43 @@ impl State {
         self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
     }
 
+    /// Whether the checkpoint that is due may be sent now.
+    fn may_try(&self, shipper: &Shipper) -> bool {
+        let waits = |it: &Hindrance| shipper.has_thread && time::now() < it.until;
+        !shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
+    }
+
+    /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
+    /// again later: what fails may be of this machine alone.
+    fn send_some(&mut self, engine: &Engine, shipper: &Shipper) -> Result<()> {
+        let sent = match self.send_ahead(engine, shipper) {
+            Ok(false) => self.send_data(engine, shipper).map(|sent| {
+                self.ready = Some(Box::new(sent));
+            }),
+            ahead => ahead.map(drop),
+        };
+        // Parts that go out between two failures of another one change no pause.
+        if let Err(error) = &sent {
+            self.ahead = None;
+            self.hindered = Some(Hindrance::of(error, self.hindered.as_ref()));
+        }
+        sent
+    }
+
+    /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
+    /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
+    /// alone to send then.
+    fn send_ahead(&mut self, engine: &Engine, shipper: &Shipper) -> Result<bool> {
+        let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
+        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine, &self.sent));
+        let into = (&mut self.pieces, &mut self.sent);
+        let bytes = checkpoint::send_ahead(engine, &shipper.log, (extents, most), into)?;
+        shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(bytes > 0)
+    }
+
     /// Sends what a checkpoint of this moment has.
-    pub(super) fn send_data(
-        &mut self,
-        engine: &Engine,
-        shipper: &Shipper,
-    ) -> Result<SentCheckpoint> {
+    fn send_data(&mut self, engine: &Engine, shipper: &Shipper) -> Result<SentCheckpoint> {
         self.ahead = None;
         let into = (&mut self.pieces, &mut self.sent);
         let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;

@@ -4,7 +4,6 @@
 //! Thread safety: `step` is called by one thread at a time, the background's or the stepper's; the
 //! rest from any. `stats` and `pacing` are held for a few instructions.
 
-mod invariants;
 mod objects;
 mod pacing;
 mod picker;
@@ -18,8 +17,7 @@ use crate::compaction::Work;
 use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::manual::{ManualCompaction, Stage};
 use crate::jobs::table_index::Rest;
-use crate::jobs::{JobContext, Jobs, Look, Outcome, outcome_is_sound};
-use crate::jobs::{compact_range, merge_memtables, preallocate_zones};
+use crate::jobs::{self, JobContext, Jobs, Look, Outcome, outcome_is_sound};
 use crate::options::{BackgroundTuning, CommitTuning};
 use crate::os::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -27,7 +25,6 @@ use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
 use crate::record::Lsn;
-use invariants::ages_if_it_lives;
 use pacing::{Pacing, PacingStats};
 use picker::{Running, ScheduledJob, pick};
 use state::{RegionState, RegionUsage};
@@ -128,7 +125,10 @@ impl Scheduler {
     /// whether one did.
     fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
         let state = self.gather();
-        debug_assert!(ages_if_it_lives(&state), "a table with a time to live ages: {state:?}");
+        debug_assert!(
+            !state.has_ttl || state.has_aging,
+            "a table with a time to live ages: {state:?}"
+        );
         let (mut declined, mut full): (Vec<_>, Option<Error>) = (Vec::new(), None);
         while let Some(job) = pick(&state, running, &declined) {
             match self.run(job) {
@@ -214,7 +214,7 @@ impl Scheduler {
 
     /// Links a standby zone to a stream that has none; whether it did.
     fn preallocate_zone(&self) -> Result<bool> {
-        preallocate_zones::step(&self.ctx).map(|outcome| outcome.did)
+        jobs::preallocate_zone(&self.ctx).map(|outcome| outcome.did)
     }
 
     /// Nothing else is left to do: a drain round that stands half-way slows no writer from here on,
@@ -265,7 +265,7 @@ impl Scheduler {
         let Some(request) = ctx.manual.first() else { return Ok(Outcome::NOTHING) };
         let done = match request.stage() {
             Stage::Levels => self.compact_by_hand(&request, ctx.work_of_files()),
-            _ => compact_range::step(&request, ctx),
+            _ => jobs::compact_range_in_memory(&request, ctx),
         };
         done.or_else(|error| self.end_by_hand(&request, error).map(Outcome::did))
     }
@@ -347,9 +347,9 @@ impl Scheduler {
         }
         ctx.shared.poison.check()?;
         for table in ctx.tables.all() {
-            super::jobs::freeze(ctx, &table);
+            jobs::freeze(ctx, &table);
         }
-        while merge_memtables::step(ctx)?.did {}
+        while jobs::merge_memtables(ctx)?.did {}
         Ok(())
     }
 }

@@ -4,8 +4,7 @@
 use super::Scheduler;
 use super::state::RegionState;
 use crate::error::Result;
-use crate::jobs::{Batch, Outcome, delete_only, drain_deletes, freeze, mark_time};
-use crate::jobs::{merge_memtables, place_bulk_load, preallocate_zones, return_space};
+use crate::jobs::{self, Batch, Outcome};
 use Batch::{Any, Large};
 use JobKind::*;
 
@@ -100,25 +99,25 @@ fn drains_behind(state: &RegionState, compacts: bool) -> bool {
 /// All jobs, the most urgent first. One may have several places.
 #[rustfmt::skip]
 pub(crate) const JOBS: &[ScheduledJob] = &[
-    job(MarkTime, false, |s, _| s.has_ttl, |s| mark_time::step(&s.ctx)),
+    job(MarkTime, false, |s, _| s.has_ttl, |s| jobs::mark_time(&s.ctx)),
     // What writers need most.
     job(GrowRegion, PASSES, |s, _| s.grows, |s| s.jobs.grow_region.step(&s.ctx)),
-    job(PreallocateZones, PASSES, |_, _| true, |s| preallocate_zones::step(&s.ctx)),
+    job(PreallocateZones, PASSES, |_, _| true, |s| jobs::preallocate_zone(&s.ctx)),
     job(AssignStreams, PASSES, |_, _| true, |s| s.jobs.assign_streams.step(&s.ctx)),
     // Many zones share syncs, unless a writer waits for any.
     job(ReleaseZones(Any), PASSES, |s, _| s.lacks_zone, |s| s.jobs.release_zones.step(Any, &s.ctx)),
     job(ReleaseZones(Large), PASSES, |s, _| !s.lacks_zone,
         |s| s.jobs.release_zones.step(Large, &s.ctx)),
-    job(Freeze, PASSES, |s, _| s.has_large_memtable, |s| freeze::step(&s.ctx)),
-    job(MergeMemtables, PASSES, |s, _| s.has_frozen_memtable, |s| merge_memtables::step(&s.ctx)),
-    job(Expire, false, |s, _| s.has_aging, |s| delete_only::step_expired(&s.ctx)),
-    job(DeleteOnly, false, |s, _| s.has_range_tombstones, |s| delete_only::step(&s.ctx)),
-    job(PlaceBulkLoad, false, |s, _| s.has_runs, |s| place_bulk_load::step(&s.ctx)),
+    job(Freeze, PASSES, |s, _| s.has_large_memtable, |s| jobs::freeze_large(&s.ctx)),
+    job(MergeMemtables, PASSES, |s, _| s.has_frozen_memtable, |s| jobs::merge_memtables(&s.ctx)),
+    job(Expire, false, |s, _| s.has_aging, |s| jobs::delete_expired(&s.ctx)),
+    job(DeleteOnly, false, |s, _| s.has_range_tombstones, |s| jobs::delete_hidden(&s.ctx)),
+    job(PlaceBulkLoad, false, |s, _| s.has_runs, |s| jobs::place_bulk_load(&s.ctx)),
     job(CleanZones(Large), false, |s, _| s.is_drain_due,
         |s| s.jobs.clean_zones.step(Large, &s.ctx)),
     job(Drain, false, drains, |s| s.jobs.drain.step(&s.ctx)),
     job(DrainDeletes, false, |s, _| s.has_deletes && s.level1 <= BEHIND,
-        |s| drain_deletes::step(&s.ctx)),
+        |s| jobs::drain_deletes(&s.ctx)),
     job(Compact, false, |s, _| !s.has_workers, |s| s.compact_here().map(Outcome::did)),
     // Also between two extents of a compaction, however far behind level 1 is.
     job(Drain, PASSES, drains_behind, |s| s.jobs.drain.step(&s.ctx)),
@@ -127,7 +126,7 @@ pub(crate) const JOBS: &[ScheduledJob] = &[
     job(ReleaseZones(Any), false, |_, _| true, |s| s.jobs.release_zones.step(Any, &s.ctx)),
     job(PruneVersions, false, |s, _| s.has_kept_versions, |s| s.jobs.prune_versions.step(&s.ctx)),
     job(DrainRuns, false, |s, _| s.has_runs, |s| s.jobs.drain.step_runs(&s.ctx)),
-    job(ReturnSpace, false, |_, _| true, |s| return_space::step(&s.ctx)),
+    job(ReturnSpace, false, |_, _| true, |s| jobs::return_space(&s.ctx)),
     job(SyncFloor, false, |_, _| true, Scheduler::sync_floor),
 ];
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::jobs::table_index::{Has, Rest};
-use crate::jobs::{JobContext, Jobs, freeze};
+use crate::jobs::{JobContext, Jobs, freeze_bounds};
 use crate::memtable::Index;
 use crate::os::sync::atomic::Ordering;
 use crate::pm::PAGE;
@@ -245,7 +245,7 @@ impl RegionState {
         (level1, is_drain_due): (u64, bool),
         has_workers: bool,
     ) -> RegionState {
-        let (bytes, memory) = freeze::bounds(ctx);
+        let (bytes, memory) = freeze_bounds(ctx);
         let index = ctx.tables.index();
         RegionState {
             is_drain_due,

@@ -9,37 +9,32 @@
 //! 3. Deleted is only what no backup of the head names, under a name of an earlier epoch than the
 //!    caller's, and after the caller has replaced the head.
 
-mod fetching;
 mod head;
-mod sending;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::BackupInfo;
-use super::VerifyReport;
 use super::known::KnownExtents;
-use super::take::gather;
+use super::restore::{check_written, fetch, restore_with};
+use super::take::{Destination, gather};
+use super::{BackupInfo, VerifyReport};
 use crate::engine::Engine;
-use crate::engine::open::files_of;
-use crate::error::{Error, Mismatch, Result};
+use crate::engine::open::{files_of, object_client};
+use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::Manifest;
 use crate::options::{Options, Storage};
 use crate::os::Files;
 use crate::record::Sealable;
-#[cfg(any(test, feature = "testing", feature = "bench"))]
-use crate::tier::Distance;
 use crate::tier::{
-    ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames, ObjectSpan,
-    TaggedValue, open_client, open_reader, owner,
+    ExtentSink, ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames,
+    ObjectSpan, Sends, TaggedValue, open_reader, owner,
 };
-
 use head::SetHead;
+
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use head::probe;
-use sending::Sending;
 
 /// What names of manifests begin with.
 const MANIFESTS: &str = "backups/manifests/";
@@ -79,18 +74,8 @@ impl BucketSet {
     /// `Invalid` if the URL or the environment is not understood.
     pub(super) fn open(url: &str, options: &Options) -> Result<BucketSet> {
         let files = files_of(options);
+        let (client, nonce) = object_client(url, options, &files, 0)?;
         let simulated = !matches!(options.storage, Storage::Real);
-        #[cfg(any(test, feature = "testing", feature = "bench"))]
-        let distance = options
-            .distance
-            .map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second });
-        let (client, nonce) = open_client(
-            (url, simulated),
-            &files,
-            0,
-            #[cfg(any(test, feature = "testing", feature = "bench"))]
-            distance,
-        )?;
         // What a simulated machine writes is the same in every run.
         let owner = if simulated { "process 1, simulated".to_string() } else { owner() };
         Ok(BucketSet { client, files, names: ObjectNames::of_backups(), nonce, owner })
@@ -148,24 +133,9 @@ impl BucketSet {
     ///
     /// `Unavailable` if the store does not answer.
     pub(super) fn verify(&self) -> Result<VerifyReport> {
-        let (store, mut report) = (self.store(), VerifyReport::default());
-        let (mut seen, mut values_seen) = (BTreeSet::new(), BTreeSet::new());
-        for number in self.head()?.numbers {
-            report.checked += 1;
-            let what = format!("manifest {number}");
-            let place = || Mismatch::default().at(what, "backup", self.client.address(), 0);
-            let Some(manifest) = report.keep(self.manifest(number), place)? else { continue };
-            for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
-                let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
-                report.look(|found| extent.verify(found));
-                for values in extent.values() {
-                    if values_seen.insert(values.meta().location) {
-                        report.look(|found| values.verify(found));
-                    }
-                }
-            }
-        }
-        Ok(report)
+        let numbers = self.head()?.numbers.into_iter();
+        let manifests = numbers.map(|number| (number, self.manifest(number)));
+        VerifyReport::of_backups(manifests, &self.store(), Path::new(&self.client.address()))
     }
 
     /// Deletes a backup, and what no other one needs.
@@ -230,10 +200,11 @@ impl BucketSet {
     pub(super) fn restore(&self, number: u64, to: &Path, options: &Options) -> Result<()> {
         check_has(&self.head()?, number, &self.client.address())?;
         let manifest = self.manifest(number)?;
-        super::restore::restore_with(&manifest, to, options, |files, into| {
-            let edit = fetching::fetch(&manifest, &self.store(), into)?;
+        restore_with(&manifest, to, options, |files, into| {
+            let name = |at: &Location| self.name_of(at);
+            let edit = fetch((&manifest, &self.client), &name, into, &|| Ok(()))?;
             into.sync()?;
-            super::restore::check_written(&edit, files, to, &|| Ok(()))?;
+            check_written(&edit, files, to, &|| Ok(()))?;
             Ok(edit)
         })
     }
@@ -263,26 +234,102 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     }
     let mut sending = Sending::new(engine, &bucket, (epoch, known));
     let gathered = gather(engine, &mut sending)?;
-    let manifest = Manifest {
-        database_id,
-        number: u64::from(epoch),
-        lsn: gathered.lsn,
-        created: gathered.created,
-        added: sending.finish()?,
-        blob: gathered.blob.clone(),
-        edit: gathered.edit.clone(),
-    };
-    manifest.check()?;
+    let manifest = gathered.manifest(engine, u64::from(epoch), sending.finish()?)?;
     let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
     let written = bucket.client.begin_put(&name, &bytes).finish(&bucket.client, &bytes);
     bucket.client.told("write", &name, written)?;
     let follows = numbers.last().is_some_and(|last| last + 1 == manifest.number) || epoch == 1;
     let held = head::replace(&bucket.client, held, [numbers, vec![manifest.number]].concat())?;
-    gathered.finish();
+    drop(gathered);
     if !follows {
         // A call since the backup before has failed, or was a deletion. The backup is there whether
         // what these left is deleted or not: the next deletion deletes it.
         bucket.collect(&held.value).unwrap_or(());
     }
     Ok(BackupInfo::of(&manifest))
+}
+
+/// A backup on its way to the store.
+pub(super) struct Sending<'a> {
+    sent: SentObjects<'a>,
+    known: KnownExtents,
+    /// Where what is above the levels is written first. Of a database that is only read it is the
+    /// set itself: no file of the database is written.
+    store: Arc<ExtentStore>,
+    writes_to_set: bool,
+}
+
+/// The objects of a call, on their way.
+struct SentObjects<'a> {
+    bucket: &'a BucketSet,
+    /// The caller's; names of objects begin with it.
+    epoch: u32,
+    sends: Sends<()>,
+    /// Bytes that were sent.
+    bytes: u64,
+}
+
+impl ExtentSink for SentObjects<'_> {
+    fn put(&mut self, extent: u64, bytes: &[u8]) -> Result<Location> {
+        self.send(extent, bytes.to_vec())
+    }
+}
+
+impl SentObjects<'_> {
+    fn send(&mut self, id: u64, bytes: Vec<u8>) -> Result<Location> {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let place = Location::of_object(ObjectId { epoch: self.epoch, extent: id }, len);
+        self.sends.send(((), self.bucket.name_of(&place)), bytes, |(), _| ())?;
+        self.bytes += u64::from(len);
+        Ok(place)
+    }
+}
+
+impl<'a> Sending<'a> {
+    /// Sends to a set that has `known`, under the names of an epoch.
+    pub(super) fn new(
+        engine: &Engine,
+        bucket: &'a BucketSet,
+        (epoch, known): (u32, KnownExtents),
+    ) -> Sending<'a> {
+        let own = engine.set.store();
+        let sends = Sends::new(&bucket.client, own.memory().job_sends());
+        let writes_to_set = engine.shared.read_only;
+        let store = if writes_to_set { bucket.store() } else { Arc::clone(own) };
+        let sent = SentObjects { bucket, epoch, sends, bytes: 0 };
+        Sending { sent, known, store, writes_to_set }
+    }
+
+    /// Waits until the store has acknowledged all; bytes that were sent.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(super) fn finish(self) -> Result<u64> {
+        let SentObjects { mut sends, bytes, .. } = self.sent;
+        sends.finish(|(), _| ())?;
+        Ok(bytes)
+    }
+}
+
+impl Destination for Sending<'_> {
+    fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    fn objects(&mut self) -> Option<&mut dyn ExtentSink> {
+        self.writes_to_set.then_some(&mut self.sent)
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let Sending { sent, known, .. } = self;
+        known.copy(extent, &mut |lacking| sent.send(lacking.id, lacking.read()?))
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        match self.writes_to_set {
+            true => Ok(Arc::new(ExtentMeta::clone(dumped.meta()))),
+            false => self.copy(dumped),
+        }
+    }
 }

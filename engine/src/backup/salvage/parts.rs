@@ -1,12 +1,19 @@
-//! Salvage without a journal: the region's records by their tables, and the rows of each extent in
-//! a table of its own, since no extent says which table it belongs to. Where edits of a journal are
-//! lost, they may have named extents too: those that no other edit names get such tables.
+//! Salvage of what no edit names.
 //!
-//! Only the journal knows which extents and row tables were in use. Without it, tables of extents
-//! and those of the region may show rows that were replaced or deleted. What the region says of
-//! deletes applies to its own tables alone.
+//! Without a journal the region's records go by their tables, and the rows of each extent go to a
+//! table of its own, since no extent says which table it belongs to. Where edits of a journal are
+//! lost, they may have named extents too: those that no other edit names get such tables. Only the
+//! journal knows which extents were in use, so such tables may show rows that were replaced or
+//! deleted. What the region says of deletes applies to its own tables alone.
+//!
+//! Row tables of level 0 are those that the journal names, and those that lie in the region where
+//! its last edits, or all of it, are lost. A directory says of which table it is, and has the
+//! checksums of all pages. A drained row table may lie there still, whole or in part: its rows are
+//! older than what levels have. So where there is a journal only those count that its lost edits
+//! can have named.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +21,15 @@ use super::tables::SalvagedTables;
 use super::{SalvageReport, Writer, begin, end};
 use crate::engine::events::Event;
 use crate::engine::open::{Loaded, Opening};
-use crate::error::{Mismatch, Result};
+use crate::error::{Damage, Mismatch, Result};
 use crate::extent::{Extent, FoundExtents, find_extents};
-use crate::levels::{Ended, free_name};
+use crate::level0::{find_rows, salvage_row};
+use crate::levels::{Ended, SalvagedSet, VersionSet, free_name};
 use crate::memtable::Record;
+use crate::mvcc::DrainedMap;
 use crate::options::{TableOptions, Tier};
-use crate::record::{Kind, LSN_MAX, TableId};
+use crate::pm::Region;
+use crate::record::{Kind, LSN_MAX, RowTable, TableId};
 use crate::tier::ExtentStore;
 
 /// A table, as far as events in the region tell of it.
@@ -154,7 +164,86 @@ fn rows_of(
     Ok(())
 }
 
+impl SalvageReport {
+    /// The records of the row tables that the journal names.
+    pub(super) fn named_rows<'a>(
+        &mut self,
+        region: &'a Region,
+        set: &VersionSet,
+    ) -> Result<Vec<Record<'a>>> {
+        let mut records = Vec::new();
+        for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+            for row in &version.rows {
+                let (table, drained) = (version.table, &version.drained);
+                records.extend(salvage_row(region, table, row, drained, &mut self.lost)?);
+            }
+        }
+        Ok(records)
+    }
+
+    /// The records of row tables of the region, outside of `zones`, that the journal does not name,
+    /// but that edits may have named which it lost.
+    pub(super) fn unnamed_rows<'a>(
+        &mut self,
+        region: &'a Region,
+        SalvagedSet { set, ended, lost_edits, .. }: &SalvagedSet,
+        zones: &[Range<u64>],
+    ) -> Result<Vec<Record<'a>>> {
+        let mut records = Vec::new();
+        for (table, row) in find_rows(region, zones)? {
+            let version = set.version(table);
+            let is_gone = version.is_none() && ended.has_table(table);
+            if !is_gone && lost_edits.can_have_added(table, &row) {
+                let drained = version.map_or_else(DrainedMap::default, |it| it.drained.clone());
+                self.unnamed_row(region, (table, &row), &drained, &mut records)?;
+            }
+        }
+        Ok(records)
+    }
+
+    /// The records of all row tables of the region, outside of `zones`.
+    pub(super) fn all_rows<'a>(
+        &mut self,
+        region: &'a Region,
+        zones: &[Range<u64>],
+    ) -> Result<Vec<Record<'a>>> {
+        let mut records = Vec::new();
+        for (table, row) in find_rows(region, zones)? {
+            self.unnamed_row(region, (table, &row), &DrainedMap::default(), &mut records)?;
+        }
+        Ok(records)
+    }
+
+    /// Adds the records of a row table that no edit names, as far as its pages are there. One line
+    /// of the report says what is not: it was drained, or it is lost.
+    fn unnamed_row<'a>(
+        &mut self,
+        region: &'a Region,
+        (table, row): (TableId, &RowTable),
+        drained: &DrainedMap,
+        records: &mut Vec<Record<'a>>,
+    ) -> Result<()> {
+        let (mut lost, before) = (Vec::new(), records.len());
+        records.extend(salvage_row(region, table, row, drained, &mut lost)?);
+        if let Some(first) = lost.first() {
+            let found = records.len() - before;
+            self.lost.push(Damage {
+                what: format!("row table {} of table {table}", row.id),
+                expected: "an edit of the journal that names it, and all of its pages".into(),
+                got: format!(
+                    "no edit, {found} records, and {} pages of other bytes: the rest was drained \
+                     or is lost",
+                    lost.len()
+                ),
+                ..first.clone()
+            });
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
     use crate::record::SYSTEM_TABLE;

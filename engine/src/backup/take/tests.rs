@@ -139,17 +139,9 @@ fn a_backup_holds_no_other_database_and_has_all_of_its_moment() {
     let set = Set::open_or_create(dirs[2].path(), &engine.options).unwrap();
     let mut watched = Watched { set, dumping: &dumping };
     let gathered = gather(engine, &mut watched).unwrap();
-    let manifest = Manifest {
-        database_id: engine.set.database_id(),
-        number: watched.set.next_number(),
-        lsn: gathered.lsn,
-        created: gathered.created,
-        added: 0,
-        blob: None,
-        edit: gathered.edit.clone(),
-    };
+    let manifest = gathered.manifest(engine, watched.set.next_number(), 0).unwrap();
     watched.set.add(&manifest).unwrap();
-    gathered.finish();
+    drop(gathered);
     drop(watched);
     let to = dirs[0].path().join("copy");
     Options::new().backup_set(dirs[2].path()).unwrap().restore(manifest.number, &to).unwrap();

@@ -9,11 +9,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::access::{files_of, lock, may_replace};
 use super::index_file::{INDEX, remove_beside};
-use super::marker::{self, Marker};
 use super::media::{self, REGION};
-use super::presence::{Presence, look};
+use super::presence::{Marker, Presence, files_of, lock, look, may_replace, remove_marker};
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
 use crate::engine::OpenHow;
@@ -75,7 +73,7 @@ pub(crate) fn create_with(
     // From here on the database is whole. It is not undone where this fails: without the marker,
     // a half of it would be in the way of every later creation.
     match options.making {
-        None => marker::remove(&**files, directory),
+        None => remove_marker(&**files, directory),
         Some(_) => Ok(()),
     }
 }
@@ -95,7 +93,7 @@ pub(crate) fn end_making(directory: &Path, options: &Options, database_id: [u8; 
             format!("another process has begun anew to make {}", directory.display()),
         ));
     }
-    marker::remove(&*files, directory)
+    remove_marker(&*files, directory)
 }
 
 /// Removes a file of a database's directory, with what it leads to.
@@ -201,7 +199,7 @@ impl Creation<'_> {
             self.remove_own(&name)?;
         }
         self.sync(self.directory)?;
-        marker::remove(files, self.directory)
+        remove_marker(files, self.directory)
     }
 
     /// Removes a part of a database in the directory.
@@ -246,7 +244,7 @@ impl Creation<'_> {
         }
         if is_clear && self.sync(self.directory).is_ok() {
             // A marker that stays says that there is no database, which is true.
-            marker::remove(files, self.directory).unwrap_or(());
+            remove_marker(files, self.directory).unwrap_or(());
         }
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{emulated, media};
+use super::media;
 use crate::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow, cores};
@@ -150,7 +150,7 @@ impl IndexFile<'_> {
         let (media, len) = match &self.options.storage {
             Storage::Real => {
                 self.clear(superblock)?;
-                let name = emulated::name_of_index(&self.path)?;
+                let name = media::name_of_index(&self.path)?;
                 (media::create_file(self.files, &self.path, len, &name, self.options)?, len)
             }
             #[cfg(any(test, feature = "testing"))]

@@ -1,16 +1,25 @@
-//! Steps 1 and 2: the fixed parts of the region, and the journal.
+//! What an opening reads and makes durable before anything is indexed: the fixed parts of the
+//! region (step 1), the journal (step 2), and what was found, with the opening's incarnation (step
+//! 4). It learns here where objects are. The object store is asked for nothing, so a database opens
+//! while its store is away.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::index_file::{self, FoundIndex, IndexFile};
 use super::{Opening, media};
-use crate::commit::Floor;
+use crate::alloc::ZonePool;
+use crate::commit::{Floor, RESUME, Recovered, Resume};
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
-use crate::options::{Failpoint, Index};
-use crate::os::Unread;
-use crate::pm::{Region, Span, Superblock};
+use crate::options::{Failpoint, Index, Options, Storage};
+use crate::os::{Files, Unread};
+use crate::pm::{Lived, Region, Span, Superblock};
 use crate::ptree::forest::Forest;
+use crate::record::Lsn;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+use crate::tier::Distance;
+use crate::tier::{ExtentStore, ObjectClient, ObjectId, ObjectSettings, Planted, open_client};
 
 /// The region, loaded as far as its fixed parts.
 pub(crate) struct Loaded {
@@ -157,4 +166,164 @@ pub(crate) fn check_pair(region: &Region, superblock: &Superblock, set: &Version
          that belong together",
         region.path().display()
     )))
+}
+
+impl Opening<'_> {
+    /// Tells the extent store of a database where its objects are, if there is an object store.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or
+    /// an I/O error.
+    pub(crate) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
+        self.attach_objects_of(set.store(), set.database_id(), set.objects(), incarnation)
+    }
+
+    /// As [`attach_objects`](Self::attach_objects), of an extent store by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`attach_objects`](Self::attach_objects).
+    pub(crate) fn attach_objects_of(
+        &self,
+        store: &ExtentStore,
+        database_id: [u8; 16],
+        named: BTreeSet<ObjectId>,
+        incarnation: u64,
+    ) -> Result<()> {
+        let Some(url) = &self.options.object_store else {
+            return match named.len() {
+                0 => Ok(()),
+                objects => Err(Error::invalid(format!(
+                    "{objects} extents of the database in {} are objects, and no object store was \
+                     named; open it with Options::object_store, or give the command --object-store",
+                    self.path.display()
+                ))),
+            };
+        };
+        let settings = ObjectSettings {
+            url,
+            files: &self.files,
+            gate: store.gate(),
+            simulated: is_simulated(self.options),
+            directory: self.path,
+            database_id,
+            incarnation,
+            read_only: self.read_only,
+            named,
+            planted: planted(self.options),
+            follows: self.options.stays_far,
+            #[cfg(any(test, feature = "testing", feature = "bench"))]
+            distance: distance_of(self.options),
+        };
+        store.attach_objects(settings.open()?);
+        Ok(())
+    }
+}
+
+/// The client of the object store of a URL, for what lies beside a database's objects, and a number
+/// that no other opening has. Asks the store for nothing.
+pub(crate) fn object_client(
+    url: &str,
+    options: &Options,
+    files: &Arc<dyn Files>,
+    number: u64,
+) -> Result<(Arc<ObjectClient>, [u8; 16])> {
+    open_client(
+        (url, is_simulated(options)),
+        files,
+        number,
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        distance_of(options),
+    )
+}
+
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+fn distance_of(options: &Options) -> Option<Distance> {
+    options.distance.map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second })
+}
+
+fn is_simulated(options: &Options) -> bool {
+    !matches!(options.storage, Storage::Real)
+}
+
+fn planted(options: &Options) -> Planted {
+    Planted {
+        same_epoch: options.has(Failpoint::ReuseOfName),
+        unchecked_fence: options.has(Failpoint::SkipFenceCheck),
+        unacknowledged: options.has(Failpoint::EditBeforeAcknowledgement),
+        keeps_unneeded: options.has(Failpoint::KeepUnneededObjects),
+    }
+}
+
+/// Writes all that recovery rests on again, durably, and then what this opening adds. Its LSNs are
+/// above `lsn_after`.
+pub(super) fn make_durable(
+    region: &Region,
+    (zones, recovered): (&ZonePool, &mut Recovered),
+    superblock: &mut Superblock,
+    (floor, lsn_after): (&mut Floor, Lsn),
+) -> Result<()> {
+    let before = (superblock.incarnations.current, floor.lsn);
+    // What was read may have been in a cache only, left there by a process that was killed:
+    // also that a zone is free, on which the list of incarnations is about to rest.
+    let fixed = Span { at: 0, len: zones.geometry().zones_start() };
+    let found = recovered.rewrite.iter().copied().chain([fixed]);
+    region.persist(found.map(|span| region.rewrite(span)))?;
+    region.persist(recovered.reseal.iter().map(|(zone, len)| zones.reseal(*zone, *len)))?;
+    let used = recovered.incarnations();
+    let incarnations = &mut superblock.incarnations;
+    let has_records = |l: &Lived| used.range(l.first..=l.last).next().is_some();
+    incarnations.begin_next(recovered.last, has_records);
+    let resumes = resume_zones(zones, recovered, incarnations.current);
+    let resume = || resumes.iter().map(|(at, line)| region.write(*at, line));
+    if incarnations.is_long() {
+        // What is dead must not be found any more once the joined list calls it alive.
+        region.persist(resume())?;
+        incarnations.join();
+    }
+    superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after);
+    superblock.write(region)?;
+    floor.number += 1;
+    floor.lsn = superblock.lsn_base;
+    floor.incarnation = superblock.incarnations.current;
+    debug_assert!(
+        before.0 < superblock.incarnations.current,
+        "each opening has a number of its own"
+    );
+    debug_assert!(before.1 <= floor.lsn, "the floor never falls");
+    debug_assert!(recovered.last <= floor.lsn, "no LSN is given twice");
+    let mut words: Vec<_> = resume().chain([floor.store(region)]).collect();
+    for (stream, gidx) in recovered.gidx.iter().enumerate() {
+        words.extend(gidx.map(|gidx| gidx.store(region, stream as u32)));
+    }
+    region.persist(words)?;
+    Ok(())
+}
+
+/// Lines for the open zones that this opening goes on in: where each goes in the region, and its
+/// bytes. Nothing that a crashed opening left behind them checks out any more.
+fn resume_zones(
+    zones: &ZonePool,
+    recovered: &mut Recovered,
+    incarnation: u64,
+) -> Vec<(u64, Vec<u8>)> {
+    let mut lines = Vec::new();
+    let salts: BTreeMap<u32, u64> = recovered.open_salts.iter().copied().collect();
+    for (stream, number) in recovered.streams.iter_mut().zip(0..) {
+        // In a zone that is full nothing lies behind its tail.
+        let Some(zone) = stream.zone.filter(|zone| stream.tail < zone.len) else { continue };
+        let resume = Resume {
+            incarnation,
+            zone_generation: zones.generation(zone.number),
+            stream: number,
+            salt: zones.draw_salt(zone.number, incarnation),
+        };
+        let before = salts.get(&zone.number).copied().unwrap_or(0);
+        let at = zones.geometry().zone(zone.number) + stream.tail;
+        debug_assert!(stream.tail.is_multiple_of(RESUME as u64), "a tail is at a line");
+        lines.push((at, resume.encode(zone.number, before)));
+        stream.skip(RESUME as u64);
+    }
+    lines
 }

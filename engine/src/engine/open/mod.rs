@@ -13,63 +13,63 @@
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
 
-mod access;
-mod assemble;
-mod catch_up;
 mod create;
-mod emulated;
 mod index_file;
 mod load;
-mod make_durable;
-mod marker;
 mod media;
-mod objects;
 mod own_records;
 mod presence;
 mod rebuild;
-mod row_tables;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::access::admit;
-use self::catch_up::catch_up;
 use self::create::create;
 use self::index_file::FoundIndex;
-use self::make_durable::make_durable;
-use self::own_records::OwnRecords;
-use super::OpenHow;
+use self::load::make_durable;
+use self::own_records::{OwnRecords, catch_up};
+use self::presence::admit;
+use super::catalog::Catalog;
 use super::instance::Instance;
-use super::{Engine, threads_of};
-use crate::alloc::{StreamKind, StreamPool, ZonePool};
-use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, Start, recover};
+use super::stats::OpenStats;
+use super::{Engine, OpenHow, secondary_cache, threads_of};
+use crate::alloc::{PagePool, StreamKind, StreamPool, ZonePool};
+use crate::cache::Below;
+use crate::commit::{
+    Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start, recover,
+};
 use crate::error::{Error, Result};
-use crate::jobs;
-use crate::jobs::memory;
-use crate::levels::JournalFloor;
+use crate::extent::BlockCache;
+use crate::jobs::{self, JobContext, memory};
+use crate::levels::{JournalFloor, VersionSet};
+use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
+use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
 #[cfg(any(test, feature = "testing"))]
 use crate::options::Storage;
 use crate::options::{Failpoint, OpenProgress, Options};
-use crate::os::sync::atomic::Ordering;
-use crate::os::time;
-use crate::os::{DirectoryLock, Files, create_directory};
-use crate::pm::Region;
+use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::os::sync::shared::OnceLock;
+use crate::os::{DirectoryLock, Files, ForkGuard, create_directory, time};
+use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
+use crate::scheduler::Scheduler;
+use crate::spill::WriteMemory;
+use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup};
 
-pub(crate) use access::{files_of, find_damaged, lock, lock_region, may_replace};
 pub(crate) use create::{
     CLAIMS_FILE, Content, create_with, end_making, remove_part, remove_unfinished,
 };
-pub(crate) use emulated::note;
-pub(crate) use load::{Loaded, check_pair};
+pub(crate) use load::{Loaded, check_pair, object_client};
+pub(crate) use media::{note, path as region_path};
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use marker::Marker;
-pub(crate) use marker::remove as remove_marker;
-pub(crate) use media::path as region_path;
-pub(crate) use presence::{Parts, Presence, look};
+pub(crate) use presence::Marker;
+pub(crate) use presence::{
+    Parts, Presence, files_of, find_damaged, lock, lock_region, look, may_replace, remove_marker,
+};
 
 pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
     let started = time::now();
@@ -108,7 +108,7 @@ impl LockedDatabase {
         lock_region(&mut self.lock, &*self.files, (path, options), how)?;
         if how != OpenHow::ReadOnly && options.making.is_none() {
             // Beside a database it is a stray, since the region was used.
-            marker::remove(&*self.files, path)?;
+            remove_marker(&*self.files, path)?;
         }
         let (files, read_only) = (self.files, how == OpenHow::ReadOnly);
         Instance::start(Opening { files, path, options, read_only }.run(started)?, self.lock)
@@ -268,4 +268,78 @@ pub(crate) fn records<'a>(
     entry: &Accepted,
 ) -> impl Iterator<Item = (u64, Record<'a>)> {
     records_in(region, entry.payload_at, entry.payload_len)
+}
+
+impl Opening<'_> {
+    /// The engine, with nothing indexed yet.
+    pub(super) fn engine(
+        &self,
+        region: Arc<Region>,
+        (zones, superblock): (ZonePool, Superblock),
+        (set, forest): (VersionSet, Option<Forest>),
+        start: Start,
+    ) -> Engine {
+        let (zones, poison) = (Arc::new(zones), Arc::new(Poison::default()));
+        let visible = Arc::new(Watermark::new(start.last));
+        let committer = Committer::new(
+            Arc::clone(&region),
+            Arc::clone(&zones),
+            Arc::clone(&visible),
+            Arc::clone(&poison),
+            start,
+        );
+        let set = Arc::new(set);
+        let clock = self.options.clock_of_records();
+        clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
+        let secondary_cache = secondary_cache(&region, &zones, self.read_only);
+        let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
+        let queue = Arc::default();
+        let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones), &queue));
+        let shared = Shared {
+            set: Arc::clone(&set),
+            gate: Arc::clone(set.store().gate()),
+            unshipped: UnshippedRuns::default(),
+            region,
+            zones,
+            pages,
+            committer,
+            snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
+            clock,
+            cache: Arc::new(BlockCache::new(self.options.memory_plan().most_cache()).above(below)),
+            poison,
+            read_only: self.read_only,
+            pace: Pace::default(),
+            wakeup: Wakeup::default(),
+            zone_wakeup: Wakeup::default(),
+            fork: ForkGuard::new(),
+            locks: LockManager::new(memory::of_locks(self.options.memory_plan().limit())),
+            write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),
+            load_compression: self.options.compression.1,
+            ddl: Mutex::new(()),
+            follows: AtomicBool::new(false),
+            awaited: Awaited::default(),
+            queue: Arc::clone(&queue),
+            deferred: AtomicUsize::new(0),
+        };
+        let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
+        let ctx = Arc::new(JobContext::new(&shared, self.options, (superblock, forest.clone())));
+        let scheduler = Arc::new(Scheduler::new(Arc::clone(&ctx)));
+        Engine {
+            path: self.path.to_path_buf(),
+            options: self.options.clone(),
+            shared,
+            transactions: Arc::clone(&ctx.transactions),
+            set,
+            catalog: Catalog::new(Arc::clone(&ctx), Arc::clone(&scheduler.jobs.count_live)),
+            scheduler,
+            ctx,
+            forest,
+            index_damage: None,
+            opened: OpenStats::default(),
+            recovered: 0,
+            shipper: OnceLock::new(),
+            secondary_cache,
+            runner: Mutex::new((!self.read_only).then(|| Runner::new(&queue))),
+        }
+    }
 }

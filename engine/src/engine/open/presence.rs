@@ -1,21 +1,29 @@
 //! What a directory holds: nothing, a database, a database that lacks a part, what an unfinished
-//! creation left, or files of something else. An opening asks before it touches anything.
+//! creation left, or files of something else; and whether a process may open it. An opening asks
+//! before it touches anything, and then takes the locks.
+//!
+//! The **marker** of a directory that is being made is a file that is made first and removed last.
+//! While it is there, and no opening has used the region but those of the call that makes the
+//! directory, there is no database. It says which call that is. What a restore, a salvage or a
+//! takeover left is not taken for an empty directory: the same call starts over, and all others
+//! refuse.
 //!
 //! `docs/format.md` ("Creation") has the argument that an unfinished creation is never mistaken for
 //! a damaged database, nor the other way round. Two pieces of evidence have to agree before
 //! anything is replaced: the marker is there, and no opening ever used the region.
 
-use std::io::ErrorKind::NotFound;
+use std::io::ErrorKind::{AlreadyExists, NotFound};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::index_file::INDEX;
-use super::marker::{MARKER, Marker};
 use super::media::{self, REGION};
+use crate::engine::OpenHow;
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::levels::{Manifest, is_journal_name};
-use crate::options::{Options, Storage};
-use crate::os::Files;
+use crate::options::{Failpoint, Making, Options, Storage};
+use crate::os::{Access, Directory, DirectoryLock, Files, RealFiles, bytes_of_path, path_of_bytes};
+use crate::record::{Reader, checksum, put_bytes, put_u32};
 use crate::tier::is_extent_file_name;
 
 /// What a directory holds.
@@ -168,4 +176,288 @@ fn was_opened(
         }
     }
     Ok(false)
+}
+
+/// The marker's file name.
+pub(super) const MARKER: &str = "CREATING";
+
+const MAGIC: &[u8; 8] = b"TERRNEW\0";
+
+/// No marker is longer: a path has a bound.
+const LONGEST: usize = 16 * 1024;
+
+impl Making {
+    const ALL: [Making; 4] = [Making::Creation, Making::Restore, Making::Salvage, Making::Takeover];
+
+    /// The greatest incarnation of a region that is still being made: creation's own, and that of
+    /// each opening by the call.
+    pub(super) fn last_incarnation(self) -> u64 {
+        match self {
+            Making::Creation => 1,
+            Making::Restore | Making::Salvage => 2,
+            Making::Takeover => 3,
+        }
+    }
+
+    /// The error of all other calls on what was cut off.
+    pub(crate) fn cut_off(self, directory: &Path) -> Error {
+        let (what, again) = match self {
+            Making::Creation => ("the creation of a database", "create it again"),
+            Making::Restore => ("a restore", "run the restore again"),
+            Making::Salvage => ("a salvage", "run the salvage again"),
+            Making::Takeover => ("a takeover of a shared database", "run the takeover again"),
+        };
+        Error::invalid(format!(
+            "{what} into {} was cut off before its end, so there is no whole database: {again} \
+             with this directory, which starts over, or remove the directory",
+            directory.display()
+        ))
+    }
+}
+
+/// What the marker says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marker {
+    /// The database that is made; `None` where the marker itself is torn, and then it is all there
+    /// is of the creation.
+    pub(crate) database_id: Option<[u8; 16]>,
+    /// Where its region is made, if not in the directory.
+    pub(crate) pm_path: Option<PathBuf>,
+    pub(crate) making: Making,
+}
+
+impl Marker {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let path = self.pm_path.as_deref().map(bytes_of_path).unwrap_or_default();
+        let mut body = self.database_id.unwrap_or_default().to_vec();
+        put_bytes(&mut body, &path);
+        if self.making != Making::Creation {
+            body.push(self.making as u8);
+        }
+        let mut bytes = MAGIC.to_vec();
+        put_u32(&mut bytes, checksum(&[], &body));
+        bytes.extend(body);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Marker> {
+        let mut r = Reader::new(bytes);
+        let (magic, sum) = (r.take(8)?, r.u32()?);
+        if magic != MAGIC || sum != checksum(&[], bytes.get(12..)?) {
+            return None;
+        }
+        let database_id = Some(r.take(16)?.try_into().ok()?);
+        let path = r.bytes()?;
+        let making = match r.rest() {
+            [] => Making::Creation,
+            // Creation's own is not written.
+            [0] => return None,
+            [code] => *Making::ALL.get(usize::from(*code))?,
+            _ => return None,
+        };
+        let pm_path = if path.is_empty() { None } else { Some(path_of_bytes(path)?) };
+        Some(Marker { database_id, pm_path, making })
+    }
+
+    /// Reads the marker in `directory`. A torn one says nothing.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn read(files: &dyn Files, directory: &Path) -> Result<Marker> {
+        let path = directory.join(MARKER);
+        let file = match files.open(&path, crate::os::OpenHow::Read) {
+            Ok(file) => file,
+            Err(e) if e.kind() == NotFound => return Ok(Marker::default()),
+            Err(e) => return Err(Error::io("open", &path, e)),
+        };
+        let len = file.len().map_err(|e| Error::io("measure", &path, e))?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST);
+        let bytes = file.read_vec(0, len).map_err(|e| Error::io("read", &path, e))?;
+        Ok(Marker::decode(&bytes).unwrap_or_default())
+    }
+
+    /// Makes the marker, durably.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error; there may be a torn marker then.
+    pub(super) fn write(&self, files: &dyn Files, directory: &Path) -> Result<()> {
+        let path = directory.join(MARKER);
+        debug_assert_eq!(
+            Marker::decode(&self.encode()).as_ref(),
+            Some(self),
+            "an opening reads the marker that a creation wrote"
+        );
+        let file =
+            files.open(&path, crate::os::OpenHow::CreateNew).map_err(|e| match e.kind() {
+                AlreadyExists => Error::invalid(format!("{} is there already", path.display())),
+                _ => Error::io("create", &path, e),
+            })?;
+        file.try_write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &path, e))?;
+        file.sync().map_err(|e| Error::io("sync", &path, e))?;
+        sync_names(files, directory)
+    }
+}
+
+/// Removes the marker in `directory`, durably, if there is one.
+///
+/// # Errors
+///
+/// An I/O error; the marker may be there or not.
+pub(crate) fn remove_marker(files: &dyn Files, directory: &Path) -> Result<()> {
+    let path = directory.join(MARKER);
+    match files.remove(&path) {
+        Ok(()) => sync_names(files, directory),
+        Err(e) if e.kind() == NotFound => Ok(()),
+        Err(e) => Err(Error::io("remove", &path, e)),
+    }
+}
+
+fn sync_names(files: &dyn Files, directory: &Path) -> Result<()> {
+    Directory::at(directory).sync(files).map_err(|e| Error::io("sync", directory, e))
+}
+
+/// What is found, if an opening may go on with it: a database, or room for one that it may make.
+pub(super) fn admit(
+    found: Presence,
+    directory: &Path,
+    (how, making): (OpenHow, Option<Making>),
+) -> Result<Presence> {
+    let path = directory.display();
+    let refusal = match (&found, how) {
+        (Presence::NoJournal(parts), _) => return Err(parts.error()),
+        (Presence::Foreign(name), _) => format!(
+            "{path} holds {name:?} and no Terrace database; name an empty or a new directory"
+        ),
+        (Presence::Database, OpenHow::Create) => {
+            format!("{path} holds a database already; open it, or name another directory")
+        }
+        // The call that makes it goes on with it.
+        (Presence::Unfinished(marker), OpenHow::Existing) if making == Some(marker.making) => {
+            return Ok(Presence::Database);
+        }
+        (Presence::Unfinished(marker), _) if !may_replace(marker, making) => {
+            return Err(marker.making.cut_off(directory));
+        }
+        (Presence::Unfinished(marker), OpenHow::ReadOnly | OpenHow::Existing) => {
+            return Err(marker.making.cut_off(directory));
+        }
+        (Presence::Missing | Presence::Empty, OpenHow::ReadOnly | OpenHow::Existing) => {
+            format!("there is no database in {path}")
+        }
+        _ => return Ok(found),
+    };
+    Err(Error::invalid(refusal))
+}
+
+/// Whether a call that makes a database may replace what another one left: an unfinished creation
+/// has no row, and of what it made itself nothing was ever whole.
+pub(crate) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
+    left.making == Making::Creation || making == Some(left.making)
+}
+
+pub(crate) fn files_of(options: &Options) -> Arc<dyn Files> {
+    match &options.storage {
+        Storage::Real => {
+            Arc::new(RealFiles::new(options.file_permissions, options.within.as_ref()))
+        }
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(machine) => machine.files(),
+    }
+}
+
+/// Takes the lock of the directory `path`. From now on `files` find all that is in it through one
+/// handle: a changed working directory, a link that leads elsewhere or a directory that was removed
+/// and made again send none of it to another directory.
+///
+/// # Errors
+///
+/// `Unavailable` when another process has it; or an I/O error.
+pub(crate) fn lock(
+    files: &dyn Files,
+    path: &Path,
+    options: &Options,
+    how: OpenHow,
+) -> Result<DirectoryLock> {
+    files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
+    match (&options.storage, files.real().filter(|_| locks(options))) {
+        (_, Some(files)) => Ok(DirectoryLock::take(files, path, access(how))?),
+        #[cfg(any(test, feature = "testing"))]
+        (Storage::Simulated(machine), None) if access(how) == Access::Exclusive => {
+            Ok(DirectoryLock::simulated(machine.lock(path)))
+        }
+        _ => Ok(DirectoryLock::none()),
+    }
+}
+
+/// Whether a test has planted that there are no locks.
+fn locks(options: &Options) -> bool {
+    !options.has(Failpoint::SkipLock)
+}
+
+/// Takes the lock of the region too, where there is one.
+///
+/// # Errors
+///
+/// `Unavailable` when another open database has the region; or on an I/O error.
+pub(crate) fn lock_region(
+    lock: &mut DirectoryLock,
+    files: &dyn Files,
+    (path, options): (&Path, &Options),
+    how: OpenHow,
+) -> Result<()> {
+    match files.real().filter(|_| locks(options)) {
+        Some(files) => Ok(lock.take_region(files, &media::path(path, options), access(how))?),
+        None => Ok(()),
+    }
+}
+
+fn access(how: OpenHow) -> Access {
+    if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive }
+}
+
+/// The database in `path`, or what is left of one, for what reads damaged ones: its parts where it
+/// lacks the journal.
+///
+/// # Errors
+///
+/// `Invalid` when there is no database; or an I/O error.
+pub(crate) fn find_damaged(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    options: &Options,
+) -> Result<Option<Parts>> {
+    match look(files, path, options)? {
+        Presence::Database => Ok(None),
+        Presence::NoJournal(parts) => Ok(Some(parts)),
+        Presence::Unfinished(marker) => Err(marker.making.cut_off(path)),
+        _ => Err(Error::invalid(format!("there is no database in {}", path.display()))),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_round_trips_and_a_torn_one_says_nothing() {
+        let paths = [None, Some(PathBuf::from("/mnt/pmem/region"))];
+        let each = |making| paths.clone().map(|pm_path| (pm_path, making));
+        for (pm_path, making) in Making::ALL.into_iter().flat_map(each) {
+            let marker = Marker { database_id: Some([7; 16]), pm_path, making };
+            let bytes = marker.encode();
+            assert_eq!(Marker::decode(&bytes), Some(marker));
+            // A cut marker is no marker, not one of another call.
+            for len in 0..bytes.len() {
+                assert_eq!(Marker::decode(&bytes[..len]), None);
+            }
+            for at in 0..bytes.len() {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1;
+                assert_eq!(Marker::decode(&flipped), None, "byte {at}");
+            }
+        }
+    }
 }

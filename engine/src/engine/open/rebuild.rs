@@ -1,20 +1,22 @@
-//! Step 6 of an opening: the records that count are indexed, on all cores.
+//! Step 6 of an opening: the records that count are indexed, on all cores. Each row table that the
+//! journal names is checked, and its pages are taken out of the free space of the region.
 
 use std::sync::Arc;
 
-use super::{records, row_tables};
+use super::records;
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::jobs;
 use crate::level0::{Level0, RowTables};
+use crate::levels::{Edit, Op};
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
-use crate::os::HashMap;
-use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
-use crate::record::{LSN_MAX, TableId};
+use crate::os::{HashMap, at_once};
+use crate::record::{LSN_MAX, Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;
 
@@ -37,7 +39,7 @@ pub(super) fn index(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
-    let rows = Mutex::new(row_tables::open(engine, &tables)?);
+    let rows = Mutex::new(open_rows(engine, &tables)?);
     let mut by_table: HashMap<_, Vec<Found>> = HashMap::default();
     for found in scan(engine, &tables, recovered, threads, progress)? {
         found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
@@ -56,7 +58,7 @@ pub(super) fn index(
             total.fetch_add(records, Ordering::Relaxed);
         }
     });
-    row_tables::install(engine, &tables, rows.into_inner());
+    install_rows(engine, &tables, rows.into_inner());
     Ok(total.into_inner())
 }
 
@@ -139,7 +141,7 @@ fn install(
     let oldest = rebuilt.oldest;
     let mut change = table.change();
     if engine.forest.is_none() {
-        let in_rows = rows.as_ref().and_then(|_| row_tables::oldest(table));
+        let in_rows = rows.as_ref().and_then(|_| oldest_row(table));
         let none = || {
             let chosen = engine.options.container_of(&table.view().version.options);
             RowTables::new(Arc::clone(&engine.shared.pages), chosen)
@@ -159,4 +161,85 @@ fn install(
         change.apply(|view| view.frozen.push(Frozen { memtable, boundary }));
     }
     count
+}
+
+/// The row tables of each table that has some.
+///
+/// # Errors
+///
+/// `Corrupt` if one does not check out, or two have a page in common; `Invalid` beside a persistent
+/// index, which knows nothing of them; or an I/O error.
+fn open_rows(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, RowTables>> {
+    let (mut opened, mut pages) = (HashMap::default(), Vec::new());
+    for table in tables.values() {
+        let view = table.view();
+        let version = &view.version;
+        if version.rows.is_empty() {
+            continue;
+        }
+        let chosen = engine.options.container_of(&version.options);
+        let home = (Arc::clone(&engine.shared.pages), chosen);
+        let rows = RowTables::open(home, table.id(), &version.rows, &version.drained)?;
+        if engine.forest.is_some() {
+            drop(view);
+            remove_drained(engine, table, &rows)?;
+            continue;
+        }
+        pages.extend(rows.pages());
+        opened.insert(table.id(), rows);
+    }
+    engine.shared.pages.adopt(pages)?;
+    Ok(opened)
+}
+
+/// Removes the row tables of a table of which all is drained. A persistent index does not know row
+/// tables.
+///
+/// # Errors
+///
+/// `Invalid` if one of them still has something; or an I/O error.
+fn remove_drained(engine: &Engine, table: &TableCore, rows: &RowTables) -> Result<()> {
+    let drained = rows.drained();
+    if drained.len() < table.view().version.rows.len() {
+        return Err(Error::invalid(format!(
+            "table {:?} has row tables in level 0, which a persistent index does not know; open \
+             the database without Index::Persistent; to open with it, first set the table's level0 \
+             option to the global index, compact the table, and close",
+            table.name()
+        )));
+    }
+    let remove = |id| Op::RemoveRow { table: table.id(), id };
+    let edit = Edit { ops: drained.into_iter().map(remove).collect() };
+    let versions = match engine.shared.read_only {
+        true => {
+            engine.set.adopt(&edit)?;
+            engine
+                .set
+                .version(table.id())
+                .map(|version| (table.id(), version))
+                .into_iter()
+                .collect()
+        }
+        // An opening has to get through on a full disk.
+        false => engine.ctx.apply_freeing(edit)?,
+    };
+    jobs::install(table, &mut table.change(), versions, 0);
+    Ok(())
+}
+
+/// Shows the row tables of tables of which nothing was found in zones.
+fn install_rows(engine: &Engine, tables: &Tables, rows: HashMap<TableId, RowTables>) {
+    for (id, rows) in rows {
+        let Some(table) = tables.get(&id) else { continue };
+        debug_assert!(engine.forest.is_none(), "a persistent index has no row tables beside it");
+        let level0 = Level0::new(rows);
+        let mut change = table.change();
+        change.apply(|view| view.level0 = level0);
+        change.round.low = oldest_row(table).map_or(0, |oldest| oldest - 1);
+    }
+}
+
+/// The smallest sequence number in row tables of a table.
+fn oldest_row(table: &TableCore) -> Option<Lsn> {
+    table.view().version.rows.iter().map(|row| row.oldest).min()
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{merge_some, step};
+use super::{merge_memtables, merge_some};
 use crate::commit::{Step, stop_at};
 use crate::engine::Database;
 use crate::jobs::table_index::Has;
@@ -153,7 +153,7 @@ fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
                 freeze(ctx, table);
             }
             let has_frozen = !ctx.tables.index().having(Has::Frozen).is_empty();
-            if !step(ctx).unwrap().did && !has_frozen {
+            if !merge_memtables(ctx).unwrap().did && !has_frozen {
                 assert!(begun.elapsed() < LONG, "{} merges", found.len());
                 continue;
             }

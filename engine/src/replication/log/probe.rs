@@ -1,10 +1,8 @@
 //! What `decoders` tries: the bytes as they are, and with their checksums made right.
 
 use super::entry::{Entry, HEADER_LEN};
-use super::followers::FollowerPlace;
-use super::head::LogHead;
 use super::identity::Nonces;
-use super::register::Register;
+use super::registers::{FollowerPlace, LogHead, Register};
 use crate::record::{Sealable, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.

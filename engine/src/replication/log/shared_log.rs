@@ -5,16 +5,20 @@
 use std::sync::Arc;
 
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
-use super::head::LogHead;
-use super::names::{PREFIX, entry_name};
-use crate::error::{Error, ErrorKind, Mismatch, Result};
+use super::registers::LogHead;
+use crate::backup::object_damage;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Gauge;
 use crate::record::{Lsn, other_format};
 use crate::tier::{
-    FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
-    SHARED_DATA,
+    FailureKind, ObjectClient, ObjectRead, ObjectSpan, ObjectTag, PutWhen, RequestCounts,
+    RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
 };
 
 const HEAD: &str = "shared/head";
+
+/// What an entry is taken for, of which the length is not known: a full segment.
+const ENTRY_BYTES: u64 = 4 << 20;
 
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
@@ -72,9 +76,19 @@ impl SharedLog {
         SharedLog { client, trusts_searches }
     }
 
+    /// What asks the store.
+    pub(crate) fn client(&self) -> &ObjectClient {
+        &self.client
+    }
+
     /// Where it is, for messages.
     pub(crate) fn address(&self) -> String {
         self.client.address()
+    }
+
+    /// What a job sends pieces of data with, within what it may have under way.
+    pub(crate) fn sends<K>(&self, within: (&Arc<Gauge>, u64)) -> Sends<K> {
+        Sends::new(&self.client, within)
     }
 
     /// What was asked for so far.
@@ -361,9 +375,7 @@ impl SharedLog {
 
     /// The error of an object that is damaged.
     pub(crate) fn damage(&self, name: &str, expected: String) -> Error {
-        let (found, file) =
-            (Mismatch::new(expected, "other bytes"), format!("{}/{name}", self.address()));
-        Error::corrupt(found.at("object of the shared store", "object", file, 0)).of_store()
+        object_damage(&self.address(), name, expected)
     }
 
     /// The error of a claim before which other entries come again and again.
@@ -394,5 +406,66 @@ impl SharedLog {
             self.address()
         );
         Error::new(ErrorKind::Fenced, message)
+    }
+}
+
+pub(super) const PREFIX: &str = "shared/log/";
+
+/// The name of entry `number`.
+pub(crate) fn entry_name(number: u64) -> String {
+    format!("{PREFIX}{number:016x}")
+}
+
+/// The name of a piece of data: which claim sent it, and which of its pieces it is.
+pub(crate) fn data_name(claim: u64, number: u32) -> String {
+    shared_name(claim, number)
+}
+
+/// The piece of data of a name.
+pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
+    let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
+    let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
+    (data_name(found.0, found.1) == name).then_some(found)
+}
+
+/// Entries that are read ahead, up to an end of the log.
+#[derive(Debug)]
+pub(crate) struct EntryReads<'a> {
+    log: &'a SharedLog,
+    /// The number of the next one that is begun.
+    next: u64,
+    end: u64,
+    under_way: Transfers<(u64, ObjectRead)>,
+}
+
+impl<'a> EntryReads<'a> {
+    /// Entries from `first` on, below `end`: they are there already.
+    pub(crate) fn new(log: &'a SharedLog, first: u64, end: u64) -> EntryReads<'a> {
+        EntryReads { log, next: first, end, under_way: Transfers::default() }
+    }
+
+    /// The next entry, whose number is `number`; [`NextEntry::Deleted`] where the log has left it
+    /// behind.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::entry`].
+    pub(crate) fn next(&mut self, number: u64) -> Result<NextEntry> {
+        while self.next < self.end && self.under_way.has_room_for(ENTRY_BYTES) {
+            let read = self.log.client.begin_get(&entry_name(self.next), ObjectSpan::Whole);
+            self.under_way.add(ENTRY_BYTES, (self.next, read));
+            self.next += 1;
+        }
+        let Some((found, read)) = self.under_way.oldest() else { return Ok(NextEntry::Absent) };
+        debug_assert_eq!(found, number, "entries are read in their order");
+        let entry = match read.finish(&self.log.client) {
+            Err(failure) if failure.kind == FailureKind::Missing => None,
+            got => {
+                let got = self.log.client.told("read", &entry_name(number), got)?;
+                let entry = Entry::decode(&got.bytes, number);
+                Some(entry.map_err(|refused| self.log.refuse(number, refused))?)
+            }
+        };
+        self.log.judge(number, entry, true)
     }
 }

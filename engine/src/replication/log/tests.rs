@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::entry::LogClaim;
 use super::*;
+use crate::backup::fetch_objects;
 use crate::error::ErrorKind;
 use crate::memtable::encode_record;
 use crate::os::Files;
@@ -496,7 +497,7 @@ fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Res
 fn fetch_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> crate::error::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let wanted = pieces.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
-    log.fetch_data(wanted, |bytes| {
+    fetch_objects(log.client(), wanted, |bytes| {
         found.push(bytes);
         Ok(())
     })?;

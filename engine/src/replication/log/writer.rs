@@ -9,8 +9,7 @@
 
 use std::sync::Arc;
 
-use super::encode::{EntryCompressor, NewBody, NewHead};
-use super::entry::{Entry, EntryBody, EntryKind, LogClaim};
+use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
 use super::identity::{Identity, Nonces};
 use super::shared_log::{Appended, LogEnd, SharedLog};
 use crate::error::{ErrorKind, Result};

@@ -9,7 +9,7 @@ use super::ExtentStore;
 use crate::error::{Error, Result};
 use crate::os::Files;
 use crate::tier::location::Location;
-use crate::tier::object::{Fetch, ObjectId, ObjectTier, Uploads};
+use crate::tier::object::{ObjectId, ObjectTier, Uploads};
 
 impl ExtentStore {
     /// Extents that are objects alone, to read.
@@ -17,26 +17,6 @@ impl ExtentStore {
         let store = ExtentStore::without_files(files, Path::new(""), true);
         store.attach_objects(tier);
         Arc::new(store)
-    }
-
-    /// Begins to read all of an extent that is an object.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it is none.
-    pub(crate) fn begin_fetch(&self, at: &Location) -> Result<Fetch> {
-        let id = object_at(at)?;
-        Ok(self.tier(id)?.begin_read(id, at.len, (0, at.len)))
-    }
-
-    /// Waits for it.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the store lost it or a part of it; `Unavailable` if it does not answer;
-    /// `Closed` once the database is closed.
-    pub(crate) fn finish_fetch(&self, at: &Location, fetch: Fetch) -> Result<Vec<u8>> {
-        self.of_this_opening(self.tier(object_at(at)?)?.finish_read(fetch))
     }
 
     /// Says where extents are that are objects. Once, before any of them is read.
@@ -95,8 +75,4 @@ impl ExtentStore {
         let named = |tier: &Arc<ObjectTier>| tier.path(id);
         self.objects().map_or_else(|| format!("object {}", id.extent).into(), named)
     }
-}
-
-fn object_at(at: &Location) -> Result<ObjectId> {
-    at.object().ok_or_else(|| Error::invalid("an extent in a file is no object"))
 }

@@ -1,17 +1,23 @@
-//! Drains places of level 0 where most keys are deleted, out of the turn of drains. A range steps
-//! over each such key; in the region they would stay until as much as fills it was written. The
-//! drain drops those that hide nothing below, and compactions take the others down to what they
-//! hide (`compaction/pick.rs`).
+//! Drains out of the turn of rounds: of deletes, and for manual compactions.
+//!
+//! Places of level 0 are drained where most keys are deleted. A range steps over each such key; in
+//! the region they would stay until as much as fills it was written. The drain drops those that
+//! hide nothing below, and compactions take the others down to what they hide
+//! (`compaction/pick.rs`).
 //!
 //! While writes go on, a place has to have many deletes, and half of its keys. At rest fewer do: of
 //! what is in memtables too, and of what range deletes hide. A place is looked at once for the
 //! deletes that were committed there. So a database at rest comes to an end, also where snapshots
 //! need what was deleted, and a few deletes among other writes move nothing.
+//!
+//! The keys of a manual compaction come to level 0, and are drained from there. What lies in levels
+//! is a compaction like others, of another choice.
 
 use std::sync::Arc;
 
 use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
+use super::manual::{ManualCompaction, Stage};
 use super::ops::freeze;
 use super::table_index::RangeLook;
 use crate::compaction;
@@ -99,12 +105,12 @@ fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
 }
 
 /// Freezes a memtable, or drains the first column of a span if it is worth it.
-pub(crate) fn step(ctx: &JobContext) -> Result<Outcome> {
+pub(crate) fn drain_deletes(ctx: &JobContext) -> Result<Outcome> {
     match plan(ctx) {
         None => Ok(Outcome::NOTHING),
         Some(Plan::Freeze(table)) => Ok(Outcome::did(freeze(ctx, &table))),
         Some(Plan::Drain(table, span)) => {
-            let done = match drain(ctx, &table, &span) {
+            let done = match drain_span(ctx, &table, &span) {
                 // No writer waits for it: on a full disk it can wait, and others go on.
                 Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
                 done => done,
@@ -129,7 +135,7 @@ fn least(ctx: &JobContext) -> u64 {
 
 /// Drains the first column of a span, if enough of its keys are deleted; what is left of the span
 /// is noted again. Nothing was done if another job has the table or the keys.
-fn drain(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result<Outcome> {
+fn drain_span(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result<Outcome> {
     let Some(change) = table.try_change() else { return Ok(Outcome::NOTHING) };
     if table.check().is_err() {
         return Ok(Outcome::DONE);
@@ -182,4 +188,73 @@ fn hides_enough(view: &View, tombstones: &[Arc<Tombstone>]) -> Result<bool> {
 /// The same keys and the end: a tombstone is cut behind some key.
 fn with_last(interval: KeyInterval) -> KeyInterval {
     KeyInterval { end: interval.end.map(|end| after(&end)), ..interval }
+}
+
+/// Takes a step of a request in memory. Nothing was done if another job comes first: merges, drains
+/// of runs, compactions of its keys.
+///
+/// # Errors
+///
+/// Those of reading, writing and of the edit; `Invalid` once the table was dropped.
+pub(crate) fn compact_range_in_memory(
+    request: &ManualCompaction,
+    ctx: &JobContext,
+) -> Result<Outcome> {
+    request.table.check()?;
+    match request.stage() {
+        Stage::Memtables => Ok(merge_for(request, ctx)),
+        Stage::Level0(from) => drain_for(request, &from, ctx),
+        Stage::Levels => Ok(Outcome::NOTHING),
+    }
+}
+
+/// What the memtables have comes to level 0.
+fn merge_for(request: &ManualCompaction, ctx: &JobContext) -> Outcome {
+    let table = &request.table;
+    let view = table.view();
+    // A merge, and drains of runs, are jobs of their own.
+    if !view.frozen.is_empty() || !view.version.runs.is_empty() {
+        return Outcome::NOTHING;
+    }
+    let is_in_level0 = view.active.records() == 0 || table.merged() >= request.upto;
+    drop(view);
+    if is_in_level0 {
+        request.set_stage(Stage::Level0(request.keys.start.clone()));
+        return Outcome::DONE;
+    }
+    Outcome::did(freeze(ctx, table))
+}
+
+/// Drains the next column.
+fn drain_for(request: &ManualCompaction, from: &[u8], ctx: &JobContext) -> Result<Outcome> {
+    let table = &request.table;
+    let Some(change) = table.try_change() else { return Ok(Outcome::NOTHING) };
+    if !table.view().version.runs.is_empty() {
+        return Ok(Outcome::NOTHING);
+    }
+    let floor = ctx.floor_from(table.merged())?;
+    let (upto, rest) = (table.merged().min(floor), request.rest(from));
+    let (front, has_ranges) = {
+        let _guard = pin();
+        let view = table.view();
+        let has_ranges =
+            view.level0.tombstones.has_undrained_in(&rest, upto, &view.version.drained);
+        (front(&view, &rest, upto, drain_budget(ctx))?, has_ranges)
+    };
+    if front.keys == 0 && !has_ranges {
+        request.set_stage(Stage::Levels);
+        return Ok(Outcome::DONE);
+    }
+    let end = front.last.as_deref().map(after).or_else(|| rest.end.clone());
+    let interval = KeyInterval { start: rest.start.clone(), end };
+    let Some(done) = drain_out_of_turn(ctx, (table, change), (interval, floor))? else {
+        return Ok(Outcome::NOTHING);
+    };
+    request.count(1, 0);
+    let stage = match done.interval.end {
+        Some(end) if rest.ends_after(&end) => Stage::Level0(end),
+        _ => Stage::Levels,
+    };
+    request.set_stage(stage);
+    Ok(Outcome { pruned: done.level0_bytes, ..Outcome::DONE })
 }

@@ -1,22 +1,121 @@
-//! Cleans zones: what still lives in a zone that is mostly dead is copied into the cleaner's zone,
-//! with its sequence numbers, so that the zone can be released. Without it one cold record would
-//! keep each zone of a hot table until the drain round comes to it.
+//! Zones of the region, between two fills.
 //!
-//! The copies are an ordinary commit of their own, whose sub-entry says that its records keep
-//! their numbers (`docs/format.md`). It is durable before the first copy can be found, so a source
-//! is released only when its copies survive; until then recovery finds a record twice, and counts
-//! it once (`docs/commit.md`).
+//! The next zone of each stream is linked while the one before it fills, so that no writer has to.
+//!
+//! Zones in which nothing lives are released: when it is worth the syncs that it takes, and when no
+//! reader and no power cut needs them any more. Zones on their way wait in a **pending release**
+//! for readers to leave.
+//!
+//! What still lives in a zone that is mostly dead is copied into the cleaner's zone, with its
+//! sequence numbers, so that the zone can be released. Without that one cold record would keep each
+//! zone of a hot table until the drain round comes to it. The copies are an ordinary commit of
+//! their own, whose sub-entry says that its records keep their numbers (`docs/format.md`). It is
+//! durable before the first copy can be found, so a source is released only when its copies
+//! survive; until then recovery finds a record twice, and counts it once (`docs/commit.md`).
+
+use std::sync::Arc;
 
 use super::context::{Batch, JobContext, Outcome};
-use super::ops::are_worth_it;
+use super::ops::{are_worth_it, zones_are_dead};
+use super::table_index::Has;
 use crate::commit::{Group, OneGroup, payloads_of};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
 use crate::options::{Durability, Failpoint};
 use crate::os::HashMap;
+use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::record::Kind;
+
+/// Links a standby zone to a stream that has none. Where the region is full, drains make space.
+pub(crate) fn preallocate_zone(ctx: &JobContext) -> Result<Outcome> {
+    let committer = &ctx.shared.committer;
+    let Some(stream) = committer.lacks_standby() else { return Ok(Outcome::NOTHING) };
+    match committer.make_standby(stream, 0, false) {
+        Ok(()) => Ok(Outcome::DONE),
+        Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
+        Err(e) => Err(e),
+    }
+}
+
+/// Dead zones that readers may still look into.
+#[derive(Debug)]
+struct Pending {
+    zones: Vec<u32>,
+    /// Set once no reader from before is left.
+    readers_left: Arc<AtomicBool>,
+}
+
+/// The job.
+#[derive(Debug, Default)]
+pub(crate) struct ReleaseZones {
+    pending: Mutex<Option<Pending>>,
+}
+
+impl ReleaseZones {
+    /// Whether zones wait for readers.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
+    /// Releases the zones that wait for readers no more, or else has dead zones wait for them.
+    pub(crate) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
+        ctx.transactions.prepared.release(&ctx.shared);
+        let mut pending = self.pending.lock();
+        if pending.is_none() {
+            let zones = releasable(ctx, batch)?;
+            if zones.is_empty() {
+                return Ok(Outcome::NOTHING);
+            }
+            let readers_left = Arc::new(AtomicBool::new(false));
+            *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
+            drop(pending);
+            ctx.shared.queue.defer(move || readers_left.store(true, Ordering::Release));
+            return Ok(Outcome::DONE);
+        }
+        let have_left = |waits: &mut Pending| waits.readers_left.load(Ordering::Acquire);
+        let Some(Pending { zones, .. }) = pending.take_if(have_left) else {
+            return Ok(Outcome::NOTHING);
+        };
+        drop(pending);
+        debug_assert!(zones_are_dead(ctx, &zones), "a zone is released when no record counts");
+        let released = ctx.shared.committer.release(&zones)?;
+        ctx.transactions.prepared.released(&ctx.shared.zones, &zones);
+        ctx.metrics.zones_released.add(released as u64);
+        ctx.shared.pace.report(None);
+        let oldest = ctx.shared.zones.oldest();
+        // Their maps no longer have to say what moved out of those zones.
+        for table in ctx.tables.index().ids_having(Has::Drained) {
+            ctx.set.forget_drained_below(*table, oldest);
+        }
+        Ok(Outcome::did(released > 0))
+    }
+}
+
+/// Dead zones that a power cut does without, if they are worth it: recovery walks upward from the
+/// floor on the media, so what is above it must stay, dead or not.
+fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
+    let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
+    if ctx.options.has(Failpoint::KeepDeadZones) {
+        return Ok(Vec::new());
+    }
+    let durable = zones.dead(committer.durable());
+    if !are_worth_it(ctx, &durable, batch) {
+        return Ok(Vec::new());
+    }
+    if ctx.options.has(Failpoint::FreeBeforeCopy) {
+        return Ok(committer.releasable(durable));
+    }
+    // What dies is old, and jobs have moved the floor beyond it, as a rule.
+    let there = zones.dead(committer.floor_there());
+    let has_more = there.len() < durable.len();
+    let there = committer.releasable(there);
+    if has_more && there.is_empty() {
+        return Ok(committer.releasable(zones.dead(ctx.sync_floor()?)));
+    }
+    Ok(there)
+}
 
 /// A zone is cleaned when at most one in so many of its records lives.
 const MOSTLY_DEAD: u64 = 8;

@@ -1,0 +1,240 @@
+//! The small objects beside the log that change.
+//!
+//! The **head** says where a search in the log begins, and which entries are still kept. It only
+//! moves up. The **register** has the names of followers, and from which checkpoint on data is
+//! kept: a list of objects may be old, so it does not show a follower that has just got its name.
+//! Each follower that is registered has an object by its name, with how far it has come, and from
+//! which checkpoint on it reads data of the store. The writer keeps the entries that they lack and
+//! that data, up to a bound.
+
+use std::collections::BTreeSet;
+
+use super::shared_log::SharedLog;
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::{Reader, Sealable, put_bytes, put_u64};
+use crate::tier::{FailureKind, ObjectSpan, ObjectTag, RequestFailure};
+
+const REGISTER: &str = "shared/register";
+
+/// How often a change is tried that another one overtakes.
+const CHANGE_TRIES: u32 = 8;
+
+/// What it says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Register {
+    /// Data that only earlier checkpoints name may be deleted. It only grows.
+    pub(crate) kept: u64,
+    /// The followers, and the standbys.
+    pub(crate) names: BTreeSet<String>,
+}
+
+impl Sealable for Register {
+    const MAGIC: &'static [u8; 8] = b"TERRREGS";
+    const WHAT: &'static str = "register of followers";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.kept);
+        self.names.iter().for_each(|name| put_bytes(out, name.as_bytes()));
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<Register> {
+        let mut register = Register { kept: reader.u64()?, names: BTreeSet::new() };
+        while !reader.is_empty() {
+            let name = std::str::from_utf8(reader.bytes()?).ok()?.to_string();
+            if register.names.last().is_some_and(|last| *last >= name) {
+                return None;
+            }
+            register.names.insert(name);
+        }
+        Some(register)
+    }
+}
+
+impl SharedLog {
+    /// The register, with its tag; an empty one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectClient::read_register`](crate::tier::ObjectClient::read_register).
+    pub(crate) fn read_register(&self) -> Result<(Register, Option<ObjectTag>)> {
+        let found = self.client.read_register(REGISTER)?;
+        Ok(found.map_or_else(Default::default, |found| (found.value, Some(found.tag))))
+    }
+
+    /// Replaces the register that was read with `tag`; whether no other change came between.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer: it may have been done.
+    pub(crate) fn replace_register(&self, to: &Register, tag: Option<ObjectTag>) -> Result<bool> {
+        Ok(self.client.replace_register(REGISTER, to, tag)?.is_some())
+    }
+
+    /// Has the register have a name; from which checkpoint on data was kept then.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::read_register`].
+    pub(crate) fn enlist(&self, name: &str) -> Result<u64> {
+        self.change_register(|register| register.names.insert(name.to_string()))
+    }
+
+    /// Has the register not have a name.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::read_register`].
+    pub(super) fn strike(&self, name: &str) -> Result<()> {
+        self.change_register(|register| register.names.remove(name)).map(drop)
+    }
+
+    /// Changes the register, unless it is as wanted.
+    fn change_register(&self, change: impl Fn(&mut Register) -> bool) -> Result<u64> {
+        for _ in 0..CHANGE_TRIES {
+            let (mut register, tag) = self.read_register()?;
+            if !change(&mut register) || self.replace_register(&register, tag)? {
+                return Ok(register.kept);
+            }
+        }
+        let failure = RequestFailure::new(FailureKind::Changed, "others change it all the time");
+        let error = self.client.error("write", REGISTER, failure);
+        debug_assert_eq!(error.kind(), ErrorKind::Unavailable, "it may be tried again");
+        Err(error)
+    }
+}
+
+const FOLLOWERS: &str = "shared/followers/";
+
+/// The longest name.
+const MOST_NAME: usize = 64;
+
+/// How often a put is tried that another one overtakes.
+const PUT_TRIES: u32 = 4;
+
+/// How far a registered follower is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FollowerPlace {
+    /// The last entry that it has applied.
+    pub(crate) entry: u64,
+    /// The oldest checkpoint of which it reads data in the store; 0 if it has all data itself.
+    pub(crate) base: u64,
+    /// A node that has not come to the end of the log yet counts up, so that the writer knows that
+    /// it is on its way; 0 once it has come there.
+    pub(crate) beat: u64,
+}
+
+impl Sealable for FollowerPlace {
+    const MAGIC: &'static [u8; 8] = b"TERRFOLL";
+    const WHAT: &'static str = "place of a follower";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        [self.entry, self.base, self.beat].into_iter().for_each(|number| put_u64(out, number));
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<FollowerPlace> {
+        Some(FollowerPlace { entry: reader.u64()?, base: reader.u64()?, beat: reader.u64()? })
+    }
+}
+
+fn object_of(name: &str) -> Result<String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(is_plain) {
+        return Err(Error::invalid(format!(
+            "a follower is named by 1 to {MOST_NAME} letters, digits, \"-\", \"_\" and \".\", not \
+             by {name:?}"
+        )));
+    }
+    Ok(format!("{FOLLOWERS}{name}"))
+}
+
+impl SharedLog {
+    /// Says how far the follower `name` is; whether it was not known before. Then the register may
+    /// not have its name.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that is none; `Unavailable` if the store does not answer, or another
+    /// node has the same name.
+    pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<bool> {
+        let (object, bytes) = (object_of(name)?, place.encode());
+        for _ in 0..PUT_TRIES {
+            // Whatever is there is replaced.
+            let before = match self.client.get(&object, ObjectSpan::Whole) {
+                Ok(got) if got.bytes == bytes => return Ok(false),
+                Err(failure) if failure.kind == FailureKind::Missing => None,
+                got => Some(self.client.told("read", &object, got)?.tag),
+            };
+            let is_new = before.is_none();
+            if self.client.replace_register(&object, &place, before)?.is_some() {
+                return Ok(is_new);
+            }
+        }
+        let failure = RequestFailure::new(FailureKind::Changed, "another node has the same name");
+        Err(self.client.error("write", &object, failure))
+    }
+
+    /// Those that the register has, with how far each has come.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer; `Closed` once the log is stopped.
+    pub(crate) fn registered(&self, register: &Register) -> Result<Vec<(String, FollowerPlace)>> {
+        let mut found = Vec::new();
+        for name in &register.names {
+            self.check_open()?;
+            found.extend(self.place_of(name)?.map(|place| (name.clone(), place)));
+        }
+        Ok(found)
+    }
+
+    /// How far the follower `name` is, if it is registered.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(crate) fn place_of(&self, name: &str) -> Result<Option<FollowerPlace>> {
+        let object = format!("{FOLLOWERS}{name}");
+        let got = match self.client.get(&object, ObjectSpan::Whole) {
+            Err(failure) if failure.kind == FailureKind::Missing => return Ok(None),
+            got => self.client.told("read", &object, got)?,
+        };
+        // Bytes of something else hold nothing back.
+        Ok(FollowerPlace::decode(&got.bytes).ok())
+    }
+
+    /// Forgets one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::register`].
+    pub(crate) fn unregister(&self, name: &str) -> Result<()> {
+        let object = object_of(name)?;
+        // Of one that registers meanwhile both stay, or it finds the object missing and enlists.
+        self.strike(name)?;
+        self.delete(&[object])
+    }
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogHead {
+    /// Entries from here on are kept; below it only claims are. 1 as long as there is no head.
+    pub(crate) oldest: u64,
+    /// A checkpoint that is kept.
+    pub(crate) checkpoint: u64,
+}
+
+impl Sealable for LogHead {
+    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
+    const WHAT: &'static str = "head of the log";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.oldest);
+        put_u64(out, self.checkpoint);
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
+        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
+        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
+    }
+}
