@@ -328,6 +328,8 @@ declare! {
     making: Option<Making> = None;
     /// The background runs only when a test steps it.
     stepped: bool = false;
+    /// Bytes at which a memtable is frozen, in tests.
+    freeze_bytes: Option<u64> = None;
     #[cfg(any(test, feature = "testing"))]
     clock: Option<crate::mvcc::HandClock> = None;
     /// How long a request to the object store takes beyond what it takes, and the bytes a second

@@ -39,8 +39,8 @@ pub use terrace_testkit::{
 /// The scheduler that runs a whole database one thread at a time.
 pub mod schedule {
     pub use crate::os::schedule::{
-        Blocked, End, Point, PointKind, Run, SchedulePolicy, SeededPolicy, Step, TaskScheduler,
-        TimedOut, draw, is_task, now, number, others,
+        Blocked, End, Point, PointKind, Run, SchedulePolicy, SeededPolicy, SplitMix, Stays, Step,
+        TaskScheduler, TimedOut, draw, is_task, now, number, others,
     };
     pub use crate::os::thread::{JoinHandle, spawn, yield_now};
     pub use crate::os::time::pause;

@@ -161,7 +161,7 @@ impl JobContext {
 
     /// Bytes at which a memtable is frozen: a sixteenth of the region.
     pub(crate) fn freeze_at(&self) -> u64 {
-        self.shared.zones.region_len() / 16
+        self.options.freeze_bytes.unwrap_or(self.shared.zones.region_len() / 16)
     }
 
     /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet.

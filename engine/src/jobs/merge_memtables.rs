@@ -67,7 +67,10 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         "a frozen memtable has records up to its boundary"
     );
     let horizon = ctx.shared.snapshots.horizon();
-    let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
+    let keep = |seq, newer| {
+        debug_assert!(newer <= boundary, "what is merged lies up to the boundary");
+        kept_for(&horizon, floor, (seq, newer))
+    };
     let level0 = Arc::clone(&table.view().level0);
     if copy_to_row_table(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
         return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));

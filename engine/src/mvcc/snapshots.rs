@@ -35,6 +35,9 @@ pub(crate) struct SnapshotRegistry {
     clock: Arc<Clock>,
     held: Mutex<BTreeMap<Lsn, Held>>,
     fork: ForkGuard,
+    /// The end of the last horizon: no snapshot below it is registered any more.
+    #[cfg(debug_assertions)]
+    given: Watermark,
     /// How often the last snapshot at an LSN was released.
     releases: AtomicU64,
 }
@@ -63,6 +66,8 @@ impl SnapshotRegistry {
             clock,
             held: Mutex::new(BTreeMap::new()),
             fork: ForkGuard::new(),
+            #[cfg(debug_assertions)]
+            given: Watermark::new(0),
             releases: AtomicU64::new(0),
         })
     }
@@ -87,6 +92,8 @@ impl SnapshotRegistry {
     ) -> Registered {
         let mut held = self.held.lock();
         let (lsn, time) = (moment(&self.visible), self.clock.now());
+        #[cfg(debug_assertions)]
+        assert!(lsn >= self.given.get(), "a compaction keeps what a new snapshot sees");
         let first = || Held { count: 0, since: time::now(), time };
         held.entry(lsn).or_insert_with(first).count += 1;
         Registered { registry: Arc::clone(self), lsn, time }
@@ -99,6 +106,8 @@ impl SnapshotRegistry {
         let mut lsns: Vec<Lsn> = held.range(..newest).map(|(lsn, _)| *lsn).collect();
         lsns.push(newest);
         debug_assert!(lsns.is_sorted(), "the newest LSN is the last (invariants 1 and 2)");
+        #[cfg(debug_assertions)]
+        self.given.raise(newest);
         let now = self.clock.now();
         // One that is not visible yet may be older than those before it in the order.
         let time = held.values().map(|held| held.time).min().unwrap_or(now);

@@ -29,6 +29,14 @@ impl Options {
         self
     }
 
+    /// Freezes a memtable that has so many bytes.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn freeze_bytes(mut self, bytes: u64) -> Options {
+        self.freeze_bytes = Some(bytes);
+        self
+    }
+
     /// Takes a directory for the file system that lies in memory.
     #[doc(hidden)]
     #[must_use]

@@ -4,9 +4,7 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 
-#[cfg(any(test, feature = "testing"))]
-use crate::os::schedule;
-use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering, at_once};
 #[cfg(any(test, feature = "testing"))]
 use crate::os::sync::locks::Mutex;
 use crate::os::{LINE, pages, prefetch_lines};
@@ -60,9 +58,7 @@ impl Mapping {
             Ok(mapping)
         };
         #[cfg(any(test, feature = "testing"))]
-        return schedule::without_switch(|| {
-            Mapping::spare(len, room.max(len)).map_or_else(new, Ok)
-        });
+        return at_once(|| Mapping::spare(len, room.max(len)).map_or_else(new, Ok));
         #[cfg(not(any(test, feature = "testing")))]
         new()
     }
@@ -196,10 +192,10 @@ impl Mapping {
     }
 
     fn check(&self, at: usize, len: usize) {
+        let whole = at_once(|| self.len());
         assert!(
-            at.checked_add(len).is_some_and(|end| end <= self.len()),
-            "bytes {at}+{len} lie outside a region of {} bytes",
-            self.len()
+            at.checked_add(len).is_some_and(|end| end <= whole),
+            "bytes {at}+{len} lie outside a region of {whole} bytes",
         );
     }
 }

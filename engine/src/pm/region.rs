@@ -41,7 +41,7 @@ use super::zeros::zero_in_pieces;
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memory::Gauge;
 use crate::options::Failpoint;
-use crate::os::sync::atomic::Ordering;
+use crate::os::sync::atomic::{Ordering, at_once};
 use crate::os::sync::locks::Mutex;
 use crate::os::{File, Unread, read_past};
 
@@ -335,9 +335,11 @@ impl Region {
         let mut page = [0; PAGE as usize];
         let at = usize_of(Geometry::words().at);
         let _alone = self.words.lock();
-        for (at, word) in (at..).step_by(8).zip(page.as_chunks_mut().0) {
-            *word = self.image.word(at).load(Ordering::Acquire).to_ne_bytes();
-        }
+        at_once(|| {
+            for (at, word) in (at..).step_by(8).zip(page.as_chunks_mut().0) {
+                *word = self.image.word(at).load(Ordering::Acquire).to_ne_bytes();
+            }
+        });
         page
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use terrace::testing::schedule;
+use terrace::testing::schedule::{self, SplitMix};
 use terrace::{Database, Durability, Error, ErrorKind, Result, WriteBatch};
 
 use super::ledger::{Outcome, Place, Stamp, Wanted};
 use super::plan::Step;
-use super::rows::{APART, MAIN, ROWS, key, shown, value};
+use super::rows::{APART, MAIN, key, shown, value};
 use super::world::World;
 use crate::Chance;
 use crate::violation::Class;
@@ -54,11 +54,11 @@ impl Caller {
         }
         let from = self.world.ledger.begin(self.number, operation.name);
         let task = schedule::number();
-        if self.chance.percent(self.world.stalled) {
-            self.world.stalls.begin(task, &mut self.chance);
+        if self.chance.percent(self.world.stayed) {
+            self.world.stays.begin(task, &mut SplitMix::new(self.chance.next()));
         }
         let done = (operation.run)(self, from);
-        self.world.stalls.end(task);
+        self.world.stays.end(task);
         self.world.ledger.end(self.number);
         match done {
             Ok(()) => *self.done.entry(operation.name).or_default() += 1,
@@ -94,7 +94,7 @@ impl Caller {
     }
 
     pub(super) fn own_place(&mut self) -> Place {
-        let row = self.chance.below(ROWS);
+        let row = self.chance.below(self.world.rows);
         (self.any_table(), key(self.number, row))
     }
 

@@ -64,10 +64,12 @@ impl Schedule {
         // In a third of the runs one caller or two do what an operator does.
         let is_kept = kind != Kind::Shared;
         let keepers = if is_kept { [0, 0, 0, 0, 1, 2][(seed / 13 % 6) as usize] } else { 0 };
+        let few = (seed / 23).is_multiple_of(2).then(|| Operation::few(kind, &mut chance));
         let steps = |number: u64| {
             let mut step = || {
                 let operation = match chance.percent(FOCUS) {
                     true => pair[(number % 2) as usize],
+                    false if let Some(few) = &few => *chance.pick(few),
                     false if number + keepers >= callers => Operation::of_upkeep(&mut chance),
                     false => Operation::drawn(&mut chance),
                 };

@@ -2,12 +2,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults, schedule};
-use terrace::{CommitTuning, Database, Error, ErrorKind, Isolation, Options, Result};
+use terrace::testing::schedule::{self, Stays};
+use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults};
+use terrace::{
+    BackgroundTuning, CommitTuning, Database, Error, ErrorKind, Isolation, Options, Result,
+};
 
 use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
-use super::policy::Stalls;
+use super::rows::ROWS;
 use crate::machines::{Kind, PATH};
 
 /// Clones are the same world. Its mutex is no point of the scheduler.
@@ -22,8 +25,10 @@ pub(super) struct World {
     pub is_shared: bool,
     pub callers: usize,
     /// In so many of a hundred operations the caller stands still for a while.
-    pub stalled: u64,
-    pub stalls: Stalls,
+    pub stayed: u64,
+    pub stays: Stays,
+    /// A caller writes so many of its rows in each table.
+    pub rows: u64,
     /// Of all transactions that append to lists.
     pub isolation: Isolation,
     database: Arc<Mutex<Life>>,
@@ -64,8 +69,9 @@ impl World {
             seed,
             is_shared: kind == Kind::Shared,
             callers,
-            stalled: [0, 0, 15, 40][(seed / 3 % 4) as usize],
-            stalls: Stalls::default(),
+            stayed: [0, 0, 15, 40][(seed / 3 % 4) as usize],
+            stays: Stays::default(),
+            rows: [ROWS, 2, 1][(seed / 19 % 3) as usize],
             isolation: levels[(seed % 3) as usize],
             database: Arc::new(Mutex::new(Life::default())),
         }
@@ -86,6 +92,13 @@ impl World {
         // In some runs batches of several callers go together.
         let batches = if self.is_shared { 1 } else { [1, 1, 2, 8][(self.seed / 5 % 4) as usize] };
         let options = options.commit_tuning(CommitTuning::new().group_batches(batches));
+        let threads = [2, 2, 1, 4][(self.seed / 17 % 4) as usize];
+        // What a caller writes fills no memtable of the usual size.
+        let options = match [None, Some(200), Some(4000)][(self.seed / 29 % 3) as usize] {
+            Some(bytes) => options.freeze_bytes(bytes),
+            None => options,
+        };
+        let options = options.background_tuning(BackgroundTuning::new().threads(threads));
         match self.bug {
             Some(bug) => options.failpoint(bug),
             None => options,
@@ -210,11 +223,11 @@ impl World {
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.ledger.cannot_read();
-        self.stalls.go_alone(schedule::number());
+        self.stays.go_alone(schedule::number());
         self.machine.fault_reads(Some(faults));
         let done = call();
         let failed = self.machine.fault_reads(None);
-        self.stalls.go_together();
+        self.stays.go_together();
         let is_own = failed == 0 || failed == 1 && done.is_err();
         if !is_own {
             self.ledger.fails_for_good();

@@ -20,6 +20,7 @@ mod chance;
 mod explore;
 mod policy;
 mod scheduler;
+mod stays;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ pub use policy::SeededPolicy;
 pub use scheduler::{
     Blocked, End, Point, PointKind, Run, SchedulePolicy, Step, TaskScheduler, TimedOut,
 };
+pub use stays::Stays;
 pub use task::{
     TaskHandle, adopt, block, now, number, point, register, register_failed, run, spawn_task,
     wait_ended, wake, without_switch,

@@ -46,6 +46,8 @@ pub struct Point {
     pub place: &'static Location<'static>,
     /// The number of the point in the run, from 0.
     pub step: u64,
+    /// So often tasks of the run have come here from where this one was before, this time included.
+    pub visits: u64,
 }
 
 /// Chooses who goes on. Its choices must follow from its seed and its arguments alone.
@@ -56,6 +58,12 @@ pub trait SchedulePolicy: Send {
 
     /// A number below `n`, which is not 0.
     fn draw(&mut self, n: u64) -> u64;
+
+    /// Points at which time leaps to the next deadline, though tasks can go on. It leaps too where
+    /// none can, but then none is in the middle of what it does.
+    fn leaps(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// A task that waits.
@@ -74,6 +82,8 @@ pub struct TimedOut {
     pub waited: Blocked,
     /// Who waited for something else then.
     pub others: Vec<Blocked>,
+    /// The one of those that waited by looking again and again.
+    pub looked: Option<Blocked>,
 }
 
 /// How a run ended.
@@ -178,15 +188,20 @@ pub(super) struct State {
     trace: Vec<Step>,
     longest_trace: usize,
     timed_out: Vec<TimedOut>,
+    /// So often the one task that can go on has given the processor away in vain.
+    looks: u32,
+    /// The last one comes first.
+    leaps: Vec<u64>,
     places: PassedPlaces,
     end: Option<End>,
 }
 
-/// The places where tasks have stood, found by the addresses of their descriptions.
+/// The places where tasks have stood, and where they came from: what many call is a place for each
+/// of them so. They are found by the addresses of their descriptions.
 #[derive(Default)]
 struct PassedPlaces {
     all: Vec<Passed>,
-    by_address: HashMap<usize, usize, BuildHasherDefault<AddressHasher>>,
+    by_address: HashMap<(usize, usize), usize, BuildHasherDefault<AddressHasher>>,
     /// Where the point is that was passed last.
     last: usize,
 }
@@ -200,9 +215,15 @@ struct Passed {
 }
 
 impl PassedPlaces {
-    /// A task stands at the place; what its part of the run's hash is.
-    fn pass(&mut self, place: &'static Location<'static>) -> u64 {
-        let number = self.by_address.entry(std::ptr::from_ref(place).addr());
+    /// A task stands at the place, and was at `from` before; what its part of the run's hash is,
+    /// and how often tasks have come so.
+    fn pass(
+        &mut self,
+        from: &'static Location<'static>,
+        place: &'static Location<'static>,
+    ) -> (u64, u64) {
+        let [from, to] = [from, place].map(|place| std::ptr::from_ref(place).addr());
+        let number = self.by_address.entry((from, to));
         self.last = *number.or_insert_with(|| {
             let (line, column) = (u64::from(place.line()), u64::from(place.column()));
             let bytes = place.file().bytes().map(u64::from);
@@ -212,7 +233,7 @@ impl PassedPlaces {
         });
         let passed = &mut self.all[self.last];
         passed.stood += 1;
-        passed.hash
+        (passed.hash, passed.stood)
     }
 
     /// By place: one may have several descriptions.
@@ -240,7 +261,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_usize(&mut self, address: usize) {
-        self.0 = mixed(0, address as u64);
+        self.0 = mixed(self.0, address as u64);
     }
 }
 
@@ -253,6 +274,14 @@ fn mixed(hash: u64, part: u64) -> u64 {
 /// A task passes a point in this time, however loaded the machine is.
 const LONGEST_STEP: Duration = Duration::from_secs(60);
 
+/// A task that gives the processor away so often, though no other one can go on, waits for time to
+/// pass.
+const LOOKS: u32 = 8;
+
+/// So far time leaps at most while tasks can go on. Their calls give up when they have waited for
+/// many times that.
+const LONGEST_LEAP: Duration = Duration::from_secs(1);
+
 /// What one point costs in time.
 const TICK: Duration = Duration::from_micros(1);
 
@@ -260,10 +289,12 @@ impl TaskScheduler {
     /// One whose tasks `policy` orders, for at most so many points. The last `trace` of them are
     /// kept.
     pub fn new(
-        policy: impl SchedulePolicy + 'static,
+        mut policy: impl SchedulePolicy + 'static,
         most_steps: u64,
         trace: usize,
     ) -> Arc<TaskScheduler> {
+        let mut leaps = policy.leaps();
+        leaps.sort_unstable_by(|one, other| other.cmp(one));
         Arc::new(TaskScheduler {
             state: Mutex::new(State {
                 policy: Box::new(policy),
@@ -278,6 +309,8 @@ impl TaskScheduler {
                 trace: Vec::new(),
                 longest_trace: trace,
                 timed_out: Vec::new(),
+                looks: 0,
+                leaps,
                 places: PassedPlaces::default(),
                 end: None,
             }),
@@ -302,7 +335,7 @@ impl TaskScheduler {
         {
             let mut state = self.state();
             state.set_thread(0, thread.thread().clone());
-            state.pass_to(0);
+            self.leave(state, Some(0));
         }
         let mut state = self.state();
         while state.end.is_none() {
@@ -334,7 +367,10 @@ impl TaskScheduler {
             state.end.get_or_insert(End::Done);
             return self.ended.notify_all();
         };
-        state.pass_to(next);
+        let thread = state.pass_to(next);
+        // It takes the mutex next.
+        drop(state);
+        thread.inspect(Thread::unpark);
     }
 }
 
@@ -373,13 +409,17 @@ impl State {
         kind: PointKind,
         place: &'static Location<'static>,
     ) -> Point {
-        let point = Point { kind, place, step: self.steps };
+        let (part, visits) = self.places.pass(self.tasks[me].place, place);
+        let point = Point { kind, place, step: self.steps, visits };
         self.steps += 1;
         self.now += TICK;
         self.tasks[me].place = place;
-        let part = self.places.pass(place).wrapping_add((me as u64) << 8 | kind as u64);
-        self.hash = mixed(self.hash, part);
+        self.hash = mixed(self.hash, part.wrapping_add((me as u64) << 8 | kind as u64));
         self.keep(Step { task: me, point });
+        if self.leaps.pop_if(|at| *at <= point.step).is_some() {
+            let near = self.next_moment.filter(|moment| *moment < self.now + LONGEST_LEAP);
+            self.now = near.map_or(self.now, |moment| moment.max(self.now));
+        }
         if self.next_moment.is_some_and(|moment| moment <= self.now) {
             self.wake_late();
         }
@@ -407,9 +447,15 @@ impl State {
             self.end = Some(End::Endless(left));
             return None;
         }
-        let waits = point.kind == PointKind::Yield && self.runnable == [me];
-        if self.runnable.is_empty() || waits {
-            self.leap(waits);
+        if self.runnable != [me] {
+            self.looks = 0;
+        } else if point.kind == PointKind::Yield {
+            self.looks += 1;
+        }
+        let looks = self.looks == LOOKS;
+        if self.runnable.is_empty() || looks {
+            self.looks = 0;
+            self.leap(looks.then_some(me));
         }
         if self.runnable.is_empty() {
             let left = self.left();
@@ -425,8 +471,8 @@ impl State {
         Some(next)
     }
 
-    /// Time leaps to the earliest deadline.
-    fn leap(&mut self, is_polled: bool) {
+    /// Time leaps to the earliest deadline. One task may look again and again meanwhile.
+    fn leap(&mut self, looks: Option<usize>) {
         let mut woken = Vec::new();
         // A task that was woken in time leaves its moment behind.
         while woken.is_empty() {
@@ -434,14 +480,13 @@ impl State {
             self.now = self.now.max(moment);
             woken = self.wake_late();
         }
-        if !is_polled {
-            for task in woken {
-                let waited = self.blocked(task);
-                let (kind, place) = (PointKind::TimedOut, waited.place);
-                self.keep(Step { task, point: Point { kind, place, step: self.steps } });
-                let others = self.left().into_iter().filter(|other| other.task.0 != task);
-                self.timed_out.push(TimedOut { waited, others: others.collect() });
-            }
+        for task in woken {
+            let waited = self.blocked(task);
+            let (kind, place) = (PointKind::TimedOut, waited.place);
+            self.keep(Step { task, point: Point { kind, place, step: self.steps, visits: 0 } });
+            let others = self.left().into_iter().filter(|other| other.task.0 != task);
+            let (others, looked) = (others.collect(), looks.map(|task| self.blocked(task)));
+            self.timed_out.push(TimedOut { waited, others, looked });
         }
     }
 
@@ -511,12 +556,12 @@ impl State {
         self.runnable.retain(|&task| task != me);
     }
 
-    pub(super) fn pass_to(&self, task: usize) {
+    /// It is the task's turn. Its thread, if it has one yet, is to be woken.
+    #[must_use]
+    fn pass_to(&self, task: usize) -> Option<Thread> {
         let task = &self.tasks[task];
         task.baton.is_here.store(true, Ordering::Release);
-        if let Some(thread) = &task.thread {
-            thread.unpark();
-        }
+        task.thread.clone()
     }
 
     fn blocked(&self, task: usize) -> Blocked {

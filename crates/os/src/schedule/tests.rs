@@ -154,3 +154,98 @@ fn a_panic_of_the_first_task_is_told() {
     let run = panics(true);
     assert!(is_done(&run) && run.has_panicked);
 }
+
+/// Bug: time leapt where a task gave way once, as one does that begins a read again: a wait was
+/// ended that another task was about to end. Cause: one look was taken for a loop. Fix: a loop
+/// looks several times.
+#[test]
+fn time_leaps_beside_a_task_that_looks_again_and_again_alone() {
+    let run = run(3, || {
+        let thread = spawn("rests", || time::pause(Duration::from_secs(3600)));
+        let from = time::now();
+        (0..3).for_each(|_| crate::thread::yield_now());
+        assert!(time::since(from) < Duration::from_secs(1));
+        while time::since(from) < Duration::from_secs(3600) {
+            crate::thread::yield_now();
+        }
+        thread.join().unwrap();
+    });
+    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+    let [timed_out] = run.timed_out.as_slice() else { panic!("{:?}", run.timed_out) };
+    assert_eq!(
+        (timed_out.waited.task.0, timed_out.looked.as_ref().map(|by| by.task.0)),
+        (1, Some(0))
+    );
+}
+
+/// The first task that can go on, which time leaps beside.
+struct Leaping;
+
+impl SchedulePolicy for Leaping {
+    fn next(&mut self, _current: usize, runnable: &[usize], _point: &Point) -> usize {
+        runnable[0]
+    }
+
+    fn draw(&mut self, _n: u64) -> u64 {
+        0
+    }
+
+    fn leaps(&mut self) -> Vec<u64> {
+        vec![40]
+    }
+}
+
+#[test]
+fn a_deadline_passes_beside_a_task_that_goes_on() {
+    let run = TaskScheduler::new(Leaping, 100_000, 0).run(|| {
+        let thread = spawn("rests", || time::pause(Duration::from_millis(500)));
+        // It rests once this task waits.
+        let (lock, condvar) = (Mutex::new(()), Condvar::new());
+        condvar.wait_for(&mut lock.lock(), Duration::from_micros(1));
+        let from = time::now();
+        let passed = AtomicU64::new(0);
+        while time::since(from) < Duration::from_millis(400) {
+            assert!(passed.fetch_add(1, Ordering::SeqCst) < 100, "time leaps at a point");
+        }
+        thread.join().unwrap();
+    });
+    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+    assert!(run.timed_out.is_empty(), "no task waited for time alone: {:?}", run.timed_out);
+}
+
+/// Has each task stand still where it comes to a lock.
+struct AtLocks(Stays);
+
+impl SchedulePolicy for AtLocks {
+    fn next(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
+        let stay_if = |of: &[usize]| if of.contains(&current) { current } else { of[0] };
+        self.0.choose(current, runnable, point, stay_if)
+    }
+
+    fn draw(&mut self, _n: u64) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_task_stands_still_before_a_lock_while_others_go_on() {
+    let stays = Stays::default();
+    stays.at_places((1000, true), 1);
+    let seen = Arc::new(AtomicU64::new(0));
+    let shared = Arc::clone(&seen);
+    let run = TaskScheduler::new(AtLocks(stays), 100_000, 0).run(move || {
+        let other = Arc::clone(&shared);
+        let thread = spawn("adds", move || {
+            for _ in 0..100 {
+                other.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let before = shared.load(Ordering::SeqCst);
+        let lock = Mutex::new(());
+        drop(lock.lock());
+        let after = shared.load(Ordering::SeqCst);
+        assert_eq!((before, after), (0, 100), "the other one has done all of it meanwhile");
+        thread.join().unwrap();
+    });
+    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+}

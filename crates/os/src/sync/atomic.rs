@@ -10,3 +10,13 @@ pub use std::sync::atomic::{
 pub use super::scheduled::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
 };
+
+/// Runs `f`, in which no access is a point of a scheduler: many that mean one thing, or one that
+/// nothing depends on.
+#[inline(always)]
+pub fn at_once<T>(f: impl FnOnce() -> T) -> T {
+    #[cfg(any(test, feature = "testing"))]
+    return crate::schedule::without_switch(f);
+    #[cfg(not(any(test, feature = "testing")))]
+    f()
+}

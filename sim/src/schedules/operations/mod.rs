@@ -105,6 +105,15 @@ impl Operation {
         }
     }
 
+    /// A few of those that do something on such a machine, each as often as another: two that
+    /// seldom come are at work at once then (swarm testing: Groce, Zhang, Eide, Chen, Regehr,
+    /// "Swarm Testing", 2012).
+    pub(super) fn few(kind: Kind, chance: &mut Chance) -> Vec<&'static Operation> {
+        let may = |operation: &&Operation| operation.needs.is_none_or(|needs| needs == kind);
+        let all: Vec<_> = Operation::all().filter(may).collect();
+        (0..2 + chance.below(6)).map(|_| *chance.pick(&all)).collect()
+    }
+
     fn drawn_of(
         mut all: impl Iterator<Item = &'static Operation> + Clone,
         chance: &mut Chance,

@@ -29,7 +29,7 @@ fn judge(caller: &Caller, state: &State, from: u64, what: &str) {
 
 fn get(caller: &mut Caller, from: u64) -> Result<()> {
     let of = caller.chance.below(caller.world.callers as u64) as usize;
-    let (name, key) = (caller.any_table(), key(of, caller.chance.below(ROWS)));
+    let (name, key) = (caller.any_table(), key(of, caller.chance.below(caller.world.rows)));
     let found = caller.db.table(name)?.get(&key)?;
     let stamp = found.map(|value| stamp_of(&key, &value));
     judge(caller, &State::from([((name, key), stamp)]), from, "get");
@@ -117,7 +117,7 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
 fn stays_as_it_is(caller: &mut Caller, snapshot: &Snapshot) -> Result<()> {
     let table = caller.db.table(APART)?;
     let of = caller.chance.below(caller.world.callers as u64) as usize;
-    let key = key(of, caller.chance.below(ROWS));
+    let key = key(of, caller.chance.below(caller.world.rows));
     let get = || match snapshot.get(&table, &key) {
         // The table was emptied.
         Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),

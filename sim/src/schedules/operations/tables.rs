@@ -12,7 +12,7 @@ use super::super::rows::{
 use super::Operation;
 
 pub(super) const OPERATIONS: &[Operation] = &[
-    Operation::new("truncate", 1, truncate),
+    Operation::new("truncate", 3, truncate),
     Operation::new("create", 4, create),
     Operation::new("rename", 3, rename),
     Operation::new("change options", 3, change_options),

@@ -40,7 +40,7 @@ fn verify(caller: &mut Caller, _from: u64) -> Result<()> {
 
 fn grow(caller: &mut Caller, _from: u64) -> Result<()> {
     caller.note("grow");
-    match caller.db.grow_pm((3 + caller.chance.below(3)) << 20) {
+    match caller.db.grow_pm((9 + caller.chance.below(16)) << 18) {
         // Another caller has made it larger.
         Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
         grown => grown.map(drop),
