@@ -31,10 +31,6 @@ pub(crate) struct ToCopy<'a> {
 
 impl ToCopy<'_> {
     /// All bytes, checked.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read(&self) -> Result<Vec<u8>> {
         (self.read)()
     }
@@ -67,10 +63,6 @@ impl KnownExtents {
 
     /// The destination's own copy of an extent. What it lacks of extent and values `put` brings
     /// there, and says where it is.
-    ///
-    /// # Errors
-    ///
-    /// Those of `put`.
     pub(crate) fn copy(
         &mut self,
         extent: &Extent,

@@ -201,10 +201,6 @@ impl Writing {
     }
 
     /// The set's own copy of an extent, made now if it has none.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the extent is damaged; `Full`; or an I/O error.
     pub(super) fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let store = &self.store;
         let mut put = |lacking: ToCopy<'_>| {

@@ -61,35 +61,19 @@ pub(crate) trait Destination {
     }
 
     /// The LSN is taken, and all up to it is durable.
-    ///
-    /// # Errors
-    ///
-    /// Those of the destination.
     fn begins(&mut self, _lsn: Lsn) -> Result<()> {
         Ok(())
     }
 
     /// Before a table is written to its store: so many bytes lie above levels, with that table's.
-    ///
-    /// # Errors
-    ///
-    /// `Closed` if the backup is not wanted any more.
     fn check_wanted(&self, _above: u64) -> Result<()> {
         Ok(())
     }
 
     /// Its own copy of an extent of a level, made now if it has none.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the extent is damaged; those of the destination.
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>>;
 
     /// Keeps an extent that was written to its [`Destination::store`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Destination::copy`].
     fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>>;
 }
 
@@ -157,10 +141,6 @@ fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
 }
 
 /// Brings all that is visible now to a destination.
-///
-/// # Errors
-///
-/// Those of reading and of the destination.
 pub(crate) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gathered> {
     let created = engine.shared.clock.now() / MICROS_A_SECOND;
     let (halves, lsn, blob) = dump(engine, into)?;

@@ -105,10 +105,6 @@ pub(super) struct OutOfTurn {
 /// Drains keys of a table out of turn, as many from the first on as one job takes: up to its merged
 /// boundary or `floor`, whichever is lower. `None` where compactions have claimed them. The round
 /// of the table goes on where it was: what it finds drained costs it nothing.
-///
-/// # Errors
-///
-/// Those of reading, writing and of the edit.
 pub(super) fn drain_out_of_turn(
     ctx: &JobContext,
     (table, change): (&Arc<TableCore>, Change<'_>),
@@ -301,10 +297,6 @@ pub(super) struct Front {
 }
 
 /// Looks at records of level 0 from the first key of `span` on, as many as a drain takes.
-///
-/// # Errors
-///
-/// Those of reading level 0.
 pub(super) fn front(view: &View, span: &KeyInterval, upto: Lsn, budget: u64) -> Result<Front> {
     let tombstones = view.level0.tombstones.load();
     let mut cursor = view.level0.cursor(&view.version.drained);

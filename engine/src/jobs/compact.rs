@@ -153,10 +153,6 @@ impl Compact {
 
     /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
     /// ends there, and what it wrote goes.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading, writing and of the edit, and of `before_extent`.
     pub(crate) fn run(
         &self,
         plan: &Plan<'_>,

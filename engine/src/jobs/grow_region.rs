@@ -115,10 +115,6 @@ pub(crate) fn grow(
 
 /// Finds the space of the extents' reserve again, which an opening knows nothing of, before another
 /// file or job may take it. On a full disk it is what the last opening left, or less.
-///
-/// # Errors
-///
-/// Those of the file system, but for want of space.
 pub(crate) fn find_reserve(ctx: &JobContext) -> Result<()> {
     let store = ctx.set.store();
     if store.space().taken_bytes == 0 {

@@ -39,10 +39,6 @@ struct Left {
 impl CountLive {
     /// Goes on with the persistent index that an opening found, where there is one: trees of tables
     /// that are no more are felled, those of the others are to be counted. `last` is the last LSN.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn begin(&self, last: Lsn, ctx: &JobContext) -> Result<()> {
         let Some(forest) = &ctx.forest else { return Ok(()) };
         for tree in forest.take_rest() {
@@ -63,10 +59,6 @@ impl CountLive {
     }
 
     /// Counts a part; whether there was something left.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn run(&self, ctx: &JobContext) -> Result<Outcome> {
         let mut left = self.left.lock();
         let Some(table) = left.tables.last().cloned() else { return Ok(Outcome::NOTHING) };

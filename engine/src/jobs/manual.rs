@@ -169,10 +169,6 @@ pub(crate) struct ManualContext<'a> {
 
 /// Compacts `keys` of a table, and waits. `progress` is asked after each job whether to go on, and
 /// again and again while none ends.
-///
-/// # Errors
-///
-/// Those of the jobs; `Closed`, `Unavailable`; `Invalid` for a database that is open read-only.
 pub(crate) fn compact(
     ctx: &ManualContext<'_>,
     (table, keys): (Arc<TableCore>, KeyInterval),

@@ -440,10 +440,6 @@ impl MemoryLimit {
 }
 
 /// Refuses a limit that leaves a database that is still to be created nothing worth having.
-///
-/// # Errors
-///
-/// `Invalid`, with the least that is enough.
 pub(crate) fn check_new(options: &Options) -> Result<()> {
     let image = match options.mode {
         Mode::File => Geometry::for_size(options.pm_size).region_len(),

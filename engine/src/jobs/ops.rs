@@ -65,10 +65,6 @@ pub(crate) fn install(
 /// Removes extents of a table, with the levels that they are in, by an edit that finds space on a
 /// full disk too. Versions at or below `pruned` go with them. The caller holds the right to change
 /// the table, which ends before the cache forgets the blocks.
-///
-/// # Errors
-///
-/// Those of the edit.
 pub(super) fn remove_extents(
     ctx: &JobContext,
     table: &TableCore,

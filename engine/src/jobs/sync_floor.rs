@@ -98,10 +98,6 @@ fn mark(ctx: &JobContext, apart: Duration) -> Result<bool> {
 
 /// The last mark before the database is closed, or what was written last would count as written
 /// when it is opened again.
-///
-/// # Errors
-///
-/// Those of the edit.
 pub(crate) fn mark_close(ctx: &JobContext) -> Result<()> {
     unless_full(mark(ctx, Duration::ZERO)).map(drop)
 }

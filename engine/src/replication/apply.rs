@@ -71,10 +71,6 @@ impl Applier {
     }
 
     /// Goes on with a database that was restored from a checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`]; those of the store.
     pub(super) fn restored(
         db: Database,
         (found, place): (&FoundCheckpoint, DataPlace),
@@ -114,10 +110,6 @@ impl Applier {
     }
 
     /// Goes on with a database where it was; `None` if it never followed.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::get`](crate::Table::get).
     pub(super) fn resumed(db: Database) -> Result<Option<Applier>> {
         if !db.table_names().iter().any(|name| name == READER_TABLE) {
             return Ok(None);
@@ -139,10 +131,6 @@ impl Applier {
     }
 
     /// The number of the entry that comes next.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::get`](crate::Table::get), after a failure.
     pub(super) fn next(&mut self) -> Result<u64> {
         if self.is_stale {
             self.read_again()?;
@@ -169,10 +157,6 @@ impl Applier {
     }
 
     /// Applies the entry that comes next.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it does not go on from there; those of writes.
     pub(super) fn apply(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
         let _applying = Applying::enter();
         debug_assert!(!self.is_stale, "the next entry was asked for after a failure");
@@ -453,20 +437,12 @@ impl Applier {
 
     /// Prepares what the writer has prepared, with its locks, and is not prepared here yet. All
     /// that can fail of a takeover by what the log has is done then.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::prepare`](crate::Transaction::prepare).
     pub(super) fn prepare_all(&mut self) -> Result<()> {
         let _applying = Applying::enter();
         self.prepares.prepare_all(&self.db, &self.table)
     }
 
     /// Ends following: the database is as every other one, and has what is prepared.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::drop_table`].
     pub(super) fn into_database(self) -> Result<Database> {
         let _applying = Applying::enter();
         self.db.drop_table(READER_TABLE)?;

@@ -41,16 +41,23 @@ use restore::FoundCheckpoint;
 use shipper::{Beginning, Shipper};
 pub use status::{RegisteredFollower, SharedStatus};
 
-/// The log of a URL, and a number that no other opening has.
+/// The log of a URL.
+struct OpenedLog {
+    log: Arc<SharedLog>,
+    /// A number that no other opening has.
+    nonce: [u8; 16],
+}
+
+/// Opens the log of a URL. Asks the store for nothing.
 fn open_log(
     url: &str,
     options: &Options,
     files: &Arc<dyn Files>,
     number: u64,
-) -> Result<(Arc<SharedLog>, [u8; 16])> {
+) -> Result<OpenedLog> {
     let (client, nonce) = object_client(url, options, files, number)?;
-    let log = SharedLog::new(client, options.has(Failpoint::TrustSearches));
-    Ok((Arc::new(log), nonce))
+    let log = Arc::new(SharedLog::new(client, options.has(Failpoint::TrustSearches)));
+    Ok(OpenedLog { log, nonce })
 }
 
 /// Becomes the writer of the shared store with the commits of a directory, and gets the shipper.
@@ -69,7 +76,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     }
     let url = engine.options.object_store.as_deref().unwrap_or_default();
     let incarnation = engine.shared.committer.incarnation();
-    let (log, nonce) = open_log(url, &engine.options, files, incarnation)?;
+    let OpenedLog { log, nonce } = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);
     let visible = engine.shared.committer.visible();

@@ -19,7 +19,7 @@ use super::open_log;
 use super::places::Places;
 use super::registration::Registration;
 use super::restore::{self, DataPlace, FoundCheckpoint};
-use super::takeover::{self, Claiming};
+use super::takeover;
 use crate::engine::open::{files_of, lock};
 use crate::engine::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
@@ -143,7 +143,7 @@ impl Node {
         options.stays_far = reads_store;
         options.check()?;
         let files = files_of(&options);
-        let (log, nonce) = open_log(url, &options, &files, 0)?;
+        let OpenedLog { log, nonce } = open_log(url, &options, &files, 0)?;
         let named = (options.follower_name.as_deref(), nonce);
         let registration = Registration::of_node(&log, named, options.stepped)?;
         create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
@@ -508,17 +508,13 @@ impl Node {
     }
 
     /// Applies what is left, claims the log, and opens the database to write.
-    ///
-    /// # Errors
-    ///
-    /// As [`Standby::promote`](super::Standby::promote).
     pub(super) fn promote(&self) -> Result<Database> {
         operator::check_outside()?;
         self.halt();
         if let Some(current) = &*self.current.read() {
             current.db.inner.shared().poison.check()?;
         }
-        let claiming = Claiming::new(&self.url, &self.options)?;
+        let claiming = open_log(&self.url, &self.options, &files_of(&self.options), 0)?;
         let mut guard = self.applier.lock();
         let mut tries = 0;
         let claimed = loop {

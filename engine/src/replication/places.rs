@@ -49,20 +49,12 @@ impl Places {
     }
 
     /// Where the next database goes.
-    ///
-    /// # Errors
-    ///
-    /// On an I/O error.
     pub(super) fn next(&self) -> Result<PathBuf> {
         Ok(self.path(self.numbers()?.last().map_or(1, |last| last + 1)))
     }
 
     /// Those that may have the node's database, the newest first. One that was a writer's is the
     /// last of them.
-    ///
-    /// # Errors
-    ///
-    /// On an I/O error.
     pub(super) fn candidates(&self) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for number in self.numbers()?.into_iter().rev() {

@@ -157,10 +157,6 @@ pub(super) fn with_own_tables<'a>(
 
 impl FollowedPrepares {
     /// What a reader's table has.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::range`]; `Corrupt` if a row is none of a reader's.
     pub(super) fn load(db: &Database, table: &Table, keeps_rows: bool) -> Result<Self> {
         let mut prepares = FollowedPrepares { keeps_rows, ..FollowedPrepares::default() };
         for row in table.prefix(HEAD) {
@@ -186,10 +182,6 @@ impl FollowedPrepares {
 
     /// Adds one whose records come in several pieces, all of them in commits of their own: no
     /// position speaks of it yet.
-    ///
-    /// # Errors
-    ///
-    /// Those of writes, and of `pieces`.
     pub(super) fn add_whole(
         &mut self,
         (db, table): (&Database, &Table),
@@ -237,10 +229,6 @@ impl FollowedPrepares {
     }
 
     /// Adds the rows of fresh ones to a commit that moves the position past them.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::roll_back_prepared`].
     pub(super) fn write(
         &mut self,
         db: &Database,
@@ -259,10 +247,6 @@ impl FollowedPrepares {
     }
 
     /// Takes [`FollowedPrepares::prepare_all`] back.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::roll_back_prepared`].
     pub(super) fn give_up(&mut self, db: &Database) -> Result<()> {
         self.resolved.extend(std::mem::take(&mut self.prepared));
         self.roll_back(db)
@@ -287,10 +271,6 @@ impl FollowedPrepares {
 
     /// Prepares each of them in the reader's database, which is about to write. Those that are
     /// prepared stay so while the log goes on.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::prepare`](crate::Transaction::prepare); `Corrupt`.
     pub(super) fn prepare_all(&mut self, db: &Database, table: &Table) -> Result<()> {
         debug_assert!(self.fresh.is_empty(), "the last commit took them along");
         let mut tables = BTreeMap::new();

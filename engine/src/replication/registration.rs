@@ -58,10 +58,6 @@ struct State {
 
 impl Registration {
     /// That of a node.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a name that users cannot give.
     pub(super) fn of_node(
         log: &Arc<SharedLog>,
         (named, nonce): (Option<&str>, [u8; 16]),
@@ -100,10 +96,6 @@ impl Registration {
 
     /// Registers the reader as one that starts from the newest checkpoint, and finds that; `None`
     /// if the log has none. `place` says how far the reader is, if it starts from that entry.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if the log lacks its checkpoint; `Unavailable` if the store does not answer.
     pub(super) fn start(
         &self,
         place: impl Fn(u64) -> FollowerPlace,
@@ -154,10 +146,6 @@ impl Registration {
 
     /// Tells the store how far the reader is, if that is news that is due. As
     /// [`Registration::tell`].
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(super) fn tell_news(&self, place: FollowerPlace) -> Result<u64> {
         let (told, beat) = {
             let state = self.state.lock();
@@ -182,10 +170,6 @@ impl Registration {
     /// Gives a sign of life now, and looks from which checkpoint on data is kept. A collector that
     /// takes the reader for dead says what it keeps first, and looks for a sign before it deletes.
     /// So it finds this one, or the answer is above what it deletes.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(super) fn confirm(&self, place: FollowerPlace) -> Result<u64> {
         self.tell(place)?;
         let name = self.name(&self.state.lock());
@@ -199,10 +183,6 @@ impl Registration {
 
     /// Whether an error is of data that the writer may have deleted, of checkpoint `base`. Damage
     /// of this machine is not: to start again would hide it.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(super) fn is_deleted(&self, error: &Error, base: u64) -> Result<bool> {
         let is_lost = error.kind() == ErrorKind::Corrupt && error.is_of_store();
         Ok(is_lost && base > 0 && base < self.log.read_register()?.0.kept)
@@ -210,10 +190,6 @@ impl Registration {
 
     /// Says again and again that the reader starts, while it does `work`: however long a copy, its
     /// check, a sync or an opening takes.
-    ///
-    /// # Errors
-    ///
-    /// Those of `work`; `Unavailable` if the machine has no thread left.
     pub(super) fn beating<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.is_stepped {
             return work();

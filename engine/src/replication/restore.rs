@@ -23,10 +23,6 @@ pub(super) struct FoundCheckpoint {
 }
 
 /// The checkpoint that entry `number` is. `None` if the log has left it behind.
-///
-/// # Errors
-///
-/// `Corrupt`; `Unavailable` if the store does not answer.
 pub(super) fn checkpoint(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoint>> {
     let Some(entry) = log.entry(number)? else { return Ok(None) };
     let place = format!("{}/{}", log.address(), crate::replication::log::entry_name(number)).into();

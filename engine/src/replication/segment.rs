@@ -125,10 +125,6 @@ impl LargeCommit {
     }
 
     /// The next part, of about `most` bytes, and what the log has with it; `None` after the last.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading.
     pub(super) fn next_part(
         &self,
         cache: &Arc<BlockCache>,
@@ -229,10 +225,6 @@ impl FollowedLarge {
     }
 
     /// Takes a part in, of which the rows go to `table`.
-    ///
-    /// # Errors
-    ///
-    /// `Full`; or an I/O error.
     pub(super) fn add(&mut self, part: &LargePart, table: &Table) -> Result<()> {
         debug_assert!(self.goes_on_with(part), "parts come in their order");
         if part.run != self.run {
@@ -246,10 +238,6 @@ impl FollowedLarge {
 
     /// Takes a part of a prepare in: its `rows` with the table numbers of the reader, whose own
     /// `table` gets them.
-    ///
-    /// # Errors
-    ///
-    /// As [`FollowedLarge::add`].
     pub(super) fn add_prepared(
         &mut self,
         part: &LargePart,
@@ -277,10 +265,6 @@ impl FollowedLarge {
     }
 
     /// What came of the commit `lsn`, which has so many parts; `None` if these are others.
-    ///
-    /// # Errors
-    ///
-    /// As [`FollowedLarge::add`].
     pub(super) fn finish(mut self, lsn: u64, parts: u32) -> Result<Option<FollowedRuns>> {
         if (self.lsn, self.parts) != (lsn, parts) {
             return Ok(None);

@@ -205,7 +205,7 @@ impl Shipper {
             engine.shared.committer.wake_all();
             return Ok(false);
         }
-        let did = state.advance(engine, feed, self);
+        let did = state.advance(ShipStep { engine, feed, shipper: self });
         if matches!(did, Ok(false)) {
             self.collect_in_turn();
         }
@@ -279,7 +279,7 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
-            let did = state.advance(engine, feed, self);
+            let did = state.advance(ShipStep { engine, feed, shipper: self });
             self.note(&state, &did);
             let has_all = !state.needs_checkpoint && state.next > until;
             if !matches!(did, Ok(true)) || has_all {
@@ -301,7 +301,7 @@ impl Shipping for Shipper {
         if engine.shared.poison.check().is_ok() {
             while matches!(self.step(engine), Ok(true)) {}
             // If it fails, the next opening makes a checkpoint.
-            drop(self.state.lock().close_gap(feed, self));
+            drop(self.state.lock().close_gap(ShipStep { engine, feed, shipper: self }));
         }
         self.stopped.store(true, Ordering::Release);
         feed.fail(&Error::closed());
@@ -312,9 +312,17 @@ impl Shipping for Shipper {
     }
 }
 
+/// What a step works with.
+#[derive(Clone, Copy)]
+struct ShipStep<'a> {
+    engine: &'a Engine,
+    feed: &'a Feed,
+    shipper: &'a Shipper,
+}
+
 impl State {
-    fn advance(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
-        let did = self.append_next(engine, feed, shipper);
+    fn advance(&mut self, step: ShipStep<'_>) -> Result<bool> {
+        let did = self.append_next(step);
         if did.is_err() {
             // Until the store answers there may be other extents.
             self.ahead = None;
@@ -322,56 +330,51 @@ impl State {
         did
     }
 
-    fn append_next(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
-        *shipper.counts.looked_at.lock() = Some(time::now());
+    fn append_next(&mut self, step: ShipStep<'_>) -> Result<bool> {
+        *step.shipper.counts.looked_at.lock() = Some(time::now());
         if let Some(after) = self.after.take() {
             if let Err(error) = self.writer.settle() {
                 self.after = Some(after);
                 return Err(error);
             }
-            self.conclude(after, feed, shipper);
+            self.conclude(after, step);
             return Ok(true);
         }
-        if feed.has_lost() {
+        if step.feed.has_lost() {
             // From here on it is this state that knows of what was lost, and no failure forgets it.
             (self.needs_checkpoint, self.has_forgotten) = (true, true);
-            feed.start_over(&mut self.waiting);
+            step.feed.start_over(&mut self.waiting);
             // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
-            self.forgotten = engine.shared.committer.at_boundary(|last| last);
+            self.forgotten = step.engine.shared.committer.at_boundary(|last| last);
         }
-        feed.take_into(&mut self.waiting);
-        self.forget_shipped(feed);
-        engine.shared.unshipped.forget_below(self.next);
-        shipper.note_waiting(self);
+        step.feed.take_into(&mut self.waiting);
+        self.forget_shipped(step.feed);
+        step.engine.shared.unshipped.forget_below(self.next);
+        step.shipper.note_waiting(self);
         if self.needs_checkpoint {
-            return self.leap(engine, feed, shipper);
+            return self.leap(step);
         }
         if self.large.is_some() {
-            return self.send_large(engine, feed, shipper);
+            return self.send_large(step);
         }
-        if self.is_due && self.ready.is_none() && self.may_try(shipper) {
-            let sent = self.send_some(engine, shipper);
-            let done = self.send_segment(engine, feed, shipper)?;
+        if self.is_due && self.ready.is_none() && self.may_try(step) {
+            let sent = self.send_some(step);
+            let done = self.send_segment(step)?;
             return sent
                 .map_or_else(|error| if done { Ok(true) } else { Err(error) }, |()| Ok(true));
         }
         if let Some(ready) = self.ready.take_if(|ready| self.next > ready.manifest.lsn) {
-            return self.append_checkpoint(ready, feed, shipper);
+            return self.append_checkpoint(ready, step);
         }
         if let Some(first) = self.first_tables.clone() {
-            return self.send_tables(first, feed, shipper);
+            return self.send_tables(first, step);
         }
-        self.send_segment(engine, feed, shipper)
+        self.send_segment(step)
     }
 
-    fn send_tables(
-        &mut self,
-        tables: Vec<SharedTable>,
-        feed: &Feed,
-        shipper: &Shipper,
-    ) -> Result<bool> {
+    fn send_tables(&mut self, tables: Vec<SharedTable>, step: ShipStep<'_>) -> Result<bool> {
         let last = self.writer.last().max(self.next - 1);
-        self.append(EntryBody::Tables(tables).into(), (0, last), After::Tables, feed, shipper)
+        self.append(EntryBody::Tables(tables).into(), (0, last), After::Tables, step)
     }
 
     /// Releases the groups that the log has.
@@ -379,13 +382,13 @@ impl State {
         feed.release(self.waiting.forget_below(self.next));
     }
 
-    fn send_segment(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
-        let committer = &engine.shared.committer;
+    fn send_segment(&mut self, step: ShipStep<'_>) -> Result<bool> {
+        let committer = &step.engine.shared.committer;
         if self.waiting.is_empty() {
             return Ok(false);
         }
         let visible = committer.visible();
-        let durable = match engine.options.has(Failpoint::ShipUndurable) {
+        let durable = match step.engine.options.has(Failpoint::ShipUndurable) {
             true => visible,
             false => {
                 // Relaxed commits too (invariant 1).
@@ -394,76 +397,76 @@ impl State {
             }
         };
         // What is durable by now was handed over before it was.
-        feed.take_into(&mut self.waiting);
+        step.feed.take_into(&mut self.waiting);
         let until = self.ready.as_ref().map_or(durable, |ready| durable.min(ready.manifest.lsn));
         let cut = cut_segment(&self.waiting, (self.next, until));
         if let Some(lsn) = cut.large {
             let group = self.waiting.iter().find(|(group, _)| group.lsn == lsn);
-            let unshipped = &engine.shared.unshipped;
+            let unshipped = &step.engine.shared.unshipped;
             self.large = group.and_then(|(group, parts)| LargeCommit::of(group, parts, unshipped));
             if self.large.is_none() {
                 self.needs_checkpoint = true;
-                return self.leap(engine, feed, shipper);
+                return self.leap(step);
             }
-            return self.send_large(engine, feed, shipper);
+            return self.send_large(step);
         }
         let Some(last) = cut.last else {
             // Only a cleaner's copies: no reader lacks them.
             self.next = cut.seen + 1;
-            feed.acknowledge(cut.seen);
-            self.forget_shipped(feed);
+            step.feed.acknowledge(cut.seen);
+            self.forget_shipped(step.feed);
             return Ok(self.ready.is_some());
         };
         let first = self.writer.last() + 1;
-        if engine.options.has(Failpoint::AcknowledgeEarly) {
-            feed.acknowledge(last);
+        if step.engine.options.has(Failpoint::AcknowledgeEarly) {
+            step.feed.acknowledge(last);
         }
         self.since_checkpoint += cut.bytes;
-        shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
-        shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
+        step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        step.shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
         let body = NewBody::Segment(cut.groups);
-        self.append(body, (first, last), After::Segment { last }, feed, shipper)
+        self.append(body, (first, last), After::Segment { last }, step)
     }
 
     /// Appends the next part of a large commit, or the segment behind the last one.
-    fn send_large(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+    fn send_large(&mut self, step: ShipStep<'_>) -> Result<bool> {
         let Some(large) = &self.large else { return Ok(false) };
-        let most = if engine.options.stepped { STEPPED_PART_BYTES } else { PART_BYTES };
-        shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
-        let Some((part, sent)) = large.next_part(&engine.shared.cache, most)? else {
+        let most = if step.engine.options.stepped { STEPPED_PART_BYTES } else { PART_BYTES };
+        step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        let Some((part, sent)) = large.next_part(&step.engine.shared.cache, most)? else {
             let (first, last) = (self.writer.last() + 1, large.lsn);
             let body = NewBody::Segment(large.groups());
-            return self.append(body, (first, last), After::Segment { last }, feed, shipper);
+            return self.append(body, (first, last), After::Segment { last }, step);
         };
         let (bytes, last) = (part.records.len() as u64, self.writer.last());
         self.since_checkpoint += bytes;
-        shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+        step.shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
         let body = EntryBody::Part(part).into();
-        self.append(body, (0, last), After::Part(sent), feed, shipper)
+        self.append(body, (0, last), After::Part(sent), step)
     }
 
     /// Brings the log to the last LSN, though there was no news, so that the next opening goes on.
-    fn close_gap(&mut self, feed: &Feed, shipper: &Shipper) -> Result<()> {
+    fn close_gap(&mut self, step: ShipStep<'_>) -> Result<()> {
         let (first, last) = (self.writer.last() + 1, self.next - 1);
         let is_ready = self.waiting.is_empty() && self.after.is_none();
-        if last < first || !is_ready || self.needs_checkpoint || feed.has_failed() {
+        if last < first || !is_ready || self.needs_checkpoint || step.feed.has_failed() {
             return Ok(());
         }
         let body = NewBody::Segment(SegmentGroups::default());
-        self.append(body, (first, last), After::Segment { last }, feed, shipper).map(drop)
+        self.append(body, (first, last), After::Segment { last }, step).map(drop)
     }
 
     /// Whether the checkpoint that is due may be sent now.
-    fn may_try(&self, shipper: &Shipper) -> bool {
-        let waits = |it: &Hindrance| shipper.has_thread && time::now() < it.until;
-        !shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
+    fn may_try(&self, step: ShipStep<'_>) -> bool {
+        let waits = |it: &Hindrance| step.shipper.has_thread && time::now() < it.until;
+        !step.shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
     }
 
     /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
     /// again later: what fails may be of this machine alone.
-    fn send_some(&mut self, engine: &Engine, shipper: &Shipper) -> Result<()> {
-        let sent = match self.send_ahead(engine, shipper) {
-            Ok(false) => self.send_data(engine, shipper).map(|sent| {
+    fn send_some(&mut self, step: ShipStep<'_>) -> Result<()> {
+        let sent = match self.send_ahead(step) {
+            Ok(false) => self.send_data(step).map(|sent| {
                 self.ready = Some(Box::new(sent));
             }),
             ahead => ahead.map(drop),
@@ -479,32 +482,33 @@ impl State {
     /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
     /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
     /// alone to send then.
-    fn send_ahead(&mut self, engine: &Engine, shipper: &Shipper) -> Result<bool> {
-        let most = if engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
-        let extents = self.ahead.get_or_insert_with(|| checkpoint::extents(engine, &self.sent));
+    fn send_ahead(&mut self, step: ShipStep<'_>) -> Result<bool> {
+        let most = if step.engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
+        let extents =
+            self.ahead.get_or_insert_with(|| checkpoint::extents(step.engine, &self.sent));
         let into = (&mut self.pieces, &mut self.sent);
-        let bytes = checkpoint::send_ahead(engine, &shipper.log, (extents, most), into)?;
-        shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let bytes = checkpoint::send_ahead(step.engine, &step.shipper.log, (extents, most), into)?;
+        step.shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(bytes > 0)
     }
 
     /// Sends what a checkpoint of this moment has.
-    fn send_data(&mut self, engine: &Engine, shipper: &Shipper) -> Result<SentCheckpoint> {
+    fn send_data(&mut self, step: ShipStep<'_>) -> Result<SentCheckpoint> {
         self.ahead = None;
         let into = (&mut self.pieces, &mut self.sent);
-        let sent = checkpoint::send(engine, &shipper.log, self.writer.next(), into)?;
+        let sent = checkpoint::send(step.engine, &step.shipper.log, self.writer.next(), into)?;
         debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
-        shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-        shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
+        step.shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        step.shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
         Ok(sent)
     }
 
     /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
-    fn leap(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
+    fn leap(&mut self, step: ShipStep<'_>) -> Result<bool> {
         (self.large, self.ready) = (None, None);
-        engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
-        let sent = self.send_data(engine, shipper)?;
-        self.append_entry_of(Box::new(sent), feed, shipper)
+        step.engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
+        let sent = self.send_data(step)?;
+        self.append_entry_of(Box::new(sent), step)
     }
 
     /// Appends a checkpoint behind segments with all of its commits. Where its last ones were no
@@ -512,28 +516,26 @@ impl State {
     fn append_checkpoint(
         &mut self,
         ready: Box<SentCheckpoint>,
-        feed: &Feed,
-        shipper: &Shipper,
+        step: ShipStep<'_>,
     ) -> Result<bool> {
         let (first, last) = (self.writer.last() + 1, ready.manifest.lsn);
         if first > last {
-            return self.append_entry_of(ready, feed, shipper);
+            return self.append_entry_of(ready, step);
         }
         self.ready = Some(ready);
         let body = NewBody::Segment(SegmentGroups::default());
-        self.append(body, (first, last), After::Segment { last }, feed, shipper)
+        self.append(body, (first, last), After::Segment { last }, step)
     }
 
     fn append_entry_of(
         &mut self,
         mut sent: Box<SentCheckpoint>,
-        feed: &Feed,
-        shipper: &Shipper,
+        step: ShipStep<'_>,
     ) -> Result<bool> {
         // Segments may have come between its data and its entry.
         sent.manifest.number = self.writer.next();
         let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
-        self.append(body.into(), (0, last), After::Checkpoint(sent), feed, shipper)
+        self.append(body.into(), (0, last), After::Checkpoint(sent), step)
     }
 
     fn append(
@@ -541,8 +543,7 @@ impl State {
         body: NewBody,
         lsns: (Lsn, Lsn),
         after: After,
-        feed: &Feed,
-        shipper: &Shipper,
+        step: ShipStep<'_>,
     ) -> Result<bool> {
         debug_assert!(self.after.is_none(), "one entry after the other");
         if let Err(error) = self.writer.append(body, lsns) {
@@ -551,12 +552,12 @@ impl State {
             }
             return Err(error);
         }
-        self.conclude(after, feed, shipper);
+        self.conclude(after, step);
         Ok(true)
     }
 
     /// What follows once an entry is there. Nothing of it can fail the entry.
-    fn conclude(&mut self, after: After, feed: &Feed, shipper: &Shipper) {
+    fn conclude(&mut self, after: After, step: ShipStep<'_>) {
         let last = self.writer.last();
         match after {
             After::Tables => {
@@ -582,13 +583,13 @@ impl State {
                 self.sent.keep_only(&sent);
                 let (number, data) = (sent.manifest.number, sent.objects());
                 let made = MadeCheckpoint { number, data, pending: self.pieces.next };
-                shipper.made.lock().push(made);
+                step.shipper.made.lock().push(made);
             }
         }
         // Invariant 3.
-        feed.acknowledge(self.next - 1);
-        self.forget_shipped(feed);
-        shipper.collect_in_turn();
+        step.feed.acknowledge(self.next - 1);
+        self.forget_shipped(step.feed);
+        step.shipper.collect_in_turn();
     }
 }
 

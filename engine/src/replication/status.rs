@@ -52,7 +52,7 @@ pub struct RegisteredFollower {
 pub(super) fn forget_follower(url: &str, name: &str, options: &Options) -> Result<()> {
     let options = options.clone().object_store(url).share(false);
     options.check()?;
-    let (log, _) = open_log(url, &options, &files_of(&options), 0)?;
+    let log = open_log(url, &options, &files_of(&options), 0)?.log;
     log.unregister(name)
 }
 
@@ -60,7 +60,7 @@ pub(super) fn forget_follower(url: &str, name: &str, options: &Options) -> Resul
 pub(super) fn shared_status(url: &str, options: &Options) -> Result<SharedStatus> {
     let options = options.clone().object_store(url).share(false);
     options.check()?;
-    let (log, _) = open_log(url, &options, &files_of(&options), 0)?;
+    let log = open_log(url, &options, &files_of(&options), 0)?.log;
     let (end, head) = (log.end()?, log.head()?.0);
     if end.claim == 0 {
         let message = format!("the store {} has no shared database", log.address());

@@ -12,7 +12,7 @@ use super::log::{
 use super::registration::Registration;
 use super::restore::DataPlace;
 use super::shipper::Beginning;
-use super::{begin, open_log, restore};
+use super::{OpenedLog, begin, open_log, restore};
 use crate::backup::find_room;
 use crate::engine::open::{files_of, remove_marker, remove_unfinished};
 use crate::engine::{Database, OpenHow};
@@ -28,12 +28,6 @@ const ALWAYS_KEPT: u32 = 2;
 /// A sign of life counts until so many checkpoints later. A collector takes a reader for dead after
 /// twice as many.
 const SIGN_COUNTS: u32 = 8;
-
-/// A log that is to be claimed.
-pub(super) struct Claiming {
-    pub(super) log: Arc<SharedLog>,
-    pub(super) nonce: [u8; 16],
-}
 
 /// A log that was claimed, and is not written to yet.
 pub(super) struct Claimed {
@@ -51,24 +45,15 @@ enum RestApplied {
     Restart,
 }
 
-impl Claiming {
-    /// # Errors
-    ///
-    /// Those of a store's URL.
-    pub(super) fn new(url: &str, options: &Options) -> Result<Claiming> {
-        let (log, nonce) = open_log(url, options, &files_of(options), 0)?;
-        Ok(Claiming { log, nonce })
-    }
-}
-
 /// Opens the shared database of a store in an empty directory, to write. What fails leaves no
 /// registration in the store, and the directory as it was.
 pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Database> {
     let mut options = options.clone().object_store(url).share(false);
     options.making = Some(Making::Takeover);
     options.check()?;
-    find_room(&files_of(&options), to, &options)?;
-    let claiming = Claiming::new(url, &options)?;
+    let files = &files_of(&options);
+    find_room(files, to, &options)?;
+    let claiming = open_log(url, &options, files, 0)?;
     let registration = Registration::of_takeover(&claiming.log, claiming.nonce, options.stepped);
     let opened = registration.beating(|| {
         let mut tries = 0;
@@ -101,7 +86,7 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that;
 /// `None` if it has to start from a newer one.
 fn open_once(
-    claiming: &Claiming,
+    claiming: &OpenedLog,
     registration: &Registration,
     to: &Path,
     options: &Options,
@@ -135,7 +120,7 @@ fn open_once(
 /// the store does not answer, or if others are always faster: the log may be claimed if the request
 /// is lost.
 pub(super) fn claim(
-    claiming: &Claiming,
+    claiming: &OpenedLog,
     applier: &mut Applier,
     registration: &Registration,
 ) -> Result<Option<Claimed>> {
@@ -152,11 +137,11 @@ pub(super) fn claim(
 
 /// As [`claim`], from where the reader is.
 fn claim_from(
-    claiming: &Claiming,
+    claiming: &OpenedLog,
     applier: &mut Applier,
     registration: &Registration,
 ) -> Result<Option<Claimed>> {
-    let Claiming { log, nonce } = claiming;
+    let OpenedLog { log, nonce } = claiming;
     let mut end = log.end()?;
     if end.checkpoint == 0 {
         return Err(log.empty(ErrorKind::Invalid));

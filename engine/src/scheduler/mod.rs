@@ -97,10 +97,6 @@ impl Scheduler {
     }
 
     /// Does the most urgent job; whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// Those of the job.
     pub(crate) fn step(&self) -> Result<bool> {
         let _spent = SpentOn::purpose(Purpose::Background);
         let ctx = &*self.ctx;
@@ -326,10 +322,6 @@ impl Scheduler {
     }
 
     /// Goes on with the persistent index that an opening found. `last` is the last LSN.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn adopt_index(&self, last: Lsn) -> Result<()> {
         self.jobs.count_live.begin(last, &self.ctx)
     }

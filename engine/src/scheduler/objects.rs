@@ -148,10 +148,6 @@ impl Scheduler {
     }
 
     /// The result of a job; `None` if the object store kept it from its end.
-    ///
-    /// # Errors
-    ///
-    /// All others.
     pub(super) fn unless_store_fails<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(error) if error.is_of_store() => {

@@ -59,10 +59,6 @@ impl Sealable for SetHead {
 }
 
 /// The head that there is; `None` if there is no set.
-///
-/// # Errors
-///
-/// As [`ObjectClient::read_register`].
 pub(super) fn look(client: &ObjectClient) -> Result<Option<TaggedValue<SetHead>>> {
     client.read_register(NAME)
 }

@@ -68,10 +68,6 @@ pub(super) struct BucketSet {
 
 impl BucketSet {
     /// The way to the set of a URL. Asks the store for nothing.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the URL or the environment is not understood.
     pub(super) fn open(url: &str, options: &Options) -> Result<BucketSet> {
         let files = files_of(options);
         let (client, nonce) = object_client(url, options, &files, 0)?;
@@ -96,10 +92,6 @@ impl BucketSet {
     }
 
     /// Its backups, the oldest first.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if one is damaged; `Unavailable` if the store does not answer.
     pub(super) fn list(&self) -> Result<Vec<BackupInfo>> {
         let info = |number| self.manifest(number).map(|manifest| BackupInfo::of(&manifest));
         self.head()?.numbers.into_iter().map(info).collect()
@@ -128,10 +120,6 @@ impl BucketSet {
     }
 
     /// Checks manifests, and every extent once.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(super) fn verify(&self) -> Result<VerifyReport> {
         let numbers = self.head()?.numbers.into_iter();
         let manifests = numbers.map(|number| (number, self.manifest(number)));
@@ -193,10 +181,6 @@ impl BucketSet {
     }
 
     /// Makes a database of backup `number` in `to`.
-    ///
-    /// # Errors
-    ///
-    /// As [`BackupSet::restore`](super::BackupSet::restore).
     pub(super) fn restore(&self, number: u64, to: &Path, options: &Options) -> Result<()> {
         check_has(&self.head()?, number, &self.client.address())?;
         let manifest = self.manifest(number)?;
@@ -219,10 +203,6 @@ fn check_has(head: &SetHead, number: u64, address: &str) -> Result<()> {
 }
 
 /// Adds a backup to the set of a URL.
-///
-/// # Errors
-///
-/// As [`Database::backup`](crate::Database::backup).
 pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     let bucket = BucketSet::open(url, &engine.options)?;
     let database_id = engine.set.database_id();
@@ -301,10 +281,6 @@ impl<'a> Sending<'a> {
     }
 
     /// Waits until the store has acknowledged all; bytes that were sent.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(super) fn finish(self) -> Result<u64> {
         let SentObjects { mut sends, bytes, .. } = self.sent;
         sends.finish(|(), _| ())?;

@@ -33,23 +33,9 @@ pub(crate) struct Content {
     pub(crate) edit: Edit<Arc<ExtentMeta>>,
 }
 
-/// Makes an empty database in `directory`, which exists, is locked, and holds what `found` says.
-///
-/// # Errors
-///
-/// `Invalid` when there is a file at `pm_path`; `Full`; or another I/O error. Then the directory
-/// holds no database, or a whole one; in the first case the next creation may begin anew.
-pub(super) fn create(
-    files: &Arc<dyn Files>,
-    directory: &Path,
-    options: &Options,
-    found: &Presence,
-) -> Result<()> {
-    let making = options.making.unwrap_or_default();
-    create_with(files, directory, (options, making), found, || Ok(Content::default()))
-}
-
-/// As [`create`], with what `fill` puts into the directory.
+/// Makes a database in `directory`, which exists, is locked, and holds what `found` says, with what
+/// `fill` puts there. After an error the directory holds no database, or a whole one; in the first
+/// case the next creation may begin anew.
 pub(crate) fn create_with(
     files: &Arc<dyn Files>,
     directory: &Path,

@@ -35,10 +35,6 @@ fn beside(region: &Path) -> PathBuf {
 }
 
 /// Removes the index beside a region that lies elsewhere, if it is of the database `id`.
-///
-/// # Errors
-///
-/// An I/O error.
 pub(super) fn remove_beside(files: &dyn Files, region: &Path, id: [u8; 16]) -> Result<()> {
     let path = beside(region);
     match head(files, &path) {
@@ -116,10 +112,6 @@ impl IndexFile<'_> {
 
     /// What is damaged of the index of a closed database, after how many structures were looked at;
     /// `superblock` is as the last opening left it.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
         if matches!(self.look(superblock)?, Found::Other(_)) {
             return Ok((0, Vec::new()));
@@ -179,10 +171,6 @@ impl IndexFile<'_> {
 
     /// The forest that was found, or a new one, for this opening; `superblock` is as it is on the
     /// media, with this opening in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`IndexFile::make`].
     pub(super) fn begin(&self, found: Option<Forest>, superblock: &Superblock) -> Result<Forest> {
         let forest = match found {
             Some(found) => found,
@@ -194,10 +182,6 @@ impl IndexFile<'_> {
     }
 
     /// Removes the file, if it is this database's: this opening does not keep it up to date.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(super) fn remove(&self, superblock: &Superblock) -> Result<()> {
         match self.look(superblock)? {
             Found::Own => self.clear(superblock),

@@ -38,11 +38,6 @@ impl Opening<'_> {
     /// As [`Opening::load`], for a salvage: what cannot be read of the region, now or later, is no
     /// error but in [`Region::unread`], and so is what a file that was cut short lacks. Without a
     /// floor it is as if nothing had been decided.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when the region is lost: without a superblock it is not known where zones lie.
-    /// `Invalid` when a file that the options name is that of something else; or an I/O error.
     pub(crate) fn load_readable(&self) -> Result<Loaded> {
         self.load_with(Some(Vec::new()))
     }
@@ -170,20 +165,11 @@ pub(crate) fn check_pair(region: &Region, superblock: &Superblock, set: &Version
 
 impl Opening<'_> {
     /// Tells the extent store of a database where its objects are, if there is an object store.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or
-    /// an I/O error.
     pub(crate) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
         self.attach_objects_of(set.store(), set.database_id(), set.objects(), incarnation)
     }
 
     /// As [`attach_objects`](Self::attach_objects), of an extent store by itself.
-    ///
-    /// # Errors
-    ///
-    /// As [`attach_objects`](Self::attach_objects).
     pub(crate) fn attach_objects_of(
         &self,
         store: &ExtentStore,

@@ -52,10 +52,6 @@ pub(super) fn create(
 
 /// A new file of `len` zeros at the path; in an emulated database's directory a link to a file
 /// `name` where files lie in memory.
-///
-/// # Errors
-///
-/// As [`create`].
 pub(super) fn create_file(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -74,11 +70,6 @@ pub(super) fn create_file(
 }
 
 /// Fails if there is a file at the path that a new region is to have.
-///
-/// # Errors
-///
-/// `Invalid` when there is one; an I/O error when that cannot be told: only "not found" says that
-/// there is none.
 pub(super) fn check_vacant(files: &dyn Files, path: &Path, directory: &Path) -> Result<()> {
     let region = match files.open(path, OpenHow::Read) {
         Err(e) if e.kind() == NotFound => return Ok(()),
@@ -101,20 +92,12 @@ pub(super) fn check_vacant(files: &dyn Files, path: &Path, directory: &Path) -> 
 
 /// Removes a region or an index of the locked directory that it lies in, and the file in memory
 /// that it may be a link to. Only a file that this engine named goes with the link.
-///
-/// # Errors
-///
-/// An I/O error.
 pub(super) fn remove(files: &dyn Files, path: &Path) -> io::Result<()> {
     remove_target(files, path)?;
     files.remove(path)
 }
 
 /// The superblock of a region that is not open; `None` where there is no sound one.
-///
-/// # Errors
-///
-/// An I/O error other than that the region is missing.
 pub(super) fn peek(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -145,10 +128,6 @@ pub(super) fn peek(
 
 /// Whether the file at the path begins as a region does, or cannot be read there: a region that is
 /// damaged is one. A file that is not there does not.
-///
-/// # Errors
-///
-/// An I/O error other than of a read.
 pub(super) fn is_region(files: &dyn Files, path: &Path) -> Result<bool> {
     let Some(file) = open_to_peek(files, path)? else { return Ok(false) };
     let len = file.len().map_err(|e| Error::io("measure", path, e))?;
@@ -167,10 +146,6 @@ fn open_to_peek(files: &dyn Files, path: &Path) -> Result<Option<Arc<crate::os::
 }
 
 /// The media of an existing region, and its length.
-///
-/// # Errors
-///
-/// `Corrupt` where there is none, with what to do; otherwise an I/O error.
 pub(super) fn open(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -215,10 +190,6 @@ pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
 }
 
 /// A name for the file in memory that is the index of a database: another one each time.
-///
-/// # Errors
-///
-/// An I/O error.
 pub(super) fn name_of_index(link: &Path) -> Result<String> {
     let mut id = [0; 16];
     draw_random(&mut id).map_err(|e| Error::io("draw a name for the file of", link, e))?;
@@ -235,10 +206,6 @@ fn is_own_name(name: &str) -> bool {
 
 /// Makes `link` point to a place for a new file `name` of `len` bytes, in `tmpfs` if there is room,
 /// and returns that.
-///
-/// # Errors
-///
-/// `Full` when no place has that much room; otherwise an I/O error.
 pub(super) fn place_in_memory(
     files: &dyn Files,
     (link, len): (&Path, u64),
@@ -272,10 +239,6 @@ pub(super) fn place_in_memory(
 
 /// Removes the file that `link` leads to, if this module gave it its name. Where there is no link,
 /// or it leads to any other file, nothing happens.
-///
-/// # Errors
-///
-/// An I/O error.
 pub(super) fn remove_target(files: &dyn Files, link: &Path) -> io::Result<()> {
     let Some(target) = target_of(files, link) else { return Ok(()) };
     if !target.file_name().and_then(|name| name.to_str()).is_some_and(is_own_name) {

@@ -26,7 +26,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::create::create;
 use self::index_file::FoundIndex;
 use self::load::make_durable;
 use self::own_records::{OwnRecords, catch_up};
@@ -86,7 +85,8 @@ pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
     // Another process may have been faster.
     let found = admit(look(&files, path, options)?, path, (how, options.making))?;
     if found != Presence::Database {
-        create(&files, path, options, &found)?;
+        let making = (options, options.making.unwrap_or_default());
+        create_with(&files, path, making, &found, || Ok(Content::default()))?;
     }
     LockedDatabase { files, lock }.open((path, options), how, started)
 }

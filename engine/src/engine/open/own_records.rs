@@ -51,10 +51,6 @@ pub(super) struct OwnRecords<'a> {
 
 impl<'a> OwnRecords<'a> {
     /// Finds them among what was committed.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when one is of a kind that this version does not know.
     pub(super) fn find(
         region: &'a Region,
         recovered: &Recovered,
@@ -118,10 +114,6 @@ impl<'a> OwnRecords<'a> {
 
     /// Step 7: prepares without a verdict are open again, with their locks; verdicts and the last
     /// blob keep their zones.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when a prepare is of a kind that this version does not know.
     pub(super) fn restore(self, engine: &Engine) -> Result<()> {
         let (zones, prepared) = (&engine.shared.zones, &engine.transactions.prepared);
         if let Some((lsn, at)) = self.blob {

@@ -98,10 +98,6 @@ pub(super) fn is_of_volume(name: &str) -> bool {
 }
 
 /// Says what the directory `path` holds. Changes nothing.
-///
-/// # Errors
-///
-/// An I/O error other than that the directory is missing.
 pub(crate) fn look(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Presence> {
     let mut names = match files.list(path) {
         Ok(names) => names,
@@ -260,10 +256,6 @@ impl Marker {
     }
 
     /// Reads the marker in `directory`. A torn one says nothing.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(super) fn read(files: &dyn Files, directory: &Path) -> Result<Marker> {
         let path = directory.join(MARKER);
         let file = match files.open(&path, crate::os::OpenHow::Read) {

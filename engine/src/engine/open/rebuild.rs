@@ -28,10 +28,6 @@ type ByTable = HashMap<(TableId, bool), Found>;
 
 /// Indexes what was committed, of living tables, and not drained; how many records that are.
 /// `progress` is told how many zones of how many are done.
-///
-/// # Errors
-///
-/// An I/O error of a persistent index.
 pub(super) fn index(
     engine: &Engine,
     recovered: &Recovered,
@@ -194,10 +190,6 @@ fn open_rows(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, RowTab
 
 /// Removes the row tables of a table of which all is drained. A persistent index does not know row
 /// tables.
-///
-/// # Errors
-///
-/// `Invalid` if one of them still has something; or an I/O error.
 fn remove_drained(engine: &Engine, table: &TableCore, rows: &RowTables) -> Result<()> {
     let drained = rows.drained();
     if drained.len() < table.view().version.rows.len() {

@@ -116,10 +116,6 @@ pub(crate) struct Entry {
 
 impl EntryHeader {
     /// Reads the header of entry `number`.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub(crate) fn decode(
         bytes: &[u8],
         number: u64,
@@ -200,10 +196,6 @@ impl EntryBody {
 
 impl Entry {
     /// Reads the whole object of entry `number`.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with it.
     pub(crate) fn decode(bytes: &[u8], number: u64) -> std::result::Result<Entry, EntryRefused> {
         let header = EntryHeader::decode(bytes, number)?;
         let damaged = |what: &str| EntryRefused::Damaged(what.to_string());
@@ -382,10 +374,6 @@ pub(super) struct NewHead {
 
 impl NewHead {
     /// The bytes of the object with this body.
-    ///
-    /// # Errors
-    ///
-    /// `Full` if the body is too long.
     pub(super) fn encode(self, body: &[u8], compressor: &mut EntryCompressor) -> Result<Vec<u8>> {
         if body.len() > MOST_BYTES as usize {
             let len = body.len();
@@ -420,10 +408,6 @@ impl NewHead {
 
 impl Entry {
     /// The bytes of the object.
-    ///
-    /// # Errors
-    ///
-    /// `Full` if the body is too long.
     pub(crate) fn encode(&self) -> Result<Vec<u8>> {
         let Entry { number, claim, checkpoint, first, last, ref body } = *self;
         let head = NewHead { number, claim, checkpoint, first, last, kind: body.kind() };

@@ -62,10 +62,6 @@ impl Identity {
     }
 
     /// What it has; nothing if the directory never claimed.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt`; or an I/O error.
     pub(crate) fn load(&self) -> Result<Nonces> {
         let path = self.path();
         let file = match self.files.open(&path, OpenHow::Read) {
@@ -80,10 +76,6 @@ impl Identity {
     }
 
     /// Whether the directory has one: it was a writer's.
-    ///
-    /// # Errors
-    ///
-    /// On an I/O error.
     pub(crate) fn is_there(&self) -> Result<bool> {
         let path = self.path();
         match self.files.open(&path, OpenHow::Read) {
@@ -94,10 +86,6 @@ impl Identity {
     }
 
     /// Remembers the claim with this number as the directory's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`Identity::store`].
     pub(crate) fn store_claimed(&self, nonce: [u8; 16]) -> Result<()> {
         self.store(&Nonces { claimed: nonce, intended: nonce })
     }

@@ -52,10 +52,6 @@ impl Sealable for Register {
 
 impl SharedLog {
     /// The register, with its tag; an empty one if there is none.
-    ///
-    /// # Errors
-    ///
-    /// As [`ObjectClient::read_register`](crate::tier::ObjectClient::read_register).
     pub(crate) fn read_register(&self) -> Result<(Register, Option<ObjectTag>)> {
         let found = self.client.read_register(REGISTER)?;
         Ok(found.map_or_else(Default::default, |found| (found.value, Some(found.tag))))
@@ -71,19 +67,11 @@ impl SharedLog {
     }
 
     /// Has the register have a name; from which checkpoint on data was kept then.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::read_register`].
     pub(crate) fn enlist(&self, name: &str) -> Result<u64> {
         self.change_register(|register| register.names.insert(name.to_string()))
     }
 
     /// Has the register not have a name.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::read_register`].
     pub(super) fn strike(&self, name: &str) -> Result<()> {
         self.change_register(|register| register.names.remove(name)).map(drop)
     }
@@ -188,10 +176,6 @@ impl SharedLog {
     }
 
     /// How far the follower `name` is, if it is registered.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     pub(crate) fn place_of(&self, name: &str) -> Result<Option<FollowerPlace>> {
         let object = format!("{FOLLOWERS}{name}");
         let got = match self.client.get(&object, ObjectSpan::Whole) {
@@ -203,10 +187,6 @@ impl SharedLog {
     }
 
     /// Forgets one.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::register`].
     pub(crate) fn unregister(&self, name: &str) -> Result<()> {
         let object = object_of(name)?;
         // Of one that registers meanwhile both stay, or it finds the object missing and enlists.

@@ -116,10 +116,6 @@ impl SharedLog {
     }
 
     /// The head, with its tag; that of an empty log if there is none.
-    ///
-    /// # Errors
-    ///
-    /// As [`ObjectClient::read_register`].
     pub(crate) fn head(&self) -> Result<(LogHead, Option<ObjectTag>)> {
         let found = self.client.read_register(HEAD)?;
         let empty = (LogHead { oldest: 1, checkpoint: 0 }, None);
@@ -127,10 +123,6 @@ impl SharedLog {
     }
 
     /// Moves the head up; whether it is there or further now.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::head`].
     pub(crate) fn raise_head(&self, to: LogHead) -> Result<bool> {
         for _ in 0..TRIES {
             let (head, tag) = self.head()?;
@@ -150,10 +142,6 @@ impl SharedLog {
     }
 
     /// The header of an entry, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::entry`].
     pub(crate) fn header(&self, number: u64) -> Result<Option<EntryHeader>> {
         let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
         match self.get(number, span)? {
@@ -181,10 +169,6 @@ impl SharedLog {
 
     /// The entry that a reader applies next. Where there is none, it asks the head only if it
     /// `looks`.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::entry`].
     pub(crate) fn next_entry(&self, number: u64, looks: bool) -> Result<NextEntry> {
         self.judge(number, self.entry(number)?, looks)
     }
@@ -215,10 +199,6 @@ impl SharedLog {
 
     /// The end of the log: found by doubling and halving, since entries have no holes from the
     /// head's oldest on. It may have gone on by now; [`SharedLog::is_past`] says.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::entry`]; `Unavailable` if the head moves all the time.
     pub(crate) fn end(&self) -> Result<LogEnd> {
         for _ in 0..TRIES {
             let (head, _) = self.head()?;
@@ -259,10 +239,6 @@ impl SharedLog {
     }
 
     /// Whether the log has left `number` behind: an object there is no entry of it any more.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::head`].
     pub(crate) fn is_past(&self, number: u64) -> Result<bool> {
         Ok(self.head()?.0.oldest > number)
     }
@@ -320,10 +296,6 @@ impl SharedLog {
     }
 
     /// The numbers of entries below `number` that a list shows.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::delete`].
     pub(crate) fn entries_below(&self, number: u64) -> Result<Vec<u64>> {
         let below = |name: &str| {
             let found = u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()?;
@@ -335,10 +307,6 @@ impl SharedLog {
     }
 
     /// The pieces of data that a list shows.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::delete`].
     pub(crate) fn all_data(&self) -> Result<Vec<String>> {
         self.names(SHARED_DATA, &|_| false)
     }
@@ -446,10 +414,6 @@ impl<'a> EntryReads<'a> {
 
     /// The next entry, whose number is `number`; [`NextEntry::Deleted`] where the log has left it
     /// behind.
-    ///
-    /// # Errors
-    ///
-    /// As [`SharedLog::entry`].
     pub(crate) fn next(&mut self, number: u64) -> Result<NextEntry> {
         while self.next < self.end && self.under_way.has_room_for(ENTRY_BYTES) {
             let read = self.log.client.begin_get(&entry_name(self.next), ObjectSpan::Whole);

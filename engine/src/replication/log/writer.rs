@@ -126,10 +126,6 @@ impl LogWriter {
     }
 
     /// Appends an entry: its number.
-    ///
-    /// # Errors
-    ///
-    /// As [`LogWriter::settle`].
     pub(crate) fn append(
         &mut self,
         body: impl Into<NewBody>,
@@ -168,10 +164,6 @@ impl LogWriter {
     }
 
     /// Whose entry is in the way, for the message. It is another writer's, readable or not.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` if the store does not answer.
     fn found(&self, number: u64) -> Result<String> {
         match self.claim_of(number) {
             Ok(Some(claim)) => Ok(claim.to_string()),
