@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use super::apply::{Applier, EntryApplied};
 use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
-use super::open_log;
 use super::places::Places;
 use super::registration::Registration;
 use super::restore::{self, DataPlace, FoundCheckpoint};
 use super::takeover;
+use super::{OpenedLog, open_log};
 use crate::engine::open::{files_of, lock};
 use crate::engine::{Database, OpenHow};
 use crate::error::{Error, ErrorKind, Result};
