@@ -367,14 +367,10 @@ impl State {
             return self.append_checkpoint(ready, step);
         }
         if let Some(first) = self.first_tables.clone() {
-            return self.send_tables(first, step);
+            let (body, last) = (EntryBody::Tables(first), self.writer.last().max(self.next - 1));
+            return self.append(body.into(), (0, last), After::Tables, step);
         }
         self.send_segment(step)
-    }
-
-    fn send_tables(&mut self, tables: Vec<SharedTable>, step: ShipStep<'_>) -> Result<bool> {
-        let last = self.writer.last().max(self.next - 1);
-        self.append(EntryBody::Tables(tables).into(), (0, last), After::Tables, step)
     }
 
     /// Releases the groups that the log has.
