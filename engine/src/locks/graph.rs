@@ -3,9 +3,10 @@
 //! past others, finds it: no other step adds an edge.
 //!
 //! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
-//! that it runs. An edge leads from that transaction to the waiter: the waiter *suspends* it. A
-//! transaction suspends others too if their thread waits for a call of it, which another thread
-//! makes.
+//! that it runs: the waiter *suspends* it. A transaction holds others up too if their thread waits
+//! for a call of it, which another thread makes. Both wait for the end of a call, and not for that of
+//! its owner: a waiter's call ends with its wait, also where something else keeps its owner.
+//! So the search tells the end of an owner from the end of its call.
 //!
 //! Thread safety: none of its own. The manager holds the graph in a mutex, and takes it only when
 //! an owner has to wait or may be waited for.
@@ -21,6 +22,7 @@
 //!    `held_up` for as long as its thread waits for the call.
 //! 5. A closed graph has no waiter.
 
+use std::cmp::Reverse;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -32,6 +34,15 @@ use crate::os::HashMap;
 struct Wait {
     waiter: Arc<Waiter>,
     blockers: Blockers,
+}
+
+/// What others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ending {
+    /// The owner gives everything back.
+    OfOwner(OwnerId),
+    /// The call of the owner that may wait ends.
+    OfCall(OwnerId),
 }
 
 /// The graph.
@@ -120,9 +131,13 @@ impl Graph {
         free.into_iter().filter_map(|owner| self.remove(owner)).map(|(waiter, _)| waiter).collect()
     }
 
-    /// Whether `from` waits for `to`, perhaps through others.
-    pub(super) fn reaches(&self, from: OwnerId, to: OwnerId) -> bool {
-        self.path(from, to).is_some()
+    /// Whether `from` ends only after a call of `caller`, or after one of the owners `others`.
+    pub(super) fn reaches(&self, from: OwnerId, caller: OwnerId, others: &[OwnerId]) -> bool {
+        let ends = |ending| match ending {
+            Ending::OfCall(owner) => owner == caller,
+            Ending::OfOwner(owner) => others.contains(&owner),
+        };
+        self.path(Ending::OfOwner(from), ends).is_some()
     }
 
     /// Lets `past` go before a waiting owner, which waits for it from now on.
@@ -132,16 +147,30 @@ impl Graph {
         }
     }
 
-    /// The owners on a way from `from` to `to`, both included, along at least one edge.
-    fn path(&self, from: OwnerId, to: OwnerId) -> Option<Vec<OwnerId>> {
-        let mut came_from: HashMap<OwnerId, OwnerId> = HashMap::default();
+    /// What has to end before `at` does.
+    fn before(&self, at: Ending) -> impl Iterator<Item = Ending> {
+        let (blockers, calls) = match at {
+            Ending::OfOwner(owner) => {
+                let others = [&self.suspended, &self.held_up].map(|of| of.get(&owner).copied());
+                (&[][..], [Some(owner), others[0], others[1]])
+            }
+            Ending::OfCall(owner) => {
+                let wait = self.waiting.get(&owner);
+                (wait.map_or(&[][..], |wait| &wait.blockers), [None; 3])
+            }
+        };
+        let owners = blockers.iter().copied().map(Ending::OfOwner);
+        owners.chain(calls.into_iter().flatten().map(Ending::OfCall))
+    }
+
+    /// A way from `from` to what `is_end` says, both included, along at least one edge.
+    fn path(&self, from: Ending, is_end: impl Fn(Ending) -> bool) -> Option<Vec<Ending>> {
+        let mut came_from: HashMap<Ending, Ending> = HashMap::default();
         let mut open = vec![from];
         while let Some(at) = open.pop() {
-            let blockers = self.waiting.get(&at).map_or(&[][..], |wait| &wait.blockers);
-            let by = [&self.suspended, &self.held_up].map(|of| of.get(&at)).into_iter().flatten();
-            for &next in blockers.iter().chain(by) {
-                if next == to {
-                    let mut path = vec![to, at];
+            for next in self.before(at) {
+                if is_end(next) {
+                    let mut path = vec![next, at];
                     while path.last() != Some(&from) {
                         path.push(*came_from.get(path.last()?)?);
                     }
@@ -160,28 +189,30 @@ impl Graph {
     /// Looks for a cycle through `owner`, and takes out the one of its members that has done the
     /// least work (of equals, the youngest), with a description of the cycle.
     pub(super) fn break_cycle(&mut self, owner: OwnerId) -> Option<(Arc<Waiter>, String)> {
-        let cycle = self.path(owner, owner)?;
-        let members = &cycle[..cycle.len() - 1];
-        let cost = |id: &OwnerId| self.waiting.get(id).map_or(u64::MAX, |w| w.waiter.cost);
-        let victim = *members.iter().min_by_key(|id| (cost(id), std::cmp::Reverse(**id)))?;
-        let mut text = String::new();
+        let through = |at| self.path(at, |end| end == at);
+        let cycle = through(Ending::OfCall(owner)).or_else(|| through(Ending::OfOwner(owner)))?;
+        let (mut text, mut victim) = (String::new(), None);
         for step in cycle.windows(2) {
             let between = if text.is_empty() { "" } else { "; " };
-            let waits = self.waiting.get(&step[0]).filter(|wait| wait.blockers.contains(&step[1]));
-            let written = match waits {
-                Some(Wait { waiter, .. }) => write!(
+            let written = match (step[0], step[1]) {
+                (Ending::OfCall(waits), Ending::OfOwner(holder)) => {
+                    let waiter = &self.waiting.get(&waits)?.waiter;
+                    victim = victim.max(Some((Reverse(waiter.cost), waits)));
+                    write!(
+                        text,
+                        "{between}transaction {waits} waits for {} of table {:?}, held by \
+                         transaction {holder}",
+                        waiter.request, waiter.table
+                    )
+                }
+                (Ending::OfOwner(runs), Ending::OfCall(caller)) if runs != caller => write!(
                     text,
-                    "{between}transaction {} waits for {} of table {:?}, held by transaction {}",
-                    step[0], waiter.request, waiter.table, step[1]
+                    "{between}the thread that runs transaction {runs} waits in transaction {caller}"
                 ),
-                None => write!(
-                    text,
-                    "{between}the thread that runs transaction {} waits in transaction {}",
-                    step[0], step[1]
-                ),
+                _ => Ok(()),
             };
             debug_assert!(written.is_ok(), "writing to a string cannot fail");
         }
-        self.remove(victim).map(|(waiter, _)| (waiter, text))
+        self.remove(victim?.1).map(|(waiter, _)| (waiter, text))
     }
 }

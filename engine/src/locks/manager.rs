@@ -258,8 +258,7 @@ impl LockManager {
         let since = arrival();
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
-            let mut own = std::iter::once(&request.owner).chain(&suspends);
-            let passes = own.any(|&own| graph.reaches(*waiting, own))
+            let passes = graph.reaches(*waiting, request.owner, &suspends)
                 || graph.waiter(*waiting).is_some_and(|waiter| since < waiter.since);
             if !passes && !blockers.contains(waiting) {
                 blockers.push(*waiting);

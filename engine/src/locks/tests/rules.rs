@@ -11,7 +11,7 @@ use crate::os::with_arrival;
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
 
-fn key(locker: &mut Locker, key: &str, mode: Mode, patience: Patience) -> Result<bool> {
+pub(super) fn key(locker: &mut Locker, key: &str, mode: Mode, patience: Patience) -> Result<bool> {
     locker.lock_key(1, key.as_bytes(), mode, patience, &|| "t".to_string())
 }
 
@@ -25,7 +25,7 @@ fn busy<T: std::fmt::Debug>(result: Result<T>) -> bool {
 }
 
 /// Returns once `locker` waits.
-fn until_waiting(manager: &LockManager, id: u64) {
+pub(super) fn until_waiting(manager: &LockManager, id: u64) {
     while manager.waits_for(id).is_none() {
         thread::yield_now();
     }
@@ -228,7 +228,7 @@ fn ranges_are_held_as_a_list_of_keys_says() {
     }
 }
 
-fn draws(seed: u64) -> impl FnMut() -> u64 {
+pub(super) fn draws(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     move || {
         state =
