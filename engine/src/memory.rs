@@ -65,6 +65,11 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
+    /// The number of bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Sets the number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         match bytes >= self.bytes {

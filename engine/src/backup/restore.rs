@@ -14,6 +14,7 @@ use crate::error::{Error, Findings, Mismatch, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::jobs::memory;
 use crate::levels::{Edit, Manifest};
+use crate::memory::Gauge;
 use crate::options::{Making, Options};
 use crate::os::{Files, create_directory};
 use crate::table::WriteBatch;
@@ -138,7 +139,8 @@ pub(crate) fn fetch(
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
     let (wanted, mut places) = (manifest.places(), Vec::new());
-    fetch_objects(client, wanted.iter().map(|from| (name(from), from.len)), |bytes| {
+    let named = wanted.iter().map(|from| (name(from), from.len));
+    fetch_objects(client, named, to.memory().job_sends(), |bytes| {
         places.push(to.write_new(&bytes)?);
         check()
     })?;
@@ -148,13 +150,15 @@ pub(crate) fn fetch(
 }
 
 /// Reads objects, of which the names and lengths are `wanted`, several at a time, and hands each to
-/// `take` in their order. The message of an error names the object.
+/// `take` in their order. As many are under way as the job may have. The message of an error names
+/// the object.
 pub(crate) fn fetch_objects(
     client: &ObjectClient,
     wanted: impl Iterator<Item = (String, u32)>,
+    within: (&Arc<Gauge>, u64),
     mut take: impl FnMut(Vec<u8>) -> Result<()>,
 ) -> Result<()> {
-    let (mut wanted, mut under_way) = (wanted.peekable(), Transfers::default());
+    let (mut wanted, mut under_way) = (wanted.peekable(), Transfers::new(within));
     loop {
         while let Some((name, len)) =
             wanted.next_if(|(_, len)| under_way.has_room_for(u64::from(*len)))
@@ -162,7 +166,7 @@ pub(crate) fn fetch_objects(
             let read = client.begin_get(&name, ObjectSpan::Whole);
             under_way.add(u64::from(len), (name, len, read));
         }
-        let Some((name, len, read)) = under_way.oldest() else { return Ok(()) };
+        let Some((_held, (name, len, read))) = under_way.oldest() else { return Ok(()) };
         let bytes = client.told("read", &name, read.finish(client))?.bytes;
         if bytes.len() != len as usize {
             return Err(object_damage(&client.address(), &name, format!("{len} bytes")));

@@ -193,7 +193,9 @@ fn apply_rest(
     applier: &mut Applier,
     registration: &Registration,
 ) -> Result<RestApplied> {
-    let mut entries = EntryReads::new(log, applier.next()?, end.next);
+    let store = Arc::clone(applier.db.inner.set.store());
+    let within = store.memory().job_sends();
+    let mut entries = EntryReads::new(log, (applier.next()?, end.next), within);
     loop {
         let number = applier.next()?;
         if number >= end.next {

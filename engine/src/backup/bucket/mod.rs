@@ -216,7 +216,7 @@ pub(super) fn back_up(engine: &Engine, url: &str) -> Result<BackupInfo> {
     let gathered = gather(engine, &mut sending)?;
     let manifest = gathered.manifest(engine, u64::from(epoch), sending.finish()?)?;
     let (name, bytes) = (manifest_name(manifest.number), manifest.encode());
-    let written = bucket.client.begin_put(&name, &bytes).finish(&bucket.client, &bytes);
+    let written = bucket.client.begin_put(&name, bytes.into()).finish(&bucket.client);
     bucket.client.told("write", &name, written)?;
     let follows = numbers.last().is_some_and(|last| last + 1 == manifest.number) || epoch == 1;
     let held = head::replace(&bucket.client, held, [numbers, vec![manifest.number]].concat())?;

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
 use super::registers::LogHead;
 use crate::backup::object_damage;
@@ -248,7 +250,7 @@ impl SharedLog {
     /// # Errors
     ///
     /// `Unavailable` if the store does not answer: the entry may be there, or may come.
-    pub(crate) fn append(&self, number: u64, bytes: &[u8]) -> Result<Appended> {
+    pub(crate) fn append(&self, number: u64, bytes: &Bytes) -> Result<Appended> {
         let name = entry_name(number);
         for _ in 0..TRIES {
             match self.client.put(&name, bytes, &PutWhen::Absent) {
@@ -258,7 +260,7 @@ impl SharedLog {
             }
             // It may be what an earlier attempt has written.
             match self.get(number, ObjectSpan::Whole)? {
-                Some(found) if found == bytes => return Ok(Appended::Done),
+                Some(found) if found == *bytes => return Ok(Appended::Done),
                 Some(_) => return Ok(Appended::Taken),
                 None => {}
             }
@@ -407,9 +409,14 @@ pub(crate) struct EntryReads<'a> {
 }
 
 impl<'a> EntryReads<'a> {
-    /// Entries from `first` on, below `end`: they are there already.
-    pub(crate) fn new(log: &'a SharedLog, first: u64, end: u64) -> EntryReads<'a> {
-        EntryReads { log, next: first, end, under_way: Transfers::default() }
+    /// Entries from `first` on, below `end`: they are there already. As many are under way as the
+    /// job may have.
+    pub(crate) fn new(
+        log: &'a SharedLog,
+        (first, end): (u64, u64),
+        within: (&Arc<Gauge>, u64),
+    ) -> EntryReads<'a> {
+        EntryReads { log, next: first, end, under_way: Transfers::new(within) }
     }
 
     /// The next entry, whose number is `number`; [`NextEntry::Deleted`] where the log has left it
@@ -420,7 +427,9 @@ impl<'a> EntryReads<'a> {
             self.under_way.add(ENTRY_BYTES, (self.next, read));
             self.next += 1;
         }
-        let Some((found, read)) = self.under_way.oldest() else { return Ok(NextEntry::Absent) };
+        let Some((_held, (found, read))) = self.under_way.oldest() else {
+            return Ok(NextEntry::Absent);
+        };
         debug_assert_eq!(found, number, "entries are read in their order");
         let entry = match read.finish(&self.log.client) {
             Err(failure) if failure.kind == FailureKind::Missing => None,

@@ -4,6 +4,7 @@ use super::entry::LogClaim;
 use super::*;
 use crate::backup::fetch_objects;
 use crate::error::ErrorKind;
+use crate::memory::Gauge;
 use crate::memtable::encode_record;
 use crate::os::Files;
 use crate::record::Kind;
@@ -497,7 +498,7 @@ fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Res
 fn fetch_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> crate::error::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let wanted = pieces.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
-    fetch_objects(log.client(), wanted, |bytes| {
+    fetch_objects(log.client(), wanted, (&Arc::default(), u64::MAX), |bytes| {
         found.push(bytes);
         Ok(())
     })?;
@@ -517,6 +518,41 @@ fn data_of_a_far_store_moves_side_by_side() {
     for rounds in [sends, fetches] {
         assert!((1..32).contains(&rounds.waits), "{rounds:?}");
     }
+}
+
+/// Bug: a job that read ahead in a store, pieces of a checkpoint or entries of the log, held up to
+/// 32 MiB that no gauge counted, whatever the memory limit. Cause: what is fetched had a bound of
+/// its own. Fix: it counts with what jobs send, within the same bound.
+#[test]
+fn what_is_fetched_is_counted_and_has_the_bound_of_the_limit() {
+    let server = ObjectServer::new();
+    let (log, all) = (Machine::new(&server).log, pieces(64));
+    send_all(&log, &all).0.unwrap();
+    let largest = all.iter().map(|(_, bytes)| bytes.len() as u64).max().unwrap();
+    for most in [1, largest, 3 * largest, u64::MAX] {
+        let (gauge, mut held) = (Arc::new(Gauge::default()), 0);
+        let wanted = all.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
+        let take = |bytes: Vec<u8>| {
+            assert!(gauge.bytes() >= bytes.len() as u64, "what is handed over counts still");
+            held = held.max(gauge.bytes());
+            Ok(())
+        };
+        fetch_objects(log.client(), wanted, (&gauge, most), take).unwrap();
+        // One alone may be more, and the one that is handed over is beside the next.
+        assert!(held <= most.saturating_add(largest), "{held} of {most}");
+        assert_eq!(held > 2 * largest, most > 2 * largest, "{held} of {most}");
+        assert_eq!(gauge.bytes(), 0);
+    }
+    let (first, mut writer) = begun(&server);
+    for lsn in 4..44 {
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    let gauge = Arc::new(Gauge::default());
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 10 << 20));
+    assert!(matches!(reads.next(3).unwrap(), NextEntry::There(_)));
+    assert_eq!(gauge.bytes(), 4 << 20, "of two full segments one is left");
+    drop(reads);
+    assert_eq!(gauge.bytes(), 0);
 }
 
 #[test]
@@ -586,7 +622,7 @@ fn entries_that_are_read_ahead_come_in_their_order() {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
     let log = Machine::new(&server).log;
-    let mut reads = EntryReads::new(&log, 3, writer.next());
+    let mut reads = EntryReads::new(&log, (3, writer.next()), (&Arc::default(), u64::MAX));
     let ((), rounds) = server.in_rounds(|| {
         for number in 3..writer.next() {
             let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
@@ -597,10 +633,10 @@ fn entries_that_are_read_ahead_come_in_their_order() {
     assert!(rounds.waits < 30, "{rounds:?}");
     assert!(first.log.raise_head(LogHead { oldest: 20, checkpoint: 20 }).unwrap());
     first.log.delete(&(10..20).map(entry_name).collect::<Vec<_>>()).unwrap();
-    let mut reads = EntryReads::new(&first.log, 9, writer.next());
+    let mut reads = EntryReads::new(&first.log, (9, writer.next()), (&Arc::default(), u64::MAX));
     assert!(matches!(reads.next(9).unwrap(), NextEntry::There(_)));
     assert!(matches!(reads.next(10).unwrap(), NextEntry::Deleted));
     server.lose(&entry_name(30));
-    let mut reads = EntryReads::new(&first.log, 30, writer.next());
+    let mut reads = EntryReads::new(&first.log, (30, writer.next()), (&Arc::default(), u64::MAX));
     assert!(matches!(reads.next(30).unwrap(), NextEntry::Absent), "lost, and not deleted");
 }

@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
 use super::identity::{Identity, Nonces};
 use super::shared_log::{Appended, LogEnd, SharedLog};
@@ -28,7 +30,7 @@ pub(crate) struct LogWriter {
     checkpoint: u64,
     last: Lsn,
     /// The entry whose put is not decided.
-    undecided: Option<(NewHead, Vec<u8>)>,
+    undecided: Option<(NewHead, Bytes)>,
     compressor: EntryCompressor,
     /// Whether it looks which entry it finds: a planted bug if not.
     checks: bool,
@@ -83,7 +85,7 @@ impl LogWriter {
             last: end.last,
             body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
         };
-        let appended = log.append(number, &entry.encode()?)?;
+        let appended = log.append(number, &entry.encode()?.into())?;
         // Where the log went on meanwhile, the claim is in a hole that a collector made.
         if matches!(appended, Appended::Taken) || log.is_past(number)? {
             return Ok(None);
@@ -139,7 +141,7 @@ impl LogWriter {
         let checkpoint = if kind == EntryKind::Checkpoint { number } else { self.checkpoint };
         let head = NewHead { number, claim: self.claim, checkpoint, first, last, kind };
         let bytes = head.encode(&body.into_bytes(), &mut self.compressor)?;
-        self.undecided = Some((head, bytes));
+        self.undecided = Some((head, bytes.into()));
         self.settle()?;
         Ok(number)
     }

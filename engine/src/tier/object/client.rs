@@ -18,6 +18,8 @@ mod patience;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::clock::Timer;
 use super::store::{
     Answered, Failure, FailureKind, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting, late,
@@ -63,6 +65,7 @@ pub(crate) struct ObjectRead {
 #[derive(Debug)]
 pub(crate) struct ObjectWrite {
     name: String,
+    bytes: Bytes,
     waiting: Waiting<Tag>,
 }
 
@@ -119,13 +122,13 @@ impl Client {
     }
 
     /// Begins to write an object of a name that has none.
-    pub(crate) fn begin_put(&self, name: &str, bytes: &[u8]) -> ObjectWrite {
+    pub(crate) fn begin_put(&self, name: &str, bytes: Bytes) -> ObjectWrite {
         let waiting = Waiting::default();
-        self.send_put(name, bytes, &waiting);
-        ObjectWrite { name: name.to_string(), waiting }
+        self.send_put(name, &bytes, &waiting);
+        ObjectWrite { name: name.to_string(), bytes, waiting }
     }
 
-    fn send_put(&self, name: &str, bytes: &[u8], waiting: &Waiting<Tag>) {
+    fn send_put(&self, name: &str, bytes: &Bytes, waiting: &Waiting<Tag>) {
         self.counts.puts.add(1);
         self.counts.sent_bytes.add(bytes.len() as u64);
         let within = self.patience.with(bytes.len() as u64).attempt;
@@ -138,7 +141,7 @@ impl Client {
     /// # Errors
     ///
     /// `Changed`; or no attempt succeeded before the deadline.
-    pub(crate) fn put(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
+    pub(crate) fn put(&self, name: &str, bytes: &Bytes, when: &PutWhen) -> Answered<Tag> {
         self.attempts(self.patience.with(bytes.len() as u64), |within| {
             self.counts.puts.add(1);
             self.counts.sent_bytes.add(bytes.len() as u64);
@@ -313,24 +316,29 @@ fn has_all(got: &Got, span: Span) -> Answered<()> {
 }
 
 impl ObjectWrite {
-    /// Waits until the store has the object, which is of `bytes`.
+    /// The bytes of the object.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Waits until the store has the object.
     ///
     /// # Errors
     ///
     /// No attempt succeeded before the deadline: the object may be there, or may come. `Changed`
     /// says that the name has other bytes.
-    pub(crate) fn finish(self, client: &Client, bytes: &[u8]) -> Answered<()> {
-        let ObjectWrite { name, waiting } = self;
+    pub(crate) fn finish(self, client: &Client) -> Answered<()> {
+        let ObjectWrite { name, bytes, waiting } = self;
         let mut first = Some(waiting);
         client.attempts(client.patience.with(bytes.len() as u64), |within| {
             let waiting = first.take().unwrap_or_else(|| {
                 let waiting = Waiting::default();
-                client.send_put(&name, bytes, &waiting);
+                client.send_put(&name, &bytes, &waiting);
                 waiting
             });
             match client.next(&waiting, within).unwrap_or_else(|| Err(late(within))) {
                 Err(failure) if failure.kind == FailureKind::Changed => {
-                    client.is_there(&name, bytes, within)
+                    client.is_there(&name, &bytes, within)
                 }
                 answer => answer.map(drop),
             }

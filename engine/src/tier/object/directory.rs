@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::name;
 use super::store::{
     Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
@@ -269,7 +271,7 @@ impl ObjectStore for DirectoryStore {
     fn begin_put(
         &self,
         name: &str,
-        bytes: &[u8],
+        bytes: &Bytes,
         when: &PutWhen,
         _: Duration,
         answer: Answer<Tag>,
@@ -329,7 +331,7 @@ mod tests {
         let files = SimFiles::new();
         let path = Path::new("/store");
         let store = DirectoryStore::open_in(Arc::clone(&files) as _, path, false).unwrap();
-        store.put("a/1", b"one", &PutWhen::Absent, SOON).unwrap();
+        store.put("a/1", &Bytes::from_static(b"one"), &PutWhen::Absent, SOON).unwrap();
         let after = files.crash(Survive::Nothing);
         let store = DirectoryStore::open_in(after, path, false).unwrap();
         assert_eq!(store.get("a/1", Span::Whole, SOON).unwrap().bytes, b"one");
@@ -353,11 +355,12 @@ mod tests {
 
         let client = open();
         sync_fails();
-        let new = client.begin_put("a/1", b"one").finish(&client, b"one").unwrap_err();
+        let new = client.begin_put("a/1", Bytes::from_static(b"one")).finish(&client).unwrap_err();
         assert_eq!(new.kind, FailureKind::Unsynced, "{new}");
         // Neither does what is there already become an answer of this opening.
         for _ in 0..2 {
-            let again = client.begin_put("a/1", b"one").finish(&client, b"one").unwrap_err();
+            let again =
+                client.begin_put("a/1", Bytes::from_static(b"one")).finish(&client).unwrap_err();
             assert_eq!(again.kind, FailureKind::Unsynced, "{again}");
         }
         let deleted = client.delete(&["a/1".to_string()]).unwrap_err();
@@ -367,11 +370,13 @@ mod tests {
         // As with the fence: under a condition.
         let client = open();
         sync_fails();
-        let fence = client.put("a/fence", b"me", &PutWhen::Absent).unwrap_err();
+        let fence =
+            client.put("a/fence", &Bytes::from_static(b"me"), &PutWhen::Absent).unwrap_err();
         assert_eq!(fence.kind, FailureKind::Unsynced, "{fence}");
         // What another opening finds it makes durable before it says so.
         let client = open();
-        let found = client.put("a/fence", b"me", &PutWhen::Absent).unwrap_err();
+        let found =
+            client.put("a/fence", &Bytes::from_static(b"me"), &PutWhen::Absent).unwrap_err();
         assert_eq!(found.kind, FailureKind::Changed, "{found}");
         let after = files.crash(Survive::Nothing);
         let store = DirectoryStore::open_in(after, path, false).unwrap();
@@ -395,12 +400,14 @@ mod tests {
     fn an_opening_cleans_up_while_another_one_gives_its_puts_up() {
         let root = tempfile::tempdir().unwrap();
         let writer = DirectoryStore::open(root.path()).unwrap();
-        writer.put("a/1", b"first", &PutWhen::Absent, SOON).unwrap();
+        writer.put("a/1", &Bytes::from_static(b"first"), &PutWhen::Absent, SOON).unwrap();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !is_over.load(Ordering::Relaxed) {
-                    writer.put("a/1", b"second", &PutWhen::Absent, SOON).unwrap_err();
+                    writer
+                        .put("a/1", &Bytes::from_static(b"second"), &PutWhen::Absent, SOON)
+                        .unwrap_err();
                 }
             });
             let opened = (0..500).find_map(|_| DirectoryStore::open(root.path()).err());
@@ -424,7 +431,7 @@ mod tests {
     fn a_changed_byte_is_found() {
         let root = tempfile::tempdir().unwrap();
         let store = DirectoryStore::open(root.path()).unwrap();
-        store.put("a/1", b"some bytes", &PutWhen::Absent, SOON).unwrap();
+        store.put("a/1", &Bytes::from_static(b"some bytes"), &PutWhen::Absent, SOON).unwrap();
         let path = store.path_of("a/1");
         let mut bytes = fs::read(&path).unwrap();
         bytes[3] ^= 1;

@@ -20,6 +20,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use bytes::Bytes;
+
 use super::store::{
     Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
     Tag, late,
@@ -503,7 +505,7 @@ impl ObjectStore for MemoryClient {
     fn begin_put(
         &self,
         name: &str,
-        bytes: &[u8],
+        bytes: &Bytes,
         when: &PutWhen,
         within: Duration,
         answer: Answer<Tag>,
@@ -511,7 +513,7 @@ impl ObjectStore for MemoryClient {
         let parts_from = self.server.0.lock().parts_from;
         let in_parts = *when == PutWhen::Absent && parts_from.is_some_and(|len| bytes.len() > len);
         let name_of = name.to_string();
-        let change = |when| ObjectChange::Put { name: name_of, bytes: bytes.into(), when };
+        let change = |when| ObjectChange::Put { name: name_of, bytes: bytes[..].into(), when };
         let done = match when {
             _ if in_parts => self.put_in_parts(name, &change(None), within),
             PutWhen::Absent => self.change(Call::Put, name, &change(Some(when.clone()))),

@@ -49,7 +49,7 @@ impl Client {
         before: Option<Tag>,
     ) -> Result<Option<Tag>> {
         let when = before.map_or(PutWhen::Absent, PutWhen::Tagged);
-        match self.put(name, &to.encode(), &when) {
+        match self.put(name, &to.encode().into(), &when) {
             Ok(tag) => Ok(Some(tag)),
             Err(failure) if failure.kind == FailureKind::Changed => Ok(None),
             Err(failure) => Err(self.error(&format!("write the {} in", T::WHAT), name, failure)),

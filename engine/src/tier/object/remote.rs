@@ -231,12 +231,12 @@ impl ObjectStore for RemoteStore {
     fn begin_put(
         &self,
         name: &str,
-        bytes: &[u8],
+        bytes: &Bytes,
         when: &PutWhen,
         within: Duration,
         answer: Answer<Tag>,
     ) {
-        let (store, bytes) = (Arc::clone(&self.store), Bytes::copy_from_slice(bytes));
+        let (store, bytes) = (Arc::clone(&self.store), bytes.clone());
         let (path, when) = (self.path(name), when.clone());
         self.run(within, answer, async move {
             let done = put(store, path, bytes, when).await?;
@@ -343,7 +343,7 @@ mod tests {
         for failure in [
             store.head("a", within).unwrap_err(),
             store.get("a", Span::Whole, within).unwrap_err(),
-            store.put("a", b"1", &PutWhen::Absent, within).unwrap_err(),
+            store.put("a", &Bytes::from_static(b"1"), &PutWhen::Absent, within).unwrap_err(),
             store.list("", "", within).unwrap_err(),
         ] {
             assert_eq!(failure.kind, FailureKind::Away, "{failure}");

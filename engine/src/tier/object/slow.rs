@@ -9,6 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::store::{Answer, Answered, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting};
 use crate::error::{Error, Result};
 use crate::os::sync::locks::{Condvar, Mutex};
@@ -158,12 +160,12 @@ impl ObjectStore for SlowStore {
     fn begin_put(
         &self,
         name: &str,
-        bytes: &[u8],
+        bytes: &Bytes,
         when: &PutWhen,
         within: Duration,
         answer: Answer<Tag>,
     ) {
-        let (name, own, when) = (name.to_string(), bytes.to_vec(), when.clone());
+        let (name, own, when) = (name.to_string(), bytes.clone(), when.clone());
         let put = move |store: &dyn ObjectStore| store.put(&name, &own, &when, within);
         self.ask(bytes.len(), put, |_| 0, answer);
     }
@@ -201,7 +203,7 @@ mod tests {
         let distance = Distance { latency, bytes_per_second: 100_000_000 };
         let store = SlowStore::new(Arc::new(MemoryServer::new().client()), distance).unwrap();
         let began = Instant::now();
-        store.put("a", &[7; 1000], &PutWhen::Absent, within).unwrap();
+        store.put("a", &vec![7; 1000].into(), &PutWhen::Absent, within).unwrap();
         assert!(began.elapsed() >= latency);
         let began = Instant::now();
         let all: Vec<Waiting<Got>> = (0..100).map(|_| Waiting::default()).collect();

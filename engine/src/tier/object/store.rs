@@ -12,6 +12,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use crate::error::{Error, ErrorKind, Mismatch};
 use crate::os::sync::channel::{Receiver, Sender, channel};
 use crate::os::time;
@@ -251,11 +253,12 @@ pub(crate) trait ObjectStore: fmt::Debug + Send + Sync {
     fn address(&self) -> String;
 
     /// Begins to write an object: all of `bytes` or nothing. The answer comes after the store has
-    /// them durably and has compared their checksum, as far as its protocol has one.
+    /// them durably and has compared their checksum, as far as its protocol has one. A store that
+    /// keeps the bytes until then shares them with the caller: an object takes its memory once.
     fn begin_put(
         &self,
         name: &str,
-        bytes: &[u8],
+        bytes: &Bytes,
         when: &PutWhen,
         within: Duration,
         answer: Answer<Tag>,
@@ -295,7 +298,7 @@ pub(crate) trait ObjectStore: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// `Changed` if the condition does not hold; or the request failed.
-    fn put(&self, name: &str, bytes: &[u8], when: &PutWhen, within: Duration) -> Answered<Tag> {
+    fn put(&self, name: &str, bytes: &Bytes, when: &PutWhen, within: Duration) -> Answered<Tag> {
         let waiting = Waiting::default();
         self.begin_put(name, bytes, when, within, waiting.answer());
         self.awaited();

@@ -19,7 +19,7 @@ fn a_put_of_which_the_answer_was_lost_is_found_done() {
         let server = MemoryServer::new();
         server.plan(1, effect);
         let client = client(&server);
-        client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+        client.begin_put("a/1", Bytes::from_static(b"bytes")).finish(&client).unwrap();
         server.deliver();
         assert_eq!(&*server.content()["a/1"], b"bytes", "{effect:?}");
     }
@@ -29,8 +29,9 @@ fn a_put_of_which_the_answer_was_lost_is_found_done() {
 fn a_put_never_replaces_other_bytes() {
     let server = MemoryServer::new();
     let client = client(&server);
-    client.begin_put("a/1", b"first").finish(&client, b"first").unwrap();
-    let failure = client.begin_put("a/1", b"second").finish(&client, b"second").unwrap_err();
+    client.begin_put("a/1", Bytes::from_static(b"first")).finish(&client).unwrap();
+    let failure =
+        client.begin_put("a/1", Bytes::from_static(b"second")).finish(&client).unwrap_err();
     assert_eq!(failure.kind, FailureKind::Changed);
     assert_eq!(&*server.content()["a/1"], b"first");
 }
@@ -40,7 +41,7 @@ fn passing_failures_are_tried_again_until_the_deadline_and_others_are_not() {
     for kind in FailureKind::ALL {
         let server = MemoryServer::new();
         let client = client(&server);
-        client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+        client.begin_put("a/1", Bytes::from_static(b"bytes")).finish(&client).unwrap();
         server.plan(2, Effect::Fail(kind));
         assert_eq!(client.get("a/1", Span::Whole).is_ok(), kind.is_passing(), "{kind:?}");
 
@@ -69,9 +70,9 @@ fn a_caller_that_waits_late_has_the_whole_deadline() {
         let server = MemoryServer::new();
         let client = client(&server);
         server.plan(1, Effect::Fail(effect));
-        let writing = client.begin_put("a/1", b"bytes");
+        let writing = client.begin_put("a/1", Bytes::from_static(b"bytes"));
         assert!(client.timer.pause(Patience::default().deadline * 10));
-        writing.finish(&client, b"bytes").unwrap();
+        writing.finish(&client).unwrap();
         server.plan(server.requests() + 1, Effect::Fail(effect));
         let reading = client.begin_get("a/1", Span::Whole);
         assert!(client.timer.pause(Patience::default().deadline * 10));
@@ -87,11 +88,11 @@ fn a_hurried_client_gives_up_after_five_seconds() {
     let client = client(&server);
     server.always(Some(Effect::Fail(FailureKind::Throttled)));
     client.hurry();
-    client.put("a/1", b"bytes", &PutWhen::Absent).unwrap_err();
+    client.put("a/1", &Bytes::from_static(b"bytes"), &PutWhen::Absent).unwrap_err();
     let passed = client.timer.now();
     assert!(passed > HURRIED / 4 && passed <= HURRIED, "{passed:?}");
     server.always(None);
-    client.put("a/1", b"bytes", &PutWhen::Absent).unwrap();
+    client.put("a/1", &Bytes::from_static(b"bytes"), &PutWhen::Absent).unwrap();
 }
 
 #[test]
@@ -111,7 +112,7 @@ fn a_stopped_client_waits_for_no_answer_that_takes_long() {
     let timer = Arc::new(MachineTimer::default());
     let client = Client::new(Arc::new(server.client()), timer, patience);
     let object = vec![7; 8 << 20];
-    client.begin_put("a/1", &object).finish(&client, &object).unwrap();
+    client.begin_put("a/1", object.into()).finish(&client).unwrap();
     server.plan(2, Effect::Hold);
     let reading = client.begin_get("a/1", Span::Bytes { offset: 0, len: 8 << 20 });
     client.stop();
@@ -124,7 +125,7 @@ fn many_reads_are_under_way_at_a_time() {
     let server = MemoryServer::new();
     let client = client(&server);
     for n in 0..5 {
-        client.begin_put(&format!("a/{n}"), &[n; 10]).finish(&client, &[n; 10]).unwrap();
+        client.begin_put(&format!("a/{n}"), vec![n; 10].into()).finish(&client).unwrap();
     }
     (6..11).for_each(|n| server.plan(n, Effect::Hold));
     let span = Span::Bytes { offset: 2, len: 3 };
@@ -141,7 +142,7 @@ fn a_slow_read_is_made_a_second_time_and_the_first_answer_counts() {
     let server = MemoryServer::new();
     let timer = Arc::new(MachineTimer::default());
     let client = Client::new(Arc::new(server.client()), timer, Patience::default());
-    client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+    client.begin_put("a/1", Bytes::from_static(b"bytes")).finish(&client).unwrap();
     for _ in 0..64 {
         client.get("a/1", Span::Whole).unwrap();
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use bytes::Bytes;
 use terrace_testkit::SimFiles;
 
 use crate::tier::object::directory::DirectoryStore;
@@ -39,10 +40,10 @@ fn reads_give_the_bytes_that_were_written(store: &dyn ObjectStore, base: &str) {
     let part = Span::Bytes { offset: 1, len: 1 };
     assert_eq!(failure(store.get(&name, part, SOON)), FailureKind::Missing);
 
-    let bytes: Vec<u8> = (0..5000_u32).map(|n| (n % 251) as u8).collect();
+    let bytes: Bytes = (0..5000_u32).map(|n| (n % 251) as u8).collect();
     let tag = store.put(&name, &bytes, &PutWhen::Absent, SOON).unwrap();
     let got = store.get(&name, Span::Whole, SOON).unwrap();
-    assert_eq!((got.bytes, got.tag), (bytes.clone(), tag.clone()));
+    assert_eq!((got.bytes, got.tag), (bytes.to_vec(), tag.clone()));
     let info = store.head(&name, SOON).unwrap();
     assert_eq!((info.name, info.len), (name.clone(), 5000));
     for (offset, len) in [(0, 1), (0, 5000), (1, 4999), (4999, 1), (700, 2000)] {
@@ -59,7 +60,7 @@ fn reads_give_the_bytes_that_were_written(store: &dyn ObjectStore, base: &str) {
 fn conditions_of_puts_hold(store: &dyn ObjectStore, base: &str) {
     let name = format!("{base}fence");
     let nothing = Tag { entity: Some("\"0123\"".into()), version: None };
-    let put = |bytes: &[u8], when| store.put(&name, bytes, &when, SOON);
+    let put = |bytes, when| store.put(&name, &Bytes::from_static(bytes), &when, SOON);
     assert_eq!(failure(put(b"x", PutWhen::Tagged(nothing))), FailureKind::Changed);
     assert_eq!(failure(store.head(&name, SOON)), FailureKind::Missing, "nothing was written");
     let first = put(b"first", PutWhen::Absent).unwrap();
@@ -77,10 +78,12 @@ fn lists_are_in_order(store: &dyn ObjectStore, base: &str) {
     let mut written = Vec::new();
     for name in ["b/2", "a", "b/10", "b-1", "c"] {
         let name = format!("{prefix}{name}");
-        store.put(&name, name.as_bytes(), &PutWhen::Absent, SOON).unwrap();
+        store.put(&name, &name.clone().into(), &PutWhen::Absent, SOON).unwrap();
         written.push(name);
     }
-    store.put(&format!("{base}lists"), b"beside", &PutWhen::Absent, SOON).unwrap();
+    store
+        .put(&format!("{base}lists"), &Bytes::from_static(b"beside"), &PutWhen::Absent, SOON)
+        .unwrap();
     written.sort();
     assert_eq!(names(store, &prefix, ""), written);
     assert_eq!(names(store, &prefix, &written[1]), written[2..]);
@@ -100,7 +103,13 @@ pub(in crate::tier::object) fn lists_come_in_pages_and_deletions_in_batches(
     let waiting = Waiting::default();
     for part in all.chunks(50) {
         for name in part {
-            store.begin_put(name, b"1", &PutWhen::Absent, SOON, waiting.answer());
+            store.begin_put(
+                name,
+                &Bytes::from_static(b"1"),
+                &PutWhen::Absent,
+                SOON,
+                waiting.answer(),
+            );
         }
         part.iter().for_each(|_| drop(waiting.next(SOON).unwrap().unwrap()));
     }
@@ -117,12 +126,12 @@ pub(in crate::tier::object) fn lists_come_in_pages_and_deletions_in_batches(
 
 fn of_many_writers_one_wins(store: &Arc<dyn ObjectStore>, base: &str) {
     let name = format!("{base}race");
-    let tag = store.put(&name, b"start", &PutWhen::Absent, SOON).unwrap();
+    let tag = store.put(&name, &Bytes::from_static(b"start"), &PutWhen::Absent, SOON).unwrap();
     let write = |n: u8| {
         let (store, name, when) = (Arc::clone(store), name.clone(), PutWhen::Tagged(tag.clone()));
         thread::spawn(move || {
             loop {
-                match store.put(&name, &[n], &when, SOON) {
+                match store.put(&name, &vec![n].into(), &when, SOON) {
                     Err(failure) if failure.kind == FailureKind::Throttled => thread::yield_now(),
                     answer => return answer.is_ok(),
                 }
@@ -138,8 +147,7 @@ fn of_many_writers_one_wins(store: &Arc<dyn ObjectStore>, base: &str) {
 
 fn large_objects_come_whole(store: &dyn ObjectStore, base: &str) {
     let name = format!("{base}large");
-    let bytes: Vec<u8> =
-        (0..20_u32 << 20).map(|n| (n >> 3).to_le_bytes()[n as usize % 3]).collect();
+    let bytes: Bytes = (0..20_u32 << 20).map(|n| (n >> 3).to_le_bytes()[n as usize % 3]).collect();
     store.put(&name, &bytes, &PutWhen::Absent, SOON).unwrap();
     assert!(store.get(&name, Span::Whole, SOON).unwrap().bytes == bytes, "all bytes came back");
     let (offset, len) = (8 << 20, 9 << 20);
