@@ -83,15 +83,15 @@ impl TableReader<'_> {
 
     /// The values of some keys, all as of one moment.
     pub(super) fn multi_get<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
-        if self.snapshot.is_some() {
-            // One moment anyway: no epoch stays pinned over more keys than have to be.
-            return self.some_at_a_time(keys);
+        // No epoch stays pinned over many keys: it would hold back space in every database.
+        if self.snapshot.is_some() || read::together(keys).nth(1).is_some() {
+            return self.multi_get_far(keys);
         }
         let near = self.read(|view, at| read::near(view, || read::find_many(view, keys, at)))?;
         near.map_or_else(|| self.multi_get_far(keys), |found| self.values_of(found))
     }
 
-    /// The same of a table that is far.
+    /// The same of a table that is far, or of many keys.
     pub(crate) fn multi_get_far<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
         if self.snapshot.is_some() || self.side_by_side(keys).nth(1).is_none() {
             return self.some_at_a_time(keys);
