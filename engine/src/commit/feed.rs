@@ -12,6 +12,7 @@
 //!
 //! 1. `acknowledged` only rises, and every commit up to it is in the shared store.
 //! 2. After a failure nothing is acknowledged any more.
+//! 3. Waits for commits that were given up end. They may be acknowledged later all the same.
 
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ type Driver = Box<dyn Fn() + Send + Sync>;
 struct Remote {
     acknowledged: Lsn,
     failed: Option<(ErrorKind, String)>,
+    /// Up to which commit, and why.
+    given_up: (Lsn, String),
     /// Rises when a wait is to look which commit it waits for.
     looks: u64,
 }
@@ -56,6 +59,15 @@ pub(crate) struct Feed {
     /// The shipper has enough to do.
     full: Condvar,
     driver: OnceLock<Driver>,
+}
+
+impl Remote {
+    /// Why the wait for a commit ends without its acknowledgement, if so.
+    fn ended(&self, lsn: Lsn) -> Option<(ErrorKind, &str)> {
+        let failed = self.failed.as_ref().map(|(kind, cause)| (*kind, cause.as_str()));
+        let (until, cause) = &self.given_up;
+        failed.or_else(|| (lsn <= *until).then_some((ErrorKind::UnknownOutcome, cause.as_str())))
+    }
 }
 
 impl Default for Feed {
@@ -152,6 +164,13 @@ impl Feed {
         self.full.notify_all();
     }
 
+    /// Ends the waits for commits up to `lsn`, which this machine cannot ship as long as `error`
+    /// stays: their users learn of it. What is acknowledged later is shipped all the same.
+    pub(crate) fn give_up(&self, lsn: Lsn, error: &Error) {
+        self.remote.lock().given_up = (lsn, error.to_string());
+        self.moved.notify_all();
+    }
+
     /// Whether shipping has ended.
     pub(crate) fn has_failed(&self) -> bool {
         self.remote.lock().failed.is_some()
@@ -162,10 +181,10 @@ impl Feed {
         drop(self.driver.set(Box::new(driver)));
     }
 
-    /// Whether a commit is decided: acknowledged, or never to be.
+    /// Whether a commit is decided: acknowledged, or no wait for it lasts.
     pub(crate) fn is_decided(&self, lsn: Lsn) -> bool {
         let remote = self.remote.lock();
-        remote.acknowledged >= lsn || remote.failed.is_some()
+        remote.acknowledged >= lsn || remote.ended(lsn).is_some()
     }
 
     /// How often waits were ended by [`Feed::look_again`].
@@ -185,7 +204,7 @@ impl Feed {
     /// # Errors
     ///
     /// `Fenced` if another opening took the store over first; `UnknownOutcome` if the database is
-    /// closed or stops meanwhile. The commit is durable on this machine.
+    /// closed or stops meanwhile, or the commit was given up. It is durable on this machine.
     pub(crate) fn wait_remote(&self, lsn: Lsn, looks: Option<u64>) -> Result<()> {
         let mut steps = 0;
         loop {
@@ -197,8 +216,8 @@ impl Feed {
             if remote.acknowledged >= lsn || looks.is_some_and(|looks| remote.looks != looks) {
                 return Ok(());
             }
-            if let Some((kind, cause)) = &remote.failed {
-                let fenced = *kind == ErrorKind::Fenced;
+            if let Some((kind, cause)) = remote.ended(lsn) {
+                let fenced = kind == ErrorKind::Fenced;
                 let kind = if fenced { ErrorKind::Fenced } else { ErrorKind::UnknownOutcome };
                 let message = format!(
                     "commit {lsn} is durable on this machine, and the shared store has not \

@@ -72,7 +72,7 @@ impl Piece {
 #[derive(Debug, Default)]
 pub(crate) struct Spilled {
     pieces: Vec<Piece>,
-    /// What [`Spilled::run`] has merged of these pieces.
+    /// What [`Spilled::run`] has merged of these pieces, where savepoints need them beside it.
     run: Option<Vec<Arc<Extent>>>,
 }
 
@@ -148,13 +148,18 @@ impl Spilled {
                 break;
             }
             let from = self.pieces.len() - alike;
-            let (extents, clean) = merge(&self.pieces[from..], store, epochs)?;
-            self.pieces.truncate(from);
-            if !extents.is_empty() {
-                self.pieces.push(Piece::new(Level::new(extents), tier + 1, clean));
-            }
+            let (extents, has_older) = merge(&self.pieces[from..], store, epochs, true)?;
+            self.replace(from, extents, (tier + 1, !has_older));
         }
         Ok(())
+    }
+
+    /// Replaces the pieces from a place on by what was merged of them.
+    fn replace(&mut self, from: usize, merged: Vec<Arc<Extent>>, (tier, clean): (u32, bool)) {
+        self.pieces.truncate(from);
+        if !merged.is_empty() {
+            self.pieces.push(Piece::new(Level::new(merged), tier, clean));
+        }
     }
 
     /// Forgets writes after the epoch `before`; they are dead already.
@@ -257,6 +262,8 @@ impl Spilled {
 
     /// The last living write of each key, as extents that are sorted and disjoint, and not synced.
     /// A commit that is tried again has the same ones, unless something was written or rolled back.
+    /// They take the place of the pieces, so that a commit that was refused holds its space once. The
+    /// pieces stay only where a savepoint needs older writes.
     ///
     /// # Errors
     ///
@@ -269,13 +276,17 @@ impl Spilled {
             debug_assert!(are_new(piece.extents.extents()), "no edit has named them");
             return Ok(piece.extents.extents().to_vec());
         }
-        if self.run.is_none() {
-            let mut at_last = epochs.clone();
-            at_last.release(0);
-            self.run = Some(merge(&self.pieces, store, &at_last)?.0);
+        if let Some(run) = &self.run {
+            debug_assert!(are_new(run), "a commit whose runs an edit has named is not tried again");
+            return Ok(run.clone());
         }
-        let run = self.run.clone().unwrap_or_default();
-        debug_assert!(are_new(&run), "a commit whose runs an edit has named is not tried again");
+        let (run, has_older) = merge(&self.pieces, store, epochs, false)?;
+        if has_older {
+            self.run = Some(run.clone());
+        } else {
+            let tier = self.pieces.iter().map(|piece| piece.tier).max().unwrap_or(0);
+            self.replace(0, run.clone(), (tier, true));
+        }
         Ok(run)
     }
 }
@@ -296,20 +307,25 @@ fn merging(
     MergingCursor::new(pieces.iter().rev().map(cursor).collect())
 }
 
-/// Merges pieces into one, without dead versions and those that no savepoint needs; whether the
-/// result is clean.
-fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
+/// Merges pieces into one, without dead versions and those that no savepoint needs. Whether
+/// savepoints need older versions of keys: without `keeps_older` these are left out.
+fn merge(
+    pieces: &[Piece],
+    store: Store<'_>,
+    epochs: &Epochs,
+    keeps_older: bool,
+) -> Result<(Vec<Arc<Extent>>, bool)> {
     let mut cursor = merging(pieces, store.cache, &ReadAhead::for_job(pieces.len()));
     let bytes = pieces.iter().map(|piece| piece.extents.bytes()).sum();
-    let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, true)?, true);
+    let (mut writer, mut has_older) = (ExtentWriter::new(store.set, bytes, true)?, false);
     let mut kept: Option<(Vec<u8>, Epoch)> = None;
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {
         let newer = kept.as_ref().filter(|(key, _)| key == entry.key).map(|(_, newer)| *newer);
-        let is_kept =
+        let is_needed =
             epochs.is_alive(entry.seq) && newer.is_none_or(|newer| epochs.needs(entry.seq, newer));
-        if is_kept {
-            clean &= newer.is_none();
+        has_older |= is_needed && newer.is_some();
+        if is_needed && (keeps_older || newer.is_none()) {
             let (key, newest) = kept.get_or_insert_default();
             key.clear();
             key.extend_from_slice(entry.key);
@@ -318,7 +334,7 @@ fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc
         }
         cursor.next()?;
     }
-    Ok((writer.finish()?, clean))
+    Ok((writer.finish()?, has_older))
 }
 
 #[cfg(test)]

@@ -655,8 +655,8 @@ mod tests {
 
     /// Bug: on a full region each try of a commit wrote all its rows again, where they came out of
     /// order or a savepoint was rolled back. Cause: what was spilled is merged into one run before
-    /// the region is asked for room, and the run was dropped when there was none. Fix: it is kept
-    /// until something is written or rolled back.
+    /// the region is asked for room, and the run was dropped when there was none. Fix: it takes
+    /// the place of what was spilled.
     #[test]
     fn a_commit_that_is_tried_again_merges_what_it_has_spilled_once() {
         let dir = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use super::{Content, content, key, of_machine, settle, taken_over, writer_option
 use crate::common::cuts::PATH;
 use crate::common::{Chance, alone};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine};
-use terrace::{Database, Durability, Existing, ObjectServer, StoreFault, TableOptions};
+use terrace::{Database, Durability, ErrorKind, Existing, ObjectServer, StoreFault, TableOptions};
 
 /// Rows in several extents, some with values apart, and a transaction whose rows are spilled.
 fn fill(db: &Database) {
@@ -126,6 +126,67 @@ fn a_checkpoint_that_cannot_be_made_holds_no_commit_up() {
     assert_eq!((stats().checkpoints, stats().note), (before + 1, None));
     let second = taken_over(&server);
     assert_eq!(content(&second).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: commits that asked for `Remote` waited without end. Cause: commits were forgotten, so a
+/// checkpoint has to come before any segment, and this machine could not write or read its extents.
+/// Fix: after three tries the calls fail, and say why. Shipping goes on once that is mended.
+#[test]
+fn a_remote_commit_that_this_machine_cannot_ship_fails_and_goes_on_later() {
+    let _turn = alone();
+    for (call, is_large) in [(Call::Write, false), (Call::Read, false), (Call::Read, true)] {
+        let (server, machine) = (ObjectServer::new(), Machine::with_files());
+        let db = writer_options(&machine, &server, None).open(PATH).unwrap();
+        let small = db.table("small").unwrap();
+        settle(|| db.step());
+        small.put("first", "1").unwrap();
+        let of = Faulty::Site(CallSite { call, file: FileKind::Extents });
+        let fails = || machine.fail(Fault { for_good: true, ..Fault::once(of, 1) });
+        if call == Call::Write {
+            fails();
+        }
+        let mut load =
+            (call == Call::Read).then(|| db.table("loaded").unwrap().bulk_load().unwrap());
+        if let Some(mut load) = load.take() {
+            (0..20).for_each(|row| load.put(key(row), Chance::new(row).bytes(1000)).unwrap());
+            load.finish().unwrap();
+            fails();
+        }
+        if !is_large {
+            db.forget_unshipped();
+        }
+        for n in 0..3 {
+            let error = small.put_with(key(n), "here", Durability::Remote).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{call:?}: {error}");
+            let text = error.to_string();
+            assert!(text.contains("is durable on this machine"), "{text}");
+            assert!(text.contains("extents") && text.contains("Input/output"), "{text}");
+            assert_eq!(small.get(key(n)).unwrap().as_deref(), Some(&b"here"[..]));
+        }
+        small.put("local", "goes on").unwrap();
+        assert!(db.stats().share.unwrap().note.is_some(), "it says why");
+        machine.mend();
+        small.put_with("last", "one", Durability::Remote).unwrap();
+        settle(|| db.step());
+        assert_eq!(db.stats().share.unwrap().note, None);
+        assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap(), "{call:?}");
+    }
+}
+
+/// What passes by itself is waited for: a store that is away, and a full disk.
+#[test]
+fn a_remote_commit_waits_for_a_store_that_is_away() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer_options(&machine, &server, None).open(PATH).unwrap();
+    let small = db.table("small").unwrap();
+    settle(|| db.step());
+    server.always(Some(StoreFault::Throttle));
+    db.forget_unshipped();
+    let away = small.put_with("k", "1", Durability::Remote).unwrap_err();
+    assert!(away.to_string().contains("after 64 steps"), "a stepped one gives up then: {away}");
+    server.always(None);
+    small.put_with("k", "2", Durability::Remote).unwrap();
 }
 
 /// Bug: a closing waited for all data of a checkpoint, and commits were not shipped if that failed.
