@@ -65,7 +65,7 @@ pub(crate) trait Destination {
         Ok(())
     }
 
-    /// Before a table is written to its store: so many bytes lie above levels, with that table's.
+    /// Before an extent is written to its store: so many bytes lie above levels, with its table's.
     fn check_wanted(&self, _above: u64) -> Result<()> {
         Ok(())
     }
@@ -168,7 +168,7 @@ fn dump(
     engine: &Engine,
     destination: &mut dyn Destination,
 ) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
-    // A closing waits for the table under way.
+    // A closing waits for the extent under way.
     let _inside = engine.shared.gate.enter_call()?;
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
@@ -182,14 +182,21 @@ fn dump(
     destination.begins(lsn)?;
     let mut above = 0;
     let half = |Seen { table, name, view }| {
-        engine.shared.check_open()?;
+        let check_open = || engine.shared.check_open();
         above += compaction::bytes_to_dump(&view, lsn);
-        destination.check_wanted(above)?;
-        let store = Arc::clone(destination.store());
-        let (set, objects) = (&*engine.set, destination.objects());
-        let into = DumpInto { set, store: &store, objects };
-        let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
-        Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
+        check_open().and_then(|()| destination.check_wanted(above))?;
+        let (set, store) = (&*engine.set, &Arc::clone(destination.store()));
+        let dump = |into: DumpInto<'_>| {
+            compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)
+        };
+        let dumped = match destination.objects() {
+            Some(sink) => dump(DumpInto { set, store, objects: Some(sink), check: &check_open }),
+            None => {
+                let check = &|| check_open().and_then(|()| destination.check_wanted(above));
+                dump(DumpInto { set, store, objects: None, check })
+            }
+        };
+        Ok(Half { table, name, version: Arc::clone(&view.version), dumped: dumped? })
     };
     let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
     Ok((halves, lsn, blob))

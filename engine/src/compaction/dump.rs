@@ -41,6 +41,8 @@ pub(crate) struct DumpInto<'a> {
     pub(crate) set: &'a VersionSet,
     pub(crate) store: &'a Arc<ExtentStore>,
     pub(crate) objects: Option<&'a mut dyn ExtentSink>,
+    /// Asked before each extent is written: an error ends it.
+    pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
 /// Writes what `view` shows above its levels to the one reader of `horizon`. The caller has a
@@ -49,11 +51,11 @@ pub(crate) struct DumpInto<'a> {
 ///
 /// # Errors
 ///
-/// As [`merge_to_level`]. What was written is gone then.
+/// As [`merge_to_level`]; those of `check`. What was written is gone then.
 pub(crate) fn dump(
     view: &View,
     horizon: &Horizon,
-    DumpInto { set, store, objects }: DumpInto<'_>,
+    DumpInto { set, store, objects, check }: DumpInto<'_>,
     cache: &Arc<BlockCache>,
     shape: &Shape,
 ) -> Result<Dumped> {
@@ -95,7 +97,7 @@ pub(crate) fn dump(
         format: shape.format(1, version.options),
         reuse: false,
         reservation,
-        before_write: &|_| Ok(()),
+        before_write: &|_| check(),
     };
     let cursor = view.cursor_above_levels(at, cache, &ReadAhead::for_job(runs.len()));
     let nothing = Side::extents(&[], cache, false);

@@ -160,7 +160,7 @@ fn a_remote_commit_that_this_machine_cannot_ship_fails_and_goes_on_later() {
             assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{call:?}: {error}");
             let text = error.to_string();
             assert!(text.contains("is durable on this machine"), "{text}");
-            assert!(text.contains("extents") && text.contains("Input/output"), "{text}");
+            assert!(text.contains("extents") && text.contains("I/O error"), "{text}");
             assert_eq!(small.get(key(n)).unwrap().as_deref(), Some(&b"here"[..]));
         }
         small.put("local", "goes on").unwrap();
