@@ -164,7 +164,7 @@ pub(crate) fn check_outside() -> Result<()> {
 }
 
 /// Runs an operator, whose calls of a database fail.
-fn run<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
+pub(crate) fn run<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
     let before = IS_RUNNING.replace(true);
     let done = catch_unwind(AssertUnwindSafe(f));
     IS_RUNNING.set(before);

@@ -95,3 +95,47 @@ fn small_tables_have_one_shard_and_large_ones_are_cut() {
     assert!(owners(&cores, &db, "later").len() > 100, "a table of later is cut by a hash");
     assert_eq!(owners(&db.per_core(1).unwrap(), &db, "disk"), [0]);
 }
+
+/// Bug: a merge operator that waited for a shard could wait for the shard that needed the operator.
+/// Cause: waits asked only whether their thread is a shard's. Fix: a wait that would last fails
+/// inside of an operator, as each call of a database does. What is done already is handed out.
+#[test]
+fn waits_for_shards_inside_of_an_operator_are_refused() {
+    let (_dir, db) = open(Options::new().pm_size(2 << 20));
+    fill(&db, "t", 10, 10);
+    let cores = db.per_core(2).unwrap();
+    let table = cores.table(&db.existing_table("t").unwrap()).unwrap();
+    let (go_on, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(std::sync::Mutex::new(gate));
+    let blocks = |shard| {
+        let gate = Arc::clone(&gate);
+        let waits = move |_: &_| {
+            gate.lock().unwrap().recv().unwrap();
+            Ok(shard)
+        };
+        cores.submit_to(shard, waits).unwrap()
+    };
+    let done = cores.submit_to(0, |_| Ok(7)).unwrap();
+    while !done.is_done() {
+        thread::yield_now();
+    }
+    let under_way = [blocks(0), blocks(1)];
+    let mut batch = cores.batch();
+    (0..10u32).for_each(|n| _ = batch.get(&table, n.wrapping_mul(0x9E37_79B9).to_be_bytes()));
+    let batch = batch.submit().unwrap();
+    let inside = || {
+        let refused = under_way.map(|task| task.wait().unwrap_err());
+        let closed = cores.clone().close().unwrap_err();
+        let batch = batch.wait().map(drop).unwrap_err();
+        (refused.into_iter().chain([closed, batch]).collect::<Vec<_>>(), done.wait())
+    };
+    let (refused, done) = crate::operator::run(inside).unwrap();
+    (0..2).for_each(|_| go_on.send(()).unwrap());
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("merge operator"), "{error}");
+    }
+    assert_eq!(done.unwrap(), 7);
+    assert_eq!(cores.submit_to(1, |_| Ok(8)).unwrap().wait().unwrap(), 8, "it goes on");
+    cores.close().unwrap();
+}

@@ -179,3 +179,68 @@ fn a_node_that_ends_before_it_has_started_is_not_registered() {
         assert_eq!(left.len(), usize::from(named), "{left:?}");
     }
 }
+
+/// Bug: a merge operator that stepped, read, promoted or closed a node waited for itself: a step of
+/// the node may be what needs the operator. Cause: these calls asked nothing. Fix: they fail there,
+/// and leave the node as it is.
+#[test]
+fn calls_of_a_node_inside_of_an_operator_are_refused() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    for (name, kind) in [("standby", NodeKind::Standby), ("follower", NodeKind::Follower)] {
+        let options = Options::new().pm_size(4 << 20).stepped();
+        let node = Node::open(server.url(), &dir.path().join(name), (&options, kind)).unwrap();
+        let inside = || {
+            // As in a step that needs the operator: it has what these calls would wait for.
+            let _applier = node.applier.lock();
+            let refused = [
+                node.step().map(drop),
+                node.database().map(drop),
+                node.promote().map(drop),
+                node.close(),
+            ];
+            refused.map(Result::unwrap_err)
+        };
+        for error in operator::run(inside).unwrap() {
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name}: {error}");
+            assert!(error.to_string().contains("merge operator"), "{name}: {error}");
+        }
+        while node.step().unwrap() {}
+        let found = node.database().unwrap().existing_table("last").unwrap();
+        assert_eq!(found.get("a").unwrap().as_deref(), Some(&b"b"[..]), "{name} goes on");
+        node.close().unwrap();
+    }
+    drop(db);
+}
+
+/// Bug: a follower's status told of a commit that its database did not have yet. Cause: the status
+/// was set before the database of a new checkpoint was shown. Fix: the database comes first.
+#[test]
+fn a_node_shows_a_database_before_its_status_tells_of_it() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let kind = (&options, NodeKind::Standby);
+    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
+    while node.step().unwrap() {}
+    let applier = node.applier.lock().take().unwrap();
+    let (before, lsn) = (node.current.read().clone().unwrap().path, applier.position.lsn);
+    node.progress.lock().commit = lsn - 1;
+    let shown = dir.path().join("shown");
+    std::thread::scope(|scope| {
+        // Who sets or reads the status waits from here on.
+        let progress = node.progress.lock();
+        scope.spawn(|| node.show(&applier, shown.clone()));
+        let until = Instant::now() + Duration::from_mins(1);
+        let path = || node.current.read().as_ref().map(|current| current.path.clone());
+        while path() == Some(before.clone()) && Instant::now() < until {
+            yield_now();
+        }
+        let (found, told) = (path(), progress.commit);
+        // Before anything may panic: the scope waits for the thread.
+        drop(progress);
+        assert_eq!((found, told), (Some(shown.clone()), lsn - 1), "the status comes later");
+    });
+    assert_eq!(node.status().commit, lsn);
+    node.close().unwrap();
+}

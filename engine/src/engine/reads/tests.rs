@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
-use crate::db::Database;
+use crate::engine::Database;
 use crate::error::Result;
 use crate::options::Options;
 use crate::table::{ReadTables, Table};
