@@ -60,7 +60,10 @@ impl Compact {
         // Before the horizon: what is released between the two is looked at again.
         let releases = ctx.shared.snapshots.releases();
         let (rest, shape) = (ctx.rest(), ctx.shape());
-        let tables = ctx.tables.index().compactable((rest, releases), &shape);
+        let mut tables = ctx.tables.index().compactable((rest, releases), &shape);
+        // One that the disk has no room for does not keep the next from making some.
+        let refused = ctx.job_halvings.load(Ordering::Relaxed) as usize % tables.len().max(1);
+        tables.rotate_left(refused);
         for table in tables {
             let version = Arc::clone(&table.view().version);
             let concerns_objects = version.concerns_objects();

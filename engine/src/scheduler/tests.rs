@@ -96,6 +96,50 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 
+/// Bug: on a full disk no compaction was made, though one of a small table had room and would have
+/// made more. Cause: tables are looked at by name, and the first one was tried again and again. Fix:
+/// after one that the disk has no room for, the next table comes first.
+#[test]
+fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
+    let machine = Machine::with_files();
+    let options = || Options::new().pm_size(2 << 20).stepped().machine(&machine);
+    let db = options().level1_size(64 << 20).create("/db").unwrap();
+    // Twice, so that there is something to merge; then others, which push it out of the region.
+    let rounds =
+        [("a", 8000, 0), ("a", 8000, 1), ("b", 400, 0), ("b", 400, 1), ("filler", 8000, 0)];
+    for (name, rows, round) in rounds {
+        let table = db.table(name).unwrap();
+        for n in 0..rows {
+            let (key, value) = row(n, round);
+            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            if n % 20 == 0 {
+                run_until_idle(&db);
+            }
+        }
+    }
+    db.close().unwrap();
+    let db = options().level1_size(64 << 10).open("/db").unwrap();
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let taken = machine.list("/db".as_ref()).into_iter().map(|(_, len)| len).sum();
+    machine.set_capacity(Some(taken));
+    let reserve = || ctx.set.store().reserve_space(64 << 10, true).ok();
+    let mut held: Vec<_> = std::iter::from_fn(reserve).collect();
+    // Room for one table, and not for the other.
+    held.truncate(held.len().saturating_sub(12));
+    let version = |name| Arc::clone(&table_called(ctx, name).view().version);
+    let before = ["a", "b"].map(version);
+    let full = scheduler.compact_here().unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    assert!(scheduler.compact_here().unwrap(), "the next table has room");
+    let is_same = ["a", "b"].map(version).iter().zip(&before).all(|(a, b)| Arc::ptr_eq(a, b));
+    assert!(!is_same && Arc::ptr_eq(&version("a"), &before[0]), "the small table was compacted");
+    drop(held);
+    machine.set_capacity(None);
+    run_until_idle(&db);
+    assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8000);
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
 /// A few rows come to level 0.
 fn bring_to_level0(
     db: &Database,
