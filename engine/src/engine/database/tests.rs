@@ -109,11 +109,11 @@ fn waits_for_shards_inside_of_an_operator_are_refused() {
     let gate = Arc::new(std::sync::Mutex::new(gate));
     let blocks = |shard| {
         let gate = Arc::clone(&gate);
-        let waits = move |_: &_| {
+        let waits = cores.submit_to(shard, move |_| {
             gate.lock().unwrap().recv().unwrap();
             Ok(shard)
-        };
-        cores.submit_to(shard, waits).unwrap()
+        });
+        waits.unwrap()
     };
     let done = cores.submit_to(0, |_| Ok(7)).unwrap();
     while !done.is_done() {

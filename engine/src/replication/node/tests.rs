@@ -230,7 +230,8 @@ fn a_node_shows_a_database_before_its_status_tells_of_it() {
     std::thread::scope(|scope| {
         // Who sets or reads the status waits from here on.
         let progress = node.progress.lock();
-        scope.spawn(|| node.show(&applier, shown.clone()));
+        let (node, path) = (&node, shown.clone());
+        scope.spawn(move || node.show(&applier, path));
         let until = Instant::now() + Duration::from_mins(1);
         let path = || node.current.read().as_ref().map(|current| current.path.clone());
         while path() == Some(before.clone()) && Instant::now() < until {
