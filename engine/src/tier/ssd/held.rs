@@ -48,7 +48,7 @@ pub(crate) struct Held {
     job_ahead: AtomicU64,
     /// The same of objects.
     job_ahead_of_objects: AtomicU64,
-    /// The most that a job has on its way to an object store.
+    /// The most that a job has on its way to an object store or from it.
     job_sends: AtomicU64,
     /// Where jobs cut extents, as far as they may cut them where they like.
     extent_bytes: AtomicUsize,
@@ -125,7 +125,7 @@ impl Held {
         self.job_ahead_of_objects.load(Ordering::Relaxed)
     }
 
-    /// What counts the bytes that a job has on its way to an object store, and the most of them.
+    /// What counts the bytes that a job has on its way to an object store or from it, and the most.
     pub(crate) fn job_sends(&self) -> (&Arc<Gauge>, u64) {
         (&self.jobs, self.job_sends.load(Ordering::Relaxed))
     }
