@@ -1,5 +1,7 @@
 //! The parts of the executor that no user sees: its end by the last handle, and what is drawn.
 
+mod reads;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
