@@ -31,6 +31,9 @@ const MOST_BYTES: u64 = 64 << 20;
 /// With so many bytes the shipper need not wait for its interval.
 pub(crate) const FULL_SEGMENT: u64 = 4 << 20;
 
+/// After so many steps in a row that failed on this machine, commits that wait are given up.
+const TRIES: u32 = 3;
+
 /// Where steps come in their turn, a commit gives up after so many.
 const MOST_STEPS: u32 = 64;
 
@@ -44,6 +47,8 @@ struct Remote {
     failed: Option<(ErrorKind, String)>,
     /// Up to which commit, and why.
     given_up: (Lsn, String),
+    /// Steps in a row that failed on this machine.
+    failures: u32,
     /// Rises when a wait is to look which commit it waits for.
     looks: u64,
 }
@@ -164,11 +169,23 @@ impl Feed {
         self.full.notify_all();
     }
 
-    /// Ends the waits for commits up to `lsn`, which this machine cannot ship as long as `error`
-    /// stays: their users learn of it. What is acknowledged later is shipped all the same.
-    pub(crate) fn give_up(&self, lsn: Lsn, error: &Error) {
-        self.remote.lock().given_up = (lsn, error.to_string());
-        self.moved.notify_all();
+    /// The shipper has taken a step while `lsn` was the last commit. Where this machine fails again
+    /// and again, the waits for commits up to that one end, so that their users learn of it.
+    pub(crate) fn tried(&self, lsn: Lsn, did: &Result<bool>) {
+        let mut remote = self.remote.lock();
+        let Err(error) = did else {
+            remote.failures = 0;
+            return;
+        };
+        // A store that is away comes back. A disk that fails needs its owner.
+        let is_passing = error.is_of_store() || error.may_pass();
+        if !is_passing && !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Fenced) {
+            remote.failures += 1;
+            if remote.failures >= TRIES {
+                remote.given_up = (lsn, error.to_string());
+                self.moved.notify_all();
+            }
+        }
     }
 
     /// Whether shipping has ended.

@@ -9,8 +9,8 @@
 //!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
 //! - a sixteenth of the room where there is an object store: what jobs read ahead of **objects**
 //!   beyond that. A request takes so long that several have to be under way;
-//! - an eighteenth of the room for each job with objects: what it has on its way to the store or from
-//!   it;
+//! - an eighteenth of the room for each job with objects: what it has on its way to the store or
+//!   from it;
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;

@@ -4,9 +4,9 @@
 //!
 //! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
 //! that it runs: the waiter *suspends* it. A transaction holds others up too if their thread waits
-//! for a call of it, which another thread makes. Both wait for the end of a call, and not for that of
-//! its owner: a waiter's call ends with its wait, also where something else keeps its owner.
-//! So the search tells the end of an owner from the end of its call.
+//! for a call of it, which another thread makes. Both wait for the end of a call, and not for that
+//! of its owner: a waiter's call ends with its wait, also where something else keeps its owner. So
+//! the search tells the end of an owner from the end of its call.
 //!
 //! Thread safety: none of its own. The manager holds the graph in a mutex, and takes it only when
 //! an owner has to wait or may be waited for.

@@ -14,10 +14,11 @@ pub enum Durability {
     /// share one request, at most each 100 ms.
     ///
     /// A commit that was overtaken fails with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced), and
-    /// one whose database is closed meanwhile with `UnknownOutcome`. It stays on this machine. So it
-    /// does where this machine cannot ship it, as with a disk that fails: once that was tried three
-    /// times, the call fails with `UnknownOutcome` and the cause. Shipping is tried on, and has the
-    /// commit once the cause is mended. A store that does not answer, or a full disk, is waited for.
+    /// one whose database is closed meanwhile with `UnknownOutcome`. It stays on this machine. So
+    /// it does where this machine cannot ship it, as with a disk that fails: once that was tried
+    /// three times, the call fails with `UnknownOutcome` and the cause. Shipping is tried on, and
+    /// has the commit once the cause is mended. A store that does not answer, or a full disk, is
+    /// waited for.
     Remote,
 }
 

@@ -97,8 +97,8 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
 }
 
 /// Bug: on a full disk no compaction was made, though one of a small table had room and would have
-/// made more. Cause: tables are looked at by name, and the first one was tried again and again. Fix:
-/// after one that the disk has no room for, the next table comes first.
+/// made more. Cause: tables are looked at by name, and the first one was tried again and again.
+/// Fix: after one that the disk has no room for, the next table comes first.
 #[test]
 fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
     let machine = Machine::with_files();

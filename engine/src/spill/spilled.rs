@@ -262,8 +262,8 @@ impl Spilled {
 
     /// The last living write of each key, as extents that are sorted and disjoint, and not synced.
     /// A commit that is tried again has the same ones, unless something was written or rolled back.
-    /// They take the place of the pieces, so that a commit that was refused holds its space once. The
-    /// pieces stay only where a savepoint needs older writes.
+    /// They take the place of the pieces, so that a commit that was refused holds its space once.
+    /// The pieces stay only where a savepoint needs older writes.
     ///
     /// # Errors
     ///

@@ -71,8 +71,8 @@ where
 }
 
 /// Bug: one `multi_get` of many keys held back space in every database of the process until it had
-/// read the last one. Cause: it pinned one epoch over all of them. Fix: it registers a snapshot, and
-/// pins anew each few keys; what it reads is of one moment as before.
+/// read the last one. Cause: it pinned one epoch over all of them. Fix: it registers a snapshot,
+/// and pins anew each few keys; what it reads is of one moment as before.
 #[test]
 fn a_long_multi_get_pins_anew_each_few_keys_and_reads_one_moment() {
     for options in [Options::new(), Options::new().cache_size(1 << 20)] {
