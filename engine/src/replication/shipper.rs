@@ -322,12 +322,11 @@ struct ShipStep<'a> {
 
 impl State {
     fn advance(&mut self, step: ShipStep<'_>) -> Result<bool> {
+        let until = step.engine.shared.committer.visible();
         let did = self.append_next(step);
-        if did.is_err() {
-            // Until the store answers there may be other extents.
-            self.ahead = None;
-        }
-        did
+        step.feed.tried(until, &did);
+        // Until the store answers there may be other extents.
+        did.inspect_err(|_| self.ahead = None)
     }
 
     fn append_next(&mut self, step: ShipStep<'_>) -> Result<bool> {
