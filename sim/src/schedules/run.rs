@@ -64,7 +64,7 @@ const FILES: [FileKind; 4] =
 const RESTS: &str = "operations/writes.rs";
 
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 7] = [
+const MAY_TIME_OUT: [(&str, &str); 8] = [
     (RESTS, "a caller rests with a commit that it has enqueued"),
     ("schedules/run.rs", "what is held at rest is looked at again"),
     ("schedules/bucket.rs", "so are the objects in a bucket"),
@@ -72,6 +72,7 @@ const MAY_TIME_OUT: [(&str, &str); 7] = [
     ("jobs/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("scheduler/workers.rs", "so does a worker"),
+    ("table/pace.rs", "a writer is slowed down; one that finds no space is told so in the end"),
 ];
 
 /// The thread that stands for the network. It is there as long as a handle of the database.
