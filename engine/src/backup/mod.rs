@@ -149,7 +149,8 @@ impl BackupSet {
     /// Makes a database of backup `number` in the directory `to`, which must be missing or empty,
     /// with the options that the set was opened with. Everything is checked as it is read. It holds
     /// what was visible at the backup's commit, the last blob too; it is another database than the
-    /// one that the backup is of, and has backup sets of its own. Costs a copy of all of it.
+    /// one that the backup is of, and has backup sets of its own. Costs a copy of all of it. With
+    /// [`Options::share`](crate::Options::share) its first opening claims the shared store.
     ///
     /// # Errors
     ///

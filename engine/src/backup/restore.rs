@@ -163,7 +163,9 @@ pub(crate) fn fetch_objects(
         while let Some((name, len)) =
             wanted.next_if(|(_, len)| under_way.has_room_for(u64::from(*len)))
         {
-            let read = client.begin_get(&name, ObjectSpan::Whole);
+            // By its length it has the time that a slow link takes, and what is short comes again.
+            let span = ObjectSpan::Bytes { offset: 0, len: u64::from(len) };
+            let read = client.begin_get(&name, span);
             under_way.add(u64::from(len), (name, len, read));
         }
         let Some((_held, (name, len, read))) = under_way.oldest() else { return Ok(()) };

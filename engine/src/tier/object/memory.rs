@@ -81,6 +81,8 @@ struct Server {
     dead: BTreeSet<u64>,
     clients: u64,
     log: Vec<Requested>,
+    /// Objects that were asked for whole, without a length.
+    read_whole: Vec<String>,
     watch: Watch,
     /// Objects that are longer are written in parts, which takes no condition.
     parts_from: Option<usize>,
@@ -205,6 +207,11 @@ impl MemoryServer {
     /// Has something happen to the request of a number; the first one has number 1.
     pub(crate) fn plan(&self, request: u64, effect: Effect) {
         self.0.lock().effects.insert(request, effect);
+    }
+
+    /// Objects that were asked for whole so far, without a length.
+    pub(crate) fn read_whole(&self) -> Vec<String> {
+        self.0.lock().read_whole.clone()
     }
 
     /// Has nothing happen to requests any more.
@@ -526,6 +533,9 @@ impl ObjectStore for MemoryClient {
         let mut is_held = false;
         let got = self.look((Call::Get, RequestKind::Get), name, |server, effect| {
             is_held = effect == Some(Effect::Hold);
+            if matches!(span, Span::Whole) {
+                server.read_whole.push(name.to_string());
+            }
             answer_as(effect, server.read(name, span))
         });
         self.send((RequestKind::Get, name), is_held, (answer, got));

@@ -152,6 +152,11 @@ impl ObjectServer {
         asked
     }
 
+    /// Objects that were asked for whole so far, without a length.
+    pub fn read_whole(&self) -> Vec<String> {
+        self.0.server.read_whole()
+    }
+
     /// Has answers come in rounds while `work` runs, and says how it waited. A round comes when a
     /// caller waits: with all that is under way then. So no clock decides what is waited for.
     pub fn in_rounds<T>(&self, work: impl FnOnce() -> T) -> (T, StoreRounds) {

@@ -200,3 +200,22 @@ fn lost_and_damaged_objects_of_a_set_are_named() {
         }
     }
 }
+
+/// Bug: a restore from a bucket asked for whole objects. So all attempts at an object had 30 seconds
+/// together, whatever its length, and one that failed behind a slow link was not asked again.
+/// Cause: two ways to fetch objects became one, and it was the one that knows no lengths.
+/// Fix: it asks for as many bytes as the manifest says.
+#[test]
+fn a_restore_asks_for_the_bytes_that_the_manifest_names() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let (bucket, server) = (ObjectServer::new(), ObjectServer::new());
+    let (db, _table, rows) = mixed(&dir.path().join("db"), &server);
+    let backup = db.backup(bucket.url()).unwrap();
+    db.close().unwrap();
+    let before = bucket.asked("").gets;
+    assert_eq!(restored(&set_of(&bucket), backup.number), rows);
+    assert!(bucket.asked("").gets > before + 2, "no data was read");
+    let whole = bucket.read_whole();
+    assert!(whole.iter().all(|name| !name.starts_with("backups/0")), "{whole:?}");
+}
