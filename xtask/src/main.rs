@@ -50,7 +50,7 @@ usage: cargo xtask check            what passes on a fresh machine, in minutes; 
                                     print the time and the disk of the first put; of another
                                     build of the command, where its path is given
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
-       cargo xtask mutants [--only N]
+       cargo xtask mutants [--only N | --from N]
                                     make each slip of a list in a copy of the engine, and say
                                     which tests find it
        cargo xtask media            shut down, fill and fail real file systems (root only)

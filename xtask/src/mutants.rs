@@ -1,10 +1,10 @@
-//! `cargo xtask mutants [--only N]`: small slips in the engine, each of which some test has to
-//! find.
+//! `cargo xtask mutants [--only N | --from N]`: small slips in the engine, each of which some test
+//! has to find.
 //!
 //! A copy of the sources is built once with all of them in it. Each stands behind a question: is it
 //! this one? An environment variable answers it for each run of a test.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -32,8 +32,9 @@ pub(crate) mod mutants {
 }
 "#;
 
-/// A test that has no end has found something.
-const LONGEST: Duration = Duration::from_secs(300);
+/// A test that has no end has found something. One has none if it lasts so much longer than without
+/// a slip, and so many times as long.
+const LONGEST: (Duration, u32) = (Duration::from_secs(300), 5);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,12 +57,15 @@ struct Mutant {
     survives: Option<String>,
 }
 
-/// Makes each slip, or one, and says whether a test fails; whether all fared as the list says.
+/// Makes each slip, one, or those from one on, and says whether a test fails; whether all fared as
+/// the list says.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<bool> {
-    let only = match arguments {
-        [] => None,
-        ["--only", n] => Some(n.parse::<usize>().context("--only takes a number")?),
-        _ => bail!("usage: cargo xtask mutants [--only N]"),
+    let number = |n: &str| n.parse::<usize>().context("a slip has a number");
+    let meant = match arguments {
+        [] => 1..=usize::MAX,
+        ["--only", n] => number(n)?..=number(n)?,
+        ["--from", n] => number(n)?..=usize::MAX,
+        _ => bail!("usage: cargo xtask mutants [--only N | --from N]"),
     };
     let List { mutant: mutants } = toml::from_str(LIST).context("reading the list")?;
     let tree = root.join("target/mutants");
@@ -72,31 +76,25 @@ pub(crate) fn run(root: &Path, arguments: &[&str]) -> Result<bool> {
     let library = tree.join("engine/src/lib.rs");
     let text = fs::read_to_string(&library)?;
     fs::write(&library, text + QUESTION)?;
-    let binaries = build(root, &tree)?;
-    let meant = || (1..).zip(&mutants).filter(|(n, _)| only.is_none_or(|only| only == *n));
-    let tests: BTreeSet<&String> = meant().flat_map(|(_, mutant)| &mutant.tests).collect();
-    for test in tests {
-        if !passes(&binaries, &tree, test, 0)? {
-            bail!("{test} fails without a slip");
-        }
-    }
+    let mut tests = Tests { binaries: build(root, &tree)?, tree, longest: BTreeMap::new() };
     let (mut killed, mut all, mut as_listed) = (0, 0, true);
-    for (n, mutant) in meant() {
-        let mut by = None;
+    for (n, mutant) in (1..).zip(&mutants).filter(|(n, _)| meant.contains(n)) {
+        let mut fate = None;
         for test in &mutant.tests {
-            if !passes(&binaries, &tree, test, n)? {
-                by = Some(test);
+            fate = tests.fails(test, n)?;
+            if fate.is_some() {
                 break;
             }
         }
         all += 1;
-        killed += usize::from(by.is_some());
-        as_listed &= by.is_some() != mutant.survives.is_some();
-        let fate = by.map_or("survived".into(), |test| format!("killed by {test}"));
+        killed += usize::from(fate.is_some());
+        as_listed &= fate.is_some() != mutant.survives.is_some();
+        let fate = fate.unwrap_or_else(|| "survived".into());
         println!("{n:3} {}: {} → {}: {fate}", mutant.file, short(&mutant.was), short(&mutant.now));
     }
     println!("{killed} of {all} killed");
-    Ok(as_listed)
+    let unsound = tests.longest.values().filter(|longest| longest.is_none()).count();
+    Ok(as_listed && unsound == 0)
 }
 
 fn short(text: &str) -> String {
@@ -176,40 +174,67 @@ fn build(root: &Path, tree: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(binaries)
 }
 
-/// Whether a test passes with a slip.
-fn passes(
-    binaries: &BTreeMap<String, PathBuf>,
-    tree: &Path,
-    test: &str,
-    slip: usize,
-) -> Result<bool> {
-    let mut words = test.split_whitespace();
-    let name = words.next().unwrap_or_default();
-    let program = binaries.get(name).with_context(|| format!("no binary {name:?}"))?;
-    let folder = if name == "terrace-sim" { "sim" } else { "engine" };
-    let mut child = Command::new(program)
-        .args(words)
-        .env(VARIABLE, slip.to_string())
-        .env("CARGO_MANIFEST_DIR", tree.join(folder))
-        .current_dir(tree.join(folder))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .with_context(|| format!("starting {}", program.display()))?;
-    ended(&mut child)
+/// The tests that are built.
+struct Tests {
+    binaries: BTreeMap<String, PathBuf>,
+    tree: PathBuf,
+    /// How long each that was tried may last with a slip. None if it fails without one.
+    longest: BTreeMap<String, Option<Duration>>,
 }
 
-/// Whether a test ends well, and in time.
-fn ended(child: &mut Child) -> Result<bool> {
+impl Tests {
+    /// How a test finds a slip, if it does. One that fails without a slip finds none.
+    fn fails(&mut self, test: &str, slip: usize) -> Result<Option<String>> {
+        let longest = match self.longest.get(test) {
+            Some(longest) => *longest,
+            None => {
+                let begin = Instant::now();
+                let passes = self.start(test, 0)?.wait()?.success();
+                let (more, times) = LONGEST;
+                let longest = passes.then(|| begin.elapsed() * times + more);
+                if !passes {
+                    println!("{test} fails without a slip");
+                }
+                self.longest.insert(test.into(), longest);
+                longest
+            }
+        };
+        let Some(longest) = longest else { return Ok(None) };
+        Ok(match ended(&mut self.start(test, slip)?, longest)? {
+            Some(true) => None,
+            Some(false) => Some(format!("killed by {test}")),
+            None => Some(format!("killed by {test}, which has no end")),
+        })
+    }
+
+    fn start(&self, test: &str, slip: usize) -> Result<Child> {
+        let mut words = test.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let program = self.binaries.get(name).with_context(|| format!("no binary {name:?}"))?;
+        let folder = self.tree.join(if name == "terrace-sim" { "sim" } else { "engine" });
+        Command::new(program)
+            .args(words)
+            .env(VARIABLE, slip.to_string())
+            .env("CARGO_MANIFEST_DIR", &folder)
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting {}", program.display()))
+    }
+}
+
+/// Whether a test ends well; None if it has no end.
+fn ended(child: &mut Child, longest: Duration) -> Result<Option<bool>> {
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+            return Ok(Some(status.success()));
         }
-        if begin.elapsed() >= LONGEST {
+        if begin.elapsed() >= longest {
             child.kill()?;
             child.wait()?;
-            return Ok(false);
+            return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
