@@ -5,8 +5,10 @@
 //! key's versions and the version that each reader read. It also shows a read of a part of what a
 //! transaction writes (G1b). A range that was read has an empty list for each key that is not
 //! there, so phantoms are edges like others. Edges: ww (wrote the next version), wr (read what it
-//! wrote), rw (wrote the version after the one that was read). Read committed forbids cycles of ww
-//! and wr; snapshot those in which no two rw follow each other; serializable all.
+//! wrote), rw (wrote the version after the one that was read), rt (was acknowledged before it was
+//! called, where both moments are known). Read committed forbids cycles of ww, wr and rt, and rw
+//! before a way to an rt that ends where it began; snapshot those in which no two rw follow each
+//! other; serializable all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,9 +22,18 @@ pub struct Done {
     pub reads: Vec<(u8, Vec<u32>)>,
     /// Keys; it read the list before. Some come twice.
     pub appends: Vec<u8>,
+    /// When it was called, and when its commit was acknowledged, if that is known.
+    pub called: Option<u64>,
+    pub acknowledged: Option<u64>,
 }
 
 impl Done {
+    /// Whether it was acknowledged before the other was called.
+    fn is_before(&self, other: &Done) -> bool {
+        let moments = self.acknowledged.zip(other.called);
+        moments.is_some_and(|(acknowledged, called)| acknowledged < called)
+    }
+
     /// How often it appended to a key.
     pub fn times(&self, key: u8) -> usize {
         self.appends.iter().filter(|of| **of == key).count()
@@ -36,7 +47,7 @@ pub fn times(list: &[u32], id: u32) -> usize {
 
 type Edges = BTreeMap<u32, BTreeSet<u32>>;
 
-/// Edges by kind: those of ww and wr together, and rw.
+/// Edges by kind: those of ww, wr and rt together, and rw.
 struct Graph {
     depends: Edges,
     anti: Edges,
@@ -90,7 +101,31 @@ fn graph(history: &[Done]) -> Result<Graph, String> {
             }
         }
     }
+    for done in history {
+        let later = history.iter().filter(|other| done.is_before(other)).map(|other| other.id);
+        depends.entry(done.id).or_default().extend(later);
+    }
     Ok(Graph { depends, anti })
+}
+
+/// What a transaction of read committed has not read though it was acknowledged before its call:
+/// the transaction, and that one.
+fn stale(history: &[Done], Graph { depends, anti }: &Graph) -> Option<(u32, u32)> {
+    let stale = |done: &Done| {
+        let mut open: Vec<u32> = anti.get(&done.id)?.iter().copied().collect();
+        let mut seen = BTreeSet::new();
+        while let Some(id) = open.pop() {
+            // What it has not read comes before this one.
+            if history.iter().any(|other| other.id == id && other.is_before(done)) {
+                return Some((done.id, id));
+            }
+            if id != done.id && seen.insert(id) {
+                open.extend(depends.get(&id).into_iter().flatten());
+            }
+        }
+        None
+    };
+    history.iter().find_map(stale)
 }
 
 /// A node that can be reached from itself.
@@ -122,7 +157,11 @@ fn cycle(edges: &Edges) -> Option<u32> {
 ///
 /// What is wrong with it.
 pub fn check(history: &[Done], level: Isolation) -> Result<(), String> {
-    let Graph { depends: mut edges, anti } = graph(history)?;
+    let graph = graph(history)?;
+    if let Some((reader, later)) = stale(history, &graph) {
+        return Err(format!("{reader} has not read all that was there when {later} had ended"));
+    }
+    let Graph { depends: mut edges, anti } = graph;
     match level {
         Isolation::ReadCommitted => {}
         Isolation::Snapshot => {
@@ -157,7 +196,37 @@ mod tests {
 
     fn done(id: u32, reads: &[(u8, &[u32])], appends: &[u8]) -> Done {
         let reads = reads.iter().map(|(key, list)| (*key, list.to_vec())).collect();
-        Done { id, reads, appends: appends.to_vec() }
+        Done { id, reads, appends: appends.to_vec(), ..Done::default() }
+    }
+
+    /// Bug: a transaction could read what was there long before it began. Cause: the graph had no
+    /// edges of time. Fix: who was acknowledged comes before who is called later.
+    #[test]
+    fn a_transaction_reads_what_was_acknowledged_before_its_call() {
+        use Isolation::{ReadCommitted, Serializable, Snapshot};
+        let at = |done, called, acknowledged| Done {
+            called: Some(called),
+            acknowledged: Some(acknowledged),
+            ..done
+        };
+        for level in [ReadCommitted, Snapshot, Serializable] {
+            let judged = |called| {
+                let writer = at(done(1, &[(0, &[])], &[0]), 1, 2);
+                check(&[writer, at(done(2, &[(0, &[])], &[]), called, 9)], level)
+            };
+            judged(2).unwrap();
+            assert!(judged(3).is_err());
+            // Of a write that another one depends on, which had ended.
+            let writer = at(done(1, &[(0, &[])], &[0]), 1, 20);
+            let middle = at(done(2, &[(0, &[1])], &[]), 2, 3);
+            let reader = at(done(3, &[(0, &[])], &[]), 4, 5);
+            assert!(check(&[writer, middle, reader], level).is_err());
+        }
+        // It reads one key before the other's commit, and the other key after it.
+        let writer = at(done(1, &[(0, &[]), (1, &[])], &[0, 1]), 2, 3);
+        let reader = at(done(2, &[(0, &[]), (1, &[1])], &[]), 1, 4);
+        check(&[writer.clone(), reader.clone()], ReadCommitted).unwrap();
+        assert!(check(&[writer, reader], Snapshot).is_err());
     }
 
     /// The checker finds each planted anomaly at the level that forbids it, and not below.

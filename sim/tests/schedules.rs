@@ -185,7 +185,7 @@ fn is_right_beside((act, may_fail): Beside, kind: Kind, read: Read, stops_at: u6
     };
     let run = TaskScheduler::new(StopAt::new(&has_begun, stops_at), 3_000_000, 0).run(first);
     assert!(
-        matches!(run.end, End::Done) && !run.has_panicked,
+        matches!(run.end, End::Done) && run.panicked.is_empty(),
         "{kind:?} {stops_at}: {:?}",
         run.end
     );

@@ -63,7 +63,7 @@ mod scheduled {
             if let Some(task) = task {
                 schedule::adopt(task);
             }
-            f()
+            schedule::noting_panics(f)
         }
     }
 

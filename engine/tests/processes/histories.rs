@@ -121,7 +121,7 @@ fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
             assert_eq!(there, done.times(*key), "a write of {} to key {key} was lost", done.id);
         }
     }
-    history.push(Done { id: u32::MAX, reads, appends: Vec::new() });
+    history.push(Done { id: u32::MAX, reads, ..Done::default() });
     history
 }
 
@@ -208,7 +208,7 @@ impl Lives {
     /// Checks all lives together.
     fn check(mut self, db: &Database, level: Isolation) {
         let reads = read_all(&db.table("t").unwrap());
-        self.history.push(Done { id: u32::MAX, reads, appends: Vec::new() });
+        self.history.push(Done { id: u32::MAX, reads, ..Done::default() });
         let writes: usize = self.history.iter().map(|d| d.appends.len()).sum();
         assert!(writes > 10, "only {writes} writes got through");
         check(&self.history, level).unwrap();
@@ -357,7 +357,7 @@ fn parse(line: &str) -> Done {
         let (key, read) = field.split_once(':').unwrap();
         (key.parse().unwrap(), list(read))
     };
-    Done { id, appends, reads: fields.map(read).collect() }
+    Done { id, appends, reads: fields.map(read).collect(), ..Done::default() }
 }
 
 #[test]

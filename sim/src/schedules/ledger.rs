@@ -418,7 +418,12 @@ impl Ledger {
 
     /// It was committed.
     pub(super) fn history_committed(&self, id: u32) {
-        self.book().histories[id as usize - 1].is_committed = true;
+        let mut book = self.book();
+        book.now += 1;
+        let now = book.now;
+        let history = &mut book.histories[id as usize - 1];
+        history.is_committed = true;
+        history.done.iter_mut().for_each(|done| done.acknowledged = Some(now));
     }
 
     /// It was not.

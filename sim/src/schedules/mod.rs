@@ -16,6 +16,7 @@ mod rows;
 mod run;
 mod shrink;
 mod tasks;
+mod waits;
 mod world;
 
 pub use overlaps::Overlaps;

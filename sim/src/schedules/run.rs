@@ -3,13 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use terrace::testing::schedule::{
-    self, Blocked, End, Run, SplitMix, Step, TaskScheduler, TimedOut,
-};
+use terrace::testing::schedule::{self, End, Run, SplitMix, Step, TaskScheduler};
 use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
 use terrace::{CompactionProgress, Database, ErrorKind, Result, Tier};
 
@@ -24,6 +21,7 @@ use super::rows::{
     COUNTER, LIST_KEYS, LISTS, MAIN, SHARED, TABLES, count_of, create_shared, key, read_all,
     shared, shown, stamp_of, value,
 };
+use super::waits;
 use super::world::World;
 use crate::Chance;
 use crate::histories::list_of;
@@ -60,35 +58,8 @@ const CALLS: [Call; 10] = [
 const FILES: [FileKind; 4] =
     [FileKind::Region, FileKind::Journal, FileKind::Journal, FileKind::Extents];
 
-/// Where a caller rests. What it has enqueued others publish; other waits for it may be right.
-const RESTS: &str = "operations/writes.rs";
-
-/// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 8] = [
-    (RESTS, "a caller rests with a commit that it has enqueued"),
-    ("schedules/run.rs", "what is held at rest is looked at again"),
-    ("schedules/bucket.rs", "so are the objects in a bucket"),
-    ("operations/shared.rs", "so is how far another node is"),
-    ("jobs/manual.rs", "the call asks its closure now and then whether it is cancelled"),
-    ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
-    ("scheduler/workers.rs", "so does a worker"),
-    ("table/pace.rs", "a writer is slowed down; one that finds no space is told so in the end"),
-];
-
 /// The thread that stands for the network. It is there as long as a handle of the database.
 const NETWORK: &str = "terrace-distance";
-
-/// Where an answer of the store is waited for, or the time of the next attempt. No task brings
-/// them.
-const ASKS_STORE: [&str; 2] = ["tier/object/clock.rs", "tier/object/store.rs"];
-
-/// Where an answer is on its way, or a thread waits for more that goes to the store or comes from
-/// it.
-const GOES_ON_IN_TIME: [&str; 4] =
-    ["tier/object/slow.rs", FEED, "replication/node.rs", "replication/registration.rs"];
-
-/// Where a caller waits until its commit was sent.
-const FEED: &str = "commit/feed.rs";
 
 /// Jobs of a database at rest end within this time.
 const LONGEST_WORK: Duration = Duration::from_secs(60);
@@ -97,43 +68,6 @@ const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
 /// What prepared transactions hold.
 const OF_PREPARED: [&str; 4] = ["row locks", "range locks", "bytes of locks", "holds"];
-
-/// What is wrong with a wait that only time has ended. A thread of the engine may rest; but no
-/// caller waits then for what no thread does.
-fn judge_timed_out(timed_out: &TimedOut) -> Option<String> {
-    let TimedOut { waited: Blocked { task: (_, name), place }, others, looked } = timed_out;
-    // What looks again and again inside of a call may wait for time, and others for it.
-    if looked.as_ref().is_some_and(|looked| !looked.place.file().starts_with("sim")) {
-        return None;
-    }
-    let may =
-        |place: &Location<'_>| MAY_TIME_OUT.iter().any(|(file, _)| place.file().ends_with(file));
-    let asks = |place: &Location<'_>| ASKS_STORE.iter().any(|file| place.file().ends_with(file));
-    let sends =
-        |other: &Blocked| other.task.1.starts_with("caller") && other.place.file().ends_with(FEED);
-    let is_asked = others.iter().any(|other| asks(other.place) || sends(other));
-    // A caller that looks again by itself ends no wait of the engine, and is no sign of one.
-    let looks_again = name.starts_with("caller") && !place.file().starts_with("engine");
-    let goes_on = GOES_ON_IN_TIME.iter().any(|file| place.file().ends_with(file));
-    if is_asked || asks(place) || goes_on || looks_again {
-        return None;
-    }
-    let rests = place.file().ends_with(RESTS);
-    let waits = |other: &&Blocked| {
-        let file = other.place.file();
-        other.task.1.starts_with("caller")
-            && file.starts_with("engine")
-            && !may(other.place)
-            && (!rests || file.ends_with("commit/wait_queue.rs"))
-    };
-    match others.iter().find(waits) {
-        Some(Blocked { task: (_, caller), place: at }) => {
-            Some(format!("{caller} waits at {at}, until time wakes {name} at {place}"))
-        }
-        None if may(place) => None,
-        None => Some(format!("nothing but time ended the wait of {name} at {place}")),
-    }
-}
 
 fn take(cut: &Cut) -> Option<(Machine, Ledger)> {
     cut.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -324,12 +258,12 @@ impl Schedule {
             other => ledger.violate(Class::NoEnd.violation(format!("{other:?}"))),
         }
         for timed_out in &run.timed_out {
-            if let Some(what) = judge_timed_out(timed_out) {
+            if let Some(what) = waits::judge(timed_out) {
                 ledger.violate(Class::NoEnd.violation(what));
             }
         }
-        if run.has_panicked {
-            ledger.violate(Class::Panic.violation("the first caller panicked"));
+        for name in &run.panicked {
+            ledger.violate(Class::Panic.violation(format!("{name} panicked")));
         }
         let (violations, steps) = ledger.take();
         if !violations.is_empty() {
@@ -401,7 +335,8 @@ impl Schedule {
         for thread in threads {
             match thread.join() {
                 Ok(of_caller) => told.add(of_caller),
-                Err(_) => world.ledger.violate(Class::Panic.violation("a caller panicked")),
+                // The run says so.
+                Err(_) => {}
             }
         }
     }
@@ -557,12 +492,14 @@ fn counts(db: &Database, world: &World, cut: Option<u64>) -> Result<()> {
 
 fn judge_lists(db: &Database, world: &World, when: (bool, &str)) -> Result<()> {
     let Some(table) = shared(db, LISTS)? else { return Ok(()) };
+    let called = world.ledger.now();
     let mut lists: BTreeMap<u8, Vec<u32>> = (0..LIST_KEYS).map(|key| (key, Vec::new())).collect();
     for row in table.iter() {
         let (key, value) = row?;
         lists.insert(key[0], list_of(Some(&value)));
     }
-    world.ledger.judge_histories(lists.into_iter().collect(), world.isolation, when);
+    let lists = lists.into_iter().collect();
+    world.ledger.judge_histories((lists, called), world.isolation, when);
     Ok(())
 }
 

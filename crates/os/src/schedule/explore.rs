@@ -15,7 +15,7 @@ const MOST_STEPS: u64 = 1_000_000;
 /// # Panics
 ///
 /// When a schedule fails, of which the seed is named: a task panics, tasks wait for each other, or
-/// the test does not end.
+/// until time ends a wait, or the test does not end.
 pub fn explore(test: impl Fn() + Clone + Send + 'static) {
     let is_long = std::env::var_os("TERRACE_LONG").is_some();
     let mut len = 1000;
@@ -23,7 +23,8 @@ pub fn explore(test: impl Fn() + Clone + Send + 'static) {
         let scheduler = TaskScheduler::new(SeededPolicy::new(seed, len), MOST_STEPS, 0);
         let run = scheduler.run(test.clone());
         assert!(matches!(run.end, End::Done), "schedule {seed}: {:?}", run.end);
-        assert!(!run.has_panicked, "schedule {seed}: a panic");
+        assert!(run.panicked.is_empty(), "schedule {seed}: panics of {:?}", run.panicked);
+        assert!(run.timed_out.is_empty(), "schedule {seed}: {:?}", run.timed_out);
         len = run.steps;
     }
 }

@@ -33,7 +33,7 @@ pub use scheduler::{
 };
 pub use stays::Stays;
 pub use task::{
-    TaskHandle, adopt, block, now, number, point, register, register_failed, run, spawn_task,
-    wait_ended, wake, without_switch,
+    TaskHandle, adopt, block, noting_panics, now, number, point, register, register_failed, run,
+    spawn_task, wait_ended, wake, without_switch,
 };
 pub use task::{draw, is_task, others};

@@ -114,8 +114,8 @@ pub struct Step {
 pub struct Run {
     /// How it ended.
     pub end: End,
-    /// Whether the first task panicked.
-    pub has_panicked: bool,
+    /// The threads that panicked.
+    pub panicked: Vec<String>,
     /// How many points were passed.
     pub steps: u64,
     /// How often one task ran on in place of another that could have.
@@ -192,6 +192,7 @@ pub(super) struct State {
     looks: u32,
     /// The last one comes first.
     leaps: Vec<u64>,
+    panicked: Vec<String>,
     places: PassedPlaces,
     end: Option<End>,
 }
@@ -311,6 +312,7 @@ impl TaskScheduler {
                 timed_out: Vec::new(),
                 looks: 0,
                 leaps,
+                panicked: Vec::new(),
                 places: PassedPlaces::default(),
                 end: None,
             }),
@@ -328,7 +330,7 @@ impl TaskScheduler {
         let task = super::register(self, "caller".into());
         let run = move || {
             super::adopt(task);
-            first();
+            super::noting_panics(first);
         };
         let spawned = std::thread::Builder::new().name("caller".into()).spawn(run);
         let thread = spawned.expect("invariant: a test has a thread for its first task");
@@ -349,10 +351,11 @@ impl TaskScheduler {
             }
         }
         let end = state.end.clone().unwrap_or(End::Done);
-        let mut run = state.report(end);
+        let run = state.report(end);
         drop(state);
         if matches!(run.end, End::Done) {
-            run.has_panicked = thread.join().is_err();
+            // Its panic is noted.
+            let _panicked = thread.join();
         }
         run
     }
@@ -569,6 +572,11 @@ impl State {
         Blocked { task: (task, state.name.clone()), place: state.place }
     }
 
+    /// The thread of a task panics.
+    pub(super) fn panics(&mut self, me: usize) {
+        self.panicked.push(self.tasks[me].name.clone());
+    }
+
     /// The names of those that have not ended, but for `me`.
     pub(super) fn others(&self, me: usize) -> Vec<String> {
         let left = self.left().into_iter().filter(|left| left.task.0 != me);
@@ -584,7 +592,7 @@ impl State {
         let from = self.trace.len().saturating_sub(self.longest_trace);
         Run {
             end,
-            has_panicked: false,
+            panicked: std::mem::take(&mut self.panicked),
             steps: self.steps,
             switches: self.switches,
             hash: self.hash,

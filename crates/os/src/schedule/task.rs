@@ -90,6 +90,20 @@ pub fn adopt(task: TaskHandle) {
     IS_TASK.set(true);
 }
 
+/// Runs what a task is for: the run says that it panicked, whoever is told.
+pub fn noting_panics<T>(f: impl FnOnce() -> T) -> T {
+    struct NotesPanic;
+    impl Drop for NotesPanic {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                with_task(|task| task.scheduler.state().panics(task.number));
+            }
+        }
+    }
+    let _notes = NotesPanic;
+    f()
+}
+
 fn with_task<T>(f: impl FnOnce(&TaskHandle) -> T) -> Option<T> {
     let with = |task: &RefCell<Option<Task>>| task.borrow().as_ref().map(|task| f(&task.0));
     TASK.try_with(with).ok().flatten()

@@ -28,6 +28,7 @@ pub fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
 }
 
 /// Waits to be notified, at most until `deadline`; whether that has passed.
+#[cfg_attr(any(test, feature = "testing"), track_caller)]
 pub fn wait<'a, T>(
     woken: &Condvar,
     mut guard: MutexGuard<'a, T>,

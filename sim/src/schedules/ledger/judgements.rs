@@ -153,11 +153,11 @@ impl Ledger {
         }
     }
 
-    /// Holds the histories of transactions, and what lists are now, against their level. After a
-    /// cut those of readers do not count: what they read may be lost.
+    /// Holds the histories of transactions, and what lists are now, read by a call at the moment,
+    /// against their level. After a cut those of readers do not count: what they read may be lost.
     pub(in crate::schedules) fn judge_histories(
         &self,
-        lists: Vec<(u8, Vec<u32>)>,
+        (lists, called): (Vec<(u8, Vec<u32>)>, u64),
         level: Isolation,
         (is_cut, who): (bool, &str),
     ) {
@@ -194,8 +194,8 @@ impl Ledger {
             let what = format!("transaction {id} is not in list {key}: {lists:?} {who}");
             self.violate(Class::Lost.violation(what));
         }
-        let reads = Done { id: u32::MAX, reads: lists, appends: Vec::new() };
-        history.push(reads);
+        let id = u32::MAX;
+        history.push(Done { id, reads: lists, called: Some(called), ..Done::default() });
         if let Err(what) = histories::check(&history, level) {
             self.violate(Class::Isolation.violation(format!("{what} {who}: {history:?}")));
         }

@@ -13,9 +13,9 @@ use crate::histories::{Done, list_of};
 
 pub(super) const OPERATIONS: &[Operation] = &[Operation::new("lists", 8, lists)];
 
-fn lists(caller: &mut Caller, _from: u64) -> Result<()> {
+fn lists(caller: &mut Caller, from: u64) -> Result<()> {
     let id = caller.world.ledger.new_history();
-    match run(caller, id) {
+    match run(caller, id, from) {
         Err(error) if is_of_isolation(&error) => {
             caller.world.ledger.history_refused(id);
             Ok(())
@@ -28,7 +28,7 @@ fn lists(caller: &mut Caller, _from: u64) -> Result<()> {
     }
 }
 
-fn run(caller: &mut Caller, id: u32) -> Result<()> {
+fn run(caller: &mut Caller, id: u32, from: u64) -> Result<()> {
     let options = TxnOptions::new().isolation(caller.world.isolation);
     // It checks against a snapshot.
     let can_check = caller.world.isolation != Isolation::ReadCommitted;
@@ -40,7 +40,7 @@ fn run(caller: &mut Caller, id: u32) -> Result<()> {
     let options = if is_impatient { options.lock_wait(LockWait::AtMost(wait)) } else { options };
     let table = caller.db.table(LISTS)?;
     let txn = caller.db.begin_with(options)?;
-    let mut done = Done { id, ..Done::default() };
+    let mut done = Done { id, called: Some(from), ..Done::default() };
     for _ in 0..1 + caller.chance.below(4) {
         let key = caller.chance.below(u64::from(LIST_KEYS)) as u8;
         match caller.chance.below(5) {

@@ -1,12 +1,14 @@
 //! Transactions.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use terrace::testing::ReadFaults;
-use terrace::{Durability, Isolation, LockWait, Result, TxnOptions};
+use terrace::{Durability, Isolation, LockWait, Result, Transaction, TxnOptions};
 
 use super::super::caller::{Caller, changes_of, is_of_isolation};
-use super::super::rows::{COUNTER, MAIN, count_of, counter, shown, value};
+use super::super::ledger::{Place, State};
+use super::super::rows::{COUNTER, MAIN, count_of, counter, shown, stamp_of, value};
 use super::Operation;
 
 /// What a write that counts is called.
@@ -20,6 +22,42 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("spill", 1, spill),
 ];
 
+/// A transaction, and between which moments its snapshot was taken.
+struct Begun {
+    txn: Transaction,
+    from: u64,
+    to: u64,
+}
+
+impl Begun {
+    fn new(caller: &Caller, options: TxnOptions) -> Result<Begun> {
+        let from = caller.world.ledger.now();
+        let txn = caller.db.begin_with(options)?;
+        Ok(Begun { txn, from, to: caller.world.ledger.now() })
+    }
+
+    /// Reads a row of all callers' table, which the transaction has not written: it is that of the
+    /// snapshot. Returns its count, if it is the counter.
+    fn read(&self, caller: &Caller, key: &[u8]) -> Result<u64> {
+        let found = self.txn.get(&caller.db.table(MAIN)?, key)?;
+        let stamp = found.as_ref().map(|value| stamp_of(key, value));
+        let seen = caller.world.seen(&caller.db, (self.from, self.to));
+        let who = format!("a transaction of caller {}", caller.number);
+        caller.world.ledger.judge(&State::from([((MAIN, key.to_vec()), stamp)]), seen, &who);
+        Ok(found.map_or(0, |value| count_of(&value)))
+    }
+
+    /// Reads those of the places that are in all callers' table.
+    fn read_all<'a>(
+        &self,
+        caller: &Caller,
+        places: impl IntoIterator<Item = &'a Place>,
+    ) -> Result<()> {
+        let mut places = places.into_iter().filter(|(table, _)| *table == MAIN);
+        places.try_for_each(|(_, key)| self.read(caller, key).map(drop))
+    }
+}
+
 /// Counts the row of all callers up, and puts a row of its own.
 fn count(caller: &mut Caller, _from: u64) -> Result<()> {
     let (place, len) = (caller.own_place(), caller.chance.below(caller.largest));
@@ -32,8 +70,8 @@ fn count(caller: &mut Caller, _from: u64) -> Result<()> {
             let (counters, own) = (caller.db.table(MAIN)?, caller.db.table(at.0)?);
             let options = TxnOptions::new();
             let options = if optimistic { options.optimistic() } else { options };
-            let txn = caller.db.begin_with(options)?;
-            let count = txn.get(&counters, COUNTER)?.map_or(0, |value| count_of(&value));
+            let begun = Begun::new(caller, options)?;
+            let (count, txn) = (begun.read(caller, COUNTER)?, begun.txn);
             txn.put(&counters, COUNTER, counter(stamp, count + 1))?;
             txn.put(&own, &at.1, value(stamp, len))?;
             txn.commit()
@@ -53,8 +91,8 @@ fn count_again(caller: &mut Caller, _from: u64) -> Result<()> {
         |caller, stamp| {
             let counters = caller.db.table(MAIN)?;
             let options = TxnOptions::new().isolation(Isolation::Snapshot);
-            let txn = caller.db.begin_with(options.lock_wait(LockWait::NoWait))?;
-            let count = txn.get(&counters, COUNTER)?.map_or(0, |value| count_of(&value));
+            let begun = Begun::new(caller, options.lock_wait(LockWait::NoWait))?;
+            let (count, txn) = (begun.read(caller, COUNTER)?, begun.txn);
             for _ in 0..2 {
                 caller.db.compact_range(&counters, ..)?;
             }
@@ -78,8 +116,16 @@ fn update(caller: &mut Caller, _from: u64) -> Result<()> {
         Durability::Durable,
         |stamp| BTreeMap::from([((MAIN, COUNTER.to_vec()), Some(stamp))]),
         |caller, stamp| {
-            let count = |old: Option<&[u8]>| Some(counter(stamp, old.map_or(0, count_of) + 1));
-            caller.db.table(MAIN)?.update(COUNTER, count).map(drop)
+            let (from, read) = (caller.world.ledger.now(), Cell::new(None));
+            let count = |old: Option<&[u8]>| {
+                read.set(old.map(|old| stamp_of(COUNTER, old)));
+                Some(counter(stamp, old.map_or(0, count_of) + 1))
+            };
+            caller.db.table(MAIN)?.update(COUNTER, count)?;
+            let state = State::from([((MAIN, COUNTER.to_vec()), read.get())]);
+            let seen = caller.world.seen(&caller.db, (from, caller.world.ledger.now()));
+            caller.world.ledger.judge(&state, seen, "an update");
+            Ok(())
         },
     );
     unless_refused(counted)
@@ -100,7 +146,9 @@ fn savepoint(caller: &mut Caller, _from: u64) -> Result<()> {
         Durability::Durable,
         |stamp| wanted.into_iter().map(|place| (place, Some(stamp))).collect(),
         |caller, stamp| {
-            let txn = caller.db.begin()?;
+            let begun = Begun::new(caller, TxnOptions::new())?;
+            begun.read_all(caller, [&first, &behind, &last])?;
+            let txn = begun.txn;
             let put = |place: &(&'static str, Vec<u8>), stamp| {
                 txn.put(&caller.db.table(place.0)?, &place.1, value(stamp, 40))
             };
@@ -133,7 +181,9 @@ fn spill(caller: &mut Caller, _from: u64) -> Result<()> {
         Durability::Durable,
         |stamp| changes_of(&parts, stamp),
         |caller, stamp| {
-            let txn = caller.db.begin_with(TxnOptions::new().spill_at(4096))?;
+            let begun = Begun::new(caller, TxnOptions::new().spill_at(4096))?;
+            begun.read_all(caller, parts.keys())?;
+            let txn = begun.txn;
             for ((table, key), len) in &parts {
                 let table = caller.db.table(table)?;
                 match len {

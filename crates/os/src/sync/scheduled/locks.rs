@@ -44,6 +44,12 @@ impl<T: ?Sized> Mutex<T> {
             return MutexGuard { lock: self, inner: Some(self.inner.lock()) };
         }
         point(PointKind::Lock);
+        self.lock_without_point()
+    }
+
+    /// For a task: it is one step with what comes before it, if no other has the lock.
+    #[track_caller]
+    pub(super) fn lock_without_point(&self) -> MutexGuard<'_, T> {
         let inner = acquire_at_last(key(self), || self.try_take());
         MutexGuard { lock: self, inner: Some(inner) }
     }
@@ -217,9 +223,12 @@ impl Condvar {
     }
 }
 
-/// A lock for one writer, or for many readers.
+/// A lock for one writer, or for many readers. As a [`Mutex`] it may be held by threads that are no
+/// tasks of this run.
 #[derive(Debug, Default)]
 pub struct RwLock<T: ?Sized> {
+    /// The runs whose tasks hold it, as often as they do.
+    runs: parking_lot::Mutex<Vec<usize>>,
     inner: parking_lot::RwLock<T>,
 }
 
@@ -235,7 +244,7 @@ pub type RwLockWriteGuard<'a, T> = RwGuard<'a, parking_lot::RwLockWriteGuard<'a,
 #[allow(dead_code, reason = "the interface of parking_lot's")]
 impl<T> RwLock<T> {
     pub const fn new(value: T) -> RwLock<T> {
-        RwLock { inner: parking_lot::RwLock::new(value) }
+        RwLock { runs: parking_lot::Mutex::new(Vec::new()), inner: parking_lot::RwLock::new(value) }
     }
 }
 
@@ -251,7 +260,21 @@ impl<T: ?Sized> RwLock<T> {
             return RwGuard { lock: self, inner: Some(take()) };
         }
         point(PointKind::Lock);
-        RwGuard { lock: self, inner: Some(acquire_at_last(key(self), try_take)) }
+        RwGuard { lock: self, inner: Some(acquire_at_last(key(self), || self.try_take(&try_take))) }
+    }
+
+    /// For a task: nothing if a task of its run has it.
+    fn try_take<G>(&self, try_take: impl Fn() -> Option<G>) -> Option<G> {
+        loop {
+            if let Some(taken) = try_take() {
+                self.runs.lock().push(run());
+                return Some(taken);
+            }
+            if self.runs.lock().contains(&run()) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
     }
 
     #[track_caller]
@@ -267,7 +290,11 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         point(PointKind::Lock);
-        Some(RwGuard { lock: self, inner: Some(self.inner.try_write()?) })
+        let inner = match is_task() {
+            true => self.try_take(|| self.inner.try_write()),
+            false => self.inner.try_write(),
+        };
+        Some(RwGuard { lock: self, inner: Some(inner?) })
     }
 
     pub fn get_mut(&mut self) -> &mut T {
@@ -291,9 +318,15 @@ impl<T: ?Sized, G: DerefMut<Target = T>> DerefMut for RwGuard<'_, G, T> {
 
 impl<G, T: ?Sized> Drop for RwGuard<'_, G, T> {
     fn drop(&mut self) {
-        self.inner = None;
-        if is_task() {
-            wake(key(self.lock), usize::MAX);
+        if !is_task() {
+            self.inner = None;
+            return;
         }
+        let mut runs = self.lock.runs.lock();
+        let own = runs.iter().position(|of| *of == run());
+        own.map(|own| runs.swap_remove(own));
+        drop(runs);
+        self.inner = None;
+        wake(key(self.lock), usize::MAX);
     }
 }

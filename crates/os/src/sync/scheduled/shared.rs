@@ -2,21 +2,21 @@
 
 use std::sync::{self, Arc};
 
-use super::{acquire_at_last, key};
-use crate::schedule::{PointKind, is_task, point, wake};
+use super::locks::{Mutex, MutexGuard};
+use crate::schedule::{PointKind, is_task, point};
 
 /// A value that is set once.
 #[derive(Debug)]
 pub struct OnceLock<T> {
     inner: sync::OnceLock<T>,
-    /// Held by the task that makes the value.
-    making: parking_lot::Mutex<()>,
+    /// Held by the task that makes the value, which may be of another run.
+    making: Mutex<()>,
 }
 
 #[allow(dead_code, reason = "the interface of the standard library's")]
 impl<T> OnceLock<T> {
     pub const fn new() -> OnceLock<T> {
-        OnceLock { inner: sync::OnceLock::new(), making: parking_lot::Mutex::new(()) }
+        OnceLock { inner: sync::OnceLock::new(), making: Mutex::new(()) }
     }
 
     #[track_caller]
@@ -28,7 +28,7 @@ impl<T> OnceLock<T> {
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
         point(PointKind::Update);
-        let _making = is_task().then(|| self.making());
+        let _making = if is_task() { Some(self.making()) } else { None };
         self.inner.set(value)
     }
 
@@ -38,16 +38,15 @@ impl<T> OnceLock<T> {
         if let Some(value) = self.inner.get() {
             return value;
         }
-        let _making = is_task().then(|| self.making());
+        let _making = if is_task() { Some(self.making()) } else { None };
         self.inner.get_or_init(make)
     }
 
     /// Waits for the task that makes the value. Without a point, so that a value that an earlier
     /// run has made changes no run.
     #[track_caller]
-    fn making(&self) -> MakingValue<'_> {
-        let inner = acquire_at_last(key(self), || self.making.try_lock());
-        MakingValue { inner: Some(inner), key: key(self) }
+    fn making(&self) -> MutexGuard<'_, ()> {
+        self.making.lock_without_point()
     }
 
     pub fn get_mut(&mut self) -> Option<&mut T> {
@@ -63,19 +62,6 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// A value is being made.
-struct MakingValue<'a> {
-    inner: Option<parking_lot::MutexGuard<'a, ()>>,
-    key: usize,
-}
-
-impl Drop for MakingValue<'_> {
-    fn drop(&mut self) {
-        self.inner = None;
-        wake(self.key, usize::MAX);
-    }
-}
-
 impl<T> Default for OnceLock<T> {
     fn default() -> OnceLock<T> {
         OnceLock::new()
@@ -84,7 +70,7 @@ impl<T> Default for OnceLock<T> {
 
 impl<T> From<T> for OnceLock<T> {
     fn from(value: T) -> OnceLock<T> {
-        OnceLock { inner: value.into(), making: parking_lot::Mutex::new(()) }
+        OnceLock { inner: value.into(), making: Mutex::new(()) }
     }
 }
 
