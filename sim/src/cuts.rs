@@ -95,6 +95,11 @@ impl Recording {
 /// Bytes of a rig's region, once it has grown.
 const WHOLE: u64 = 2 << 20;
 
+/// Whether a call of the machine has failed, or its disk is full since an earlier life.
+pub(crate) fn has_failed(machine: &Machine) -> bool {
+    !machine.failed_calls().is_empty() || machine.is_bounded()
+}
+
 impl Rig {
     pub fn new(kind: Kind, seed: u64, failpoint: Option<Failpoint>) -> Rig {
         let machine = kind.machine();
@@ -425,12 +430,18 @@ impl Rig {
                 panic!("{}", Class::WrongError.violation(format!("{what}: {error}")))
             }
             (Err(error), Some(disturbed)) => {
-                if disturbed.failed(what, &error) {
-                    self.machine.mend();
+                if disturbed.failed(what, &error, has_failed(&self.machine)) {
+                    self.mend();
                 }
                 None
             }
         }
+    }
+
+    /// No call fails any more.
+    pub(crate) fn mend(&mut self) {
+        self.machine.mend();
+        self.disturbed.iter_mut().for_each(Disturbed::mended);
     }
 
     /// Adds a backup to the set.
@@ -515,7 +526,7 @@ impl Rig {
             // Some of it is kept for deletes.
             free < piece + 4 * pm.zone_size || pm.largest_free < piece
         };
-        let most_idle = if self.disturbed.is_some() { 20 } else { 100_000 };
+        let most_idle = self.disturbed.as_ref().map_or(100_000, Disturbed::most_idle);
         let (mut jobs, mut idle) = (0, 0);
         while jobs < 400 && idle < most_idle {
             if !self.goes_on() {
@@ -535,6 +546,8 @@ impl Rig {
         if self.disturbed.is_none() {
             panic!("{jobs} background jobs made no room: {:?}", self.db.stats());
         }
+        let has_stopped = self.db.sync().is_err();
+        self.disturbed.iter_mut().for_each(|disturbed| disturbed.no_room(has_stopped));
         false
     }
 

@@ -13,7 +13,7 @@ use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason,
 use crate::chance::Chance;
 use crate::content::{Content, Effect, read_all};
 use crate::coverage::{Before, Coverage};
-use crate::cuts::{Account, End, PATH, Rig, copy, options, reopen};
+use crate::cuts::{Account, End, PATH, Rig, copy, has_failed, options, reopen};
 use crate::disturbed::Disturbed;
 use crate::run::{Prepared, Run, caught, same};
 use crate::scenario::Scenario;
@@ -197,7 +197,7 @@ impl Failing<'_> {
                 break;
             }
             if n == mends_at {
-                rig.machine.mend();
+                rig.mend();
             }
             match self.chance.below(20) {
                 0 => rig.grow(256 << 10),
@@ -244,7 +244,8 @@ impl Failing<'_> {
                 machine = machine.kill();
                 continue;
             };
-            if !matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable) {
+            let is_right = matches!(error.kind(), ErrorKind::Full | ErrorKind::Unavailable);
+            if !is_right || !has_failed(&machine) {
                 let what = Class::WrongError.violation(&error);
                 return Err(self.named("an opening with faults", &what));
             }

@@ -187,9 +187,9 @@ impl Run {
         rig.record();
         self.scenario.act(&mut rig);
         let recording = rig.recorded();
-        before.count(&rig.db, &rig.written, coverage);
-        self.scenario.operations().iter().for_each(|(name, n)| coverage.count(name, *n));
-        self.count_with_levels(coverage);
+        let mut counted = Coverage::default();
+        before.count(&rig.db, &rig.written, &mut counted);
+        self.scenario.operations().iter().for_each(|(name, n)| counted.count(name, *n));
         if self.scenario == Scenario::Closing {
             rig.open();
         }
@@ -203,7 +203,7 @@ impl Run {
             caught(|| self.check(found, &recording.account(moment), moment, &mut second))
         });
         coverage.second_cuts += second;
-        self.conclude(result, &recording.trace, coverage)
+        self.conclude(result, (&recording.trace, counted), coverage)
     }
 
     /// Cuts an opening after an end, of power or of the process.
@@ -228,8 +228,8 @@ impl Run {
                 .map_err(|e| named(Class::Refused.violation(e)))?,
         );
         let Some(trace) = found.recorded() else { return Ok(()) };
-        coverage.count("recovery", 1);
-        self.count_with_levels(coverage);
+        let mut counted = Coverage::default();
+        counted.count("recovery", 1);
         let result = self.explorer().explore(&trace, |again, _| {
             let (_, content) = reopen(again, self.failpoint, &account, End::Cut(survive))?;
             match end {
@@ -239,7 +239,7 @@ impl Run {
                 End::Kill => Ok(()),
             }
         });
-        self.conclude(result, &trace, coverage)
+        self.conclude(result, (&trace, counted), coverage)
     }
 
     fn count_with_levels(&self, coverage: &mut Coverage) {
@@ -248,15 +248,20 @@ impl Run {
         }
     }
 
+    /// Counts operations that were cut.
     fn conclude(
         &self,
         result: Result<terrace::testing::Explored, Box<terrace::testing::Violation>>,
-        trace: &Trace,
+        (trace, mut counted): (&Trace, Coverage),
         coverage: &mut Coverage,
     ) -> Result<(), Violation> {
-        count_journal(trace, coverage);
         match result {
             Ok(explored) => {
+                if explored.moments > 0 {
+                    count_journal(trace, &mut counted);
+                    self.count_with_levels(&mut counted);
+                    coverage.absorb(counted);
+                }
                 coverage.explored(&explored, trace, self.kind.is_files());
                 Ok(())
             }
@@ -313,4 +318,23 @@ pub(crate) fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<()
 
 pub(crate) fn same(got: &Content, want: &Content) -> Result<(), Violation> {
     got.differs_from(want).map_or(Ok(()), |what| Err(Class::Changed.violation(what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: operations counted as cut of which no moment was. Cause: they were counted before the
+    /// cuts, for which there may be no time. Fix: they are counted afterwards, if there was one.
+    #[test]
+    fn an_operation_that_was_not_cut_does_not_count() {
+        let tried = |until| {
+            let (mut prepared, mut coverage) = (Prepared::default(), Coverage::default());
+            Run::of(0, Limits { until, ..Limits::SHORT }).run(&mut prepared, &mut coverage);
+            assert!(coverage.violations.is_empty(), "{:?}", coverage.violations);
+            (coverage.cuts > 0, !coverage.operations.is_empty())
+        };
+        assert_eq!(tried(None), (true, true));
+        assert_eq!(tried(Some(Instant::now())), (false, false));
+    }
 }

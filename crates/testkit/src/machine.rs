@@ -295,6 +295,11 @@ impl Machine {
         self.files.set_capacity(bytes);
     }
 
+    /// Whether they are bounded.
+    pub fn is_bounded(&self) -> bool {
+        self.files.state.lock().capacity.is_some()
+    }
+
     /// How many syncs of files there were.
     pub fn syncs(&self) -> u64 {
         self.files.syncs()

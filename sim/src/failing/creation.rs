@@ -7,7 +7,7 @@ use terrace::{ErrorKind, Options, Result};
 use super::{Calls, Failing, after};
 use crate::backups::SET;
 use crate::content::{Content, read_all};
-use crate::cuts::{End, PATH, Rig, options};
+use crate::cuts::{End, PATH, Rig, has_failed, options};
 use crate::run::same;
 use crate::violation::{Class, Violation};
 
@@ -62,7 +62,9 @@ impl Failing<'_> {
             self.coverage.faults.count(&machine);
             match done {
                 Ok(()) => written.push(n),
-                Err(e) if may_tell(e.kind()) => self.coverage.faults.errors += 1,
+                Err(e) if may_tell(e.kind()) && has_failed(&machine) => {
+                    self.coverage.faults.errors += 1
+                }
                 // A region elsewhere that is not provably its own is left alone: the message says
                 // what to do, and nothing has been written.
                 Err(e) if is_in_the_way(&e) && is_elsewhere && written.is_empty() => return Ok(()),
@@ -113,7 +115,9 @@ impl Failing<'_> {
             self.coverage.faults.count(&machine);
             match done {
                 Ok(()) => {}
-                Err(e) if may_tell(e.kind()) => self.coverage.faults.errors += 1,
+                Err(e) if may_tell(e.kind()) && has_failed(&machine) => {
+                    self.coverage.faults.errors += 1
+                }
                 // An earlier one was done after all.
                 Err(e) if is_done(&e) => break,
                 Err(e) => return Err(Class::WrongError.violation(e)),

@@ -62,7 +62,7 @@ impl Caller {
         self.world.ledger.end(self.number);
         match done {
             Ok(()) => *self.done.entry(operation.name).or_default() += 1,
-            Err(error) if error.kind() == ErrorKind::Closed && self.world.ledger.is_closing() => {
+            Err(error) if error.kind() == ErrorKind::Closed && self.world.is_closing(self.life) => {
                 self.closed_calls += 1;
             }
             // The store may not have it yet.
@@ -91,6 +91,12 @@ impl Caller {
             return Durability::Remote;
         }
         if self.chance.percent(40) { Durability::Durable } else { Durability::Relaxed }
+    }
+
+    /// Whether the error may come of a table that was emptied or dropped since the moment.
+    pub(super) fn is_of_emptying(&self, error: &Error, table: &str, since: u64) -> bool {
+        let is_invalid = error.kind() == ErrorKind::Invalid;
+        is_invalid && self.world.ledger.may_be_emptied(table, since)
     }
 
     pub(super) fn own_place(&mut self) -> Place {

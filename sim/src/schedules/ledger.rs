@@ -141,6 +141,9 @@ impl fmt::Display for Write {
     }
 }
 
+/// How writes are called that empty a table, or drop it.
+pub(super) const EMPTIES: [&str; 2] = ["truncate", "drop"];
+
 /// What is read at one moment.
 pub(super) type State = BTreeMap<Place, Stamp>;
 
@@ -316,6 +319,20 @@ impl Ledger {
         let changed = book.writes.iter().flat_map(|write| write.changes.keys());
         let places = changed.filter(|(of, key)| *of == table && key.starts_with(prefix));
         places.cloned().collect::<BTreeSet<Place>>().into_iter().collect()
+    }
+
+    /// Whether the table may have been emptied or dropped since the moment.
+    pub(super) fn may_be_emptied(&self, table: &str, since: u64) -> bool {
+        let book = self.book();
+        let empties = |write: &Write| {
+            EMPTIES.iter().any(|what| write.what.starts_with(what))
+                && write.changes.keys().any(|(of, _)| *of == table)
+        };
+        let is_over = |write: &Write| {
+            let is_before = write.acknowledged().is_some_and(|at| at < since);
+            is_before || write.outcome == Outcome::Refused
+        };
+        book.writes.iter().any(|write| empties(write) && !is_over(write))
     }
 
     /// The last write that has put something at a place.

@@ -158,6 +158,12 @@ pub(super) fn stamp_of(key: &[u8], value: &[u8]) -> u64 {
     if is_whole { stamp } else { u64::MAX }
 }
 
+/// The state of the merged row if it is not there: all operands that were merged until now are
+/// missing.
+pub(super) fn empty_row(ledger: &Ledger) -> State {
+    ledger.places_of(MAIN, b"operand ").into_iter().map(|place| (place, None)).collect()
+}
+
 /// Notes a row that was read.
 pub(super) fn take_in(
     state: &mut State,
@@ -175,8 +181,7 @@ pub(super) fn take_in(
     if !rest.is_empty() {
         ledger.violate(Class::Changed.violation("a part of an operand is there"));
     }
-    // All operands that were merged until now: those that are not in the row are missing.
-    state.extend(ledger.places_of(MAIN, b"operand ").into_iter().map(|place| (place, None)));
+    state.extend(empty_row(ledger));
     state.extend(operands.into_iter().map(|stamp| (operand(stamp), Some(stamp))));
 }
 

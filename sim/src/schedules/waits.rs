@@ -98,6 +98,8 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
             && !(is_locked && other.is_at(LOCKS))
             && (!rests || other.is_at("commit/wait_queue.rs"))
     };
+    // A follower's writes are slowed down like those of a writer, and wait for their turn.
+    let is_slowed_down = !waited.is_caller() && waited.is_at("table/pace.rs");
     let at = |one: &Waiting<'_>| format!("{}:{}", one.file, one.line);
     match others.iter().find(waits) {
         Some(other) => Some(format!(
@@ -107,9 +109,12 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
             waited.name,
             at(waited)
         )),
-        None if waited.may() || is_locked && waited.is_at(LOCKS) => None,
+        None if waited.may() || is_slowed_down || is_locked && waited.is_at(LOCKS) => None,
         None => {
-            Some(format!("nothing but time ended the wait of {} at {}", waited.name, at(waited)))
+            let all: Vec<String> =
+                others.iter().map(|other| format!("{} at {}", other.name, at(other))).collect();
+            let (name, place) = (waited.name, at(waited));
+            Some(format!("nothing but time ended the wait of {name} at {place}, beside {all:?}"))
         }
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct World {
 struct Life {
     number: u64,
     db: Option<Database>,
+    /// So many of the world's databases callers have closed, or are about to.
+    closed: u64,
     /// A caller that has closed it opens it again.
     is_opening: bool,
     /// What was acknowledged and is not durable may be lost.
@@ -124,6 +126,18 @@ impl World {
         let life = self.life();
         let db = life.db.clone();
         (life.number, db.expect("invariant: callers come after the first opening"))
+    }
+
+    /// Calls of this database of the world may be told that it is closed.
+    pub(super) fn closing(&self, number: u64) {
+        let mut life = self.life();
+        life.closed = life.closed.max(number);
+        self.ledger.closing();
+    }
+
+    /// Whether they may.
+    pub(super) fn is_closing(&self, number: u64) -> bool {
+        self.life().closed >= number
     }
 
     /// From now on this is the database.

@@ -14,7 +14,7 @@ pub(crate) static CLOSE: Operation = Operation::new("close", 0, close);
 
 fn close(caller: &mut Caller, _from: u64) -> Result<()> {
     caller.note("close");
-    caller.world.ledger.closing();
+    caller.world.closing(caller.life);
     let closed = caller.db.clone().close();
     if closed.is_err() {
         caller.world.stopped();

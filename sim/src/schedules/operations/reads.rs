@@ -1,10 +1,13 @@
 //! Reads.
 
-use terrace::{ErrorKind, Result, Snapshot};
+use terrace::{Result, Snapshot};
 
 use super::super::caller::Caller;
 use super::super::ledger::State;
-use super::super::rows::{APART, BLOB, ROWS, TABLES, empty, key, shown, stamp_of, take_in};
+use super::super::rows::{
+    APART, BLOB, COUNTER, MAIN, MERGED, ROWS, TABLES, empty, empty_row, key, shown, stamp_of,
+    take_in,
+};
 use super::Operation;
 use crate::violation::Class;
 
@@ -29,11 +32,27 @@ fn judge(caller: &Caller, state: &State, from: u64, what: &str) {
 
 fn get(caller: &mut Caller, from: u64) -> Result<()> {
     let of = caller.chance.below(caller.world.callers as u64) as usize;
-    let (name, key) = (caller.any_table(), key(of, caller.chance.below(caller.world.rows)));
+    let (name, row) = (caller.any_table(), key(of, caller.chance.below(caller.world.rows)));
+    let (name, key) = match caller.chance.below(8) {
+        0 => (MAIN, MERGED.to_vec()),
+        1 => (MAIN, COUNTER.to_vec()),
+        _ => (name, row),
+    };
     let found = caller.db.table(name)?.get(&key)?;
-    let stamp = found.map(|value| stamp_of(&key, &value));
-    judge(caller, &State::from([((name, key), stamp)]), from, "get");
+    judge(caller, &row_of(caller, name, (&key, found.as_deref())), from, "get");
     Ok(())
+}
+
+/// The state of a row that was read.
+fn row_of(caller: &Caller, table: &'static str, (key, value): (&[u8], Option<&[u8]>)) -> State {
+    let mut state = match (table, key) {
+        (MAIN, MERGED) => empty_row(&caller.world.ledger),
+        _ => State::from([((table, key.to_vec()), None)]),
+    };
+    if let Some(value) = value {
+        take_in(&mut state, &caller.world.ledger, table, (key, value));
+    }
+    state
 }
 
 /// All rows of a caller, at one moment.
@@ -59,7 +78,7 @@ fn range(caller: &mut Caller, from: u64) -> Result<()> {
     let rows = match rows {
         Ok(rows) => rows,
         // A truncation between two chunks ends a range, as the documents say.
-        Err(error) if error.kind() == ErrorKind::Invalid && name == APART => return Ok(()),
+        Err(error) if caller.is_of_emptying(&error, name, from) => return Ok(()),
         Err(error) => return Err(error),
     };
     let mut state = empty(name, callers, &ledger);
@@ -77,7 +96,7 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
     let (to, backwards) = (ledger.now(), caller.chance.percent(50));
     caller.note(&format!("snapshot, taken in {from} to {to}"));
     let mut state = State::new();
-    stays_as_it_is(caller, &snapshot)?;
+    stays_as_it_is(caller, &snapshot, from)?;
     for name in TABLES {
         let table = caller.db.table(name)?;
         let range = snapshot.range(&table, ..);
@@ -85,17 +104,27 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
         let rows = match rows {
             Ok(rows) => rows,
             // The table was emptied: its older rows are gone for snapshots too.
-            Err(error) if error.kind() == ErrorKind::Invalid && name == APART => continue,
+            Err(error) if caller.is_of_emptying(&error, name, from) => continue,
             Err(error) => return Err(error),
         };
         let mut of_table = empty(name, callers, &ledger);
         for (key, value) in rows {
             take_in(&mut of_table, &ledger, name, (&key, &value));
         }
+        if name == MAIN {
+            let merged = snapshot.get(&table, MERGED)?;
+            let again = row_of(caller, name, (MERGED, merged.as_deref()));
+            if let Some((place, _)) =
+                again.iter().find(|(place, is)| of_table.get(*place) != Some(is))
+            {
+                let what = format!("a snapshot has {} in a range or a get alone", shown(place));
+                ledger.violate(Class::Changed.violation(what));
+            }
+        }
         for (place, found) in of_table.iter().filter(|((_, key), _)| key.first() != Some(&b'o')) {
             let again = match snapshot.get(&table, &place.1) {
                 Ok(again) => again.map(|value| stamp_of(&place.1, &value)),
-                Err(error) if error.kind() == ErrorKind::Invalid && name == APART => break,
+                Err(error) if caller.is_of_emptying(&error, name, from) => break,
                 Err(error) => return Err(error),
             };
             if again != *found {
@@ -114,17 +143,17 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
 }
 
 /// A row that is read again and again is the same in a snapshot.
-fn stays_as_it_is(caller: &mut Caller, snapshot: &Snapshot) -> Result<()> {
+fn stays_as_it_is(caller: &mut Caller, snapshot: &Snapshot, from: u64) -> Result<()> {
     let table = caller.db.table(APART)?;
     let of = caller.chance.below(caller.world.callers as u64) as usize;
     let key = key(of, caller.chance.below(caller.world.rows));
+    let times = caller.chance.below(30);
     let get = || match snapshot.get(&table, &key) {
-        // The table was emptied.
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+        Err(error) if caller.is_of_emptying(&error, APART, from) => Ok(None),
         found => found.map(|found| Some(found.map(|value| stamp_of(&key, &value)))),
     };
     let Some(first) = get()? else { return Ok(()) };
-    for _ in 0..caller.chance.below(30) {
+    for _ in 0..times {
         let Some(again) = get()? else { break };
         if again != first {
             let what =

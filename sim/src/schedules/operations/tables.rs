@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terrace::{Durability, ErrorKind, Result, TableOptions};
+use terrace::{Durability, Result, TableOptions};
 
 use super::super::caller::Caller;
+use super::super::ledger::EMPTIES;
 use super::super::rows::{
     APART, LONG, NAME, OPTIONS, OWN_TABLES, ROWS, empty, key, own_table, value,
 };
@@ -23,7 +24,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
 fn truncate(caller: &mut Caller, _from: u64) -> Result<()> {
     let (callers, ledger) = (caller.world.callers, caller.world.ledger.clone());
     caller.write(
-        format!("truncate {APART}"),
+        format!("{} {APART}", EMPTIES[0]),
         Durability::Durable,
         |_| empty(APART, callers, &ledger),
         |caller, _| caller.db.truncate_table(APART),
@@ -95,7 +96,7 @@ fn drop_own(caller: &mut Caller, _from: u64) -> Result<()> {
     let Some((name, _)) = own_table(&caller.db, own) else { return Ok(()) };
     let (callers, ledger) = (caller.world.callers, caller.world.ledger.clone());
     caller.write(
-        format!("drop {name}"),
+        format!("{} {name}", EMPTIES[1]),
         Durability::Durable,
         |_| {
             let mut changes = empty(own, callers, &ledger);
@@ -107,7 +108,7 @@ fn drop_own(caller: &mut Caller, _from: u64) -> Result<()> {
 }
 
 /// Puts a row in the own table of another caller, which may drop or rename it meanwhile.
-fn put_elsewhere(caller: &mut Caller, _from: u64) -> Result<()> {
+fn put_elsewhere(caller: &mut Caller, from: u64) -> Result<()> {
     let other = OWN_TABLES[caller.chance.below(caller.world.callers as u64) as usize];
     let Some((name, _)) = own_table(&caller.db, other) else { return Ok(()) };
     let Ok(table) = caller.db.existing_table(&name) else { return Ok(()) };
@@ -120,8 +121,7 @@ fn put_elsewhere(caller: &mut Caller, _from: u64) -> Result<()> {
         |_, stamp| table.put_with(&at.1, value(stamp, 10), durability),
     );
     match put {
-        // It was dropped.
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
-        other => other,
+        Err(error) if caller.is_of_emptying(&error, other, from) => Ok(()),
+        done => done,
     }
 }

@@ -18,13 +18,12 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("statistics", 1, statistics),
 ];
 
-fn compact_range(caller: &mut Caller, _from: u64) -> Result<()> {
+fn compact_range(caller: &mut Caller, from: u64) -> Result<()> {
     caller.note("compact range");
-    let table = caller.any_table();
-    let table = caller.db.table(table)?;
+    let name = caller.any_table();
+    let table = caller.db.table(name)?;
     match caller.db.compact_range(&table, ..) {
-        // It was emptied meanwhile.
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+        Err(error) if caller.is_of_emptying(&error, name, from) => Ok(()),
         done => done.map(drop),
     }
 }
@@ -40,9 +39,11 @@ fn verify(caller: &mut Caller, _from: u64) -> Result<()> {
 
 fn grow(caller: &mut Caller, _from: u64) -> Result<()> {
     caller.note("grow");
-    match caller.db.grow_pm((9 + caller.chance.below(16)) << 18) {
+    let bytes = (9 + caller.chance.below(16)) << 18;
+    let is_larger = || caller.db.stats().pm.capacity >= bytes;
+    match caller.db.grow_pm(bytes) {
         // Another caller has made it larger.
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Invalid && is_larger() => Ok(()),
         grown => grown.map(drop),
     }
 }
@@ -80,7 +81,7 @@ pub(super) fn backup_to(caller: &Caller, from: u64, name: &str) -> Result<()> {
 }
 
 /// All rows of the caller in a table, at once.
-fn bulk_load(caller: &mut Caller, _from: u64) -> Result<()> {
+fn bulk_load(caller: &mut Caller, from: u64) -> Result<()> {
     let (table, number) = (caller.any_table(), caller.number);
     let len = caller.chance.below(caller.largest);
     let existing = if caller.chance.percent(80) { Existing::Replace } else { Existing::Refuse };
@@ -97,8 +98,10 @@ fn bulk_load(caller: &mut Caller, _from: u64) -> Result<()> {
         },
     );
     match loaded {
-        // A row was there, or the table was emptied.
-        Err(error) if error.kind() == ErrorKind::Invalid || is_of_isolation(&error) => Ok(()),
+        Err(error) if is_of_isolation(&error) => Ok(()),
+        Err(error) if caller.is_of_emptying(&error, table, from) => Ok(()),
+        // A row was there.
+        Err(error) if error.kind() == ErrorKind::Invalid && existing == Existing::Refuse => Ok(()),
         other => other,
     }
 }
