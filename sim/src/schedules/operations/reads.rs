@@ -3,7 +3,7 @@
 use terrace::{Result, Snapshot};
 
 use super::super::caller::Caller;
-use super::super::ledger::State;
+use super::super::ledger::{Place, Stamp, State};
 use super::super::rows::{
     APART, BLOB, COUNTER, MAIN, MERGED, ROWS, TABLES, empty, empty_row, key, shown, stamp_of,
     take_in,
@@ -114,9 +114,11 @@ fn snapshot(caller: &mut Caller, from: u64) -> Result<()> {
         if name == MAIN {
             let merged = snapshot.get(&table, MERGED)?;
             let again = row_of(caller, name, (MERGED, merged.as_deref()));
-            if let Some((place, _)) =
-                again.iter().find(|(place, is)| of_table.get(*place) != Some(is))
-            {
+            // The later one knows of operands that were merged since.
+            let differs = |(place, found): &(&Place, &Stamp)| {
+                of_table.get(*place).copied().flatten() != **found
+            };
+            if let Some((place, _)) = again.iter().find(differs) {
                 let what = format!("a snapshot has {} in a range or a get alone", shown(place));
                 ledger.violate(Class::Changed.violation(what));
             }
