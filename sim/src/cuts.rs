@@ -20,7 +20,7 @@ pub use crate::account::{Account, Commit, cut_the_opening, reopen};
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, Settings, prepared_name, upper};
-use crate::disturbed::Disturbed;
+use crate::disturbed::{Disturbed, has_failed};
 pub use crate::machines::{
     ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, mixed_level0, options, table_options,
 };
@@ -94,11 +94,6 @@ impl Recording {
 
 /// Bytes of a rig's region, once it has grown.
 const WHOLE: u64 = 2 << 20;
-
-/// Whether a call of the machine has failed, or its disk is full since an earlier life.
-pub(crate) fn has_failed(machine: &Machine) -> bool {
-    !machine.failed_calls().is_empty() || machine.is_bounded()
-}
 
 impl Rig {
     pub fn new(kind: Kind, seed: u64, failpoint: Option<Failpoint>) -> Rig {
@@ -400,12 +395,6 @@ impl Rig {
         self.disturbed.as_ref()
     }
 
-    /// Whether work goes on: it does until so many calls in a row failed that only another opening
-    /// helps.
-    pub fn goes_on(&self) -> bool {
-        self.disturbed.as_ref().is_none_or(Disturbed::goes_on)
-    }
-
     fn has_unknown(&self) -> bool {
         self.disturbed.as_ref().is_some_and(|disturbed| disturbed.has_unknown)
     }
@@ -436,12 +425,6 @@ impl Rig {
                 None
             }
         }
-    }
-
-    /// No call fails any more.
-    pub(crate) fn mend(&mut self) {
-        self.machine.mend();
-        self.disturbed.iter_mut().for_each(Disturbed::mended);
     }
 
     /// Adds a backup to the set.

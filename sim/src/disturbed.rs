@@ -1,5 +1,6 @@
 //! What calls that fail have done to a life.
 
+use terrace::testing::Machine;
 use terrace::{Error, ErrorKind};
 
 use crate::violation::{Class, Violation};
@@ -95,6 +96,11 @@ impl Disturbed {
     pub fn verdict(&self) -> Result<(), Violation> {
         self.complaint.clone().map_or(Ok(()), Err)
     }
+}
+
+/// Whether a call of the machine has failed, or its disk is full since an earlier life.
+pub(crate) fn has_failed(machine: &Machine) -> bool {
+    !machine.failed_calls().is_empty() || machine.is_bounded()
 }
 
 #[cfg(test)]

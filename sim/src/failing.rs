@@ -13,8 +13,8 @@ use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason,
 use crate::chance::Chance;
 use crate::content::{Content, Effect, read_all};
 use crate::coverage::{Before, Coverage};
-use crate::cuts::{Account, End, PATH, Rig, copy, has_failed, options, reopen};
-use crate::disturbed::Disturbed;
+use crate::cuts::{Account, End, PATH, Rig, copy, options, reopen};
+use crate::disturbed::{Disturbed, has_failed};
 use crate::run::{Prepared, Run, caught, same};
 use crate::scenario::Scenario;
 use crate::violation::{Class, Violation};

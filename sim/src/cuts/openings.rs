@@ -12,6 +12,18 @@ use crate::mixes_level0;
 use crate::violation::Class;
 
 impl Rig {
+    /// No call fails any more.
+    pub(crate) fn mend(&mut self) {
+        self.machine.mend();
+        self.disturbed.iter_mut().for_each(Disturbed::mended);
+    }
+
+    /// Whether work goes on: it does until so many calls in a row failed that only another opening
+    /// helps.
+    pub fn goes_on(&self) -> bool {
+        self.disturbed.as_ref().is_none_or(Disturbed::goes_on)
+    }
+
     /// A rig that goes on with what is open on a machine, and holds `content`.
     pub fn over(
         (machine, db, content): (Machine, Database, Content),

@@ -7,7 +7,8 @@ use terrace::{ErrorKind, Options, Result};
 use super::{Calls, Failing, after};
 use crate::backups::SET;
 use crate::content::{Content, read_all};
-use crate::cuts::{End, PATH, Rig, has_failed, options};
+use crate::cuts::{End, PATH, Rig, options};
+use crate::disturbed::has_failed;
 use crate::run::same;
 use crate::violation::{Class, Violation};
 
