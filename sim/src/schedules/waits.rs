@@ -28,6 +28,9 @@ const GOES_ON_IN_TIME: [&str; 4] =
 /// Where a caller waits until its commit was sent.
 const FEED: &str = "commit/feed.rs";
 
+/// The task that has begun the callers.
+const FIRST: &str = "caller";
+
 /// Where calls wait for locks of transactions.
 const LOCKS: &str = "locks/manager.rs";
 
@@ -89,8 +92,8 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
     if is_asked || waited.asks_store() || goes_on || looks_again {
         return None;
     }
-    // What a caller that rests has locked others wait for.
-    let is_locked = others.iter().chain([waited]).any(|one| one.is_at(RESTS));
+    // What a caller has locked that rests, or looks again, others wait for.
+    let is_locked = others.iter().chain([waited]).any(|one| one.is_outside() && one.name != FIRST);
     let waits = |other: &&Waiting<'_>| {
         other.is_caller()
             && !other.is_outside()
