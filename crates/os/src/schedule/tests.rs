@@ -262,7 +262,7 @@ fn time_leaps_beside_a_task_that_looks_again_and_again_alone() {
         }
         thread.join().unwrap();
     });
-    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+    assert!(is_done(&run) && run.panicked.is_empty(), "{:?}", run.end);
     let [timed_out] = run.timed_out.as_slice() else { panic!("{:?}", run.timed_out) };
     assert_eq!(
         (timed_out.waited.task.0, timed_out.looked.as_ref().map(|by| by.task.0)),
@@ -301,7 +301,7 @@ fn a_deadline_passes_beside_a_task_that_goes_on() {
         }
         thread.join().unwrap();
     });
-    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+    assert!(is_done(&run) && run.panicked.is_empty(), "{:?}", run.end);
     assert!(run.timed_out.is_empty(), "no task waited for time alone: {:?}", run.timed_out);
 }
 
@@ -339,5 +339,5 @@ fn a_task_stands_still_before_a_lock_while_others_go_on() {
         assert_eq!((before, after), (0, 100), "the other one has done all of it meanwhile");
         thread.join().unwrap();
     });
-    assert!(is_done(&run) && !run.has_panicked, "{:?}", run.end);
+    assert!(is_done(&run) && run.panicked.is_empty(), "{:?}", run.end);
 }
