@@ -18,6 +18,7 @@
 
 mod chance;
 mod explore;
+mod hash;
 mod policy;
 mod scheduler;
 mod stays;

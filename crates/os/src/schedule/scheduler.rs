@@ -1,12 +1,14 @@
 //! The state of a run, and who goes on.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
+
+use super::hash::{AddressHasher, mixed};
 
 /// What a task is about to do at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -246,30 +248,6 @@ impl PassedPlaces {
         }
         covered
     }
-}
-
-/// Spreads the bits of an address.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().map(|&byte| u64::from(byte)).fold(self.0, mixed);
-    }
-
-    fn write_usize(&mut self, address: usize) {
-        self.0 = mixed(self.0, address as u64);
-    }
-}
-
-/// A hash with one part more: each bit of either changes it.
-fn mixed(hash: u64, part: u64) -> u64 {
-    let product = (hash.rotate_left(5) ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    product ^ (product >> 32)
 }
 
 /// A task passes a point in this time, however loaded the machine is.
