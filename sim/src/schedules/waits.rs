@@ -6,7 +6,7 @@ use terrace::testing::schedule::{Blocked, TimedOut};
 const RESTS: &str = "operations/writes.rs";
 
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 7] = [
+const MAY_TIME_OUT: [(&str, &str); 8] = [
     (RESTS, "a caller rests with a commit that it has enqueued"),
     ("schedules/run.rs", "what is held at rest is looked at again"),
     ("schedules/bucket.rs", "so are the objects in a bucket"),
@@ -14,6 +14,7 @@ const MAY_TIME_OUT: [(&str, &str); 7] = [
     ("jobs/manual.rs", "the call asks its closure now and then whether it is cancelled"),
     ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("scheduler/workers.rs", "so does a worker"),
+    ("table/pace.rs", "a writer is slowed down; one that finds no space is told so in the end"),
 ];
 
 /// Where an answer of the store is waited for, or the time of the next attempt. No task brings
@@ -101,8 +102,6 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
             && !(is_locked && other.is_at(LOCKS))
             && (!rests || other.is_at("commit/wait_queue.rs"))
     };
-    // A follower's writes are slowed down like those of a writer, and wait for their turn.
-    let is_slowed_down = !waited.is_caller() && waited.is_at("table/pace.rs");
     let at = |one: &Waiting<'_>| format!("{}:{}", one.file, one.line);
     match others.iter().find(waits) {
         Some(other) => Some(format!(
@@ -112,7 +111,7 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
             waited.name,
             at(waited)
         )),
-        None if waited.may() || is_slowed_down || is_locked && waited.is_at(LOCKS) => None,
+        None if waited.may() || is_locked && waited.is_at(LOCKS) => None,
         None => {
             let all: Vec<String> =
                 others.iter().map(|other| format!("{} at {}", other.name, at(other))).collect();
