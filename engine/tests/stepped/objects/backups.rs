@@ -201,8 +201,9 @@ fn lost_and_damaged_objects_of_a_set_are_named() {
     }
 }
 
-/// Bug: a restore from a bucket asked for whole objects. So all attempts at an object had 30 seconds
-/// together, whatever its length, and one that failed behind a slow link was not asked again.
+/// Bug: a restore from a bucket asked for whole objects. So all attempts at an object had 30
+/// seconds together, whatever its length, and one that failed behind a slow link was not asked
+/// again.
 /// Cause: two ways to fetch objects became one, and it was the one that knows no lengths.
 /// Fix: it asks for as many bytes as the manifest says.
 #[test]
