@@ -172,7 +172,11 @@ fn a_closing_waits_for_one_extent_of_a_backup() {
         let table = db.table("t").unwrap();
         let engine = &db.inner;
         let key = |n: u32| n.wrapping_mul(0x9E37_79B9).to_be_bytes();
-        (0..5500).for_each(|n| table.put(key(n), [n as u8; 1000]).unwrap());
+        // What does not compress: three extents.
+        let word = |n: u64| (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9).to_be_bytes();
+        let value =
+            |n: u32| (0..125).flat_map(|at| word(u64::from(n) << 32 | at)).collect::<Vec<_>>();
+        (0..5500).for_each(|n| table.put(key(n), value(n)).unwrap());
         let asked = Cell::new(0);
         let asks = || {
             asked.set(asked.get() + 1);

@@ -69,7 +69,7 @@ fn what_ends_a_wait_is_a_deadlock_and_every_deadlock_is_ended() {
             let (owner, other, third) = (draw() % OWNERS, draw() % OWNERS, draw() % OWNERS);
             let waits = listed.waits.iter().any(|(waiter, _)| *waiter == owner);
             let kept = |of| suspended.iter().chain(&held_up).any(|&(kept, _)| kept == of);
-            if !waits && other != owner && third != owner && draw() % 3 > 0 {
+            if !waits && other != owner && third != owner && !draw().is_multiple_of(3) {
                 let mut blockers = vec![other];
                 blockers.extend((third != other).then_some(third));
                 let runs = draw() % OWNERS;

@@ -52,7 +52,7 @@ where
             let put = || table.put((KEYS - 1).to_be_bytes(), "new").unwrap();
             std::thread::scope(|scope| drop(scope.spawn(put)));
         }
-        if n % 100 == 0 {
+        if n.is_multiple_of(100) {
             queue.drive();
         }
         if n == KEYS - 1 {
