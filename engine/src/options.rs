@@ -1,13 +1,8 @@
 //! The options of a database, and their defaults.
 
 mod check;
-mod compression;
-mod container;
-mod durability;
 mod failpoint;
-mod memory;
 pub(crate) mod named;
-mod storage;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -18,27 +13,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits;
-use crate::mvcc::Clock;
-use crate::operator::MergeOperator;
-use crate::os::PRIVATE;
-
 use named::{
     COMPRESSIONS, INDEX, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME, URL, bytes,
     bytes_or_none, declare, text,
 };
 
-pub use compression::Compression;
-pub use durability::Durability;
+use crate::limits;
+use crate::mvcc::Clock;
+use crate::operator::MergeOperator;
+use crate::os::PRIVATE;
+
+pub(crate) use check::MemoryPlan;
+pub use table::{Compression, Level0Container, TableOptions, Tier};
+pub use tuning::{BackgroundTuning, CommitTuning, Durability};
+pub(crate) use tuning::{Making, Storage};
+
 #[cfg_attr(
     not(any(test, feature = "testing")),
     expect(unreachable_pub, reason = "exported with `testing` only")
 )]
 pub use failpoint::Failpoint;
-pub(crate) use memory::MemoryPlan;
-pub(crate) use storage::{Making, Storage};
-pub use table::{Level0Container, TableOptions, Tier};
-pub use tuning::{BackgroundTuning, CommitTuning};
 
 /// How the region is kept, and what makes its bytes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,7 +125,7 @@ declare! {
     /// It is rounded down to whole units: the power of two from 128 KiB to 4 MiB at or above a
     /// 1024th of it. So 3,000,001 becomes 2,883,584, 22 units of 128 KiB.
     /// [`PmStats::capacity`](crate::PmStats::capacity) is the file's real size, some pages more.
-    pm_size(bytes: u64): u64 = memory::default_region(memory::usable()) => bytes, takes bytes();
+    pm_size(bytes: u64): u64 = check::default_region(check::usable()) => bytes, takes bytes();
 
     /// The bytes that the region of a new database has at first; 8 MiB by default, and at least
     /// eight units. One of `pm_size` and more preallocates the whole region at once.

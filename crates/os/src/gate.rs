@@ -18,7 +18,7 @@
 //!
 //! A commit that fits in a zone does not enter: it would write a line that others write. It passes
 //! the turnstile, which is a door of the same kind: the closing shuts it, and waits for the last
-//! ticket, after a failure too (`commit/shut.rs`).
+//! ticket, after a failure too (`commit/write.rs`).
 //!
 //! A read does not enter: it holds an epoch. A read of an extent asks [`Gate::is_closed`] once its
 //! bytes are there, and fails with `Closed` then. The next opening gives space out again, so bytes

@@ -24,7 +24,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::pool::{Pool, PoolEntry};
+use super::segments::{Pool, PoolEntry};
 use super::segments::{SegmentHeader, Segments};
 use crate::error::{Error, Mismatch, Result};
 use crate::os::sync::locks::Mutex;
@@ -86,11 +86,6 @@ impl ObjectPool {
 
     /// A free object, which is the caller's now. Nothing is written: after a crash it is free
     /// again.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there is no memory for another one, `Corrupt` when an index is damaged, and as
-    /// [`Region::persist`].
     pub(crate) fn get(&self) -> Result<u64> {
         let mut state = self.state.lock();
         loop {
@@ -111,10 +106,6 @@ impl ObjectPool {
 
     /// Says on the media that an object is taken: to be flushed with the object, and fenced
     /// before anything refers to it.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when its entry is damaged.
     pub(crate) fn commit(&self, object: u64) -> Result<Dirty> {
         let (at, entry) = self.entry(object)?;
         debug_assert!(!entry.persistent, "object {object} is taken twice (invariant 1)");
@@ -123,30 +114,18 @@ impl ObjectPool {
 
     /// Counts the entry of an object as stored again as it is, to be made durable: a process that
     /// was killed may have left it in the caches alone.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when it is damaged.
     pub(crate) fn rewrite(&self, object: u64) -> Result<Dirty> {
         let (at, _) = self.entry(object)?;
         Ok(self.region.rewrite(Span { at, len: 8 }))
     }
 
     /// Whether an object is taken.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when its entry is damaged.
     pub(crate) fn check(&self, object: u64) -> Result<bool> {
         Ok(self.entry(object)?.1.persistent)
     }
 
     /// Says on the media that a taken object is free (invariant 2). The caller puts it back when no
     /// reader can see it any more.
-    ///
-    /// # Errors
-    ///
-    /// As [`ObjectPool::release`].
     pub(crate) fn free(&self, object: u64) -> Result<()> {
         self.know(object)?;
         let (at, entry) = self.entry(object)?;
@@ -167,10 +146,6 @@ impl ObjectPool {
     }
 
     /// Frees a taken object that nothing on the media refers to any more (invariant 2).
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when its entry is damaged; otherwise as [`Region::persist`].
     pub(crate) fn release(&self, object: u64) -> Result<()> {
         self.free(object)?;
         self.put_back(object);
@@ -179,10 +154,6 @@ impl ObjectPool {
 
     /// Releases every taken object that `is_reached` does not know. No other thread may use the
     /// pool meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As [`ObjectPool::release`].
     pub(crate) fn scan(&self, is_reached: impl Fn(u64) -> bool) -> Result<Scan> {
         let mut scan = Scan::default();
         let segments: Vec<u64> = self.state.lock().segments.iter().copied().collect();

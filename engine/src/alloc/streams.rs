@@ -1,6 +1,6 @@
 //! The pool of stream objects.
 
-use super::pool::{Pool, PoolEntry};
+use super::segments::{Pool, PoolEntry};
 use crate::error::{Error, Mismatch, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
 use crate::record::{Reader, checksum, put_u32};
@@ -99,20 +99,12 @@ impl StreamPool {
     }
 
     /// All streams of a region whose fixed parts are loaded.
-    ///
-    /// # Errors
-    ///
-    /// As [`find`](Self::find).
     pub(crate) fn scan(region: &Region) -> Result<Vec<StreamObject>> {
         let found = (0..STREAM_SLOTS).map(|stream| StreamPool::find(region, stream));
         found.filter_map(Result::transpose).collect()
     }
 
     /// A stream of a region whose fixed parts are loaded, if it is there.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when its index entry, or its object that a GIDX word speaks of, is damaged.
     pub(crate) fn find(region: &Region, stream: u32) -> Result<Option<StreamObject>> {
         let at = Geometry::stream_entry(stream);
         let entry = PoolEntry::decode(region.word(at), Pool::Streams, stream)

@@ -16,23 +16,20 @@
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
 
-mod growth;
 mod reserve;
-mod units;
 
 use std::sync::{Arc, Weak};
 
-use super::buddies::Buddies;
-use super::pool::{Pool, PoolEntry};
-use super::salts::Salts;
-use super::scan::{self, Found, ZoneScan};
-use super::zone::{Seal, ZoneHeader};
+use reserve::Reserve;
+
+use super::pages::Buddies;
+use super::segments::{Pool, PoolEntry};
+use super::zone::{Found, Salts, Seal, ZoneHeader, ZoneScan, scan, scan_readable};
 use crate::error::{Damage, Result};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::shared::OnceLock;
 use crate::pm::{Dirty, Durable, Geometry, Region, Span};
-use reserve::Reserve;
 
 /// The pool of zones of one region.
 #[derive(Debug)]
@@ -133,15 +130,11 @@ impl ZonePool {
 
     /// Reads the index and the headers of the taken zones. Leaks (taken entries without a sound
     /// header, from an opening that was cut while linking) are returned beside the pool.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when an entry is damaged, or the header or seal of a zone in use.
     pub(crate) fn open(
         region: &Arc<Region>,
         geometry: Geometry,
     ) -> Result<(ZonePool, Vec<ZoneScan>, Vec<u32>)> {
-        let Found { entries, zones: scans, leaks, free } = scan::scan(region, geometry)?;
+        let Found { entries, zones: scans, leaks, free } = scan(region, geometry)?;
         let slots = geometry.zone_slots;
         let mut state =
             State { entries, free: Buddies::default(), lent: 0, reclaims: 0, linked: Vec::new() };
@@ -177,16 +170,12 @@ impl ZonePool {
     }
 
     /// The zones in use whose headers can be read, for a salvage; what cannot goes to `lost`.
-    ///
-    /// # Errors
-    ///
-    /// The region cannot be read.
     pub(crate) fn scan_readable(
         region: &Region,
         geometry: Geometry,
         lost: &mut Vec<Damage>,
     ) -> Result<Vec<ZoneScan>> {
-        scan::scan_readable(region, geometry, lost)
+        scan_readable(region, geometry, lost)
     }
 
     /// The geometry of the region.
@@ -217,11 +206,6 @@ impl ZonePool {
     }
 
     /// Links free units to a stream, durably: entry and header in one persist, whatever the size.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there are not as many in one piece as it has to have; otherwise as
-    /// [`Region::persist`].
     pub(crate) fn link(&self, link: &Link) -> Result<Zone> {
         let (zone, units, entry) = self.get(link)?;
         let Link { stream, ordinal, incarnation, .. } = *link;
@@ -491,10 +475,6 @@ impl ZonePool {
 
     /// Releases zones: each generation is raised on the media, in one persist for all, and only
     /// then are they free (invariant 3).
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn release(&self, zones: &[u32]) -> Result<Option<Durable>> {
         if zones.is_empty() {
             return Ok(None);

@@ -272,10 +272,6 @@ impl<T: Target> Batch<T> {
 
     /// What counts of each key, in the order of tables and keys. Of several operations on a key the
     /// last counts. Operands count with what they go on with.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the operands of a key are too long together.
     pub(crate) fn sorted(&self) -> Result<Vec<Sorted<'_>>> {
         let mut sorted = Vec::with_capacity(self.operations.len());
         self.each_sorted(|operation| sorted.push(operation))?;

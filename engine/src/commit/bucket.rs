@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::group::Group;
-use super::wait_queue::WaitQueue;
+use super::ring::WaitQueue;
 use crate::os::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::os::{cores, thread};
 use crate::record::Lsn;

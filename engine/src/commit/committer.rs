@@ -17,25 +17,22 @@
 
 use std::sync::Arc;
 
+use crossbeam_epoch::Guard;
 use smallvec::smallvec;
 
-use super::blobs::Blobs;
 use super::bucket::Buckets;
 use super::feed::Feed;
-use super::floor::JournalMark;
-use super::floor_writer::Tails;
+use super::floor::{JournalMark, Tails};
 use super::group::{Few, Group};
 use super::poison::{Poison, Stopped};
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
-use super::start::Start;
 use super::steps::{InTurnstile, Step, reached};
-use super::subentry::{Content, SUB_HEADER, SubEntry};
-use super::ticket::Ticket;
-use super::turnstile::{Place, Turnstile};
+use super::subentry::{Blobs, Content, SUB_HEADER, SubEntry};
+use super::turnstile::{Place, Start, Turnstile};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
-use crate::memtable::Record;
+use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, is_pinned};
 use crate::options::{Durability, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64 as Counter};
@@ -108,10 +105,6 @@ impl Pending<'_> {
     }
 
     /// As [`Committer::wait_for`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::wait_for`].
     pub(crate) fn wait(mut self) -> Result<Lsn> {
         self.is_waited_for = true;
         self.committer.wait_for(self.lsn, self.durability)?;
@@ -183,10 +176,6 @@ impl Committer {
     }
 
     /// Waits until the caller's own commit is visible and as durable as was asked for.
-    ///
-    /// # Errors
-    ///
-    /// `UnknownOutcome` of this commit when the database was poisoned meanwhile.
     pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         self.wait_on_this_machine(lsn, durability)?;
         self.wait_for_store(lsn, durability, None)
@@ -203,10 +192,6 @@ impl Committer {
 
     /// Waits until readers see a commit, which may be another caller's. It is made durable if
     /// nothing else makes it visible.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the database was poisoned before.
     pub(crate) fn wait_until_visible(&self, lsn: Lsn) -> Result<()> {
         if lsn <= self.visible() {
             return Ok(());
@@ -220,10 +205,6 @@ impl Committer {
     }
 
     /// Waits until the shared store has a commit, if that was asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Feed::wait_remote`].
     pub(crate) fn wait_for_store(
         &self,
         lsn: Lsn,
@@ -255,10 +236,6 @@ impl Committer {
     }
 
     /// Fails for a durability that the database does not have.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         if durability != Durability::Remote || self.feed.is_some() {
             return Ok(());
@@ -305,10 +282,6 @@ impl Committer {
 
     /// From now on commits without row locks are refused, for as long as the database is open.
     /// Returns once every earlier one is visible. All calls but the first few cost two loads.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the database was poisoned meanwhile.
     pub(crate) fn lock_rows(&self) -> Result<()> {
         let mut since = self.locking_since.load(Ordering::Acquire);
         if since == 0 {
@@ -325,10 +298,6 @@ impl Committer {
     }
 
     /// Makes durable every group that has its ticket.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the database was poisoned meanwhile.
     pub(crate) fn sync(&self) -> Result<()> {
         let last = self.at_boundary(|last| last);
         self.wait_before_ticket(last, Goal::Durable)
@@ -536,10 +505,6 @@ impl Committer {
     }
 
     /// Publishes all that is finished, makes it durable and writes the floor; returns F.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the database is, or becomes, poisoned.
     pub(crate) fn sync_floor(&self) -> Result<Lsn> {
         let _spent = SpentOn::purpose(Purpose::Background);
         self.publisher.sync_floor()
@@ -563,10 +528,6 @@ impl Committer {
     /// Releases zones that are [`releasable`](Committer::releasable), of which no reader holds an
     /// offset any more; how many. The floor goes first. Recovery walks upward from the one on the
     /// media and must miss no LSN, and the GIDX word there must not name a zone that is gone.
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::sync_floor`].
     pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
         if zones.is_empty() {
             return Ok(0);
@@ -580,5 +541,34 @@ impl Committer {
         self.publisher.release(zones, self.zones.greatest(zones))?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
+    }
+}
+
+// A ticket: a group's place in the order of commits, from the turnstile to its finished slot.
+//
+// Thread safety: the thread that took it owns it.
+//
+// Invariant: a ticket that is dropped before its slot is finished poisons the database.
+
+/// A ticket; its LSN is 0 before it has one, and once it was honoured.
+pub(super) struct Ticket<'a> {
+    pub(super) committer: &'a Committer,
+    pub(super) lsn: Lsn,
+    pub(super) places: Few<Place>,
+    pub(super) actives: Few<Arc<Memtable>>,
+    /// The epoch in which its records are indexed.
+    pub(super) guard: Option<Guard>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if self.lsn == 0 {
+            return;
+        }
+        // A void slot would let recovery and readers disagree, so there is none (invariant 1).
+        let poison = &self.committer.poison;
+        poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        self.committer.publisher.ring.abandon(self.lsn);
+        self.committer.wake_all();
     }
 }

@@ -83,11 +83,6 @@ pub(crate) struct Resolution<'a> {
 
 impl Group {
     /// Encodes a batch.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the batch broke a limit or does not fit in the largest zone, of `largest`
-    /// bytes.
     pub(crate) fn encode<T: Target>(batch: &Batch<T>, largest: u64) -> Result<Group> {
         batch.check()?;
         let tables = tables_of(batch);
@@ -111,10 +106,6 @@ impl Group {
     }
 
     /// Encodes a batch whose other rows are in runs, by their numbers. It frees no space at once.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::encode`].
     pub(crate) fn encode_beside<T: Target>(
         batch: &Batch<T>,
         runs: impl Iterator<Item = (Arc<dyn CommitTable>, u64)>,
@@ -128,10 +119,6 @@ impl Group {
     /// Encodes the writes of a transaction that is prepared, as one part. Behind the record that
     /// says so come its writes. Then come `locks`, what else it has locked, each the table, key and
     /// value of a record. At last come the numbers of `runs`, which count as writes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::encode`].
     pub(crate) fn prepare<T: Target>(
         id: &[u8],
         batch: &Batch<T>,
@@ -168,10 +155,6 @@ impl Group {
     /// Encodes the end of a prepared transaction. If it is committed, the `writes` that it prepared
     /// follow, each with the index of its table. What says so is the first record of the first
     /// part, on the stream that prepares go to.
-    ///
-    /// # Errors
-    ///
-    /// As [`Group::encode`].
     pub(crate) fn resolve<'a>(
         end: &Resolution<'_>,
         tables: CommitTables,
@@ -232,10 +215,6 @@ impl Group {
 
     /// Adds the records that make spilled runs part of the commit, or of the prepare, by the runs'
     /// numbers. They come in the first part.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when they do not fit in the largest zone, of `largest` bytes, with the rest.
     pub(crate) fn add_runs(
         &mut self,
         runs: impl Iterator<Item = (Arc<dyn CommitTable>, u64)>,

@@ -6,7 +6,7 @@
 //!
 //! Thread safety and invariants: those of the publisher and the floor writer.
 
-use super::floor_writer::{FloorWriter, StoredFloor, Tails};
+use super::floor::{FloorWriter, StoredFloor, Tails};
 use super::group::Few;
 use super::publisher::{Publisher, Writer};
 use super::ring::{is_modelled, ring_len};
@@ -129,10 +129,6 @@ impl Publisher {
 
     /// Has the floor on the media, with its words, let go of zones whose greatest LSN is
     /// `greatest`; as a rule it has.
-    ///
-    /// # Errors
-    ///
-    /// As [`Publisher::sync_floor`].
     pub(super) fn release(&self, zones: &[u32], greatest: Lsn) -> Result<()> {
         if !self.informed_floor_writer().lets_go(zones, greatest) {
             let floor = self.write_floor()?;
@@ -143,10 +139,6 @@ impl Publisher {
 
     /// Writes the floor durably, if it moved or is pending; returns F, which is on the media then.
     /// Commits go on meanwhile, and no thread that has stored a floor is waited for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Publisher::sync_floor`].
     pub(super) fn write_floor(&self) -> Result<Lsn> {
         let (flushed, stored) = {
             let mut floor_writer = self.informed_floor_writer();

@@ -31,13 +31,11 @@
 
 use std::sync::Arc;
 
-use super::floor::{Gidx, JournalMark};
-use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
+use super::floor::{FloorWriter, Gidx, JournalMark, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
-use super::ring::{Ring, Written, ring_len};
-use super::start::Start;
+use super::ring::{Ring, WaitQueue, Written, ring_len};
 use super::steps::{Step, reached};
-use super::wait_queue::WaitQueue;
+use super::turnstile::Start;
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
@@ -159,11 +157,6 @@ impl Publisher {
     }
 
     /// Waits until `lsn` has come as far as `goal`; is the publisher whenever no other thread is.
-    ///
-    /// # Errors
-    ///
-    /// The database was poisoned meanwhile. Only the caller knows what that means for it: `lsn`
-    /// may be a commit of another caller.
     pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> std::result::Result<(), Stopped> {
         loop {
             if self.has_reached(lsn, goal) {
@@ -445,10 +438,6 @@ impl Publisher {
 
     /// Publishes all that is finished, makes it durable and writes the floor; returns F. Called
     /// before background work that needs the floor, when idle, and at close.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the database is, or becomes, poisoned.
     pub(super) fn sync_floor(&self) -> Result<Lsn> {
         loop {
             self.hand_over(&mut self.writer.lock());

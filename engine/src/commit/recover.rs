@@ -19,10 +19,9 @@ use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memtable::Record;
 use crate::options::Failpoint;
-use crate::os::HashMap;
-use crate::os::at_once;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
+use crate::os::{HashMap, at_once};
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::{Lsn, SYSTEM_TABLE};
 
@@ -162,11 +161,6 @@ impl Entry {
 }
 
 /// Decides what was committed.
-///
-/// # Errors
-///
-/// `Corrupt` when something that was whole at the floor does not check out now; otherwise an I/O
-/// error.
 pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     first_of(headers_that_cannot_be(evidence))?;
     let mut parsed = parse_all(evidence)?;

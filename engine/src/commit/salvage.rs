@@ -5,6 +5,9 @@
 //! floor or a GIDX word calls durable it is damage: what is behind it counts, and the LSNs that are
 //! missing are told. From there on an opening takes what lies in front of the first gap, and so
 //! does a salvage.
+//!
+//! The payloads that recovery passed over, since the persistent index knows of their records:
+//! looked at later, a zone at a time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +15,13 @@ use std::ops::RangeInclusive;
 
 use super::floor::Floor;
 use super::recover::{
-    Evidence, Parsed, Witness, ends_before_tails, floor_of, headers_that_cannot_be, parse_entry,
-    walk,
+    Evidence, Parsed, Recovered, Witness, ends_before_tails, floor_of, headers_that_cannot_be,
+    parse_entry, walk,
 };
-use super::subentry::{Content, SUB_HEADER, Walk};
-use crate::alloc::ZoneScan;
-use crate::error::{Damage, Result};
-use crate::pm::{LINE, Span};
+use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
+use crate::alloc::{ZONE_HEADER, ZoneHeader, ZoneScan};
+use crate::error::{Damage, Mismatch, Result};
+use crate::pm::{Geometry, LINE, Region, Span};
 use crate::record::{LSN_MAX, Lsn};
 
 /// What can be read of zones.
@@ -84,10 +87,6 @@ impl fmt::Display for LsnRanges {
 
 /// Reads all zones in use. After damage the search goes on line by line for the next header of this
 /// use of the zone.
-///
-/// # Errors
-///
-/// The region cannot be read.
 pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<ReadableZones> {
     lost.extend(headers_that_cannot_be(evidence));
     let (mut payloads, mut parsed) = (Vec::new(), Vec::new());
@@ -175,4 +174,63 @@ fn zone(
     let tail = zone_at + named.map_or(0, |named| named.tail);
     lost.extend(hole.filter(|hole| scan.seal.is_some() || hole.offset < tail));
     Ok(parsed)
+}
+
+/// What was passed over in a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    /// The zone.
+    pub(crate) zone: u32,
+    /// Offset in the region behind the last payload of it.
+    end: u64,
+}
+
+impl Recovered {
+    /// The zones in which something was passed over.
+    pub(crate) fn passed_over(&self) -> Vec<Passed> {
+        let passed = |(zone, accepted): &(u32, Vec<super::Accepted>)| {
+            let last = accepted.iter().rfind(|entry| entry.is_merged)?;
+            Some(Passed { zone: *zone, end: last.payload_at + last.payload_len })
+        };
+        self.zones.iter().filter_map(passed).collect()
+    }
+}
+
+impl Passed {
+    /// What is wrong with it. The headers, which recovery has read, say where payloads are; those
+    /// of commits up to `merged` that are plain were passed over.
+    pub(crate) fn damage(self, region: &Region, geometry: Geometry, merged: Lsn) -> Option<Damage> {
+        let named =
+            |offset, what: String, found: Mismatch| Some(region.damage(offset, what, found));
+        let zone_at = geometry.zone(self.zone);
+        let header = match ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), self.zone) {
+            Ok(header) => header,
+            Err(found) => return named(zone_at, format!("header of zone {}", self.zone), found),
+        };
+        let mut walk = Walk::new(region, geometry, (self.zone, header));
+        let end = self.end - zone_at;
+        while walk.at < end {
+            walk.pass_resumes(end);
+            let header = match walk.header() {
+                Ok(header) => header,
+                Err(found) => {
+                    let what = format!("sub-entry in zone {}", self.zone);
+                    return named(zone_at + walk.at, what, found);
+                }
+            };
+            let payload_at = walk.at + SUB_HEADER as u64;
+            let is_merged = header.is_plain && header.content == Content::Commit;
+            if is_merged && header.lsn <= merged {
+                let payload = walk.bytes(payload_at, u64::from(header.payload_len));
+                let sum = SubEntry::payload_sum(header.lsn, walk.salt, payload);
+                if sum != header.payload_sum {
+                    let what = format!("payload of LSN {}", header.lsn);
+                    let found = Mismatch::checksum(header.payload_sum, sum);
+                    return named(zone_at + payload_at, what, found);
+                }
+            }
+            walk.pass(header.payload_len);
+        }
+        None
+    }
 }

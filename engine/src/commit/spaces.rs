@@ -14,11 +14,6 @@ impl Committer {
     /// Links a standby zone with room for a part of `len` bytes to a stream that has none such. A
     /// smaller one that it has goes back first: its units may be what is missing. `frees` says that
     /// it is for a commit that frees space, which may take the region's reserve.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZonePool::link`]; `Closed` once the database is being closed, `Unavailable` once it has
-    /// stopped.
     pub(crate) fn make_standby(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
@@ -59,10 +54,6 @@ impl Committer {
 
     /// Makes room for a group that is about to become dear, and that takes its ticket later: other
     /// groups may take the room before.
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::make_standby`]; `Full` also when the room is kept from it.
     pub(crate) fn make_room(&self, group: &Group) -> Result<()> {
         loop {
             let (lacks, is_kept) = {
@@ -92,10 +83,6 @@ impl Committer {
     }
 
     /// A stream for a busy table: one that is idle, or else a new one, durably.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the region has no place for another stream; otherwise as [`Region::persist`].
     pub(crate) fn open_stream(&self) -> Result<u32> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
@@ -120,10 +107,6 @@ impl Committer {
     }
 
     /// Closes a stream that no table has any more: its zone is sealed, its standby zone given back.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn close_stream(&self, stream: u32) -> Result<()> {
         debug_assert_ne!(stream, SHARED_STREAM, "the shared stream is never closed");
         let _spent = SpentOn::purpose(Purpose::Allocation);
@@ -164,10 +147,6 @@ impl Committer {
     }
 
     /// Takes in the units that the region has more of, once `note` has made that durable.
-    ///
-    /// # Errors
-    ///
-    /// As `note`; the database is poisoned then.
     pub(crate) fn grow(&self, units: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();

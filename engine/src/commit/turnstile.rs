@@ -9,6 +9,7 @@
 //! 2. A sub-entry never spans zones.
 //! 3. A switch seals the zone it leaves.
 
+use super::floor::{Floor, Gidx};
 use super::group::{Few, Group};
 use crate::alloc::{ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Dirty, LINE, STREAM_SLOTS};
@@ -181,6 +182,22 @@ fn units_after(units: u32, own: u64, all: u64) -> u32 {
         units if own * 16 < all => (units / 2).max(1),
         units => units,
     }
+}
+
+/// Where an opening starts from.
+#[derive(Debug)]
+pub(crate) struct Start {
+    /// Every LSN up to here is decided.
+    pub(crate) last: Lsn,
+    pub(crate) incarnation: u64,
+    pub(crate) floor: Floor,
+    pub(crate) streams: Vec<StreamTail>,
+    /// Where each stream's committed records end.
+    pub(crate) gidx: Vec<Option<Gidx>>,
+    /// The cleaner's stream.
+    pub(crate) cleaner: Option<u32>,
+    /// Whether groups are shipped to a shared store.
+    pub(crate) feeds: bool,
 }
 
 #[cfg(test)]

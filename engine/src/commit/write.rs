@@ -17,12 +17,11 @@
 //! 3. A write tries to take a ticket with the group that it encoded last, and has at most one.
 
 use super::bucket::{Lead, Outcome, Part};
-use super::committer::{Committer, Pending};
+use super::committer::{Committer, Pending, Ticket};
 use super::group::{Few, Group};
 use super::publisher::Goal;
 use super::ring::ring_len;
 use super::steps::InTurnstile;
-use super::ticket::Ticket;
 use crate::alloc::ZONE_HEADER;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::pin;
@@ -34,10 +33,6 @@ use crate::record::Lsn;
 pub(crate) trait CommitRequest {
     /// Encodes the group, whose parts each fit in a zone of `largest` bytes. The loop asks again
     /// after every wait but those for the ring and for a zone.
-    ///
-    /// # Errors
-    ///
-    /// All that is wrong with the request. Nothing was done then.
     fn group(&mut self, largest: u64) -> Result<Group>;
 
     /// The group takes its ticket. Runs in the turnstile and must be short.
@@ -50,29 +45,17 @@ pub(crate) trait CommitRequest {
     }
 
     /// Waits until space was made after `mark`.
-    ///
-    /// # Errors
-    ///
-    /// `full` where the request does not wait; else that no space came.
     fn wait_for_space(&mut self, full: Error, _mark: u64) -> Result<()> {
         Err(full)
     }
 
     /// Locks the rows of the request, since transactions lock rows by now.
-    ///
-    /// # Errors
-    ///
-    /// Those of the locks.
     fn lock_rows(&mut self) -> Result<()> {
         debug_assert!(false, "only plain writes commit without locks");
         Err(Error::invalid("transactions lock rows, and the commit holds no locks"))
     }
 
     /// A table of the request was dropped: finds those that stand in their places.
-    ///
-    /// # Errors
-    ///
-    /// `gone` if there is none.
     fn follow_tables(&mut self, gone: Error) -> Result<()> {
         Err(gone)
     }
@@ -145,10 +128,6 @@ impl Committer {
     /// Commits a request, perhaps together with those of other threads, and waits until it is
     /// visible and as durable as is asked for. A group of several batches has the durability of
     /// each: durable and relaxed ones do not meet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::enqueue`] and [`Pending::wait`].
     pub(crate) fn commit(
         &self,
         request: &mut dyn CommitRequest,
@@ -165,10 +144,6 @@ impl Committer {
     }
 
     /// Gives a request its place in the order.
-    ///
-    /// # Errors
-    ///
-    /// Those of the request; `Unavailable` when the database is poisoned. Nothing was done then.
     pub(crate) fn enqueue(
         &self,
         request: &mut dyn CommitRequest,
@@ -419,6 +394,30 @@ impl<'a, 'r> Write<'a, 'r> {
             Outcome::Published(lsn) => Ok(lsn),
             Outcome::Unknown(lsn) => Err(self.committer.poison.unknown_outcome(lsn)),
             Outcome::Alone => unreachable!("a batch that goes alone is not done"),
+        }
+    }
+}
+
+// The end of commits: the database is being closed.
+//
+// A thread may have found the database open just before it was closed, and commit just after. The
+// turnstile refuses it: no group gets a ticket once the closing has begun to settle. Groups that
+// have theirs are waited for, after a failure too, so nothing is written to the region after the
+// closing.
+impl Committer {
+    /// Gives out no ticket any more, and waits until all commits that have one are durable. After a
+    /// failure, which [`Committer::sync_floor`] reports, it waits until their threads have written
+    /// what they write: another opening may use the region next.
+    pub(crate) fn shut(&self) {
+        let last = {
+            // A zone that is being linked is linked before that, and none afterwards.
+            let _linking = self.linking.lock();
+            let mut turnstile = self.turnstile.lock();
+            turnstile.is_shut = true;
+            turnstile.next - 1
+        };
+        if self.publisher.wait(last, Goal::Durable).is_err() {
+            self.publisher.wait_for_tickets(last);
         }
     }
 }

@@ -9,25 +9,28 @@
 //! The sublevel is the deepest that has nothing of the column, nor has one above it: so a drain
 //! writes what it moves and no more. It merges the column with extents of a sublevel only where
 //! these are small, or where there is no sublevel left. A column ends, and its extents are cut, at
-//! edges that other sublevels have (`edges.rs`).
+//! edges that other sublevels have (`shape.rs`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::compaction::Shape;
-use crate::compaction::choice::bytes;
-use crate::compaction::claimed::{ClaimedKeys, is_claimed};
-use crate::compaction::edges::{ColumnEnds, best_end, cuts};
-use crate::compaction::execute::Done;
-use crate::compaction::merge::{Side, merge_to_level};
-use crate::compaction::output::MergeContext;
-use crate::compaction::ranges::{Ranges, tombstones_of};
+use super::Shape;
+use super::choice::bytes;
+use super::execute::Done;
+use super::merge::{Side, merge_to_level};
+use super::output::{MergeContext, ObjectOutput};
+use super::ranges::{Ranges, tombstones_of};
+use super::shape::{ClaimedKeys, is_claimed};
+use super::shape::{ColumnEnds, best_end, cuts};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LEVEL_2, Op, Run, SUBLEVELS, Version, VersionSet};
+use crate::levels::{Edit, LEVEL_2, Level, Op, ReadRun, Run, SUBLEVELS, Version, VersionSet};
 use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::{Horizon, KeyInterval, after};
+use crate::options::Failpoint;
 use crate::record::{Cursor, Lsn, MergingCursor};
+use crate::tier::{ExtentSink, ExtentStore};
 use crate::view::View;
 
 /// Extents of a sublevel that one drain may rewrite.
@@ -206,10 +209,6 @@ impl DrainPlan {
 
 /// Plans the drain of the next column of a round at or after `from`, with records up to `upto`, but
 /// for keys that compactions have claimed. A pure function of the view.
-///
-/// # Errors
-///
-/// Those of reading level 0.
 pub(crate) fn plan_drain(
     view: &View,
     (from, upto): (&[u8], Lsn),
@@ -227,10 +226,6 @@ pub(crate) fn plan_drain(
 
 /// Plans the drain of keys out of turn: of as many from the first on as one job takes, with records
 /// up to `upto`. `None` where compactions have claimed them. A pure function of the view.
-///
-/// # Errors
-///
-/// Those of reading level 0.
 pub(crate) fn plan_keys(
     view: &View,
     (interval, upto): (KeyInterval, Lsn),
@@ -413,6 +408,97 @@ fn drained_extents(version: &Version, column: &Column) -> Vec<Op> {
         run.covered(&drained).map(remove).collect::<Vec<_>>()
     });
     covered.collect()
+}
+
+// What a table has above its levels, as of one LSN, as extents of one more level: how the records
+// of the region, and runs, get into a backup.
+//
+// It is a drain of everything at once, for one reader, into a level above all others. Its result
+// is never installed.
+
+/// What comes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Dumped {
+    /// Sorted and disjoint; not synced.
+    pub(crate) extents: Vec<Arc<Extent>>,
+    /// Extents of levels of which range tombstones hide everything.
+    pub(crate) hidden: BTreeSet<u64>,
+}
+
+/// At least so many bytes above the levels of `view` are to be read, up to an LSN.
+pub(crate) fn bytes_to_dump(view: &View, upto: Lsn) -> u64 {
+    let runs = view.runs().filter(|run| run.lsn <= upto);
+    let in_runs = runs.map(|run| run.extents.bytes() + run.extents.referred());
+    view.undrained_bytes() + in_runs.sum::<u64>()
+}
+
+/// Where what is dumped goes: into `store`, under ids of `set`; with `objects`, as objects there.
+pub(crate) struct DumpInto<'a> {
+    pub(crate) set: &'a VersionSet,
+    pub(crate) store: &'a Arc<ExtentStore>,
+    pub(crate) objects: Option<&'a mut dyn ExtentSink>,
+    /// Asked before each extent is written: an error ends it.
+    pub(crate) check: &'a dyn Fn() -> Result<()>,
+}
+
+/// Writes what `view` shows above its levels to the one reader of `horizon`. The caller has a
+/// [`Hold`](crate::mvcc::Hold) from before it loaded the view and no epoch pinned, and the levels
+/// have nothing that the reader does not see.
+pub(crate) fn dump(
+    view: &View,
+    horizon: &Horizon,
+    DumpInto { set, store, objects, check }: DumpInto<'_>,
+    cache: &Arc<BlockCache>,
+    shape: &Shape,
+) -> Result<Dumped> {
+    if view.undrained_bytes() == 0 && !view.has_runs() {
+        return Ok(Dumped::default());
+    }
+    let mut version = Version::clone(&view.version);
+    version.levels.insert(0, Level::default());
+    let at = horizon.newest();
+    let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon, |_, _| false);
+    // Of the view, not of the version: a commit may be visible before its edit is made.
+    let runs: Vec<ReadRun<'_>> = view.runs().filter(|run| run.lsn <= at).collect();
+    let of_view = || values_of(runs.iter().flat_map(|run| run.extents.extents().iter()));
+    let of_version = || values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter()));
+    let is_stale = set.has(Failpoint::DumpVersionRuns);
+    let above = bytes_to_dump(view, at);
+    // It frees nothing. What is kept for jobs that do is in the database's own store alone.
+    let reservation = &store.reserve_space(above, !Arc::ptr_eq(store, set.store()))?;
+    let objects = objects.map(|sink| ObjectOutput::new(sink, above));
+    let context = MergeContext {
+        set,
+        store,
+        cache,
+        replaces: &[],
+        fills: false,
+        values: if is_stale { of_version() } else { of_view() },
+        // The values too have to be in the store.
+        collects: &|_| true,
+        horizon,
+        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
+        bottom: |key: &[u8]| version.is_bottom(1, key),
+        operator: set.operator_of(version.options),
+        forgets_below: false,
+        ranges: &ranges,
+        extent_bytes: shape.extent_bytes,
+        cuts: Vec::new(),
+        objects,
+        may_stay_local: 0,
+        format: shape.format(1, version.options),
+        reuse: false,
+        reservation,
+        before_write: &|_| check(),
+    };
+    let cursor = view.cursor_above_levels(at, cache, &ReadAhead::for_job(runs.len()));
+    let nothing = Side::extents(&[], cache, false);
+    let outputs = merge_to_level(Side::records(Box::new(cursor))?, nothing, &context)?;
+    let hidden = ranges.remove_hidden().filter_map(|op| match op {
+        Op::RemoveExtent { id, .. } => Some(id),
+        _ => None,
+    });
+    Ok(Dumped { extents: outputs.extents, hidden: hidden.collect() })
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::ranges::{Ranges, tombstones_of};
+use super::shape::cuts;
 use crate::compaction::choice::bytes;
-use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{CarriedOver, MergeContext, ObjectOutput, Outputs};
-use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{BlockCache, Extent, ValueUse, values_of};
@@ -40,11 +40,6 @@ pub(crate) struct Done {
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
 /// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
 /// or end the compaction with an error.
-///
-/// # Errors
-///
-/// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile. There is no space for it:
-/// `Full`, before anything was read.
 pub(crate) fn run(
     planned: Planned<'_>,
     set: &VersionSet,

@@ -1,3 +1,6 @@
+//! What goes without a merge of levels: what is hidden, expired or superseded, and value extents to
+//! empty.
+//!
 //! Delete-only compactions: extents of which range tombstones hide everything from every reader
 //! are removed by an edit, unread. Choosing them is a pure function of a version.
 //!
@@ -5,14 +8,20 @@
 //! tombstone has come to the disk. Here a tombstone counts wherever it lies, also in the region, if
 //! the floor on the media covers it: then no power cut takes the tombstone and leaves the extents
 //! away.
+//!
+//! What has expired as a whole goes as a whole, unread: choosing it is a pure function of a
+//! version.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::claimed::{ClaimedKeys, is_claimed};
+use super::choice::{Choice, Situation};
+use super::shape::{ClaimedKeys, is_claimed};
 use crate::error::Result;
-use crate::extent::{Described, Extent};
+use crate::extent::{Described, Extent, ValueMeta};
 use crate::levels::Version;
-use crate::mvcc::{KeyInterval, Tombstone, union};
+use crate::mvcc::{KeyInterval, Tombstone, is_worth, union};
 use crate::record::Lsn;
 
 /// The most extents that one edit removes.
@@ -21,10 +30,6 @@ const MOST: usize = 256;
 /// Extents, with their levels, that range tombstones hide as a whole from readers at `oldest` and
 /// later: `hides` tells it of the keys and the newest record of one. None of those that other jobs
 /// have claimed.
-///
-/// # Errors
-///
-/// Those of `hides`.
 pub(crate) fn hidden<E: Described>(
     version: &Version<E>,
     hides: impl Fn(&KeyInterval, Lsn) -> Result<bool>,
@@ -51,10 +56,6 @@ pub(crate) fn hidden<E: Described>(
 /// About how many records of extents range tombstones hide, counted in whole blocks, up to `most`.
 /// Reads the block indexes of extents at the ends of tombstones. Where one would have to come from
 /// an object store, half of its extent counts: drains wait for this.
-///
-/// # Errors
-///
-/// Those of reading.
 pub(crate) fn hidden_records(
     version: &Version,
     tombstones: &[Arc<Tombstone>],
@@ -76,6 +77,156 @@ pub(crate) fn hidden_records(
         }
     }
     Ok(records)
+}
+
+/// Extents, with their levels, whose newest record is at or below `expired`: for every reader they
+/// hold nothing. What they hide below is older still. None of those that other jobs have claimed.
+pub(crate) fn expired<E: Described>(
+    version: &Version<E>,
+    expired: Lsn,
+    busy: &[ClaimedKeys],
+) -> Vec<(u8, E)> {
+    let is_gone = |(n, extent): &(u8, &E)| {
+        let meta = extent.meta();
+        meta.greatest_seq <= expired && !is_claimed(busy, *n, &meta.interval())
+    };
+    let gone = version.extents().filter(is_gone).take(MOST);
+    let gone: Vec<(u8, E)> = gone.map(|(level, extent)| (level, extent.clone())).collect();
+    debug_assert!(gone.iter().all(|(n, _)| *n > 0), "levels count from 1");
+    gone
+}
+
+// Which extents to rid of what readers needed that are gone: versions that were superseded or
+// hidden, deletes with nothing below them. Pure functions of a version.
+//
+// A merge notes with each extent how much it kept for which readers (`mvcc/snapshots.rs`).
+// Of an extent that an opening found only the number is known; its readers went with the opening
+// before. So nothing is read to choose. The extent with the most that goes is written again where
+// it is, alone: what is cut finely is dropped or left in its place by later jobs more often. All
+// that counted goes, so no extent is chosen twice for the same; the output keeps what is
+// still needed, with the readers that it is for.
+//
+// An extent of which little goes waits until no writer writes. Otherwise a job would write each
+// extent twice that was written under a short snapshot.
+
+/// The extent with the most versions that no reader needs.
+pub(super) fn pick_superseded<E: Described>(
+    version: &Version<E>,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    let some = version.extents().filter_map(|(n, e)| Some((worth(e, now)?, again(version, n, e))));
+    let free = some.filter(|(_, choice)| now.allows(choice, version));
+    let order = |(obsolete, choice): &(u64, Choice<E>)| (*obsolete, Reverse(choice.age()));
+    free.max_by_key(order).map(|(_, choice)| choice)
+}
+
+/// How many records of an extent go, if that is worth it.
+fn worth<E: Described>(extent: &E, now: &Situation<'_>) -> Option<u64> {
+    let obsolete = extent.obsolete(now.readers);
+    is_worth(obsolete, extent.meta().records, now.rests).then_some(obsolete)
+}
+
+/// An extent is written again in its level.
+fn again<E: Described>(version: &Version<E>, level: u8, extent: &E) -> Choice<E> {
+    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
+    Choice::Merge { table: version.table, inputs, to: level, overlap, collects: BTreeSet::new() }
+}
+
+// Which value extents to empty: those of which less than half is referred to, and small ones where
+// there are many. Pure functions of a version.
+//
+// What is live of each is known exactly, by the lists of the extents that refer to it. Of those
+// that are mostly dead, the one with the most dead bytes is emptied first. An extent that refers
+// to it is written again where it is. With it go its values in this one, and in others that are
+// mostly dead too. The next pick finds the next such extent. What is written anew is all live, so
+// there is an end; and each emptied one gives back more than it cost.
+//
+// Small drains write small value extents, which take a unit each, and a place in lists that the
+// journal has. Once an extent refers to many of them, they are written together: a value about
+// once for each time that their number grows by as much.
+
+/// The most bytes of values that one job writes anew, but for those in the first value extent.
+const MOST_BYTES: u64 = 8 * 1024 * 1024;
+
+/// So many small value extents of one extent are written together; small is less than one part of
+/// so many of the size at which they are cut.
+const MANY: usize = 64;
+const SMALL: usize = 4;
+
+/// Which values to write anew, if any.
+pub(super) fn pick_values<E: Described>(
+    version: &Version<E>,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    pick_dead(version, now).or_else(|| pick_small(version, now))
+}
+
+/// What makes the most space of what dead values take.
+fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    let live = version.live_values();
+    let dead = live.values().filter_map(|(of, live)| {
+        let all = u64::from(of.values_end());
+        (2 * live < all && now.work.may_read(&of.location)).then(|| (Reverse(all - live), of.id))
+    });
+    let mut dead: Vec<_> = dead.collect();
+    dead.sort_unstable();
+    let dead: Vec<u64> = dead.into_iter().map(|(_, id)| id).collect();
+    dead.iter().find_map(|first| {
+        let refers = |(_, extent): &(u8, &E)| bytes_of(*extent, *first).is_some();
+        let choices = version.extents().filter(refers);
+        let choices = choices.map(|(n, e)| rewrite(version, n, e, collected(e, *first, &dead)));
+        choices.into_iter().find(|choice| now.allows(choice, version))
+    })
+}
+
+/// The first extent that refers to many small value extents, and the smallest of those.
+fn pick_small<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    let choices = version.extents().filter_map(|(n, extent)| {
+        let small = |of: &ValueMeta| {
+            (of.values_end() as usize) < now.shape.extent_bytes / SMALL
+                && now.work.may_read(&of.location)
+        };
+        let listed = extent.meta().values.iter().filter(|one| small(&one.of));
+        let mut small: Vec<(u64, u64)> = listed.map(|one| (one.bytes, one.of.id)).collect();
+        if small.len() < MANY {
+            return None;
+        }
+        small.sort_unstable();
+        let ids: Vec<u64> = small.into_iter().map(|(_, id)| id).collect();
+        Some(rewrite(version, n, extent, collected(extent, ids[0], &ids)))
+    });
+    choices.into_iter().find(|choice| now.allows(choice, version))
+}
+
+/// An extent is written again in its level, and with it some of its values.
+fn rewrite<E: Described>(
+    version: &Version<E>,
+    level: u8,
+    extent: &E,
+    collects: BTreeSet<u64>,
+) -> Choice<E> {
+    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
+    Choice::Merge { table: version.table, inputs, to: level, overlap, collects }
+}
+
+/// Bytes that an extent refers to in a value extent.
+fn bytes_of<E: Described>(extent: &E, id: u64) -> Option<u64> {
+    let values = &extent.meta().values;
+    let found = values.binary_search_by_key(&id, |one| one.of.id).ok()?;
+    Some(values[found].bytes)
+}
+
+/// Value extents that are emptied as far as an extent refers to them: the first one, and of
+/// `others` as many as the bytes go.
+fn collected<E: Described>(extent: &E, first: u64, others: &[u64]) -> BTreeSet<u64> {
+    let mut ids = BTreeSet::from([first]);
+    let mut bytes = 0;
+    for (id, more) in others.iter().filter_map(|id| Some((*id, bytes_of(extent, *id)?))) {
+        if bytes + more <= MOST_BYTES && ids.insert(id) {
+            bytes += more;
+        }
+    }
+    ids
 }
 
 #[cfg(test)]
@@ -146,5 +297,51 @@ mod tests {
         assert_eq!(gone(&[tombstone("", None, 13)], &[]), [0; 0], "a snapshot does not see it");
         drop(held);
         assert_eq!(gone(&[tombstone("", None, 13)], &[]), [2, 3, 4, 5]);
+    }
+
+    mod expire {
+        use std::sync::Arc;
+
+        use super::super::*;
+        use crate::extent::ExtentMeta;
+        use crate::levels::Level;
+        use crate::mvcc::KeyInterval;
+        use crate::tier::Location;
+
+        fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
+            Arc::new(ExtentMeta {
+                id,
+                location: Location { file: 1, offset: id << 21, len: 1 << 20 },
+                records: 100,
+                deletes: 0,
+                tombstones: 0,
+                smallest_seq: 1,
+                greatest_seq,
+                raw_bytes: 1000,
+                smallest_key: from.into(),
+                greatest_key: to.into(),
+                footer_checksum: 0,
+                one_seq: false,
+                kept: 0,
+                values: [].into(),
+            })
+        }
+
+        #[test]
+        fn extents_go_once_their_newest_record_has_expired() {
+            let first = vec![extent(1, "a", "c", 20), extent(2, "d", "f", 10)];
+            let second =
+                vec![extent(3, "a", "b", 9), extent(4, "e", "x", 10), extent(5, "y", "z", 11)];
+            let levels = vec![Level::new(first), Level::default(), Level::new(second)];
+            let version = Version { levels, ..Version::empty(1) };
+            let gone = |at: Lsn, busy: &[ClaimedKeys]| -> Vec<(u8, u64)> {
+                expired(&version, at, busy).into_iter().map(|(n, extent)| (n, extent.id)).collect()
+            };
+            assert_eq!(gone(8, &[]), []);
+            assert_eq!(gone(10, &[]), [(1, 2), (3, 3), (3, 4)]);
+            let busy = |levels| [ClaimedKeys::new(KeyInterval::closed(b"f", b"g"), levels)];
+            assert_eq!(gone(10, &busy((1, 3))), [(3, 3)]);
+            assert_eq!(gone(10, &busy((2, 3))), [(1, 2), (3, 3)], "a job works below 2");
+        }
     }
 }

@@ -26,10 +26,6 @@ pub(crate) enum Side<'a> {
 
 impl<'a> Side<'a> {
     /// The records of a cursor, all of them.
-    ///
-    /// # Errors
-    ///
-    /// Those of the cursor.
     pub(crate) fn records(mut cursor: Box<dyn Cursor + 'a>) -> Result<Side<'a>> {
         cursor.seek(b"", LSN_MAX)?;
         Ok(Side::Records(cursor))
@@ -46,10 +42,6 @@ impl<'a> Side<'a> {
 
     /// The extents of a merge that range tombstones come into, if there are any: the first key of
     /// such an extent need not be that of a record, so it is read record by record.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading.
     pub(crate) fn under(
         ranges: &Ranges<'_>,
         extents: &[Arc<Extent>],
@@ -64,10 +56,6 @@ impl<'a> Side<'a> {
     }
 
     /// The extents of several levels, the upper ones first.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading.
     pub(crate) fn stacked(
         levels: &[(u8, Vec<Arc<Extent>>)],
         cache: &Arc<BlockCache>,

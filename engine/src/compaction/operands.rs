@@ -31,10 +31,6 @@ enum Base {
 
 impl Operands {
     /// Those of a record.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it does not decode.
     pub(super) fn of(entry: &EntryRef<'_>, kept_for: Option<Readers>) -> Result<Operands> {
         let (key, operands) = (entry.key.to_vec(), Vec::new());
         let mut this = Operands { key, seq: entry.seq, kept_for, base: Base::Below, operands };
@@ -44,10 +40,6 @@ impl Operands {
 
     /// Adds an older record of the key, the value of which does not lie apart; whether it is added.
     /// It is not if the record would become too long.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it does not decode.
     pub(super) fn join(&mut self, entry: &EntryRef<'_>) -> Result<bool> {
         debug_assert!(
             self.key == entry.key && entry.seq < self.seq && matches!(self.base, Base::Below),

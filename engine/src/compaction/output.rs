@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::operands::Operands;
+use super::ranges::Ranges;
 use crate::cache::Warmth;
 use crate::compaction::misplaced::WARM;
-use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
     Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,

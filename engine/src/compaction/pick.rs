@@ -5,7 +5,7 @@
 //! its tombstones take with them what they hide. One that has nothing below it is written again
 //! without them, once no reader is older.
 //!
-//! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
+//! Then value extents that are mostly dead, or many and small, are emptied (`hidden.rs`): what
 //! makes space does not wait for what moves it.
 //!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
@@ -18,8 +18,8 @@
 //! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of sublevels, and level 1 has not the bytes that it may have,
-//! these become one (`intra_l1.rs`). At last versions that no reader needs any more go
-//! (`superseded.rs`).
+//! these become one (`choice.rs`). At last versions that no reader needs any more go
+//! (`hidden.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
 //! compression. Then a compaction rewrites it there. Otherwise an extent that comes in the order of
@@ -37,13 +37,12 @@
 use std::collections::BTreeSet;
 
 use super::choice::{
-    Choice, HEAVY, HEAVY_AT_REST, MOST_PLACES, Situation, hides_nothing, input_set, send_down,
+    Choice, HEAVY, HEAVY_AT_REST, MOST_PLACES, Situation, hides_nothing, input_set, pick_intra_l1,
+    send_down,
 };
-use super::collect::pick_values;
-use super::intra_l1::pick_intra_l1;
+use super::hidden::{pick_superseded, pick_values};
 use super::misplaced::pick_misplaced;
 use super::shape::LAST_SUBLEVELS;
-use super::superseded::pick_superseded;
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;

@@ -60,10 +60,6 @@ impl<E: Described> Placing<E> {
 /// `is_empty` says whether level 0 has nothing of some keys up to an LSN that is not drained;
 /// `busy` is what other jobs work on, whose keys are
 /// left alone in all levels.
-///
-/// # Errors
-///
-/// As `is_empty`.
 pub(crate) fn place<E: Described>(
     version: &Version<E>,
     upto: Lsn,

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::size::{LiveCount, Released, Size};
-use super::superseded::{Keep, NewerRecord, Superseded};
 use super::versions::Versions;
+use super::versions::{Keep, NewerRecord, Superseded};
 use super::walk::Walk;
+use super::{LiveCount, Released, Size};
 use crate::error::Result;
 use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};

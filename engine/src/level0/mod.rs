@@ -8,48 +8,40 @@
 //! |---|---|
 //! | `global_index.rs` | one index over records that stay in zones: all of the default container |
 //! | `matrix/` | the matrix and the triangle container: row tables of copies |
-//! | `versions.rs`, `walk.rs` | the index over records in zones, and walks over these |
-//! | `tombstones.rs` | range tombstones |
-//! | `column.rs` | which keys a drain moves next |
-//! | `deleted.rs` | where many deleted keys lie next to each other |
-//! | `superseded.rs`, `clearing.rs` | versions that can go early; removal beside a drop |
-//! | `size.rs` | how much there is, and what was released |
+//! | `versions.rs` | the index over records in zones, and which versions can go early |
+//! | `walk.rs` | walks over records in zones: which keys a drain moves next |
+//! | `tombstones.rs` | range tombstones, and where many deleted keys lie next to each other |
 
-mod clearing;
-mod column;
-mod deleted;
 mod global_index;
 mod matrix;
-mod size;
-mod superseded;
 mod tombstones;
 mod versions;
 mod walk;
 
 use std::sync::Arc;
 
+use global_index::GlobalIndex;
+use tombstones::{DeletedSpans, RangeTombstones, hidden_spans, spans};
+use versions::Versions;
+use walk::{ColumnSearch, bytes_by_walk, column_by_walk};
+
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, pin};
+use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 use crate::record::{Cursor, Kind, Lsn, MergingCursor, TableId};
 
-use clearing::Clearing;
-pub(crate) use column::ColumnBudget;
-use column::{ColumnSearch, bytes_by_walk, column_by_walk};
-pub(crate) use deleted::DeletedSpan;
-use deleted::{DeletedSpans, hidden_spans, spans};
-use global_index::GlobalIndex;
+pub(crate) use matrix::{RowTables, StoredRow, find_rows, salvage_row, verify_row};
+pub(crate) use tombstones::DeletedSpan;
+pub(crate) use versions::{Keep, Superseded};
+pub(crate) use walk::ColumnBudget;
+
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use matrix::probe;
 #[cfg(feature = "bench")]
 pub(crate) use matrix::{FOLLOWS_HINTS, SEARCH_NANOS};
-pub(crate) use matrix::{RowTables, StoredRow, find_rows, salvage_row, verify_row};
-pub(crate) use size::{Released, Size};
-pub(crate) use superseded::{Keep, Superseded};
-use tombstones::RangeTombstones;
-use versions::Versions;
 
 /// What a persistent index or row tables that an opening found count for: enough to be looked at
 /// while there is time, and too little while there is not.
@@ -325,5 +317,157 @@ impl Level0 {
         let mut released = self.clearing.remove(some, || self.clear_rest())?;
         released.absorb(Released { records: superseded.left_out });
         Ok(released)
+    }
+}
+
+/// Records and bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) records: u64,
+    /// Bytes that the records take in the region.
+    pub(crate) bytes: u64,
+}
+
+impl std::ops::Add for Size {
+    type Output = Size;
+
+    fn add(self, other: Size) -> Size {
+        Size { records: self.records + other.records, bytes: self.bytes + other.bytes }
+    }
+}
+
+/// What level 0 no longer keeps in the region. The caller gives the space back.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// Offsets of records in zones, each of which no longer counts in its zone.
+    pub(crate) records: Vec<u64>,
+}
+
+impl Released {
+    /// Adds what another removal released.
+    pub(crate) fn absorb(&mut self, other: Released) {
+        self.records.extend(other.records);
+    }
+}
+
+/// How far a count of live records came.
+#[derive(Debug)]
+pub(crate) struct LiveCount {
+    /// The smallest sequence number in the part; the greatest there is if the part had none.
+    pub(crate) oldest: Lsn,
+    /// The first key that is left.
+    pub(crate) next: Option<Vec<u8>>,
+}
+
+// Removal of records from a level 0 that may be cleared meanwhile, because its table was dropped.
+//
+// Removals are deferred, each on its own. They run at any time, beside and within one another, so
+// none can wait for another. The removal that leaves last after the clearing began removes the
+// rest: no other removal runs then, and none follows.
+//
+// Thread safety: a removal counts itself in first, and then looks whether the clearing began. The
+// clearing begins inside a removal. All of it is in one order (sequentially consistent), so a
+// removal that still removes some keeps the count above zero.
+
+/// Orders removals and the clearing of one level 0.
+#[derive(Debug, Default)]
+struct Clearing {
+    /// Removals under way.
+    inside: AtomicUsize,
+    has_begun: AtomicBool,
+    is_done: AtomicBool,
+}
+
+impl Clearing {
+    /// Removes `some`, unless the clearing began, and the `rest` if this removal leaves last after
+    /// that. Returns what was released.
+    fn remove(
+        &self,
+        some: impl FnOnce() -> Result<Released>,
+        rest: impl FnOnce() -> Result<Released>,
+    ) -> Result<Released> {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        let has_begun = || self.has_begun.load(Ordering::SeqCst);
+        let released = if has_begun() { Ok(Released::default()) } else { some() };
+        debug_assert!(
+            released.as_ref().is_ok_and(|released| released.records.is_empty())
+                || !self.is_done.load(Ordering::SeqCst),
+            "the rest is removed after each removal that still removes some"
+        );
+        let is_last = self.inside.fetch_sub(1, Ordering::SeqCst) == 1 && has_begun();
+        let mut released = released?;
+        if is_last && !self.is_done.swap(true, Ordering::SeqCst) {
+            released.absorb(rest()?);
+        }
+        Ok(released)
+    }
+
+    /// Begins the clearing.
+    fn clear(&self, rest: impl FnOnce() -> Result<Released>) -> Result<Released> {
+        let begin = || {
+            self.has_begun.store(true, Ordering::SeqCst);
+            Ok(Released::default())
+        };
+        self.remove(begin, rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    fn released(records: &[u64]) -> Result<Released> {
+        Ok(Released { records: records.to_vec() })
+    }
+
+    #[test]
+    fn the_removal_that_leaves_last_removes_the_rest() {
+        let clearing = Clearing::default();
+        let rest = || released(&[7, 8]);
+        let of = |result: Result<Released>| result.unwrap().records;
+        assert_eq!(of(clearing.remove(|| released(&[1]), rest)), [1]);
+        let within = || {
+            assert_eq!(of(clearing.clear(rest)), [0_u64; 0], "a removal is under way");
+            let after = clearing.remove(|| released(&[3]), rest);
+            assert_eq!(of(after), [0_u64; 0], "the clearing began");
+            released(&[2])
+        };
+        assert_eq!(of(clearing.remove(within, rest)), [2, 7, 8]);
+        assert_eq!(of(clearing.remove(|| released(&[4]), rest)), [0_u64; 0]);
+        assert_eq!(of(clearing.clear(rest)), [0_u64; 0]);
+    }
+
+    #[test]
+    fn each_is_released_once_from_any_thread() {
+        for _ in 0..50 {
+            let clearing = Clearing::default();
+            let left = Mutex::new((0..64).collect::<BTreeSet<_>>());
+            let gone = Mutex::new(Vec::new());
+            let rest = || {
+                Ok(Released { records: std::mem::take(&mut *left.lock()).into_iter().collect() })
+            };
+            std::thread::scope(|scope| {
+                for thread in 0..3 {
+                    let (clearing, left, gone, rest) = (&clearing, &left, &gone, &rest);
+                    scope.spawn(move || {
+                        for _ in 0..20 {
+                            let one = || left.lock().pop_first().into_iter().collect();
+                            let some = || Ok(Released { records: one() });
+                            gone.lock().extend(clearing.remove(some, rest).unwrap().records);
+                        }
+                        if thread == 0 {
+                            gone.lock().extend(clearing.clear(rest).unwrap().records);
+                        }
+                    });
+                }
+            });
+            let mut gone = gone.into_inner();
+            gone.sort_unstable();
+            assert_eq!(gone, (0..64).collect::<Vec<u64>>());
+        }
     }
 }

@@ -26,8 +26,8 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::request::{Blockers, add};
 use super::request::{OwnerId, Request, Waiter};
-use super::shard::{Blockers, add};
 use crate::os::HashMap;
 
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::manager::{Attempt, Granted, LockManager, Patience};
 use super::ranges::RangeLocks;
+use super::request::Shard;
 use super::request::{
     Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, keys_of, name, names,
 };
-use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
@@ -128,10 +128,6 @@ impl Locker {
     }
 
     /// As [`Locker::lock_key`], without a look at the limit of memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Locker::lock_key`].
     pub(crate) fn lock_key_beyond_limit(
         &mut self,
         space: u64,
@@ -200,10 +196,6 @@ impl Locker {
 
     /// Whether so many bytes more may be taken. One that holds little is not refused for what
     /// others hold.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if not.
     pub(crate) fn check_room(&self, more: usize) -> Result<()> {
         let (own, limit) = (self.memory() + more, self.limit);
         let (whose, would, which, larger) = if own > limit {
@@ -253,10 +245,6 @@ impl Locker {
 
     /// Locks all keys of a range, those that are not there too; the part of it that its ranges did
     /// not have.
-    ///
-    /// # Errors
-    ///
-    /// As [`Locker::lock_key`].
     pub(crate) fn lock_range(
         &mut self,
         space: u64,
@@ -273,10 +261,6 @@ impl Locker {
     }
 
     /// As [`Locker::lock_range`], without a look at the limit of memory.
-    ///
-    /// # Errors
-    ///
-    /// As [`Locker::lock_key`].
     pub(crate) fn lock_range_beyond_limit(
         &mut self,
         space: u64,

@@ -27,7 +27,9 @@
 //! 4. A waiter leaves the queues when it gets its lock, or by itself when it does not.
 //! 5. `has_ranges` says whether a range is held, to a thread that has a shard's mutex.
 
+use std::cell::RefCell;
 use std::hash::BuildHasher;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,9 +37,8 @@ use smallvec::SmallVec;
 
 use super::graph::Graph;
 use super::ranges::RangeLocks;
+use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
-use super::running;
-use super::shard::{Blockers, Shard};
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
@@ -254,7 +255,7 @@ impl LockManager {
             let grown = self.grant(&mut shards, &request);
             return Attempt::Granted(granted(request, grown));
         }
-        let suspends = running::on_this_thread(self, request.owner);
+        let suspends = on_this_thread(self, request.owner);
         let since = arrival();
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
@@ -416,7 +417,7 @@ impl LockManager {
     /// The calling thread waits for a call of `owner` that another thread makes: the transactions
     /// that it runs cannot end before. Ends the deadlocks that closes.
     pub(crate) fn wait_for_call(&self, owner: OwnerId) -> WaitsForCall<'_> {
-        let held_up = running::on_this_thread(self, owner);
+        let held_up = on_this_thread(self, owner);
         if !held_up.is_empty() {
             let mut graph = self.graph.lock();
             graph.hold_up(&held_up, owner);
@@ -458,4 +459,56 @@ fn end_deadlocks(graph: &mut Graph, owner: OwnerId) {
     while let Some((victim, cycle)) = graph.break_cycle(owner) {
         victim.tell(Outcome::Deadlock(cycle));
     }
+}
+
+// The transactions that a thread runs: those whose [`Database::run`](crate::Database::run) is on
+// its stack. Such a transaction ends after its closure has returned. So a call that waits inside
+// of the closure, on the same thread, must not wait for it.
+//
+// A handle that a thread has from [`Database::begin`](crate::Database::begin) is not listed. It
+// may move to another thread, which ends the transaction while this one waits: nothing tells the
+// two cases apart.
+//
+// Thread safety: each thread has a list of its own. A guard stays on its thread.
+
+/// A transaction, by the address of its lock manager and its number. The guard's transaction keeps
+/// the manager alive.
+type Running = (usize, OwnerId);
+
+thread_local! {
+    static RUNNING: RefCell<Vec<Running>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lists a transaction for as long as it lives.
+pub(crate) struct RunsHere {
+    running: Running,
+    /// It stays on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl RunsHere {
+    /// The calling thread runs the transaction `owner`.
+    pub(crate) fn enter(manager: &LockManager, owner: OwnerId) -> RunsHere {
+        let running = (address(manager), owner);
+        RUNNING.with_borrow_mut(|list| list.push(running));
+        RunsHere { running, _thread: PhantomData }
+    }
+}
+
+impl Drop for RunsHere {
+    fn drop(&mut self) {
+        let last = RUNNING.with_borrow_mut(Vec::pop);
+        debug_assert_eq!(last, Some(self.running), "runs of one thread end in reverse order");
+    }
+}
+
+/// The transactions of a database that the calling thread runs, but for `owner` itself.
+fn on_this_thread(manager: &LockManager, owner: OwnerId) -> SmallVec<[OwnerId; 2]> {
+    let here = address(manager);
+    let others = |&&(of, id): &&Running| of == here && id != owner;
+    RUNNING.with_borrow(|list| list.iter().filter(others).map(|&(_, id)| id).collect())
+}
+
+fn address(manager: &LockManager) -> usize {
+    std::ptr::from_ref(manager).addr()
 }

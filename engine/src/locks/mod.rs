@@ -6,17 +6,15 @@ mod locker;
 mod manager;
 mod ranges;
 mod request;
-mod running;
-mod shard;
-#[cfg(test)]
-mod tests;
 
 use std::time::Duration;
+
+pub(crate) use locker::{DEFAULT_LIMIT, Locker, killed};
+pub(crate) use manager::{LockManager, Patience, RunsHere};
+pub(crate) use request::{Keys, Mode, OwnerId};
 
 /// How long a writer waits for a lock if nothing else is said.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-pub(crate) use locker::{DEFAULT_LIMIT, Locker, killed};
-pub(crate) use manager::{LockManager, Patience};
-pub(crate) use request::{Keys, Mode, OwnerId};
-pub(crate) use running::RunsHere;
+#[cfg(test)]
+mod tests;

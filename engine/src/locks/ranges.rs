@@ -16,8 +16,8 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
+use super::request::{Blockers, Holders, add};
 use super::request::{Mode, OwnerId, Request, Span};
-use super::shard::{Blockers, Holders, add};
 use crate::mvcc::KeyInterval;
 
 /// The locks on ranges.

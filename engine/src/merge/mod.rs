@@ -2,11 +2,9 @@
 //! which versions still count.
 
 mod buffered;
-mod clip;
 mod fragments;
 mod retain;
 
-pub(crate) use buffered::BufferedCursor;
-pub(crate) use clip::clip;
+pub(crate) use buffered::{BufferedCursor, clip};
 pub(crate) use fragments::{Fragments, Walk};
 pub(crate) use retain::{Retain, Retention};

@@ -8,15 +8,12 @@
 //! fail there ([`check_outside`]).
 
 pub mod built_in;
-mod name;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-
-pub(crate) use name::OperatorName;
 
 use bytes::Bytes;
 
@@ -103,10 +100,6 @@ impl fmt::Debug for Operators {
 
 impl Operators {
     /// These and `others`, which users have registered.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for a name that is empty, too long, or taken.
     pub(crate) fn with(mut self, others: &[Arc<dyn MergeOperator>]) -> Result<Operators> {
         for operator in others {
             let name = operator.name();
@@ -149,10 +142,6 @@ pub(crate) fn is_running() -> bool {
 }
 
 /// Fails inside of an operator.
-///
-/// # Errors
-///
-/// `Invalid`.
 pub(crate) fn check_outside() -> Result<()> {
     if !is_running() {
         return Ok(());
@@ -173,10 +162,6 @@ pub(crate) fn run<T>(f: impl FnOnce() -> T) -> std::thread::Result<T> {
 
 impl TableOperator {
     /// The operator.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the table has none, or the opening does not know it.
     fn known(&self) -> Result<&dyn MergeOperator> {
         let Some(name) = self.name else {
             return Err(Error::merge(
@@ -194,20 +179,11 @@ impl TableOperator {
     }
 
     /// Fails where operands could not be merged.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if the table has no operator, or the opening does not know it.
     pub(crate) fn check(&self) -> Result<()> {
         self.known().map(drop)
     }
 
     /// What `operands`, the oldest first, make of `base`.
-    ///
-    /// # Errors
-    ///
-    /// As [`TableOperator::check`]; `Invalid` if the operator fails or panics, or if the value is
-    /// too long.
     pub(crate) fn fold<'a>(
         &self,
         key: &[u8],
@@ -236,10 +212,6 @@ impl TableOperator {
 
     /// The value that `versions` of a key make, records of operands, the newest first, over what
     /// `base` gives. It is asked only if none of them has a base of its own.
-    ///
-    /// # Errors
-    ///
-    /// As [`TableOperator::fold`]; `Corrupt` if a record does not decode.
     pub(crate) fn resolve(
         &self,
         key: &[u8],
@@ -262,16 +234,68 @@ impl TableOperator {
 }
 
 /// The operands of a record.
-///
-/// # Errors
-///
-/// `Corrupt` if it does not decode.
 pub(crate) fn operand_list<'a>(key: &[u8], value: &'a [u8]) -> Result<OperandList<'a>> {
     OperandList::decode(value).ok_or_else(|| {
         let key = key.escape_ascii();
         let message = format!("the operands of key \"{key}\" do not decode; run `terrace verify`");
         Error::new(ErrorKind::Corrupt, message)
     })
+}
+
+/// The longest name, in bytes.
+const MOST: usize = 31;
+
+/// The name of a merge operator, in place. One that is too long keeps its first bytes and fails
+/// its check.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OperatorName {
+    len: u8,
+    bytes: [u8; MOST],
+}
+
+impl OperatorName {
+    /// A name that is not checked yet.
+    pub(crate) fn new(name: &str) -> OperatorName {
+        let mut end = name.len().min(MOST);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        let mut bytes = [0; MOST];
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        let len = if end < name.len() { u8::MAX } else { end as u8 };
+        OperatorName { len, bytes }
+    }
+
+    /// The name; of one that is too long its first bytes.
+    pub(crate) fn as_str(&self) -> &str {
+        let len = usize::from(self.len).min(MOST);
+        let longest = std::str::from_utf8(&self.bytes[..len]);
+        longest.unwrap_or_else(|e| {
+            std::str::from_utf8(&self.bytes[..e.valid_up_to()]).unwrap_or_default()
+        })
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match usize::from(self.len) {
+            1..=MOST => Ok(()),
+            _ => Err(Error::invalid(format!(
+                "the name of a merge operator, {:?}: it takes 1 to {MOST} bytes",
+                self.as_str()
+            ))),
+        }
+    }
+
+    /// A name from its bytes; `None` if they are none.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<OperatorName> {
+        let name = OperatorName::new(std::str::from_utf8(bytes).ok()?);
+        name.check().ok().map(|()| name)
+    }
+}
+
+impl std::fmt::Debug for OperatorName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.as_str().fmt(f)
+    }
 }
 
 #[cfg(test)]

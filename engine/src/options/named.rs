@@ -267,10 +267,6 @@ impl TableOptions {
 }
 
 /// Sets the option called `name`.
-///
-/// # Errors
-///
-/// `Invalid` where `table` has no such name, or the option does not take the value.
 pub(crate) fn set_named<T>(
     table: &'static [NamedOption<T>],
     options: &mut T,

@@ -1,16 +1,20 @@
 //! What a table is created with.
+//!
+//! How blocks are compressed.
+//!
+//! Which container level 0 keeps records in.
 
 use std::time::Duration;
 
+use super::Options;
 use super::named::{
-    COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count,
+    COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count, declare,
+    of_code,
 };
-use super::named::{declare, of_code};
 use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
 use crate::operator::OperatorName;
-use crate::options::Compression;
 use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
@@ -336,6 +340,45 @@ impl TableOptions {
             last = tag;
         }
         options.check().ok().map(|()| options)
+    }
+}
+
+/// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
+/// opening to opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// lz4: a fast way to a little.
+    Lz4,
+    /// zstd at its fastest level: about as small as its slower ones on blocks of 16 KiB.
+    Zstd,
+}
+
+impl Compression {
+    /// The names, in the order of the variants, and of the numbers of `docs/format.md`.
+    pub(crate) const NAMES: [(&'static str, Compression); 3] =
+        [("none", Compression::None), ("lz4", Compression::Lz4), ("zstd", Compression::Zstd)];
+
+    /// The name, in lower-case letters: `none`, `lz4` or `zstd`.
+    pub const fn name(self) -> &'static str {
+        Self::NAMES[self as usize].0
+    }
+}
+
+impl Options {
+    /// The container of a table's level 0: what tests set for all tables, else what the options of
+    /// the table say.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn container_of(&self, table: &TableOptions) -> Level0Container {
+        self.container.unwrap_or(table.level0)
+    }
+
+    /// The container of a table's level 0: what the options of the table say.
+    #[cfg(not(any(test, feature = "testing")))]
+    pub(crate) const fn container_of(&self, table: &TableOptions) -> Level0Container {
+        table.level0
     }
 }
 

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::executor::{Executor, PerCore, ShardedTable};
-use super::replies::Replies;
-use super::request::{GetsReply, GetsRequest, ShardRequest};
+use super::request::{GetsReply, GetsRequest, Replies, ShardGets, ShardRequest};
 use super::server::{ShardServer, is_shard};
-use super::shard_gets::ShardGets;
 use super::task::refuse_to_wait;
 use crate::error::{Error, Result};
 use crate::table::Snapshot;

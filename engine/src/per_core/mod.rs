@@ -21,17 +21,14 @@
 mod executor;
 mod get_batch;
 mod reads;
-mod replies;
 mod request;
 mod server;
-mod shard_gets;
 mod shard_map;
 mod state;
-mod stats;
 mod task;
 
 pub use executor::{PerCore, ShardedTable};
 pub use get_batch::{FoundValues, GetBatch, PendingGets};
 pub use reads::{ShardScope, TableReads};
-pub use stats::ShardStats;
+pub use state::ShardStats;
 pub use task::ShardTask;

@@ -4,10 +4,10 @@ use std::cell::Cell;
 
 use bytes::Bytes;
 
-use super::state::ExecutorState;
-use super::stats::{ShardCount, ShardCounts};
+use super::state::{ExecutorState, ShardCount, ShardCounts};
 use crate::error::{Error, Result};
-use crate::read::{self, AsOf};
+use crate::read;
+use crate::read::AsOf;
 use crate::table::{Table, TableCore};
 use crate::view::PinnedView;
 

@@ -5,10 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::reads::ShardScope;
-use super::request::ShardRequest;
-use super::shard_gets::ShardGets;
-use super::state::ExecutorState;
-use super::stats::{ShardCount, ShardCounts};
+use super::request::{ShardGets, ShardRequest};
+use super::state::{ExecutorState, ShardCount, ShardCounts};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;

@@ -5,8 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::reads::ShardScope;
-use super::replies::Replies;
-use super::request::ShardWork;
+use super::request::{Replies, ShardWork};
 use super::server::is_shard;
 use super::state::ended;
 use crate::error::{Error, Result};

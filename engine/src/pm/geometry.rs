@@ -85,10 +85,6 @@ impl Geometry {
     }
 
     /// The geometry after growing to about `size` bytes, in whole units.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the region is that large already, or cannot become it.
     pub(crate) fn grown_to(self, size: u64) -> Result<Geometry> {
         let units = size / self.unit;
         if units <= u64::from(self.units) || units > u64::from(self.zone_slots) {
@@ -106,10 +102,6 @@ impl Geometry {
     }
 
     /// Checks sizes read from media.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when no region can have been made with them.
     pub(crate) fn check(self) -> Result<Geometry> {
         let sound = self.unit.is_power_of_two()
             && (MIN_UNIT..=MAX_UNIT).contains(&self.unit)

@@ -38,11 +38,6 @@ pub(crate) struct Mapped {
 
 impl Mapped {
     /// Opens the file of a region in `dax` mode.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the path is a device, or the environment asks for no flushes where they are
-    /// needed; otherwise an I/O error.
     pub(crate) fn dax(files: &dyn Files, path: &Path) -> Result<Mapped> {
         let file = open(files, path)?;
         let is_flushed = flushed_at_power_failure(&file, Path::new("/sys"));
@@ -51,10 +46,6 @@ impl Mapped {
     }
 
     /// Opens the file of a region in `emulated` mode.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the path is a device; otherwise an I/O error.
     pub(crate) fn emulated(files: &dyn Files, path: &Path, delay: Duration) -> Result<Mapped> {
         Ok(Mapped { file: open(files, path)?, dax: false, flush: Flush::detect(), delay })
     }
@@ -65,28 +56,16 @@ impl Mapped {
     }
 
     /// The file's length.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
     /// Gives a new file its length and its space, all zeros.
-    ///
-    /// # Errors
-    ///
-    /// `Full`, or another I/O error.
     pub(crate) fn reserve(&self, path: &Path, len: u64) -> Result<()> {
         reserve_mapped(&self.file, len).map_err(|e| Error::io("make the region", path, e))
     }
 
     /// The first `len` bytes.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(super) fn read(&self, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         read_exact_at(&self.file, &mut bytes, 0)?;
@@ -94,10 +73,6 @@ impl Mapped {
     }
 
     /// Maps the file.
-    ///
-    /// # Errors
-    ///
-    /// `Unavailable` when the kernel refuses `MAP_SYNC`: the file is not on a DAX file system.
     pub(super) fn map(&self, path: &Path, len: usize, room: usize) -> Result<Mapping> {
         let refused = |e: io::Error| match e {
             e if self.dax && pages::is_refused_sync(&e) => Error::new(
@@ -153,10 +128,6 @@ pub(super) fn streams(at: u64, len: usize) -> bool {
 }
 
 /// Fails if there is a device at the path: it has no length, and nothing that could be made anew.
-///
-/// # Errors
-///
-/// `Invalid`, with what to do instead.
 pub(super) fn refuse_device(path: &Path) -> Result<()> {
     let Some(what) = device_at(path) else { return Ok(()) };
     Err(Error::invalid(format!(

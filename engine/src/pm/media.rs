@@ -13,20 +13,12 @@ use crate::os::{File, Files, OpenHow};
 
 impl Media {
     /// Fails if a region cannot lie at `path` whatever the mode: there is a device.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid`, with what to do instead.
     pub(crate) fn check_path(path: &Path) -> Result<()> {
         refuse_device(path)
     }
 
     /// A new file of `len` zeros, with its space on the device. A file that is there already is
     /// left alone; after any other failure the new file is gone again.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is a file at the path, or a device; `Full`; or another I/O error.
     pub(crate) fn create(
         files: &Arc<dyn Files>,
         path: &Path,
@@ -66,10 +58,6 @@ impl Media {
     }
 
     /// An existing file, and its length.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn open(
         files: &Arc<dyn Files>,
         path: &Path,

@@ -2,7 +2,6 @@
 //! durable. All access to the region goes through [`Region`]; offsets are stored, never
 //! addresses.
 
-mod counters;
 mod flush;
 mod geometry;
 mod mapped;
@@ -15,8 +14,7 @@ mod span;
 mod superblock;
 mod zeros;
 
-pub(crate) use counters::{PmCounts, Purpose, Spent, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use region::{Media, Region};
-pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
+pub(crate) use span::{Dirty, Durable, Fenced, Flushed, PmCounts, Purpose, Span, Spent, SpentOn};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

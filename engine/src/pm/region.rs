@@ -30,12 +30,12 @@ use smallvec::SmallVec;
 
 #[cfg(any(test, feature = "testing"))]
 use super::LINE;
-use super::counters::PmCounts;
 use super::geometry::{Geometry, PAGE};
 use super::mapped::Mapped;
 #[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use super::mapped::streams;
 use super::mapping::Mapping;
+use super::span::PmCounts;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use super::zeros::zero_in_pieces;
 use crate::error::{Damage, Error, Mismatch, Result};
@@ -89,10 +89,6 @@ impl Media {
     /// The first `len` bytes, for an opening that learns from them how long the region is. The
     /// region that is made of this afterwards is the one user of the file. With `unread` the bytes
     /// that cannot be read are added there, as in [`read_past`].
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn head(
         &self,
         path: &Path,
@@ -445,10 +441,6 @@ impl Region {
 
     /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
     /// for all of them; on persistent memory they are durable already.
-    ///
-    /// # Errors
-    ///
-    /// The write or the sync failed. The caller must poison the database (invariant 4).
     pub(crate) fn sync(&self, ranges: &Fenced) -> Result<Durable> {
         self.write_back(ranges)?;
         self.sync_written()
@@ -456,10 +448,6 @@ impl Region {
 
     /// Hands fenced ranges to the operating system without waiting for the device: they survive
     /// the process. The next [`Region::sync_written`] covers them.
-    ///
-    /// # Errors
-    ///
-    /// The write failed; the caller must poison the database.
     pub(crate) fn write_back(&self, ranges: &Fenced) -> Result<()> {
         if let Media::File(file) = &self.media {
             let _io = self.io.lock();
@@ -470,10 +458,6 @@ impl Region {
 
     /// Hands ranges that the caller owns to the operating system, beside other threads that do the
     /// same: as [`Region::write_back`] else.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::write_back`].
     pub(crate) fn hand_over(&self, ranges: &Fenced) -> Result<()> {
         if let Media::File(file) = &self.media {
             self.write_ranges(file, &ranges.0)?;
@@ -490,10 +474,6 @@ impl Region {
     }
 
     /// Makes everything durable that was handed over before this call.
-    ///
-    /// # Errors
-    ///
-    /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
     pub(crate) fn sync_written(&self) -> Result<Durable> {
         if let Media::File(file) = &self.media {
             if self.has(Failpoint::SkipRunSync) {
@@ -506,10 +486,6 @@ impl Region {
     }
 
     /// All steps at once, for what is rare: zone headers, pool entries, superblocks.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::sync`].
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn persist(&self, dirty: impl IntoIterator<Item = Dirty>) -> Result<Durable> {
         let mut flushed: SmallVec<[Flushed; 4]> = SmallVec::new();
@@ -527,10 +503,6 @@ impl Region {
     }
 
     /// Makes a range durable as it is, also what other threads stored and left in the caches.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::sync`].
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn persist_found(&self, span: Span) -> Result<Durable> {
         self.persist([Dirty { span, streamed: false }])

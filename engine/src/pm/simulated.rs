@@ -10,10 +10,6 @@ use terrace_testkit::Machine;
 impl Region {
     /// The memory of `machine` as a region, all of it loaded; `len` bytes of zeros where there is
     /// none yet.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the machine has no persistent memory.
     pub(crate) fn of_machine(machine: &Machine, len: u64) -> Result<Arc<Region>> {
         let missing = || Error::invalid("the simulated machine has no persistent memory");
         let pm = machine.make_memory(len).ok_or_else(missing)?;

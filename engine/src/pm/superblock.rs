@@ -118,11 +118,6 @@ impl Superblock {
     }
 
     /// The right copy out of the region's first two pages, and what is wrong with the other.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when this is no region or one of another format; `Corrupt` when both copies
-    /// are damaged.
     pub(crate) fn read(
         pages: &[u8],
         path: &std::path::Path,
@@ -158,10 +153,6 @@ impl Superblock {
 
     /// Writes both copies, the first durable before the other is touched. What the region was
     /// opened by comes last: the other copy may be torn, and then it is the only sound one.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn write(&mut self, region: &Region) -> Result<Durable> {
         let a = Superblock::decode(region.bytes(Geometry::superblock(0), PAGE));
         let a_is_current = a.is_ok_and(|a| a.generation == self.generation);

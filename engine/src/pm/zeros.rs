@@ -28,10 +28,6 @@ pub(super) fn zero_in_pieces(
 
 /// Writes zeros from `from` to `to`, and syncs. Reserved space alone would cost a commit's sync a
 /// metadata commit when it is first written to.
-///
-/// # Errors
-///
-/// An I/O error.
 pub(crate) fn zero(file: &File, from: u64, to: u64) -> std::io::Result<()> {
     // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
     // blocks of a folio at each small write to it, as relaxed commits are.

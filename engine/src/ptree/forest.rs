@@ -15,15 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::format::{EPOCH, MAGIC, NODES, Shape, fixed_part};
-use super::heap::Heap;
-use super::keys::Keys;
-use super::node::NODE;
-use super::nodes::{NodeHead, Nodes};
-use super::root::Root;
+use super::keys::{Keys, Unread};
+use super::node::{EPOCH, MAGIC, NODE, NODES, Shape, fixed_part};
+use super::nodes::{Heap, NodeHead, Nodes, Root};
 use super::seal::{self, ForestSeal};
 use super::tree::Tree;
-use super::unread::Unread;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::memory::Gauge;
@@ -115,10 +111,6 @@ impl Forest {
     }
 
     /// Makes one without trees in a region of zeros, for `records` that may take so many bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn format(
         region: &Arc<Region>,
         (records, bytes): (&Arc<Region>, u64),
@@ -144,11 +136,6 @@ impl Forest {
     /// Opens the one in a region, if it is `owner`'s and was used by its opening number `opening`;
     /// `None` if it is another one. One that was closed is read once, on so many threads, and has
     /// its seal taken away; else it takes as long as there are segments and tables.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` or `Corrupt` when the region holds no forest, or is damaged: anything in it where
-    /// it was closed, else its fixed part, an index or a head; otherwise an I/O error.
     pub(crate) fn open(
         region: &Arc<Region>,
         records: &Arc<Region>,
@@ -183,10 +170,6 @@ impl Forest {
 
     /// What is damaged of the forest in a region, as far as it can be told: of one that was not
     /// closed, nothing. How many structures were looked at comes first.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(crate) fn verify(region: &Region, threads: usize) -> Result<(u64, Vec<Damage>)> {
         let shape = match find_seal(region) {
             Ok(None) => return Ok((0, Vec::new())),
@@ -208,19 +191,11 @@ impl Forest {
     }
 
     /// Seals it, durably: no thread uses it any more before the next opening.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn seal(&self, threads: usize) -> Result<()> {
         seal::seal(self.region(), self.segments.count(), self.segments.len(), threads)
     }
 
     /// Has a region hold no forest any more, whatever else is left in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn disown(region: &Region) -> Result<()> {
         seal::unseal(region)?;
@@ -327,10 +302,6 @@ impl Forest {
 
     /// Notes the opening that uses it from now on, durably: before anything is done to it that the
     /// opening before would not know.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn begin(&self, opening: u64) -> Result<()> {
         self.region().persist([self.region().store_word(OWNER + 16, opening)])?;
         Ok(())
@@ -347,10 +318,6 @@ impl Forest {
     }
 
     /// Raises the boundary, durably; it does not fall.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn raise_merged(&self, lsn: Lsn) -> Result<()> {
         if lsn > self.merged() {
             let region = self.region();
@@ -381,10 +348,6 @@ impl Forest {
     }
 
     /// A new tree for a table that has none.
-    ///
-    /// # Errors
-    ///
-    /// `Full`; otherwise as [`Region::persist`].
     pub(crate) fn create(&self, table: TableId) -> Result<Tree> {
         let root = self.nodes.pool.get()?;
         let head = self.heads.get().inspect_err(|_| self.nodes.pool.put_back(root))?;
@@ -403,10 +366,6 @@ impl Forest {
 
     /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves that to a thread
     /// that is about to fell another one. What a cut leaves of that the next opening finds.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(crate) fn remove(&self, tree: &Tree) -> Result<()> {
         self.doomed.lock().push(tree.root.at - ROOT);
         let next = || self.doomed.lock().pop();

@@ -11,24 +11,17 @@
 //! against, are in `bench/ods`.
 
 pub(crate) mod forest;
-mod format;
 mod grow;
-mod heap;
 mod keys;
 mod node;
-mod node_writer;
 mod nodes;
 mod prune;
-mod range;
-mod root;
 mod seal;
-mod shift;
 pub(crate) mod tree;
-pub(crate) mod unread;
 pub(crate) mod versions;
 
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use format::Shape;
+pub(crate) use node::Shape;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use seal::ForestSeal;
 

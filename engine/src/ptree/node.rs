@@ -14,9 +14,20 @@
 //! 3. While the stamp is this opening's, the bitmap says which slots are live, and holes hold zero.
 //!    So no change of a live slot, here or there, brings a hole back to life, and no hole leads to
 //!    a record whose memory is another's by now.
+//!
+//! How a tree writes: word by word, a line flushed when the writer leaves it. The region is
+//! persistent memory, so what is fenced is durable.
+//!
+//! The fixed part of the index's region (`docs/format.md`, section 4).
 
+use std::path::Path;
+
+use smallvec::SmallVec;
+
+use crate::error::{Error, Mismatch, Result};
 use crate::os::sync::optimistic::step;
-use crate::pm::{LINE, Region};
+use crate::pm::{Dirty, Flushed, LINE, PAGE, Region, Span};
+use crate::record::{Reader, checksum, put_u32, put_u64};
 
 /// Bytes in a node.
 pub(crate) const NODE: u64 = 256;
@@ -134,3 +145,154 @@ pub(crate) fn line_of(slot: usize) -> u64 {
 }
 
 const _: () = assert!(HEADER + SLOTS as u64 * 16 == NODE, "header and slots fill the node");
+
+/// Collects the stores of one operation on their way to durability.
+#[derive(Debug)]
+pub(crate) struct NodeWriter<'a> {
+    region: &'a Region,
+    /// The line that was stored to last.
+    wet: Option<(u64, Dirty)>,
+    flushed: SmallVec<[Flushed; 6]>,
+}
+
+impl<'a> NodeWriter<'a> {
+    pub(crate) fn new(region: &'a Region) -> NodeWriter<'a> {
+        NodeWriter { region, wet: None, flushed: SmallVec::new() }
+    }
+
+    /// Stores a word. The line of the word before is flushed if it is another one.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn set(&mut self, at: u64, value: u64) {
+        if self.wet.as_ref().is_some_and(|(line, _)| *line != at / LINE) {
+            self.flush();
+        }
+        step();
+        let dirty = self.region.store_word(at, value);
+        self.wet = Some(match self.wet.take() {
+            Some((line, before)) => (line, before.join(dirty)),
+            None => (at / LINE, dirty),
+        });
+    }
+
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    fn flush(&mut self) {
+        if let Some((_, dirty)) = self.wet.take() {
+            self.flushed.push(self.region.flush(dirty));
+        }
+    }
+
+    /// Flushes what was stored beside the words.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn also(&mut self, dirty: Dirty) {
+        self.flushed.push(self.region.flush(dirty));
+    }
+
+    /// Makes durable what was stored, before what will be.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn fence(&mut self) {
+        self.flush();
+        if !self.flushed.is_empty() {
+            // Nothing is left to sync: there is no file.
+            drop(self.region.fence(self.flushed.drain(..)));
+        }
+    }
+
+    /// Leaves the last line to the cache: a planted bug.
+    pub(crate) fn leave(&mut self) {
+        self.wet = None;
+    }
+}
+
+impl Drop for NodeWriter<'_> {
+    fn drop(&mut self) {
+        debug_assert!(
+            self.wet.is_none() && self.flushed.is_empty() || std::thread::panicking(),
+            "what was stored was also fenced"
+        );
+    }
+}
+
+pub(super) const MAGIC: &[u8; 8] = b"TERRTREE";
+const VERSION: u32 = 1;
+
+/// The kind of such regions: trees of versions, one for each table.
+const FOREST: u32 = 4;
+
+/// Offset of the word that counts the openings.
+pub(super) const EPOCH: u64 = 2 * LINE;
+
+/// Bytes of the words above, and of those that owners have behind them.
+const FIXED_PART: u64 = 6 * LINE;
+
+/// The pool of nodes among a region's pools.
+pub(super) const NODES: u32 = 1;
+
+/// What a region was made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bytes in a segment.
+    pub(crate) segment: u64,
+    pub(crate) segments: u64,
+}
+
+impl Shape {
+    /// The shape of a region of at most `size` bytes.
+    pub(crate) fn for_size(size: u64, segment: u64) -> Shape {
+        Shape { segment, segments: size.saturating_sub(PAGE) / segment }
+    }
+
+    pub(crate) fn region_len(self) -> u64 {
+        PAGE + self.segments * self.segment
+    }
+
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(LINE as usize);
+        put_u32(&mut body, FOREST);
+        put_u32(&mut body, NODE as u32);
+        put_u64(&mut body, self.segment);
+        put_u64(&mut body, self.segments);
+        body.resize(LINE as usize - 16, 0);
+        let mut line = Vec::with_capacity(LINE as usize);
+        line.extend_from_slice(MAGIC);
+        put_u32(&mut line, VERSION);
+        put_u32(&mut line, checksum(&[u64::from(VERSION)], &body));
+        line.extend_from_slice(&body);
+        line
+    }
+
+    pub(crate) fn decode(line: &[u8], path: &Path) -> Result<Shape> {
+        let wrong = |found: Mismatch| {
+            Error::corrupt(found.at("superblock of the persistent index", "pm", path, 0))
+        };
+        let mut r = Reader::new(line);
+        if r.take(8) != Some(&MAGIC[..]) {
+            return Err(Error::invalid(format!(
+                "{} is no persistent index of Terrace (its creation may have been cut short)",
+                path.display()
+            )));
+        }
+        let fields = (|| Some((r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u64()?, r.u64()?)))();
+        let Some((version, sum, kind, node, segment, segments)) = fields else {
+            return Err(wrong(Mismatch::new("64 bytes", format!("{} bytes", line.len()))));
+        };
+        let computed = checksum(&[u64::from(version)], &line[16..]);
+        if sum != computed {
+            return Err(wrong(Mismatch::checksum(sum, computed)));
+        }
+        if (version, kind, u64::from(node)) != (VERSION, FOREST, NODE) {
+            return Err(Error::invalid(format!(
+                "{} has format {version} of an index of kind {kind} with nodes of {node} bytes; \
+                 this version of Terrace reads format {VERSION} of kind {FOREST} with {NODE}: use \
+                 the one that made it",
+                path.display()
+            )));
+        }
+        Ok(Shape { segment, segments })
+    }
+}
+
+/// The fixed part as it was found, to be made durable: a process that was killed may have left its
+/// last store there in the caches alone.
+pub(super) fn fixed_part(region: &Region) -> Dirty {
+    region.rewrite(Span { at: 0, len: FIXED_PART })
+}

@@ -138,10 +138,6 @@ impl ForestSeal {
     }
 
     /// The seal in the fixed page of the region at `path`; `None` if it is not sealed.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when the page is not as it was sealed.
     pub(crate) fn decode(page: &[u8], path: &Path) -> Result<Option<ForestSeal>> {
         let wrong = |expected: String, got: String| {
             let found = Mismatch::new(expected, got);
@@ -177,10 +173,6 @@ impl ForestSeal {
 
     /// Whatever is not as it was sealed, in a region with segments of so many bytes. Reads all that
     /// is taken of it from the media.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error.
     pub(super) fn damages(
         &self,
         region: &Region,
@@ -222,10 +214,6 @@ fn word_of(page: &[u8]) -> u64 {
 }
 
 /// Seals a region, of which so many segments of so many bytes are taken: durable on return.
-///
-/// # Errors
-///
-/// As [`Region::sync`].
 pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) -> Result<()> {
     let pieces = Pieces::of(taken, segment);
     // What others have stored there may be in the caches. Bitmaps are never flushed, and nodes that
@@ -245,10 +233,6 @@ pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) ->
 
 /// Takes the seal away, if there is one: durably, before anything else is stored. It is stored in
 /// any case, since a process that was killed may have left its zero in the caches alone.
-///
-/// # Errors
-///
-/// As [`Region::sync`].
 pub(super) fn unseal(region: &Region) -> Result<()> {
     let gone = region.store_word(SEAL, 0);
     if !region.has(Failpoint::KeepSeal) {

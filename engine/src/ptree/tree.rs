@@ -23,14 +23,15 @@
 //!    right halves are found through the chain, and the next writer that passes adds them.
 //! 3. Nodes leave the chain, and slots come and go in a parent, only under that parent's lock. A
 //!    node that left is reused as a node, and its lock's version goes on.
+//!
+//! Reading ranges: a leaf at a time, as it is at one moment.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::keys::Place;
 use super::node::{Live, Node, SLOTS, Slot, id_at};
-use super::nodes::{Attempt, Nodes, Stop};
-use super::root::Root;
+use super::nodes::{Attempt, Nodes, Root, Stop};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::Version;
 use crate::options::Failpoint;
@@ -186,10 +187,6 @@ impl Tree {
 
     /// Puts a slot in, or in place of the slot with the same key, which is returned as it was.
     /// Durable on return.
-    ///
-    /// # Errors
-    ///
-    /// `Full`; otherwise as [`Nodes::live`].
     pub(super) fn put(&self, sought: Place<'_>, slot: Slot) -> Result<Option<Slot>> {
         match self.persist(|| self.try_insert(sought, slot))? {
             Inserted::New => Ok(None),
@@ -235,10 +232,6 @@ impl Tree {
 
     /// Puts a slot in place of the one with its key, if that has the identity `wanted`; whether it
     /// did.
-    ///
-    /// # Errors
-    ///
-    /// As [`Nodes::live`].
     pub(super) fn update(&self, sought: Place<'_>, slot: Slot, wanted: u64) -> Result<bool> {
         self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
@@ -258,10 +251,6 @@ impl Tree {
     }
 
     /// Takes out the slot with the key; the slot as it was. Durable on return.
-    ///
-    /// # Errors
-    ///
-    /// As [`Nodes::live`].
     pub(super) fn delete(&self, sought: Place<'_>) -> Result<Option<Slot>> {
         let (deleted, emptied) = self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
@@ -288,5 +277,56 @@ impl Tree {
             }
         }
         Ok(deleted)
+    }
+}
+
+/// A leaf that was read.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// The live slots, ascending.
+    pub(crate) slots: Vec<Slot>,
+    /// Where its keys start; zero for the first leaf.
+    pub(crate) low: u64,
+    /// Where the next leaf starts; zero for the last.
+    pub(crate) high: u64,
+}
+
+impl Tree {
+    /// The leaf that `sought` belongs in.
+    pub(crate) fn chunk(&self, sought: Place<'_>) -> Result<Chunk> {
+        self.persist(|| {
+            let (leaf, version) = self.descend(sought, 0)?;
+            let live = self.nodes.live(leaf, version)?;
+            let slots = live.slots().map(|slot| leaf.slot(slot)).collect();
+            let sibling = leaf.sibling();
+            let low = leaf.low();
+            self.nodes.lock(leaf.at).check(version)?;
+            let high = match sibling {
+                0 => 0,
+                sibling => {
+                    let high = self.nodes.node(sibling).low();
+                    // It was the sibling all along, so it was in the chain when it was read.
+                    self.nodes.lock(leaf.at).check(version)?;
+                    high
+                }
+            };
+            Ok(Chunk { slots, low, high })
+        })
+    }
+
+    /// Calls `visit` with every node and its level, leaves last. No other thread may write
+    /// meanwhile.
+    pub(crate) fn visit<'t>(&'t self, mut visit: impl FnMut(Node<'t>, u32)) {
+        let (root, height) = self.root.get(&self.nodes.region);
+        let mut first = root;
+        for level in (0..=height).rev() {
+            let mut at = first;
+            first = self.nodes.node(at).leftmost();
+            while at != 0 {
+                let node = self.nodes.node(at);
+                visit(node, level);
+                at = node.sibling();
+            }
+        }
     }
 }

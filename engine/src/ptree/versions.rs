@@ -12,11 +12,9 @@
 //! 3. What was under way when the power was cut is there or not; doing it again changes nothing.
 //! 4. Every call that names keys, and every cursor, has an epoch pinned.
 
-use super::keys::{Keys, Place};
+use super::keys::{Keys, Place, Unread};
 use super::node::Slot;
-use super::range::Chunk;
-use super::tree::Tree;
-use super::unread::Unread;
+use super::tree::{Chunk, Tree};
 use crate::error::Result;
 use crate::memtable::Records as _;
 use crate::record::{LSN_MAX, Lsn};
@@ -27,10 +25,6 @@ impl Tree {
     }
 
     /// Makes the record at `at` findable, durably; whether it was not yet.
-    ///
-    /// # Errors
-    ///
-    /// `Full`; otherwise as [`super::nodes::Nodes::live`].
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<bool> {
         let before = self.put(Place::at(key, seq), Keys::slot(key, at))?;
         self.records().sound()?;
@@ -39,10 +33,6 @@ impl Tree {
     }
 
     /// Takes a version out, durably; where its record was.
-    ///
-    /// # Errors
-    ///
-    /// As [`super::nodes::Nodes::live`].
     pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Result<Option<u64>> {
         let removed = self.delete(Place::at(key, seq))?;
         self.records().sound()?;
@@ -50,10 +40,6 @@ impl Tree {
     }
 
     /// Has a version be found at `to` instead of `from`, durably; whether it was there.
-    ///
-    /// # Errors
-    ///
-    /// As [`super::nodes::Nodes::live`].
     pub(crate) fn relocate(&self, key: &[u8], seq: Lsn, from: u64, to: u64) -> Result<bool> {
         let is_there = self.update(Place::at(key, seq), Keys::slot(key, to), from)?;
         self.records().sound()?;
@@ -61,10 +47,6 @@ impl Tree {
     }
 
     /// The newest version of `key` that is not newer than `at_most`: sequence number and offset.
-    ///
-    /// # Errors
-    ///
-    /// As [`super::nodes::Nodes::live`]: the first touch of a node may clear something.
     pub(crate) fn get(&self, key: &[u8], at_most: Lsn) -> Result<Option<(Lsn, u64)>> {
         let mut cursor = self.cursor();
         cursor.seek(key, at_most)?;
@@ -74,10 +56,6 @@ impl Tree {
 
     /// An offset that some version has and `leads` does not take for that of its record, if there
     /// is one; `leads` gets the first eight bytes of the version's key too.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::get`].
     pub(crate) fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
         let mut chunk = self.chunk(Place::at(&[], LSN_MAX))?;
         loop {
@@ -123,20 +101,12 @@ impl VersionCursor<'_> {
     }
 
     /// Goes to the first version at or behind (`key`, `seq`).
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::get`].
     pub(crate) fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         self.forward_from(Place::at(key, seq))?;
         self.arrive()
     }
 
     /// Goes to the last version before all of `key`; without one, to the last of all.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::get`].
     pub(crate) fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let end = Place::end();
         self.back_from(key.map_or(end, |key| Place::at(key, LSN_MAX).before()))?;
@@ -144,10 +114,6 @@ impl VersionCursor<'_> {
     }
 
     /// Goes to the next version.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::get`].
     pub(crate) fn next(&mut self) -> Result<()> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at + 1 < chunk.slots.len() {
@@ -162,10 +128,6 @@ impl VersionCursor<'_> {
     }
 
     /// Goes to the version before.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tree::get`].
     pub(crate) fn prev(&mut self) -> Result<()> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at > 0 {

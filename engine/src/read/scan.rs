@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::AsOf;
 use super::key_range::KeyRange;
-use super::operands::{PassedOperands, is_put, separated};
 use super::rows::{Chunk, Rows};
+use super::rows::{PassedOperands, is_put, separated};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::operator::TableOperator;

@@ -1,32 +1,23 @@
 //! What every layer speaks of: numbers, kinds, entries, and the one cursor interface.
 
-mod chain;
-mod checksum;
 mod cursor;
 mod decode;
-mod filtered;
-mod key;
-mod key_prefixes;
 mod merging;
 mod reference;
-mod row_table;
-mod sealed;
 
-pub(crate) use chain::{
-    ChainBase, MAX_OPERAND_LEN, OperandList, chain_len, encode_chain, is_open as is_open_chain,
-    set_depth,
+pub(crate) use cursor::{Cursor, EntryRef, Filtered};
+pub(crate) use decode::{
+    Checksum, FORMAT, Reader, SealRefused, Sealable, checksum, decode_end, encode_end,
+    other_format, put_bytes, put_u32, put_u64,
 };
+pub(crate) use merging::{MergingCursor, common, slice};
+pub(crate) use reference::{
+    ChainBase, ComingValues, MAX_OPERAND_LEN, OperandList, ReadValue, Reference, RowTable,
+    SeparatedValue, chain_len, encode_chain, is_open as is_open_chain, set_depth,
+};
+
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use checksum::mended;
-pub(crate) use checksum::{Checksum, checksum};
-pub(crate) use cursor::{Cursor, EntryRef};
-pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
-pub(crate) use filtered::Filtered;
-pub(crate) use key::{common, slice};
-pub(crate) use merging::MergingCursor;
-pub(crate) use reference::{ComingValues, ReadValue, Reference, SeparatedValue};
-pub(crate) use row_table::RowTable;
-pub(crate) use sealed::{FORMAT, SealRefused, Sealable, other_format};
+pub(crate) use decode::mended;
 
 /// The number of a commit group, and the sequence number of its records.
 ///

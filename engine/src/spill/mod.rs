@@ -4,12 +4,8 @@
 //! [`Spilled`] is what was written to one table. [`Epochs`] know which of several versions of a key
 //! count after roll-backs to savepoints. [`ExtentWriter`] lays records out.
 
-mod epochs;
-mod memory;
 mod spilled;
 mod writer;
 
-pub(crate) use epochs::{Epoch, Epochs};
-pub(crate) use memory::WriteMemory;
-pub(crate) use spilled::{Spilled, Store, Version, Write};
-pub(crate) use writer::ExtentWriter;
+pub(crate) use spilled::{Epoch, Epochs, Spilled, Store, Version, Write};
+pub(crate) use writer::{ExtentWriter, WriteMemory};

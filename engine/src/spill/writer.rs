@@ -1,4 +1,8 @@
 //! Lays sorted records out in extents.
+//!
+//! The memory that the writes of all transactions take together.
+//!
+//! Thread safety: counters. A transaction reports what it takes after each call.
 
 use std::sync::Arc;
 
@@ -9,6 +13,7 @@ use crate::extent::{
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
 use crate::options::{Compression, TableOptions};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::record::{EntryRef, Kind};
 use crate::tier::{EXTENT_BYTES, ExtentSink, ExtentStore, Location, SpaceReservation};
 
@@ -79,10 +84,6 @@ impl ExtentSink for &Place {
 impl ExtentWriter {
     /// A writer into the files of `set`, for about `bytes` bytes. `makes_space` says that as much
     /// is given back afterwards.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there is no room for them.
     pub(crate) fn new(
         set: &Arc<VersionSet>,
         bytes: u64,
@@ -109,10 +110,6 @@ impl ExtentWriter {
     }
 
     /// Appends a record, which sorts after all earlier ones.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there is no room; `Closed`; or on an I/O error.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
         let most = self.into.extent_bytes();
         let is_full = |building: &mut ExtentBuilder| {
@@ -149,10 +146,6 @@ impl ExtentWriter {
     }
 
     /// The extents, by key; not synced.
-    ///
-    /// # Errors
-    ///
-    /// As [`ExtentWriter::add`].
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Extent>>> {
         if let Some(last) = self.building.take() {
             self.write(last)?;
@@ -165,4 +158,38 @@ impl ExtentWriter {
 /// level. That merge moves large values to value extents.
 fn short_lived() -> Format {
     Format::of(TableOptions::new(), Compression::None)
+}
+
+/// What is taken, and the most that may be.
+#[derive(Debug)]
+pub(crate) struct WriteMemory {
+    taken: AtomicUsize,
+    most: usize,
+}
+
+impl WriteMemory {
+    /// Transactions are asked to spill once they take more than `most` bytes.
+    pub(crate) fn new(most: usize) -> WriteMemory {
+        WriteMemory { taken: AtomicUsize::new(0), most }
+    }
+
+    /// A transaction takes `now` bytes, and took `before`.
+    pub(crate) fn changed(&self, before: usize, now: usize) {
+        if now >= before {
+            self.taken.fetch_add(now - before, Ordering::Relaxed);
+        } else {
+            let taken = self.taken.fetch_sub(before - now, Ordering::Relaxed);
+            debug_assert!(taken >= before - now, "a transaction gives back what it had reported");
+        }
+    }
+
+    /// Bytes that all of them take.
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Whether they take more than they should.
+    pub(crate) fn is_short(&self) -> bool {
+        self.taken() > self.most
+    }
 }

@@ -1,18 +1,26 @@
 //! Changes that depend on what is there: read and written under the row's lock.
 //!
 //! They lock as transactions do. So from the first one on, plain writes of the database lock their
-//! rows too, for as long as it is open. `row_change.rs` says why they are atomic.
+//! rows too, for as long as it is open.
+//!
+//! Why they are atomic: an owner that locks a row sees every commit of earlier owners of the lock
+//! (transaction invariant 1). It holds the lock until its own commit is visible. A batch names the
+//! table of the moment. So a truncation in between makes the commit fail, and the change begins
+//! anew.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::row_change::{ChangeRows, Outcome};
-use super::{Range, Table};
+use super::{Pinned, Range, Shared, Table, TableBatch, TableReader, TableSlot, TableTarget};
 use crate::error::Result;
-use crate::locks::{DEFAULT_WAIT, Mode, Patience};
+use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
+use crate::options::Durability;
 use crate::os::time;
 use crate::read::KeyRange;
+use crate::record::Kind;
+use crate::{limits, read};
 
 impl Table {
     /// Sets `key` to `value`, durably, if it has no value; whether it had none.
@@ -201,4 +209,67 @@ fn patience() -> Patience {
 fn outermost(range: Range, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
     let mut range = if is_last { range.rev() } else { range }.limit(1);
     range.next().transpose()
+}
+
+/// What a change leaves of a row: nothing is written, or a value, or that there is none.
+type Outcome = Option<Option<Vec<u8>>>;
+
+/// Changes rows of one table, each under its lock.
+pub(super) struct ChangeRows<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) slot: &'a TableSlot,
+}
+
+impl ChangeRows<'_> {
+    /// Changes a row as `decide` says, which gets its value.
+    pub(super) fn change<T>(
+        &self,
+        key: &[u8],
+        patience: Patience,
+        mut decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
+    ) -> Result<T> {
+        self.shared.check_writable()?;
+        limits::check_key(key)?;
+        let _brought =
+            TableReader { shared: self.shared, slot: self.slot, snapshot: None }.bring(&[key])?;
+        self.shared.again_after_truncations(self.slot, |pinned| {
+            let mut locker = self.locker()?;
+            let name = || pinned.label();
+            locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience, &name)?;
+            let current =
+                self.shared.read(&pinned.core, None, |view, at| read::get(view, key, at))?;
+            // What the caller's code writes to the row would wait for this call.
+            let here = RunsHere::enter(&self.shared.locks, locker.id());
+            let (outcome, result) = decide(current.as_deref());
+            drop(here);
+            if let Some(value) = outcome {
+                debug_assert!(
+                    locker.has_key(pinned.lock_space(), key, Mode::Exclusive),
+                    "a row is locked from the read to the commit of its change"
+                );
+                self.commit(pinned, key, value.as_deref())?;
+            }
+            Ok(result)
+        })
+    }
+
+    pub(super) fn locker(&self) -> Result<Locker> {
+        self.shared.committer.lock_rows()?;
+        Ok(Locker::new(&self.shared.locks))
+    }
+
+    pub(super) fn commit(
+        &self,
+        pinned: &Arc<Pinned>,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let target = TableTarget::Pinned(Arc::clone(pinned));
+        let mut batch = TableBatch::default();
+        match value {
+            Some(value) => batch.push(&target, Kind::Put, key, value),
+            None => batch.push(&target, Kind::Delete, key, &[]),
+        }
+        self.shared.commit(&batch, Durability::Durable)
+    }
 }

@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::Shared;
+use super::shared::Shared;
 use crate::commit::Feed;
 use crate::locks::Locker;
 use crate::options::Durability;
@@ -105,10 +105,6 @@ impl Awaited {
     }
 
     /// Adds an entry to its queue.
-    ///
-    /// # Errors
-    ///
-    /// The entry, where no thread can be had.
     fn add(
         &self,
         shared: &Arc<Shared>,

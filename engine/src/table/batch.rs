@@ -3,12 +3,17 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::Table;
+use super::atomic::ChangeRows;
 use super::core::{TableBatch, TableTarget};
-use crate::error::{Error, Result};
+use super::{Shared, Table};
+use crate::commit::Target;
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits;
+use crate::locks::Patience;
+use crate::operator::TableOperator;
+use crate::options::Durability;
 use crate::read::{KeyBounds, KeyRange};
-use crate::record::Kind;
-use crate::table::Shared;
+use crate::record::{ChainBase, Kind, MAX_OPERAND_LEN, encode_chain};
 
 /// Operations on any tables of one database that become visible and durable together, or not at
 /// all. Commit it with [`Database::write`](crate::Database::write).
@@ -91,7 +96,7 @@ impl WriteBatch {
     }
 
     /// Makes the whole batch fail at commit.
-    pub(super) fn refuse(&mut self, message: String) -> &mut WriteBatch {
+    fn refuse(&mut self, message: String) -> &mut WriteBatch {
         self.batch.refuse(message);
         self
     }
@@ -145,10 +150,6 @@ impl WriteBatch {
     }
 
     /// Its operations, for a commit in a database.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` if it has tables of another one; otherwise those of merging rows.
     pub(crate) fn check<'a>(
         batch: Cow<'a, WriteBatch>,
         shared: &Arc<Shared>,
@@ -168,5 +169,161 @@ impl WriteBatch {
             shared.merge_deep_rows(batch.to_mut())?;
         }
         Ok(batch)
+    }
+}
+
+// Operands: writes that need not know the value that they change.
+//
+// An operand is one more record of its key. So that a read has few of them to merge, a writer that
+// finds [`MOST_IN_A_ROW`] records of operands in memory first writes the value that they make. It
+// looks in memory alone, and counts by the depth that the newest record notes. Writers that meet
+// may write some records more. A drain joins what is left.
+
+/// So many records of operands of a key in a row are merged before the next one is written.
+const MOST_IN_A_ROW: u8 = 64;
+
+impl Table {
+    /// Merges `operand` into the value of `key`, durably, with the table's merge operator (see
+    /// [`TableOptions::merge_operator`](crate::TableOptions::merge_operator)).
+    ///
+    /// It writes the operand and reads no value: a look-up in memory, and a record as
+    /// [`Table::put`] writes one. Reads merge. Drains and compactions leave the result in the place
+    /// of what they read. Of 64 operands in a row that lie in memory the next call first writes the
+    /// value. That call locks the row, as [`Table::update`](Table::update) does, so from then on
+    /// plain writes of the database lock their rows too. If the row is locked, it leaves that to a
+    /// later call.
+    ///
+    /// An operand that the operator refuses is written all the same: reads of the key fail then.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the table has no merge operator, or one that is not registered; otherwise as
+    /// [`Table::put`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let counter = terrace::TableOptions::new().merge_operator(terrace::operators::COUNTER);
+    /// let hits = db.create_table("hits", counter)?;
+    /// hits.merge("index.html", 1i64.to_be_bytes())?;
+    /// hits.merge("index.html", 41i64.to_be_bytes())?;
+    /// assert_eq!(hits.get("index.html")?.as_deref(), Some(&42i64.to_be_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        self.merge_with(key, operand, Durability::Durable)
+    }
+
+    /// Merges `operand` into the value of `key`, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::merge`].
+    pub fn merge_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        let mut batch = TableBatch::default();
+        let target = TableTarget::Slot(Arc::clone(&self.slot));
+        let record = self.operand(operand.as_ref())?;
+        batch.push(&target, Kind::Merge, key.as_ref(), &record);
+        self.shared.merge_deep_rows(&mut batch)?;
+        self.shared.write(&batch, durability)
+    }
+
+    /// The merge operator of the table.
+    pub(crate) fn operator(&self) -> Result<TableOperator> {
+        let core = self.slot.core();
+        let operator = core.view().operator.clone();
+        operator.check().map_err(|e| e.in_table(|| core.name()))?;
+        Ok(operator)
+    }
+
+    /// The record of an operand.
+    fn operand(&self, operand: &[u8]) -> Result<Vec<u8>> {
+        self.operator()?;
+        if operand.len() > MAX_OPERAND_LEN {
+            return Err(Error::invalid(format!(
+                "an operand of {} bytes is too long: the limit is {MAX_OPERAND_LEN} bytes",
+                operand.len()
+            )));
+        }
+        Ok(encode_chain(ChainBase::Below, 1, [operand].into_iter()))
+    }
+}
+
+impl WriteBatch {
+    /// Merges `operand` into the value of `key`. What the batch does to the key before counts. See
+    /// [`Table::merge`]. Without an operator that is registered the commit fails as `Invalid`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let append = terrace::TableOptions::new().merge_operator(terrace::operators::APPEND);
+    /// let log = db.create_table("log", append)?;
+    /// let mut batch = terrace::WriteBatch::new();
+    /// batch.put(&log, "day", "a").merge(&log, "day", "b").merge(&log, "day", "c");
+    /// db.write(batch)?;
+    /// assert_eq!(log.get("day")?.as_deref(), Some(&b"abc"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> &mut WriteBatch {
+        match table.operand(operand.as_ref()) {
+            Ok(record) => self.push(table, Kind::Merge, key.as_ref(), &record),
+            Err(e) => self.refuse(e.to_string()),
+        }
+    }
+}
+
+impl Shared {
+    /// Prepares operands to be written: counts those that lie in memory already, and merges them
+    /// first where they are many.
+    pub(crate) fn merge_deep_rows(&self, batch: &mut TableBatch) -> Result<()> {
+        for place in batch.merges() {
+            let (target, key) = batch.row(place);
+            let mut below = self.operands_in_memory(target, key)?;
+            if below > 0 && below.is_multiple_of(MOST_IN_A_ROW) && self.merge_row(target, key)? {
+                below = 0;
+            }
+            batch.set_depth(place, below.saturating_add(1));
+        }
+        Ok(())
+    }
+
+    fn operands_in_memory(&self, target: &TableTarget, key: &[u8]) -> Result<u8> {
+        let _guard = crate::mvcc::pin();
+        self.check_open()?;
+        target.resolve().view().operands_in_memory(key)
+    }
+
+    /// Writes the value that the operands of a row make, if no transaction has it locked and the
+    /// operator can; whether it did. Readers see the same before and after.
+    fn merge_row(&self, target: &TableTarget, key: &[u8]) -> Result<bool> {
+        let TableTarget::Slot(slot) = target else { return Ok(false) };
+        limits::check_key(key)?;
+        let rows = ChangeRows { shared: self, slot };
+        let done = rows.change(key, Patience::None, |value| {
+            let same = value.map(|value| Some(value.to_vec()));
+            (same, value.is_some())
+        });
+        match done {
+            Err(e) if matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Timeout) => Ok(false),
+            done => done,
+        }
     }
 }

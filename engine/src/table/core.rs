@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 
-use super::changed::ChangedTables;
+use super::shared::ChangedTables;
 use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;

@@ -15,10 +15,9 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::os::earlier;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
-use crate::os::time;
+use crate::os::{earlier, time};
 
 /// Longest that one write is slowed down on purpose.
 const LONGEST_DELAY: Duration = Duration::from_millis(100);
@@ -119,12 +118,6 @@ impl Pace {
     }
 
     /// Slows a write of `bytes` down as far as is called for.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline of
-    /// the thread ([`with_deadline`](crate::with_deadline)); `Closed` when the database is closed
-    /// meanwhile.
     pub(crate) fn slow_down(&self, bytes: u64) -> Result<()> {
         let delay = self.delay();
         if delay == 0 {
@@ -172,12 +165,6 @@ impl Pace {
     }
 
     /// Waits until the background has made space since `rounds`.
-    ///
-    /// # Errors
-    ///
-    /// `Full` or `Unavailable` when it cannot, with the reason; `Full` when it did not for a long
-    /// time; `Timeout` when it did not by the deadline; `Closed` when the database is closed
-    /// meanwhile.
     pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
         let from = time::now();
         let patience = from + PATIENCE;
@@ -233,6 +220,45 @@ fn full(reason: &str) -> Error {
 fn late(reason: &str) -> Error {
     let message = format!("{reason}: the deadline comes first; nothing was written, try again");
     Error::new(ErrorKind::Timeout, message)
+}
+
+// Wake-ups of the background and of what keeps zones ready. Writers wake them now and then, and
+// so does each thread that waits for them.
+//
+// Thread safety: any thread wakes, one waits. A wake-up without a waiter is kept.
+
+/// Wakes one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Wakeup {
+    woken: Mutex<bool>,
+    changed: Condvar,
+    written: AtomicU64,
+}
+
+/// Bytes written between two wake-ups.
+const WAKE_EVERY: u64 = 64 * 1024;
+
+impl Wakeup {
+    /// Wakes it now.
+    pub(crate) fn wake(&self) {
+        *self.woken.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Counts written bytes; whether so many have come that it should be woken.
+    pub(super) fn is_due(&self, bytes: u64) -> bool {
+        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
+        before / WAKE_EVERY != (before + bytes) / WAKE_EVERY
+    }
+
+    /// Waits for a wake-up, or for `timeout`.
+    pub(crate) fn wait(&self, timeout: Duration) {
+        let mut woken = self.woken.lock();
+        if !*woken {
+            self.changed.wait_for(&mut woken, timeout);
+        }
+        *woken = false;
+    }
 }
 
 #[cfg(test)]

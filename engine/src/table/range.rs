@@ -1,4 +1,6 @@
 //! Iterators over a range of keys.
+//!
+//! The keys alone, or the values alone, of rows.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -6,11 +8,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::core::TableCore;
-use super::{Keep, KeyIter, Shared, Table, TableSlot, ValueIter};
+use super::{Keep, Shared, Table, TableSlot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
-use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
+use crate::read;
+use crate::read::{AsOf, Chunk, FrozenRows, KeyRange, Rows};
 use crate::record::Lsn;
 use crate::view::View;
 
@@ -430,6 +433,54 @@ impl std::fmt::Debug for Range {
             .field("exhausted", &self.exhausted)
             .field("open", &Arc::strong_count(&self.keep))
             .finish_non_exhaustive()
+    }
+}
+
+/// The keys of rows: see [`Range::keys`](crate::Range::keys).
+#[derive(Debug)]
+pub struct KeyIter<I>(I);
+
+/// The values of rows: see [`Range::values`](crate::Range::values).
+#[derive(Debug)]
+pub struct ValueIter<I>(I);
+
+impl<I> KeyIter<I> {
+    pub(crate) fn new(rows: I) -> KeyIter<I> {
+        KeyIter(rows)
+    }
+}
+
+impl<I> ValueIter<I> {
+    pub(crate) fn new(rows: I) -> ValueIter<I> {
+        ValueIter(rows)
+    }
+}
+
+impl<I: Iterator<Item = Result<(Bytes, Bytes)>>> Iterator for KeyIter<I> {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Result<Bytes>> {
+        self.0.next().map(|row| row.map(|(key, _)| key))
+    }
+}
+
+impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for KeyIter<I> {
+    fn next_back(&mut self) -> Option<Result<Bytes>> {
+        self.0.next_back().map(|row| row.map(|(key, _)| key))
+    }
+}
+
+impl<I: Iterator<Item = Result<(Bytes, Bytes)>>> Iterator for ValueIter<I> {
+    type Item = Result<Bytes>;
+
+    fn next(&mut self) -> Option<Result<Bytes>> {
+        self.0.next().map(|row| row.map(|(_, value)| value))
+    }
+}
+
+impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for ValueIter<I> {
+    fn next_back(&mut self) -> Option<Result<Bytes>> {
+        self.0.next_back().map(|row| row.map(|(_, value)| value))
     }
 }
 

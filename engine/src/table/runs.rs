@@ -10,19 +10,23 @@
 //! `write.rs` has what brings such a commit to its ticket. Everything that can fail does so before
 //! (3), and is undone then. If the process dies, the next opening finds pending runs, and whether
 //! their commit was accepted.
+//!
+//! Writes a run of a commit that comes from elsewhere: the reader of a shared log lays out what the
+//! writer's run had.
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::bulk::writer_of;
 use super::core::{TableBatch, TableCore};
-use super::unshipped::UnshippedRun;
+use super::shared::UnshippedRun;
+use super::{Shared, Table};
 use crate::commit::{CommitTable, JournalMark};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::options::Failpoint;
 use crate::os::sync::atomic::Ordering;
-use crate::record::{EntryRef, Lsn, TableId};
+use crate::record::{EntryRef, Kind, Lsn, TableId};
 use crate::spill::ExtentWriter;
 use crate::view::{PendingRun, TicketLsn};
 
@@ -127,10 +131,6 @@ impl Shared {
     }
 
     /// Steps 1 and 2. What has been done of it is in `joined` also when it fails.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the disk has no room for the journal; or on an I/O error.
     pub(crate) fn join(&self, runs: Vec<NewRun>, joined: &mut Vec<Joined>) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
@@ -171,10 +171,6 @@ impl Shared {
     }
 
     /// Makes extents durable that were written.
-    ///
-    /// # Errors
-    ///
-    /// A failed sync stops the database.
     pub(super) fn sync_extents(&self) -> Result<()> {
         self.set.sync_extents().inspect_err(|e| self.stop_because(&e.to_string()))
     }
@@ -216,10 +212,6 @@ impl Shared {
 
     /// Has the journal's space for step 4, before the ticket: a full disk does not stop what is
     /// decided.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the disk has no room for it; or an I/O error.
     pub(crate) fn reserve_conclusion(&self, joined: &[Joined]) -> Result<EditReservation<'_>> {
         let edits = joined.iter().map(|Joined { core, run }| Edit {
             ops: vec![Op::CommitRun { table: core.id(), run: run.id, lsn: 0 }],
@@ -284,10 +276,6 @@ impl Shared {
     }
 
     /// As [`Shared::apply`]; `room` says how much of the journal's space it may use.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::apply`].
     pub(crate) fn apply_in(&self, edit: Edit, room: Room) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.applied(self.set.apply_in(edit, self.committer.durable(), room))
     }
@@ -333,5 +321,46 @@ impl Shared {
     fn wake_stopped(&self, cause: &str) {
         self.committer.wake_all();
         self.pace.report(Some(cause.to_string()));
+    }
+}
+
+/// A run that is being written. Dropped, it leaves nothing.
+pub(crate) struct RunWriter {
+    core: Arc<TableCore>,
+    writer: ExtentWriter,
+    loaded: bool,
+    _held: HeldMemory,
+}
+
+/// Bytes that a writer holds in memory.
+struct HeldMemory {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.shared.write_memory.changed(self.bytes, 0);
+    }
+}
+
+impl RunWriter {
+    /// Begins a run of a table.
+    pub(crate) fn new(table: &Table, loaded: bool) -> RunWriter {
+        let (shared, core) = (Arc::clone(&table.shared), table.slot.core());
+        let (writer, bytes) = writer_of(&shared, core.view().version.options);
+        RunWriter { core, writer, loaded, _held: HeldMemory { shared, bytes } }
+    }
+
+    /// Adds a row, of which the key is greater than all before.
+    pub(crate) fn add(&mut self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        // What is written here in place of the LSN means nothing.
+        self.writer.add(EntryRef { key, seq: 1, kind, value })
+    }
+
+    /// The run, to be committed.
+    pub(crate) fn finish(self) -> Result<NewRun> {
+        let extents = Level::new(self.writer.finish()?);
+        Ok(NewRun { core: self.core, extents, loaded: self.loaded })
     }
 }

@@ -1,21 +1,23 @@
 //! What all handles of one open database share.
+//!
+//! A thread that applies what another database has committed: it alone writes to one that follows.
 
 use std::any::Any;
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::applying::Applying;
 use super::awaited::Awaited;
 use super::core::{Pinned, TableCore, TableSlot};
 use super::pace::Pace;
-use super::unshipped::UnshippedRuns;
-use super::wakeup::Wakeup;
+use super::pace::Wakeup;
 use crate::alloc::{PagePool, ZonePool};
-use crate::commit::{Committer, Poison};
+use crate::commit::{Committer, Poison, Step, reached};
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
-use crate::levels::{Version, VersionSet};
+use crate::levels::{Level, Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{
     Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, is_waited_for, pin,
@@ -27,9 +29,9 @@ use crate::os::sync::locks::Mutex;
 use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
-use crate::record::Lsn;
+use crate::record::{Lsn, TableId};
 use crate::spill::WriteMemory;
-use crate::view::{PinnedView, View};
+use crate::view::{PinnedView, TicketLsn, View};
 
 /// Keeps a database open while handles of it are left.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
@@ -87,10 +89,6 @@ impl Shared {
     }
 
     /// Enters the gate for a call that waits for others, or for locks.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::check_open`].
     pub(crate) fn enter_call(&self) -> Result<Inside> {
         let inside = self.gate.enter_call()?;
         operator::check_outside()?;
@@ -98,10 +96,6 @@ impl Shared {
     }
 
     /// Enters the gate for a call that writes.
-    ///
-    /// # Errors
-    ///
-    /// As [`Shared::check_writable`].
     pub(crate) fn enter(&self) -> Result<Inside> {
         let inside = self.gate.enter_call()?;
         self.check_writable()?;
@@ -139,10 +133,6 @@ impl Shared {
     }
 
     /// Whether reads may go on.
-    ///
-    /// # Errors
-    ///
-    /// `Closed`, `Invalid` inside of a merge operator, or `Unavailable` in a forked child.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         self.gate.check_open()?;
@@ -150,11 +140,6 @@ impl Shared {
     }
 
     /// Whether writes may go on.
-    ///
-    /// # Errors
-    ///
-    /// `Closed`, `Invalid` when it is open read-only, `Unavailable` when it is poisoned or this
-    /// is a forked child.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.read_only {
@@ -193,10 +178,6 @@ impl Shared {
     }
 
     /// Waits until a truncation that is under way has ended.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` where it would wait for the epoch of this thread while it holds the mutex.
     pub(super) fn wait_for_truncation(&self) -> Result<()> {
         if is_waited_for() {
             return Err(Error::invalid(
@@ -303,5 +284,144 @@ impl Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("region", &self.region.path()).finish_non_exhaustive()
+    }
+}
+
+thread_local! {
+    static APPLYING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it lives, its thread may write to databases that follow.
+#[derive(Debug)]
+pub(crate) struct Applying(());
+
+impl Applying {
+    /// Begins.
+    pub(crate) fn enter() -> Applying {
+        debug_assert!(!APPLYING.get(), "a thread applies one database at a time");
+        APPLYING.set(true);
+        Applying(())
+    }
+
+    /// Whether this thread applies.
+    pub(super) fn is_inside() -> bool {
+        APPLYING.get()
+    }
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        APPLYING.set(false);
+    }
+}
+
+// The tables that changed since the scheduler refreshed what it knows of them: they gained
+// records, their view was replaced, or their level 0 lost records. So a step costs nothing for
+// tables in which nothing happens.
+//
+// It is a hint for the scheduler. A thread may have changed a table and not have noted it yet, so
+// nothing that a power cut may ask for is decided by it: the views say what tables have.
+//
+// Thread safety: any thread notes a table; the scheduler takes the list. Each table has a flag of
+// its own.
+//
+// Invariants:
+//
+// 1. A flag that is set stands for an entry: in the list, or in one that the scheduler has taken
+//    and whose table it has not looked at yet. So a table stands in the list once at most.
+// 2. Of a note after a change and the clearing of the flag before a look one writes the flag
+//    first: either the look sees the change, or the note adds an entry.
+
+/// The list.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedTables(Mutex<Vec<TableId>>);
+
+impl ChangedTables {
+    /// Adds a table that has changed, unless its flag says that it is there.
+    pub(super) fn note(&self, table: TableId, is_listed: &AtomicBool) {
+        // It writes what it finds, so that a clearing after it sees the change (invariant 2).
+        let is_there = || {
+            let written =
+                is_listed.compare_exchange(true, true, Ordering::AcqRel, Ordering::Acquire);
+            written.is_ok()
+        };
+        if is_there() {
+            return;
+        }
+        reached(Step::TableChanged);
+        let mut list = self.0.lock();
+        if is_there() {
+            return;
+        }
+        debug_assert!(
+            !cfg!(test) || !list.contains(&table),
+            "a table stands in the list once at most"
+        );
+        list.push(table);
+        // Last: who finds it set relies on the entry (invariant 1).
+        is_listed.store(true, Ordering::Release);
+    }
+
+    /// Takes all of them, in exchange for an empty list: so neither allocates each time.
+    pub(crate) fn take_into(&self, list: &mut Vec<TableId>) {
+        list.clear();
+        std::mem::swap(&mut *self.0.lock(), list);
+    }
+}
+
+// Runs of large commits and prepares that the shared store may lack. They are kept for the
+// shipper, which reads their rows after the commit: levels may have taken them over by then.
+//
+// Thread safety: any thread may call any method; the lock is held for a few instructions.
+//
+// Invariant: a run is here from before its commit has its ticket until the store has the commit,
+// unless the commit is withdrawn.
+
+/// What a commit has written to a table, in extents.
+#[derive(Clone, Debug)]
+pub(crate) struct UnshippedRun {
+    pub(crate) table: TableId,
+    pub(crate) rows: Level,
+    /// Whether a bulk load has laid it out.
+    pub(crate) loaded: bool,
+    /// That of the commit or prepare that ships it.
+    pub(super) lsn: Arc<TicketLsn>,
+}
+
+/// Those of one database, by the runs' numbers.
+#[derive(Debug, Default)]
+pub(crate) struct UnshippedRuns(Mutex<BTreeMap<u64, UnshippedRun>>);
+
+impl UnshippedRuns {
+    pub(super) fn add(&self, id: u64, run: UnshippedRun) {
+        debug_assert!(run.lsn.get().is_none(), "runs are here before their commit has its ticket");
+        self.0.lock().insert(id, run);
+    }
+
+    /// A commit was withdrawn.
+    pub(super) fn forget(&self, ids: impl Iterator<Item = u64>) {
+        let mut runs = self.0.lock();
+        ids.for_each(|id| drop(runs.remove(&id)));
+    }
+
+    /// The runs with these numbers; `None` if one of them is not here.
+    pub(crate) fn get(&self, ids: &[u64]) -> Option<Vec<UnshippedRun>> {
+        let runs = self.0.lock();
+        ids.iter().map(|id| runs.get(id).cloned()).collect()
+    }
+
+    /// The store has all commits below `lsn`.
+    pub(crate) fn forget_below(&self, lsn: Lsn) {
+        // What is dropped gives space back, outside of the lock.
+        let mut gone = Vec::new();
+        let mut runs = self.0.lock();
+        runs.retain(|_, run| {
+            let is_kept = run.lsn.get().is_none_or(|own| own >= lsn);
+            if !is_kept {
+                gone.push(run.clone());
+            }
+            is_kept
+        });
+        drop(runs);
     }
 }

@@ -20,10 +20,10 @@
 
 use std::sync::Arc;
 
-use super::applying::Applying;
 use super::core::TableBatch;
 use super::pending::PendingCommit;
 use super::runs::{Joined, NewRun};
+use super::shared::Applying;
 use super::shared::{Keep, Shared};
 use crate::commit::{CommitRequest, Group, Pending};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,10 +42,6 @@ impl Shared {
     /// takes no locks; from then on it locks its rows, as a transaction of one step would, for as
     /// long as it takes. A thread that applies the writer's commits locks nothing: a reader's
     /// transactions must not hold them up.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
         let mut request = BatchRequest::new(self, batch);
         request.takes_locks = !Applying::is_inside();
@@ -53,10 +49,6 @@ impl Shared {
     }
 
     /// As [`Shared::write`], but does not wait once the batch has its place in the order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
     pub(crate) fn enqueue_write(
         self: &Arc<Shared>,
         keep: Keep,
@@ -71,20 +63,12 @@ impl Shared {
     }
 
     /// Commits the batch of a transaction, which has locked its rows.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
         BatchRequest::new(self, batch).commit(durability)
     }
 
     /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
     /// there is nothing in it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put).
     pub(crate) fn enqueue(
         &self,
         batch: &TableBatch,
@@ -95,11 +79,6 @@ impl Shared {
 
     /// Commits runs, and with them a batch of other tables, all of it or nothing, durably: the LSN,
     /// which was waited for. A thread that waits for it again learns how that ended.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`; `Full` also when the disk
-    /// has no room for extents or for the journal.
     pub(crate) fn commit_runs(&self, batch: &TableBatch, runs: Vec<NewRun>) -> Result<Lsn> {
         let mut request = BatchRequest::new(self, batch);
         request.given = Some(runs);
@@ -108,10 +87,6 @@ impl Shared {
 
     /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
     /// and `at_ticket` runs with its ticket. `charged` is what the pace was charged for it.
-    ///
-    /// # Errors
-    ///
-    /// Those of `make`; otherwise as [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
     pub(crate) fn enqueue_group(
         &self,
         make: &dyn Fn() -> Result<Group>,
@@ -148,10 +123,6 @@ impl Shared {
 
     /// Charges a group to the pace, and waits until the region has room for it, before its runs are
     /// written (invariant 3).
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
     pub(crate) fn ask_room(&self, group: &Group, charged: &mut Option<u64>) -> Result<()> {
         self.charge(charged, (group.zone_len(), group.frees()))?;
         loop {

@@ -2,31 +2,27 @@
 //! the registry. `docs/transactions.md` has what is promised and how.
 
 mod calls;
-mod delete_range;
 mod options;
 mod own;
 mod prepared;
 mod range;
 mod registry;
-mod retry;
 mod seen;
 mod state;
 mod transaction;
-mod truncated;
-mod validate;
 mod views;
 mod writes;
 
+pub(crate) use options::run;
 pub use options::{Isolation, LockWait, TxnOptions};
 pub use prepared::PreparedInfo;
+pub(crate) use prepared::{
+    KeptPrepares, OpenPrepare, Place, Prepared, decode_lock, lock_again, lock_run_again,
+};
 pub use range::TxnRange;
+pub(crate) use registry::Registry;
 pub use registry::TransactionInfo;
 pub use transaction::Transaction;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use prepared::probe;
-pub(crate) use prepared::{
-    KeptPrepares, OpenPrepare, Place, Prepared, decode_lock, lock_again, lock_run_again,
-};
-pub(crate) use registry::Registry;
-pub(crate) use retry::run;

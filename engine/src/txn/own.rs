@@ -1,14 +1,26 @@
 //! What a running transaction locks before it reads and writes, and the check that what it locked
 //! has not changed since its snapshot. Its invariants are those of `state.rs`.
+//!
+//! A table that a transaction uses is truncated: a conflict, since a run again finds the emptied
+//! table. A dropped table is an error that no run again helps.
+//!
+//! Deleting all keys of a range in a transaction: an interval, and key by key what the transaction
+//! itself has put into it, be it spilled.
+//!
+//! How an optimistic transaction finds, when it commits, that what it relies on is unchanged.
+
+use std::ops::Bound;
+use std::sync::Arc;
 
 use super::options::Isolation;
-use super::state::{Inner, Running};
+use super::seen::{Seen, bytes_of, bytes_of_range};
+use super::state::{Inner, Running, Used};
 use crate::error::{Error, ErrorKind, Result};
-use crate::limits;
 use crate::locks::{Mode, Patience};
 use crate::options::Failpoint;
-use crate::read::{self, KeyRange};
+use crate::read::KeyRange;
 use crate::record::Lsn;
+use crate::{limits, read};
 
 impl Running {
     /// Whether a write to a key is protected: by an exclusive lock, or by the validation of an
@@ -178,7 +190,7 @@ impl Running {
         self.lock_range(inner, table, range, Mode::Shared).map(drop)
     }
 
-    pub(super) fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+    fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         debug_assert!(
             self.locker.has_key(self.tables[table].pinned.lock_space(), key, Mode::Shared),
@@ -193,7 +205,7 @@ impl Running {
         }
     }
 
-    pub(super) fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
+    fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let space = self.tables[table].pinned.lock_space();
         debug_assert!(
@@ -220,5 +232,185 @@ impl Running {
             self.snapshot.as_ref().map_or(0, |s| s.lsn()),
         );
         Error::new(ErrorKind::Conflict, message)
+    }
+}
+
+impl Running {
+    /// The error of a call: one that a truncation has caused becomes a conflict.
+    pub(super) fn explain(&self, inner: &Inner, error: Error) -> Error {
+        if error.is_truncated() {
+            return Error::new(
+                ErrorKind::Conflict,
+                format!("{error} of transaction {}; run it again", inner.id),
+            );
+        }
+        if !error.is_table_gone() {
+            return error;
+        }
+        // A truncation that is under way has put the new table in its place after this.
+        drop(inner.shared.ddl.lock());
+        let is_replaced = |used: &&Used| !Arc::ptr_eq(&used.slot.core(), &used.pinned.core);
+        match self.tables.iter().find(is_replaced) {
+            Some(used) => Error::new(
+                ErrorKind::Conflict,
+                format!(
+                    "table {:?} was truncated after transaction {} had used it; run it again",
+                    used.slot.core().name(),
+                    inner.id
+                ),
+            ),
+            None => error,
+        }
+    }
+}
+
+impl Running {
+    /// Deletes all keys of a range.
+    pub(super) fn delete_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        inner.shared.check_writable()?;
+        let Some(interval) = range.interval() else { return Ok(()) };
+        limits::check_key(&interval.start)?;
+        limits::check_key(interval.end.as_deref().unwrap_or_default())?;
+        self.own_range(inner, table, range)?;
+        // All of it, or nothing.
+        let savepoints = self.writes.savepoints();
+        self.writes.set_savepoint("");
+        let limit = inner.options.write_limit;
+        let deleted = self.delete_own(inner, table, &KeyRange::from(interval.clone()));
+        let deleted = deleted.and_then(|()| self.writes.delete_range(table, &interval, limit));
+        if deleted.is_err() {
+            self.writes.roll_back_to("")?;
+        }
+        self.writes.release("")?;
+        debug_assert_eq!(
+            self.writes.savepoints(),
+            savepoints,
+            "a range delete leaves the savepoints of its caller as they were"
+        );
+        if deleted.is_ok() {
+            self.writes.forget_deleted(table, &interval);
+        }
+        deleted
+    }
+
+    /// Deletes the rows of a range that it has written itself.
+    fn delete_own(&mut self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
+        let KeyRange { mut lower, upper } = range.clone();
+        loop {
+            let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+            let own = self.writes.first(table, bounds, &inner.shared.cache)?;
+            let Some((key, write)) = own else { return Ok(()) };
+            if write.is_some() {
+                self.keep(inner, table, &key, None)?;
+            }
+            lower = Bound::Excluded(key.to_vec());
+        }
+    }
+
+    /// Whether it has deleted a part of a range.
+    pub(super) fn deletes_in(&self, table: usize, range: &KeyRange) -> bool {
+        range.interval().is_some_and(|keys| self.writes.deletes_in(table, &keys))
+    }
+}
+
+impl Running {
+    /// Has the commit of an optimistic transaction find a key unchanged.
+    fn rely_on_key(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        if self.seen.has_key(table, key) {
+            return Ok(());
+        }
+        self.take_room(bytes_of(key.len()))?;
+        let is_new = self.seen.of_table(table).keys.insert(key.into());
+        debug_assert!(is_new, "the memory of a key is counted once");
+        Ok(())
+    }
+
+    /// As [`Running::rely_on_key`], for a range with its gaps.
+    fn rely_on_range(&mut self, table: usize, range: &KeyRange) -> Result<()> {
+        let Some(keys) = range.interval().filter(|keys| !self.seen.has_range(table, keys)) else {
+            return Ok(());
+        };
+        self.take_room(bytes_of_range(&keys))?;
+        self.seen.of_table(table).ranges.insert(&keys);
+        Ok(())
+    }
+
+    fn take_room(&mut self, bytes: usize) -> Result<()> {
+        self.locker.check_room(bytes)?;
+        self.locker.count(bytes);
+        Ok(())
+    }
+
+    /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
+    pub(super) fn validate(&mut self, inner: &Inner) -> Result<()> {
+        let seen = std::mem::take(&mut self.seen);
+        let done = self.validate_all(inner, &seen);
+        self.seen = seen;
+        done
+    }
+
+    /// An optimistic transaction holds no lock again: what it relies on stays to be validated.
+    pub(super) fn give_validation_back(&mut self, inner: &Inner) {
+        if inner.options.optimistic {
+            self.locker.release();
+            self.locker.count(self.seen.bytes());
+        }
+    }
+
+    fn validate_all(&mut self, inner: &Inner, seen: &Seen) -> Result<()> {
+        debug_assert!(
+            seen.is_empty() || self.locker.held() == 0,
+            "an optimistic transaction begins its validation without locks (invariant 5 of `state`)"
+        );
+        inner.shared.committer.lock_rows()?;
+        // What it only saw is locked too, until it is committed: else two transactions that each
+        // saw what the other one wrote would both find it unchanged.
+        for (table, range) in seen.ranges() {
+            let mode = match self.writes_in(inner, table, &range)? {
+                true => Mode::Exclusive,
+                false => Mode::Shared,
+            };
+            let (patience, target) = (self.patience(), &self.tables[table].pinned);
+            let (space, name) = (target.lock_space(), || target.label());
+            drop(self.locker.lock_range_beyond_limit(space, &range, mode, patience, &name)?);
+        }
+        let space = |table: usize| self.tables[table].pinned.lock_space();
+        let mut keys: Vec<(u64, usize, &[u8])> =
+            seen.keys().map(|(table, key)| (space(table), table, key)).collect();
+        keys.sort_unstable();
+        debug_assert!(
+            keys.is_sorted_by(|a, b| (a.0, a.2) < (b.0, b.2)),
+            "validations lock each row once, in one order, so they do not wait in a circle"
+        );
+        for &(_, table, key) in &keys {
+            let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
+            let mode = if written { Mode::Exclusive } else { Mode::Shared };
+            let (patience, target) = (self.patience(), &self.tables[table].pinned);
+            let (space, name) = (target.lock_space(), || target.label());
+            self.locker.lock_key_beyond_limit(space, key, mode, patience, &name)?;
+        }
+        for &(_, table, key) in &keys {
+            self.check_key(inner, table, key)?;
+        }
+        for (table, range) in seen.ranges() {
+            self.check_range(inner, table, &range)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has written, or deleted, anything in a range.
+    fn writes_in(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<bool> {
+        if range.is_empty() {
+            return Ok(false);
+        }
+        let bounds = (range.lower.as_ref(), range.upper.as_ref());
+        let bounds = (bounds.0.map(Vec::as_slice), bounds.1.map(Vec::as_slice));
+        let own = self.writes.first(table, bounds, &inner.shared.cache)?;
+        Ok(own.is_some() || self.deletes_in(table, range))
     }
 }

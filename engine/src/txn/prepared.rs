@@ -20,7 +20,6 @@
 //! 6. While a checkpoint takes its prepares, the records of resolved ones stay too.
 
 mod locks;
-mod shared;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -41,10 +40,12 @@ use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 use crate::view::TicketLsn;
 
+pub(crate) use locks::{
+    KeptPrepares, OpenPrepare, decode as decode_lock, lock_again, lock_run_again,
+};
+
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use locks::probe;
-pub(crate) use locks::{decode as decode_lock, lock_again, lock_run_again};
-pub(crate) use shared::{KeptPrepares, OpenPrepare};
 
 /// Bytes of a zone that are left to the numbers of a prepare's runs.
 const MOST_RUNS: usize = 16 << 10;
@@ -177,12 +178,6 @@ pub(crate) struct PreparedSet {
 
 impl PreparedSet {
     /// Prepares writes to `targets`, durably: its LSN. It takes the locks out of `locker`.
-    ///
-    /// # Errors
-    ///
-    /// - `Invalid`: the name is taken;
-    /// - `Full`: prepares that are open take as much of the region as they may;
-    /// - otherwise as [`Shared::commit`].
     pub(super) fn prepare(
         &self,
         shared: &Shared,

@@ -150,11 +150,6 @@ impl Inner {
     }
 
     /// The state, once no other call has it.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout` at the deadline of the thread; `Invalid` inside of a merge operator, for which the
-    /// other call may wait.
     fn turn(&self) -> Result<MutexGuard<'_, State>> {
         operator::check_outside()?;
         if let Some(state) = self.state.try_lock() {

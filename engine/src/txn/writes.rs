@@ -106,10 +106,6 @@ impl WriteSet {
 
     /// Deletes all keys of an interval, in which no own key has a value; `limit` is what all may
     /// take.
-    ///
-    /// # Errors
-    ///
-    /// As [`WriteSet::set`].
     pub(super) fn delete_range(
         &mut self,
         table: usize,
@@ -221,10 +217,6 @@ impl WriteSet {
 
     /// What was spilled, for each table that has it, with the rest of its writes: sorted extents
     /// that have each key once.
-    ///
-    /// # Errors
-    ///
-    /// As [`WriteSet::spill`]; `Corrupt` if what was spilled does not check out.
     pub(super) fn runs(&mut self, store: Store<'_>) -> Result<Vec<(usize, Vec<Arc<Extent>>)>> {
         let mut runs = Vec::new();
         for (table, of_table) in self.tables.iter_mut().enumerate() {
@@ -239,10 +231,6 @@ impl WriteSet {
     }
 
     /// What was written to a key, if it was, by itself or with an interval.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if what was spilled does not check out; or on an I/O error.
     pub(super) fn get(
         &self,
         table: usize,
@@ -260,10 +248,6 @@ impl WriteSet {
     }
 
     /// The first key between the bounds that was written.
-    ///
-    /// # Errors
-    ///
-    /// As [`WriteSet::get`].
     pub(super) fn first(
         &self,
         table: usize,
@@ -283,10 +267,6 @@ impl WriteSet {
     }
 
     /// The last one.
-    ///
-    /// # Errors
-    ///
-    /// As [`WriteSet::get`].
     pub(super) fn last(
         &self,
         table: usize,

@@ -1,6 +1,5 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
-mod pending_run;
 mod ranges;
 
 use std::ops::Deref;
@@ -9,14 +8,14 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::extent::{BlockCache, Blocks, Found, ReadAhead};
 use crate::level0::Level0;
-use crate::levels::{ReadRun, Version};
+use crate::levels::{Level, ReadRun, Version};
 use crate::memtable::{Memtable, Record};
 use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::KeyInterval;
 use crate::operator::TableOperator;
+use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor, OperandList};
 
-pub(crate) use pending_run::{PendingRun, TicketLsn};
 pub(crate) use ranges::RangeTombstones;
 
 /// A memtable that takes no new groups.
@@ -147,10 +146,6 @@ impl View {
     }
 
     /// What the newest run says of `key` of those above the LSN `above` and at or below `at`.
-    ///
-    /// # Errors
-    ///
-    /// As [`ReadRun::get`].
     pub(crate) fn newest_in_runs<'g>(
         &self,
         key: &[u8],
@@ -217,10 +212,6 @@ impl View {
     }
 
     /// About how many records of operands of a key lie in memory, over its newest value there.
-    ///
-    /// # Errors
-    ///
-    /// Those of reading level 0.
     pub(crate) fn operands_in_memory(&self, key: &[u8]) -> Result<u8> {
         let newest = self.newest_in_memory(key, LSN_MAX)?;
         let operands = newest.filter(|record| record.kind == Kind::Merge);
@@ -289,5 +280,51 @@ impl View {
         debug_assert!(self.keeps_drained(before), "D never falls (invariant 2)");
         debug_assert!(self.keeps_pruned(before), "pruned never falls (invariant 4)");
         debug_assert!(self.has_runs_once(), "each run has one place (invariant 5)");
+    }
+}
+
+// Pending runs: readers find them before the journal knows that they are committed.
+//
+// A run is in its table's view before its commit has a ticket. No reader sees it then. The ticket
+// gives the run its LSN. From then on every read at or above that LSN sees it.
+//
+// Thread safety: the LSN is stored once, in the turnstile, before the commit is visible. A thread
+// that reads at or above it has loaded the visible watermark after that.
+
+/// The LSN of a commit that may not have its ticket yet.
+#[derive(Debug)]
+pub(crate) struct TicketLsn(AtomicU64);
+
+impl TicketLsn {
+    /// Of a commit without a ticket.
+    pub(crate) fn unknown() -> Arc<TicketLsn> {
+        Arc::new(TicketLsn(AtomicU64::new(LSN_MAX)))
+    }
+
+    /// It has its ticket.
+    pub(crate) fn set(&self, lsn: Lsn) {
+        debug_assert_eq!(self.get(), None, "a commit takes one ticket");
+        self.0.store(lsn, Ordering::Release);
+    }
+
+    /// The LSN, once there is one.
+    pub(crate) fn get(&self) -> Option<Lsn> {
+        Some(self.0.load(Ordering::Acquire)).filter(|&lsn| lsn != LSN_MAX)
+    }
+}
+
+/// A run that the journal has as pending.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingRun {
+    pub(crate) id: u64,
+    pub(crate) extents: Level,
+    /// The same for all runs of a commit.
+    pub(crate) lsn: Arc<TicketLsn>,
+}
+
+impl PendingRun {
+    /// The run, to read, once it has its LSN.
+    fn as_read(&self) -> Option<ReadRun<'_>> {
+        Some(ReadRun { lsn: self.lsn.get()?, extents: &self.extents })
     }
 }

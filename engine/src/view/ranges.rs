@@ -62,10 +62,6 @@ impl View {
 impl RangeTombstones<'_> {
     /// The sequence number of the newest one over `key` that is not newer than `at`; 0 if there is
     /// none.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
     pub(crate) fn newest_over(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
         let mut newest = self.newest_in_memory_over(key, at);
         for extent in self.extents_over(key) {
@@ -77,10 +73,6 @@ impl RangeTombstones<'_> {
     }
 
     /// Whether one that is not newer than `at` hides the version `seq` of `key`.
-    ///
-    /// # Errors
-    ///
-    /// As [`RangeTombstones::newest_over`].
     pub(crate) fn hide_version(&self, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
         if self.newest_in_memory_over(key, at) > seq {
             return Ok(true);
@@ -110,10 +102,6 @@ impl RangeTombstones<'_> {
 
     /// Those newer than `older` and not newer than `at` that have keys of `interval`. Those that
     /// would have to come from an object store are left out.
-    ///
-    /// # Errors
-    ///
-    /// As [`RangeTombstones::newest_over`].
     pub(crate) fn at_hand_over(
         &self,
         interval: &KeyInterval,
@@ -144,10 +132,6 @@ impl RangeTombstones<'_> {
 
     /// A key of `interval` under a tombstone that is newer than `since`, with the tombstone's
     /// sequence number.
-    ///
-    /// # Errors
-    ///
-    /// As [`RangeTombstones::newest_over`].
     pub(crate) fn newer_in(
         &self,
         interval: &KeyInterval,

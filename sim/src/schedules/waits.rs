@@ -6,14 +6,14 @@ use terrace::testing::schedule::{Blocked, TimedOut};
 const RESTS: &str = "operations/writes.rs";
 
 /// Waits that nothing but time may end while all other tasks wait, and why.
-const MAY_TIME_OUT: [(&str, &str); 8] = [
+const MAY_TIME_OUT: [(&str, &str); 7] = [
     (RESTS, "a caller rests with a commit that it has enqueued"),
     ("schedules/run.rs", "what is held at rest is looked at again"),
     ("schedules/bucket.rs", "so are the objects in a bucket"),
     ("operations/shared.rs", "so is how far another node is"),
     ("jobs/manual.rs", "the call asks its closure now and then whether it is cancelled"),
-    ("table/wakeup.rs", "the background rests, and looks again at what another had taken"),
     ("scheduler/workers.rs", "so does a worker"),
+    // The background rests, and looks again at what another had taken.
     ("table/pace.rs", "a writer is slowed down; one that finds no space is told so in the end"),
 ];
 
@@ -100,7 +100,7 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
             && !other.is_outside()
             && !other.may()
             && !(is_locked && other.is_at(LOCKS))
-            && (!rests || other.is_at("commit/wait_queue.rs"))
+            && (!rests || other.is_at("commit/ring.rs"))
     };
     let at = |one: &Waiting<'_>| format!("{}:{}", one.file, one.line);
     match others.iter().find(waits) {
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn a_caller_that_waits_until_time_wakes_the_background_is_accused() {
         let first = waiting("caller", "sim/src/schedules/run.rs");
-        let background = waiting("terrace-background", "engine/src/table/wakeup.rs");
+        let background = waiting("terrace-background", "engine/src/table/pace.rs");
         let (locks, gate) = ("engine/src/locks/manager.rs", "crates/os/src/gate.rs");
-        for place in [locks, gate, "engine/src/commit/wait_queue.rs"] {
+        for place in [locks, gate, "engine/src/commit/ring.rs"] {
             let other = waiting("caller 1", place);
             assert!(judge_wait(&background, &[first.clone(), other]).is_some(), "{place}");
         }

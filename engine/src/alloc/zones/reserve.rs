@@ -8,6 +8,12 @@
 //!
 //! 1. An ordinary commit takes no zone that leaves fewer units free than the reserve has.
 //! 2. It appends to no zone that was taken out of the reserve, as long as that is not whole.
+//!
+//! Units that the pages of row tables take. No entry of the index and no header speaks of them.
+//! Edits of the journal name what lies in them. An opening takes the units of those pages out of
+//! the free ones ([`PagePool`](crate::alloc::PagePool)).
+//!
+//! A pool whose region grows: the units that come by it, and zones that have to wait for them.
 
 use super::{State, ZonePool};
 use crate::error::{Error, ErrorKind};
@@ -38,16 +44,16 @@ impl Reserve {
         self.units.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_units(&self, units: u32) {
+    fn set_units(&self, units: u32) {
         self.units.store(units, Ordering::Relaxed);
     }
 
-    pub(super) fn is_freeing_only(&self) -> bool {
+    fn is_freeing_only(&self) -> bool {
         self.freeing_only.load(Ordering::Relaxed)
     }
 
     /// Whether it was so before.
-    pub(super) fn set_freeing_only(&self, on: bool) -> bool {
+    fn set_freeing_only(&self, on: bool) -> bool {
         self.freeing_only.swap(on, Ordering::Relaxed)
     }
 
@@ -121,6 +127,99 @@ impl ZonePool {
     /// The error of an ordinary commit that would append to a zone of the reserve.
     pub(crate) fn kept_back(&self) -> Error {
         self.full(&self.state.lock(), 1)
+    }
+}
+
+impl ZonePool {
+    /// Takes free units for pages, in one piece and never out of the reserve: `wanted`, a power of
+    /// two, or the next smaller piece that is there, of `least` units at least. The first unit and
+    /// how many they are; `None` when there is no such piece.
+    pub(crate) fn take_units(&self, wanted: u32, least: u32) -> Option<(u32, u32)> {
+        let mut state = self.reclaim(wanted);
+        let free = state.free.units() + state.lent;
+        let sizes = std::iter::successors(Some(wanted), |units| Some(units / 2));
+        for units in sizes.take_while(|units| *units >= least && *units > 0) {
+            if self.reserve.allows(free, units, false)
+                && let Some(unit) = state.free.take(units)
+            {
+                return Some((unit, units));
+            }
+        }
+        None
+    }
+
+    /// Takes one unit out of the free ones, at an opening: pages that the journal names lie in it.
+    /// Whether it was free.
+    pub(crate) fn claim_unit(&self, unit: u32) -> bool {
+        self.state.lock().free.take_at(unit)
+    }
+
+    /// Takes units back that have no page in use. What lies in them means nothing from here on.
+    pub(crate) fn give_units(&self, unit: u32, units: u32) {
+        let mut state = self.state.lock();
+        state.free.give_each(unit, unit + units);
+        self.released.fetch_add(u64::from(units), Ordering::Relaxed);
+    }
+}
+
+impl ZonePool {
+    /// Takes the units in that a longer region has: they are free. The superblock speaks of them
+    /// already.
+    pub(crate) fn grow(&self, units: u32) {
+        let mut state = self.state.lock();
+        let before = self.units.swap(units, Ordering::Relaxed);
+        debug_assert!((before..=self.geometry.zone_slots).contains(&units), "pools only grow");
+        state.free.give_each(before, units);
+    }
+
+    /// Units that there are, and those that the region still grows by.
+    pub(crate) fn room(&self) -> u32 {
+        let geometry = self.geometry();
+        if self.is_stuck() { geometry.units } else { geometry.target }
+    }
+
+    /// Bytes of a region that has grown by all that it still grows by.
+    pub(crate) fn region_len(&self) -> u64 {
+        self.geometry.zone(self.room())
+    }
+
+    /// Notes whether the region could grow.
+    pub(crate) fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// Whether the region could not grow the last time that it tried.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Whether the region is to grow by itself, and could the last time that it tried.
+    pub(crate) fn grows(&self) -> bool {
+        let geometry = self.geometry();
+        geometry.units < geometry.target && !self.is_stuck()
+    }
+
+    /// Whether a stream asked for a zone that is larger than any free piece.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        wanted != 0 && !self.has(&self.state.lock(), wanted)
+    }
+
+    /// The same where the region does not grow: something has to be freed.
+    pub(crate) fn lacks_wanted(&self) -> bool {
+        self.is_asked_for() && !self.grows()
+    }
+
+    /// Whether the space of a request that failed is free by now. It returns true once, so that
+    /// the caller wakes the waiting writers once.
+    pub(crate) fn finds_wanted(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted == 0 {
+            return false;
+        }
+        // A stream that asks in vain says so under the mutex.
+        let state = self.state.lock();
+        self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::super::floor::Floor;
-use super::super::pending_floor::most_lag;
 use super::Fixture;
 use super::rules::A_WHILE;
+use crate::commit::pending_floor::most_lag;
 use crate::options::Durability::{Durable, Relaxed};
 use crate::pm::{Geometry, LINE, Span};
 use crate::record::Lsn;

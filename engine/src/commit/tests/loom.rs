@@ -9,8 +9,8 @@ use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
 use super::super::ring::{Finished, Ring, Written, ring_len};
-use super::super::wait_queue::WaitQueue;
 use super::Fixture;
+use crate::commit::ring::WaitQueue;
 use crate::mvcc::Watermark;
 use crate::options::Durability::Durable;
 use crate::os::sync::{Mutex, fence};

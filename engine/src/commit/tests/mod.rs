@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arc_swap::ArcSwap;
 
 use super::committer::Committer;
+use super::committer::Ticket;
 use super::floor::Floor;
-use super::start::Start;
-use super::ticket::Ticket;
+use super::turnstile::Start;
 use super::turnstile::StreamTail;
 use super::write::WriteStep;
 use super::{Batch, CommitRequest, CommitTable, Group, Poison, Target};

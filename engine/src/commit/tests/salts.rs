@@ -2,11 +2,11 @@
 //! the values of an earlier use of the zone, and what a crashed opening has left behind its tail.
 //! And a sub-entry tells of damage to those that were durable before it.
 
-use super::super::resume::{RESUME, Resume};
 use super::super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::Fixture;
 use super::rules::first_incarnation;
 use crate::alloc::ZONE_HEADER;
+use crate::commit::subentry::{RESUME, Resume};
 use crate::error::ErrorKind;
 use crate::memtable::{RECORD_HEADER, encode_record, record_len, set_seq};
 use crate::options::Durability::Durable;

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::choice::Work;
-use super::super::claimed::ClaimedKeys;
-use super::super::edges::cuts;
 use super::super::manual::{NextManual, pick_manual};
 use super::super::shape::Shape;
 use super::*;
+use crate::compaction::shape::ClaimedKeys;
+use crate::compaction::shape::cuts;
 use crate::extent::{ValueMeta, ValueUse};
 use crate::levels::{Level, Op, known_as};
 use crate::mvcc::{KeptFor, after};

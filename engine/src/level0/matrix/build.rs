@@ -4,8 +4,8 @@ use super::layout::{ENTRIES, Entry, PageRef, Place, RowDirectory};
 use super::row::OpenRow;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::Result;
-use crate::level0::superseded::Keep;
-use crate::level0::superseded::NewerRecord;
+use crate::level0::versions::Keep;
+use crate::level0::versions::NewerRecord;
 use crate::memtable::{Memtable, Record, RecordCursor};
 use crate::options::Failpoint;
 use crate::pm::{PAGE, Region};
@@ -127,10 +127,6 @@ impl RowDraft {
 
     /// Stores it in pages of the pool, durably: one fence, or one sync, for all. `None` when there
     /// is no room, and nothing has changed. No edit names it yet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Region::persist`].
     pub(super) fn store(
         self,
         pool: &PagePool,

@@ -15,12 +15,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `layout.rs` | the bytes of a row table |
+//! | `layout.rs` | the bytes of a row table, and which pages of its array and keys are in use |
 //! | `build.rs` | writes one |
-//! | `open.rs` | checks one at an opening |
-//! | `find.rs` | finds those that no edit names |
+//! | `open.rs` | checks one at an opening, and finds those that no edit names |
 //! | `row.rs` | reads one, and lets go of its entries |
-//! | `meta_pages.rs` | which pages of a row table's array and keys are in use |
 //! | `walk.rs` | a cursor over all of them |
 //!
 //! Thread safety: as [`Level0`](super::Level0). Readers take the list of rows without a lock. One
@@ -35,9 +33,7 @@
 //!    no reader from before is left.
 
 mod build;
-mod find;
 mod layout;
-mod meta_pages;
 mod open;
 #[cfg(any(test, feature = "testing"))]
 mod probe;
@@ -46,18 +42,12 @@ mod walk;
 
 use std::sync::Arc;
 
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use self::probe::probe;
-#[cfg(feature = "bench")]
-pub(crate) use self::walk::{FOLLOWS_HINTS, SEARCH_NANOS};
-
 use self::build::{RowDraft, RowNumber};
-pub(crate) use self::find::find_rows;
-pub(crate) use self::open::salvage_row;
 use self::row::OpenRow;
 use self::walk::{RowsCursor, narrow};
-use super::size::Size;
-use super::superseded::Keep;
+
+use super::Size;
+use super::versions::Keep;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::Result;
 use crate::memtable::{Memtable, Record};
@@ -68,6 +58,14 @@ use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::ArcSwap;
 use crate::pm::{PAGE, Region};
 use crate::record::{Cursor, Lsn, RowTable, TableId};
+
+pub(crate) use self::open::salvage_row;
+pub(crate) use open::find_rows;
+
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::probe::probe;
+#[cfg(feature = "bench")]
+pub(crate) use self::walk::{FOLLOWS_HINTS, SEARCH_NANOS};
 
 /// The row tables of one table, and what becomes of its memtables.
 #[derive(Debug)]
@@ -112,10 +110,6 @@ impl RowTables {
 
     /// Those of `table` that an edit names, as an opening finds them. The caller tells the pool of
     /// pages which are in use.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if one does not check out; or an I/O error.
     pub(crate) fn open(
         (pages, chosen): (Arc<PagePool>, Level0Container),
         table: TableId,
@@ -172,10 +166,6 @@ impl RowTables {
 }
 
 /// Checks a row table on the media, but for what D covers; the number of its pages.
-///
-/// # Errors
-///
-/// `Corrupt` if it does not check out; or an I/O error.
 pub(crate) fn verify_row(
     region: &Region,
     table: TableId,
@@ -252,10 +242,6 @@ impl RowTables {
     /// Stores the records of a frozen memtable as the row table `id` of `table`, durably. The
     /// memtable has all records of the table above `after` and up to `upto`. `None` when they are
     /// to stay in zones: by [`Level0::ingest`](super::Level0::ingest).
-    ///
-    /// # Errors
-    ///
-    /// An I/O error of the region, after which the database is poisoned.
     pub(crate) fn store(
         &self,
         memtable: &Memtable,

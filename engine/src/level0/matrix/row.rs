@@ -18,7 +18,7 @@ use std::cmp::Ordering as Order;
 use std::ops::Range;
 
 use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
-use super::meta_pages::{MetaPages, Readable};
+use super::layout::{MetaPages, Readable};
 use crate::alloc::PageRange;
 use crate::memtable::{Record, record_len};
 use crate::mvcc::{DrainedMap, KeyInterval, is_pinned};

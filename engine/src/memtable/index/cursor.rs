@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 use super::inner::{Inner, Node};
 use super::leaf::Leaf;
 use super::lock::{Optimistic, Restart, Version};
-use super::records::{Records, Sought};
 use super::{INNER_LEN, Index, LEAF_LEN};
+use super::{Records, Sought};
 use crate::os::sync::optimistic::Patience;
 use crate::record::{LSN_MAX, Lsn};
 

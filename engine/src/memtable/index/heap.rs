@@ -7,8 +7,6 @@ use std::sync::Arc;
 
 use crossbeam_epoch::{Guard, Shared};
 
-use super::inner::Inner;
-use super::leaf::Leaf;
 use crate::memory::Gauge;
 use crate::os::sync::optimistic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::record::Lsn;
@@ -112,15 +110,9 @@ impl<'a> Heap<'a> {
         unsafe { self.retire(spill, size) };
     }
 
-    /// A new leaf.
-    pub(super) fn leaf<const L: usize>(self) -> Box<Leaf<L>> {
-        self.memory.add(size_of::<Leaf<L>>());
-        Box::default()
-    }
-
-    /// A new inner node.
-    pub(super) fn inner<const L: usize, const I: usize>(self) -> Box<Inner<L, I>> {
-        self.memory.add(size_of::<Inner<L, I>>());
+    /// A new node.
+    pub(super) fn node<T: Default>(self) -> Box<T> {
+        self.memory.add(size_of::<T>());
         Box::default()
     }
 

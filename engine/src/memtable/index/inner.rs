@@ -13,14 +13,14 @@
 
 use crossbeam_epoch::Guard;
 
+use super::Sought;
 use super::heap::{Heap, SpillLink};
 use super::leaf::Leaf;
 use super::lock::{
     Held, Optimistic, Version, VersionLock, Word, close_gap, count_below, open_gap, words,
 };
+use super::prefix::Separator;
 use super::prefix::{Place, Prefix};
-use super::records::Sought;
-use super::separator::Separator;
 use crate::os::sync::optimistic::{AtomicPtr, Ordering};
 use crate::os::{LINE, prefetch_lines};
 use crate::record::{common, slice};
@@ -260,7 +260,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         let mut contents = self.take(held, heap);
         let (separator, upper) = contents.split(behind);
         self.fill(&contents, heap);
-        let right = heap.inner();
+        let right: Box<Inner<L, I>> = heap.node();
         right.fill(&upper, heap);
         (separator, right)
     }
@@ -269,7 +269,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
     pub(super) fn deepen(&self, held: &Held<'_>, heap: Heap<'_>) {
         let mut lower = self.take(held, heap);
         let (separator, upper) = lower.split(false);
-        let [left, right]: [Box<Inner<L, I>>; 2] = [heap.inner(), heap.inner()];
+        let [left, right]: [Box<Inner<L, I>>; 2] = [heap.node(), heap.node()];
         left.fill(&lower, heap);
         right.fill(&upper, heap);
         let children = vec![Child::inner(left), Child::inner(right)];

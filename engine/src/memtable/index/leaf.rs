@@ -14,9 +14,9 @@ use super::heap::Heap;
 use super::lock::{
     Held, Optimistic, Version, VersionLock, Word, close_gap, count_below, open_gap, words,
 };
+use super::prefix::Separator;
 use super::prefix::{INLINE, Place, Prefix};
-use super::records::{Records, Sought};
-use super::separator::Separator;
+use super::{Records, Sought};
 use crate::os::{LINE, prefetch_lines};
 use crate::record::{Lsn, common, slice};
 
@@ -219,7 +219,7 @@ impl<const N: usize> Leaf<N> {
         let len = self.len();
         let behind = self.search(sought, held.version(), records)? == len;
         let middle = if behind { len } else { len / 2 };
-        let right = heap.leaf();
+        let right: Box<Leaf<N>> = heap.node();
         right.prefix.set(&self.prefix.bytes(), heap);
         for i in middle..len {
             right.digests[i - middle].set(self.digests[i].get());

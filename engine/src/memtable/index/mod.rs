@@ -27,37 +27,35 @@
 //!    other bytes are copies.
 //! 4. The bytes that are counted are those in the tree, exactly: each node and each copy of bytes
 //!    from when it is made until it is retired.
+//!
+//! Where the index finds the keys that it does not keep.
 
-mod bulk;
 mod cursor;
 mod heap;
 mod inner;
 mod leaf;
 mod lock;
 mod prefix;
-mod records;
-mod separator;
 mod shape;
 
-#[cfg(test)]
-mod tests;
-
+use std::cmp;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-pub(crate) use self::cursor::IndexCursor;
-pub(crate) use self::lock::{Held, Restart, Version, VersionLock};
-pub(crate) use self::records::Records;
-pub(crate) use self::separator::Separator;
+use heap::{Heap, Taken};
+use inner::{Child, Contents, Inner, Node, Owned};
+use leaf::{Found, Leaf};
+use lock::Optimistic;
 
-use self::heap::{Heap, Taken};
-use self::inner::{Child, Contents, Inner, Node, Owned};
-use self::leaf::{Found, Leaf};
-use self::lock::Optimistic;
-use self::records::Sought;
+use crate::error::Result;
+use crate::memory::Gauge;
 use crate::os::sync::optimistic::{AtomicUsize, Ordering, Patience};
 use crate::record::Lsn;
+
+pub(crate) use cursor::IndexCursor;
+pub(crate) use lock::{Held, Restart, Version, VersionLock};
+pub(crate) use prefix::Separator;
 
 /// Entries in a leaf: the hints for its digests are in flight together, and its entries move fast
 /// enough.
@@ -99,8 +97,8 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         let memory = Taken::among(records.gauge());
         let (counts, guard) = (Counts { len: AtomicUsize::new(0), memory }, crossbeam_epoch::pin());
         let heap = Heap::new(&guard, &counts.memory);
-        let root = heap.inner();
-        let children = vec![Child::leaf(heap.leaf::<L>())];
+        let root: Box<Inner<L, I>> = heap.node();
+        let children = vec![Child::leaf(heap.node::<Leaf<L>>())];
         root.fill(&Contents { separators: Vec::new(), children }, heap);
         Index { records, root, counts }
     }
@@ -307,3 +305,72 @@ impl<R: Records, const L: usize, const I: usize> std::fmt::Debug for Index<R, L,
             .finish_non_exhaustive()
     }
 }
+
+/// Records by offset. A record stays as it is from before its offset is inserted until the epoch
+/// in which it was removed is over.
+pub(crate) trait Records {
+    /// The key and the sequence number of the record at `at`.
+    fn locate(&self, at: u64) -> (&[u8], Lsn);
+
+    /// Hints that the record at `at`, which may be any number at all, will be read.
+    fn prefetch(&self, at: u64);
+
+    /// What counts the memory of all indexes over these records.
+    fn gauge(&self) -> Arc<Gauge> {
+        Arc::default()
+    }
+
+    /// Whether the record at `at` is what it was when it was written, where that can be in doubt.
+    fn check(&self, _at: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether every record was that was looked at so far.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`: nothing that was made of keys since counts.
+    fn sound(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<R: Records> Records for Arc<R> {
+    fn locate(&self, at: u64) -> (&[u8], Lsn) {
+        (**self).locate(at)
+    }
+
+    fn prefetch(&self, at: u64) {
+        (**self).prefetch(at);
+    }
+
+    fn gauge(&self) -> Arc<Gauge> {
+        (**self).gauge()
+    }
+
+    fn check(&self, at: u64) -> Result<()> {
+        (**self).check(at)
+    }
+
+    fn sound(&self) -> Result<()> {
+        (**self).sound()
+    }
+}
+
+/// A place in the order of versions: by key, the newest version of a key first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sought<'a> {
+    key: &'a [u8],
+    seq: Lsn,
+}
+
+impl Sought<'_> {
+    /// How the version (`key`, `seq`) stands to this place.
+    #[inline(always)]
+    fn order_of(&self, (key, seq): (&[u8], Lsn)) -> cmp::Ordering {
+        key.cmp(self.key).then_with(|| self.seq.cmp(&seq))
+    }
+}
+
+#[cfg(test)]
+mod tests;

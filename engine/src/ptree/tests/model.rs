@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::format::Shape;
 use super::support::{
     Chance, KEYS, Keys, Map, Model, Zones, check_shape, content, create, create_as, is_of, open,
 };
 use crate::error::ErrorKind;
+use crate::ptree::node::Shape;
 use terrace_testkit::Survive;
 
 /// Few keys, so that they come again; values that often repeat their neighbours', and zeros.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::super::format::Shape;
 use super::support::{
     Chance, KEYS, Keys, Map, Model, Told, Zones, check_shape, content, create, open,
 };
 use crate::options::Mode;
 use crate::os::{Files, RealFiles};
 use crate::pm::{Media, Region};
+use crate::ptree::node::Shape;
 use terrace_testkit::Explorer;
 
 const THREADS: u64 = 4;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::forest::Forest;
-use super::super::format::Shape;
 use super::super::node::{NODE, SLOTS, Slot};
 use super::super::tree::Tree;
 use crate::memtable::{encode_record, record_at, set_seq};
@@ -14,6 +13,7 @@ use crate::mvcc::pin;
 use crate::options::Failpoint;
 use crate::os::sync::locks::Mutex;
 use crate::pm::{Region, Spent};
+use crate::ptree::node::Shape;
 use crate::record::{Kind, LSN_MAX, Lsn};
 use terrace_testkit::{Explored, Explorer, Machine, Moment, Violation};
 

@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::super::format::Shape;
 use super::support::{Chance, Keys, Map, Zones, create_as, key, open, open_with};
 use crate::memtable::Records;
 use crate::mvcc::pin;
 use crate::options::Failpoint;
+use crate::ptree::node::Shape;
 use crate::record::{LSN_MAX, Lsn};
 use terrace_testkit::{Explorer, Survive};
 
