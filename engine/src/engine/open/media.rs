@@ -98,6 +98,11 @@ pub(super) fn remove(files: &dyn Files, path: &Path) -> io::Result<()> {
 }
 
 /// The superblock of a region that is not open; `None` where there is no sound one.
+///
+/// # Errors
+///
+/// `Invalid` for a region of another format: whether an opening has used it is not known. Or an I/O
+/// error.
 pub(super) fn peek(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -123,7 +128,11 @@ pub(super) fn peek(
         return Ok(None);
     }
     let pages = Region::new(media, path, span.len)?.peek(span)?;
-    Ok(Superblock::read(&pages, path).ok().map(|(superblock, _)| superblock))
+    match Superblock::read(&pages, path) {
+        Ok((superblock, _)) => Ok(Some(superblock)),
+        Err(e) if e.kind() == ErrorKind::Invalid && Superblock::is_region(&pages) => Err(e),
+        Err(_) => Ok(None),
+    }
 }
 
 /// Whether the file at the path begins as a region does, or cannot be read there: a region that is
