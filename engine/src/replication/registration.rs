@@ -48,6 +48,8 @@ pub(super) struct Registration {
 struct State {
     /// What the store was told, and when.
     told: Option<(FollowerPlace, Instant)>,
+    /// Whether the register has had its name since the last sign that failed.
+    is_enlisted: bool,
     /// Of a reader that starts; 0 of one that does not.
     beat: u64,
     /// Whether the store may have it.
@@ -219,18 +221,21 @@ impl Registration {
     /// deleted, if the store may not have known the reader.
     fn tell(&self, place: FollowerPlace) -> Result<u64> {
         let _telling = self.telling.lock();
-        let (name, place, is_first) = {
+        let (name, place, was_enlisted) = {
             let mut state = self.state.lock();
             if state.beat > 0 {
                 state.beat += 1;
             }
             state.is_registered = true;
             let place = FollowerPlace { beat: state.beat, ..place };
-            (self.name(&state), place, state.told.is_none())
+            // A sign that fails may have put a registration that the register lacks.
+            let was_enlisted = state.told.is_some() && std::mem::take(&mut state.is_enlisted);
+            (self.name(&state), place, was_enlisted)
         };
         let is_new = self.log.register(&name, place)?;
-        let kept = if is_new || is_first { self.log.enlist(&name)? } else { 0 };
-        self.state.lock().told = Some((place, time::now()));
+        let kept = if is_new || !was_enlisted { self.log.enlist(&name)? } else { 0 };
+        let mut state = self.state.lock();
+        (state.told, state.is_enlisted) = (Some((place, time::now())), true);
         Ok(kept)
     }
 

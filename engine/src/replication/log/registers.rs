@@ -136,8 +136,8 @@ fn object_of(name: &str) -> Result<String> {
 }
 
 impl SharedLog {
-    /// Says how far the follower `name` is; whether it was not known before. Then the register may
-    /// not have its name.
+    /// Says how far the follower `name` is; whether it was not known before any of the tries. Then the
+    /// register may not have its name.
     ///
     /// # Errors
     ///
@@ -145,14 +145,16 @@ impl SharedLog {
     /// node has the same name.
     pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<bool> {
         let (object, bytes) = (object_of(name)?, place.encode());
+        let mut is_new = false;
         for _ in 0..PUT_TRIES {
             // Whatever is there is replaced.
             let before = match self.client.get(&object, ObjectSpan::Whole) {
-                Ok(got) if got.bytes == bytes => return Ok(false),
+                // Maybe a put of this call, of which the answer was lost.
+                Ok(got) if got.bytes == bytes => return Ok(is_new),
                 Err(failure) if failure.kind == FailureKind::Missing => None,
                 got => Some(self.client.told("read", &object, got)?.tag),
             };
-            let is_new = before.is_none();
+            is_new |= before.is_none();
             if self.client.replace_register(&object, &place, before)?.is_some() {
                 return Ok(is_new);
             }

@@ -6,7 +6,7 @@ use std::thread::yield_now;
 
 use super::*;
 use crate::os::Files;
-use crate::tier::object_testing::ObjectServer;
+use crate::tier::object_testing::{ObjectServer, StoreFault};
 use terrace_testkit::SimFiles;
 
 const PIECES: &str = "shared/extents/";
@@ -98,6 +98,36 @@ fn a_node_that_starts_gives_signs_of_life() {
     let after = beats();
     registration.arrived();
     assert!(after >= before + 2 && beats() == 0, "a node that has started is forgotten");
+}
+
+/// Bug: the writer deleted what a node needed that had registered anew after it was forgotten.
+/// Cause: the register got the node's name only in the sign that found no registration and heard
+/// of its own put. Where the answer was lost, or the register could not be written, later signs
+/// found the registration and did not look. Fix: the name is due until the register has it.
+#[test]
+fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
+    let faults = [StoreFault::LoseAnswer, StoreFault::Refuse, StoreFault::Repeat(1)];
+    let mut refused = 0;
+    for (fault, at) in faults.into_iter().flat_map(|fault| (1..=8).map(move |at| (fault, at))) {
+        let server = ObjectServer::new();
+        let files = SimFiles::new() as Arc<dyn Files>;
+        let (client, nonce) =
+            crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+        let log = Arc::new(SharedLog::new(client, true));
+        let registration = Registration::of_node(&log, (Some("one"), nonce), true).unwrap();
+        let place = FollowerPlace { entry: 3, base: 3, beat: 0 };
+        registration.begin(place).unwrap();
+        log.unregister("one").unwrap();
+        server.plan(server.requests() + at, fault);
+        refused += u32::from(registration.begin(place).is_err());
+        server.forget_plans();
+        server.deliver();
+        registration.begin(place).unwrap();
+        let register = log.read_register().unwrap().0;
+        assert!(register.names.contains("one"), "{fault:?} at {at}");
+        assert_eq!(log.registered(&register).unwrap().len(), 1, "{fault:?} at {at}");
+    }
+    assert!(refused >= 4, "each request of a sign was refused once, not {refused}");
 }
 
 /// Bug: a takeover of which the machine was damaged started again and again, and then said that the
