@@ -95,6 +95,7 @@ impl BlockBuilder {
     pub(super) fn finish(&mut self, extent: u64, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
         self.body.clear();
+        let mut layout = BlockLayout::Tree;
         match &mut self.entries {
             Builder::Tree(entries) => entries.finish(&mut self.body),
             Builder::Restarts(entries) => {
@@ -103,22 +104,25 @@ impl BlockBuilder {
                     let numbers = (number, BlockLayout::Restarts as u8);
                     return frame::seal_as(extent, numbers, (&smaller, self.body.len()), out);
                 }
-                self.body = tree_of(&self.body);
+                if make_tree_of(&mut self.body).is_none() {
+                    debug_assert!(false, "what was laid out decodes");
+                    layout = BlockLayout::Restarts;
+                }
             }
         }
-        let numbers = (0, BlockLayout::Tree as u8);
+        let numbers = (0, layout as u8);
         frame::seal_as(extent, numbers, (&self.body, self.body.len()), out);
     }
 }
 
-/// The tree of a body with restarts that was just laid out.
-fn tree_of(body: &[u8]) -> Vec<u8> {
-    let bytes = Bytes::from([&[0; HEADER_LEN], body].concat());
-    let tree = Restarts::decode(&bytes).ok().and_then(|restarts| {
-        let block = Block { bytes, body: Body::Restarts(restarts) };
-        block.tree_bytes().ok()
-    });
-    tree.expect("invariant: what was laid out decodes").split_off(HEADER_LEN)
+/// Makes a tree of a body with restarts; `None` if that does not decode, and then it stays.
+fn make_tree_of(body: &mut Vec<u8>) -> Option<()> {
+    let bytes = Bytes::from([&[0; HEADER_LEN], &body[..]].concat());
+    let restarts = Restarts::decode(&bytes).ok()?;
+    let mut tree = Block { bytes, body: Body::Restarts(restarts) }.tree_builder().ok()?;
+    body.clear();
+    tree.finish(body);
+    Some(())
 }
 
 /// A sound block, ready to be searched.
@@ -236,13 +240,16 @@ impl Block {
 
     /// The entries of a body with restarts as a tree; `None` if one does not decode.
     pub(super) fn as_tree(&self) -> Option<Block> {
-        let bytes = self.tree_bytes().ok()?;
+        let mut tree = self.tree_builder().ok()?;
+        let mut bytes = Vec::with_capacity(HEADER_LEN + tree.size());
+        bytes.resize(HEADER_LEN, 0);
+        tree.finish(&mut bytes);
         let shape = TreeShape::decode(&bytes).ok()?;
         Some(Block { bytes: Bytes::from(bytes), body: Body::Tree(shape) })
     }
 
-    /// The entries as a tree, behind room for a header.
-    fn tree_bytes(&self) -> Result<Vec<u8>, BadEntry> {
+    /// The entries of a body with restarts, for a tree.
+    fn tree_builder(&self) -> Result<TreeBuilder, BadEntry> {
         let mut tree = TreeBuilder::default();
         let mut cursor = RestartCursor::new(self);
         cursor.first()?;
@@ -250,10 +257,7 @@ impl Block {
             tree.add(&entry);
             cursor.next()?;
         }
-        let mut bytes = Vec::with_capacity(HEADER_LEN + tree.size());
-        bytes.resize(HEADER_LEN, 0);
-        tree.finish(&mut bytes);
-        Ok(bytes)
+        Ok(tree)
     }
 
     /// The newest version of `key` with a sequence number of at most `at`.
