@@ -1,7 +1,7 @@
 #include "layout.h"
 
-/* Earlier ones were of no release. In the middle of a change they lack the columns from before it. */
-static const uchar FORMAT = 3;
+/* Of the record of a layout. */
+static const uchar FORMAT = 1;
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
 

@@ -7,7 +7,7 @@
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
   `misplace`. The counters of a table are refused for the file `refuse`, and the statistics for
   `statistics`. As long as there is `no-statistics`, statistics are refused, as long as there is
-  `format`, the record of a layout has an earlier format, and as long as there is `unsynced`, no
+  `format`, the record of a layout has another format, and as long as there is `unsynced`, no
   directory can be synced. A plugin for tests is linked with this.
 */
 #include "terrace.h"
