@@ -112,8 +112,8 @@ impl Database {
 
     /// Adds a backup to the set in the directory `set`, which is made if it is missing: all that is
     /// visible now, in every table, while writers go on. Extents that the set has from earlier
-    /// backups are not copied again. [`BackupSet`] has what can be done with it. Transactions that
-    /// are prepared and not committed are not in it, nor are their locks.
+    /// backups are not copied again. [`BackupSet`](crate::BackupSet) has what can be done with it.
+    /// Transactions that are prepared and not committed are not in it, nor are their locks.
     ///
     /// Records in the region are written into the set while none of its zones is given back: for
     /// about as long as writing them takes. Extents that compactions replace meanwhile keep their

@@ -341,10 +341,9 @@ impl Schedule {
         let busy = self.callers.iter().enumerate().filter(|(_, steps)| !steps.is_empty());
         let threads: Vec<_> = busy.map(call).collect();
         for thread in threads {
-            match thread.join() {
-                Ok(of_caller) => told.add(of_caller),
-                // The run says so.
-                Err(_) => {}
+            // The run tells of a panic.
+            if let Ok(of_caller) = thread.join() {
+                told.add(of_caller);
             }
         }
     }
@@ -395,7 +394,7 @@ impl Schedule {
             }
             db.close()?;
             no_thread_is_left(world);
-            if self.seed / 4 % 2 == 0 {
+            if (self.seed / 4).is_multiple_of(2) {
                 reopened(world)?;
             }
             Ok(())

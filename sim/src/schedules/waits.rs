@@ -97,9 +97,7 @@ fn judge_wait(waited: &Waiting<'_>, others: &[Waiting<'_>]) -> Option<String> {
     let is_locked = others.iter().chain([waited]).any(|one| one.is_outside() && one.name != FIRST);
     let waits = |other: &&Waiting<'_>| {
         other.is_caller()
-            && !other.is_outside()
-            && !other.may()
-            && !(is_locked && other.is_at(LOCKS))
+            && !(other.is_outside() || other.may() || is_locked && other.is_at(LOCKS))
             && (!rests || other.is_at("commit/ring.rs"))
     };
     let at = |one: &Waiting<'_>| format!("{}:{}", one.file, one.line);

@@ -136,8 +136,8 @@ fn object_of(name: &str) -> Result<String> {
 }
 
 impl SharedLog {
-    /// Says how far the follower `name` is; whether it was not known before any of the tries. Then the
-    /// register may not have its name.
+    /// Says how far the follower `name` is; whether it was not known before any of the tries. Then
+    /// the register may not have its name.
     ///
     /// # Errors
     ///
