@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn files_that_use_each_other_around_are_a_circle() {
         let files = [
-            ("engine/database.rs", "mod a; mod b; mod c; mod d; use a::A;"),
+            ("db/mod.rs", "mod a; mod b; mod c; mod d; use a::A;"),
             ("db/a.rs", "use super::b::{self, B};"),
             ("db/b.rs", "use crate::db::c;"),
             ("db/c.rs", "fn f() { super::a::g() }"),
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_facade_and_tests_make_no_circle() {
         let files = [
-            ("engine/database.rs", "mod a; mod b; pub use a::A;"),
+            ("db/mod.rs", "mod a; mod b; pub use a::A;"),
             ("db/a.rs", "use super::B;\n#[cfg(test)]\nmod tests {\n    use crate::db::b::C;\n}\n"),
             ("db/b.rs", "use super::a::A;"),
         ];

@@ -250,11 +250,18 @@ impl Feed {
     }
 
     /// Waits for an interval of the shipper, or until there is a whole segment of which the shipper
-    /// has not seen the last group: it found `seen` bytes, and could ship none.
-    pub(crate) fn wait_for_groups(&self, interval: Duration, seen: u64) {
+    /// has not seen the last group: it found `seen` bytes, and could ship none. Ends at once where
+    /// the database `is_stopping`, so that a closing that has just woken the shipper does not wait.
+    pub(crate) fn wait_for_groups(
+        &self,
+        interval: Duration,
+        seen: u64,
+        is_stopping: &dyn Fn() -> bool,
+    ) {
         let mut remote = self.remote.lock();
         let queued = self.queued();
-        if (queued < FULL_SEGMENT || queued <= seen) && remote.failed.is_none() {
+        let has_more = queued >= FULL_SEGMENT && queued > seen;
+        if !has_more && remote.failed.is_none() && !is_stopping() {
             self.full.wait_for(&mut remote, interval);
         }
     }
@@ -499,7 +506,7 @@ mod tests {
                 });
                 start.wait();
                 let began = Instant::now();
-                feed.wait_for_groups(interval, 0);
+                feed.wait_for_groups(interval, 0, &|| false);
                 assert!(began.elapsed() < interval, "it slept in round {round}");
             });
         }
@@ -540,6 +547,17 @@ mod tests {
         feed.pause(Duration::from_secs(3600), &|| false);
     }
 
+    /// Bug: a closing waited for the rest of an interval. Cause: it had woken the shipper between
+    /// that one's look whether to end and its wait for groups. Fix: the wait looks again, under the
+    /// lock that the waking takes.
+    #[test]
+    fn a_shipper_that_is_to_end_waits_for_no_groups() {
+        let (feed, interval, began) = (Feed::default(), Duration::from_secs(3600), Instant::now());
+        feed.wake();
+        feed.wait_for_groups(interval, 0, &|| true);
+        assert!(began.elapsed() < interval);
+    }
+
     /// A shipper that can ship nothing of a full queue, since the first group of it is not visible
     /// yet, does not look again and again either.
     #[test]
@@ -547,10 +565,10 @@ mod tests {
         let feed = Feed::default();
         feed.queued.store(FULL_SEGMENT * 2, Ordering::Relaxed);
         let (interval, began) = (Duration::from_millis(100), Instant::now());
-        feed.wait_for_groups(interval, feed.queued());
+        feed.wait_for_groups(interval, feed.queued(), &|| false);
         assert!(began.elapsed() >= interval);
         let (interval, began) = (Duration::from_secs(3600), Instant::now());
-        feed.wait_for_groups(interval, FULL_SEGMENT);
+        feed.wait_for_groups(interval, FULL_SEGMENT, &|| false);
         assert!(began.elapsed() < interval, "more has come since");
     }
 

@@ -246,7 +246,7 @@ impl Shipping for Shipper {
                 Ok(true) => pause = INTERVAL,
                 Ok(false) => {
                     pause = INTERVAL;
-                    feed.wait_for_groups(INTERVAL, seen);
+                    feed.wait_for_groups(INTERVAL, seen, &|| engine.ctx.is_stopping());
                 }
                 Err(_) => {
                     feed.pause(pause, &|| engine.ctx.is_stopping());

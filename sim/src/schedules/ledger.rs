@@ -341,6 +341,11 @@ impl Ledger {
         self.book().writes.iter().rfind(puts).map(|write| write.stamp)
     }
 
+    /// Whether other nodes may show another moment.
+    pub(super) fn has_lagged(&self) -> bool {
+        self.book().lags
+    }
+
     /// Other nodes may show an earlier moment from now on.
     pub(super) fn lags(&self) {
         self.book().lags = true;
