@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool, ZoneScan};
-use crate::commit::{Evidence, Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
+use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
 use crate::engine::events::Event;
 use crate::engine::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
@@ -338,18 +338,7 @@ impl SalvageReport {
         let geometry = loaded.superblock.geometry;
         let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
         let gidx = self.gidx(&loaded.region)?;
-        let evidence = Evidence {
-            region: &loaded.region,
-            geometry,
-            floor: loaded.floor,
-            incarnations: &loaded.superblock.incarnations,
-            merged: 0,
-            scans: &scans,
-            gidx: &gidx,
-            threads: 1,
-            progress: &|_, _| (),
-            check_payloads: true,
-        };
+        let evidence = loaded.evidence(&scans, &gidx);
         let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
         // No power cut makes a sector unreadable: what is behind one may well have been committed.
         let has_unread = !loaded.region.unread().is_empty();

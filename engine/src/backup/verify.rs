@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::alloc::{StreamPool, ZonePool};
-use crate::commit::{Accepted, Content, Evidence, Gidx, Recovered, recover};
+use crate::commit::{Accepted, Content, Gidx, Recovered, recover};
 use crate::engine::open::{
     Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, records, region_path,
 };
@@ -272,18 +272,7 @@ impl VerifyReport {
             }
         }
         self.checked += gidx.len() as u64;
-        let recovered = recover(&Evidence {
-            region,
-            geometry: loaded.superblock.geometry,
-            floor: loaded.floor,
-            incarnations: &loaded.superblock.incarnations,
-            merged: 0,
-            scans: &scans,
-            gidx: &gidx,
-            threads: 1,
-            progress: &|_, _| (),
-            check_payloads: true,
-        });
+        let recovered = recover(&loaded.evidence(&scans, &gidx));
         let recovered = self.keep(recovered, place("zones"))?;
         let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();

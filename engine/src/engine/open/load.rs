@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::index_file::{self, FoundIndex, IndexFile};
 use super::{Opening, media};
-use crate::alloc::ZonePool;
-use crate::commit::{Floor, RESUME, Recovered, Resume};
+use crate::alloc::{ZonePool, ZoneScan};
+use crate::commit::{Evidence, Floor, Gidx, RESUME, Recovered, Resume};
 use crate::error::{Damage, Error, Mismatch, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
 use crate::options::{Failpoint, Index, Options, Storage};
@@ -27,6 +27,28 @@ pub(crate) struct Loaded {
     pub(crate) superblock: Superblock,
     pub(crate) floor: Floor,
     pub(crate) damages: Vec<Damage>,
+}
+
+impl Loaded {
+    /// What recovery goes by, on one thread, without a persistent index.
+    pub(crate) fn evidence<'a>(
+        &'a self,
+        scans: &'a [ZoneScan],
+        gidx: &'a [Option<Gidx>],
+    ) -> Evidence<'a> {
+        Evidence {
+            region: &self.region,
+            geometry: self.superblock.geometry,
+            floor: self.floor,
+            incarnations: &self.superblock.incarnations,
+            merged: 0,
+            scans,
+            gidx,
+            threads: 1,
+            progress: &|_, _| (),
+            check_payloads: true,
+        }
+    }
 }
 
 impl Opening<'_> {
