@@ -1,6 +1,6 @@
-//! `ods`, with threads: inserts and reads of one map with keys of eight bytes by 1 to 16 threads;
-//! the engine's persistent index, which makes a record durable before a read finds it. Beside it
-//! stand the engine's index in memory and the standard map behind a lock: both persist nothing.
+//! `ods`, with threads: inserts and reads of one map with keys of eight bytes by 1 to 16 threads.
+//! The engine's persistent index makes a record durable before a read finds it. The engine's index
+//! in memory and the standard map behind a lock are measured beside it. Both persist nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -291,7 +291,7 @@ impl Buddies {
         Some(at)
     }
 
-    /// Takes one unit out of whatever piece has it; whether it was free.
+    /// Takes one unit out of the free piece that has it. Returns whether the unit was free.
     pub(super) fn take_at(&mut self, unit: u32) -> bool {
         let holds = |size: &usize| self.pieces[*size].contains(&(unit & !((1 << *size) - 1)));
         let Some(mut size) = (0..SIZES).find(holds) else { return false };

@@ -286,7 +286,7 @@ fn decode_header(
     Err(Mismatch::new(expected, format!("{units}")))
 }
 
-/// A zone as its header alone speaks of it, whatever its entry and its seal say.
+/// A zone by its header alone: its entry and its seal are not read.
 fn unsealed(region: &Region, geometry: Geometry, zone: u32) -> Option<ZoneScan> {
     let header = region.peek(Span { at: geometry.zone(zone), len: ZONE_HEADER }).ok()?;
     let header = decode_header(&header, geometry, zone).ok()?;

@@ -344,8 +344,8 @@ impl FloorWriter {
         self.there.lsn
     }
 
-    /// Whether the floor on the media, with its words, lets go of zones whose greatest LSN is
-    /// `greatest`.
+    /// Whether the floor on the media, with its words, allows the release of zones whose greatest
+    /// LSN is `greatest`.
     pub(super) fn lets_go(&self, zones: &[u32], greatest: Lsn) -> bool {
         let names = |tail: &Gidx| zones.contains(&tail.zone);
         self.there.lsn >= greatest && !self.there.words.iter().flatten().any(names)

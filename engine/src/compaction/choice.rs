@@ -303,10 +303,10 @@ pub(super) fn hides_nothing<E: Described>(version: &Version<E>, level: u8, exten
 // Intra-L1 compactions: which sublevels of level 1 become one. A pure function of a version.
 //
 // Each round of drains takes a sublevel more wherever it has keys. A round is small beside what
-// level 1 may have. So sublevels would be used up long before its bytes are, and level 2 would be
-// written again for little. An intra-L1 compaction merges the sublevels that lie over some keys
-// into the deepest of them. It writes what they have and nothing of level 2, and makes room for as
-// many rounds.
+// level 1 may have. So rounds use up the sublevels long before they use up its bytes. Each
+// compaction into level 2 would then rewrite much of level 2 for few new bytes. An intra-L1
+// compaction merges the sublevels that lie over some keys into the deepest of them. It writes what
+// they have and nothing of level 2, and makes room for as many rounds.
 //
 // From the uppermost sublevel on it takes as many as cost the fewest bytes for each sublevel that
 // comes free. What was merged like that before is larger than what a round brings. It is left
@@ -402,10 +402,10 @@ fn cheapest<E: Described>(
 // function of a version.
 //
 // While a compaction merges extents of level 1, drains put columns over them, into ever higher
-// sublevels. Once the extents are gone, the columns lie over nothing, and each would keep later
-// ones from all sublevels below it. So the edit of the compaction moves them down by name, as deep
-// as sublevels are clear. Order is kept: nothing passes what it has keys in common with, nor the
-// sublevel that the compaction wrote to.
+// sublevels. Once the compaction has removed the extents, nothing lies below the columns. Yet a
+// column blocks the sublevels below it for later columns. So the edit of the compaction moves them
+// down by name, as deep as sublevels are clear. Order is kept: nothing passes what it has keys in
+// common with, nor the sublevel that the compaction wrote to.
 
 /// The operations that move extents of sublevels down to where `done`, a choice of extents that
 /// `version` still has, makes room, but for what is `busy`.

@@ -136,10 +136,10 @@ fn again<E: Described>(version: &Version<E>, level: u8, extent: &E) -> Choice<E>
 // there are many. Pure functions of a version.
 //
 // What is live of each is known exactly, by the lists of the extents that refer to it. Of those
-// that are mostly dead, the one with the most dead bytes is emptied first. An extent that refers
-// to it is written again where it is. With it go its values in this one, and in others that are
-// mostly dead too. The next pick finds the next such extent. What is written anew is all live, so
-// there is an end; and each emptied one gives back more than it cost.
+// that are mostly dead, the one with the most dead bytes is emptied first. A
+// compaction rewrites an extent that refers to it, in place. It copies the extent's values out of
+// this value extent, and out of others that are mostly dead. The next pick finds the next extent.
+// The copies are all live, so the work ends. Each emptied value extent frees more than it costs.
 //
 // Small drains write small value extents, which take a unit each, and a place in lists that the
 // journal has. Once an extent refers to many of them, they are written together: a value about
@@ -300,32 +300,11 @@ mod tests {
     }
 
     mod expire {
-        use std::sync::Arc;
 
         use super::super::*;
-        use crate::extent::ExtentMeta;
+        use super::extent;
         use crate::levels::Level;
         use crate::mvcc::KeyInterval;
-        use crate::tier::Location;
-
-        fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
-            Arc::new(ExtentMeta {
-                id,
-                location: Location { file: 1, offset: id << 21, len: 1 << 20 },
-                records: 100,
-                deletes: 0,
-                tombstones: 0,
-                smallest_seq: 1,
-                greatest_seq,
-                raw_bytes: 1000,
-                smallest_key: from.into(),
-                greatest_key: to.into(),
-                footer_checksum: 0,
-                one_seq: false,
-                kept: 0,
-                values: [].into(),
-            })
-        }
 
         #[test]
         fn extents_go_once_their_newest_record_has_expired() {

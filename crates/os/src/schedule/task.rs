@@ -90,7 +90,7 @@ pub fn adopt(task: TaskHandle) {
     IS_TASK.set(true);
 }
 
-/// Runs what a task is for: the run says that it panicked, whoever is told.
+/// Runs the body of a task. If it panics, the run fails, even where no thread joins the task.
 pub fn noting_panics<T>(f: impl FnOnce() -> T) -> T {
     struct NotesPanic;
     impl Drop for NotesPanic {

@@ -148,8 +148,8 @@ fn a_task_that_spins_for_ever_is_told() {
     assert!(matches!(run.end, End::Endless(ref left) if left.len() == 1), "{:?}", run.end);
 }
 
-/// Bug: a panic of a thread was told by nothing if nobody asked its join for it. Cause: that of the
-/// first task was looked at alone. Fix: a run notes each.
+/// Bug: a run passed although a thread that no other thread joined had panicked. Cause: the run
+/// looked at the panic of its first task alone. Fix: it notes the panic of each task.
 #[test]
 fn a_panic_of_any_task_is_told() {
     let run = run(1, || {
@@ -198,9 +198,9 @@ fn beside(held: impl FnOnce(&dyn Fn()) + Send, first: impl FnOnce() + Send + 'st
 }
 
 /// Bug: tests that ran side by side were told of a deadlock. Cause: a lock for readers, and a value
-/// that is made once, were waited for in the scheduler, also where a thread of no run or of another
-/// one had them, which wakes nobody there. Fix: a run waits in its scheduler for its own tasks
-/// alone.
+/// that is made once, were waited for in the scheduler, also where a thread outside of the run held
+/// them. Such a thread wakes no task of the run. Fix: a run waits in its scheduler for its own
+/// tasks alone.
 #[test]
 fn what_a_thread_of_no_run_has_is_waited_for_outside_of_the_scheduler() {
     let lock = Arc::new(RwLock::new(0));
