@@ -19,21 +19,14 @@ use crate::scheduler::{Scheduler, spawn};
 use crate::table::Shared;
 use crate::txn::Registry;
 
-fn no_thread(error: &std::io::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
-}
-
 /// What handles keep alive.
 pub(crate) struct Instance {
     engine: Arc<Engine>,
     /// The background's own, then its workers.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Keeps zones ready, where that takes long.
-    zone_keeper: Mutex<Option<JoinHandle<()>>>,
-    /// Work on objects, where there is an object store.
-    object_workers: Mutex<Vec<JoinHandle<()>>>,
-    /// The shipper's and its collector's, where the database is shared.
-    shipper_threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What keeps zones ready where that takes long, work on objects where there is an object
+    /// store, the shipper's and its collector's where the database is shared.
+    other_threads: Mutex<Vec<JoinHandle<()>>>,
     /// What came of the closing. Who closes holds it, and so a second caller waits for the first.
     closed: Mutex<Option<Result<()>>>,
 }
@@ -43,36 +36,38 @@ impl Instance {
     pub(crate) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Instance>> {
         let engine = Arc::new(engine);
         engine.set_budget(engine.options.background_tuning);
-        let mut threads = Vec::new();
-        if engine.has_background() {
-            let name = "terrace-background".to_string();
-            let spawned = spawn(&engine.scheduler, name, Scheduler::run_background);
-            threads.push(spawned.map_err(|e| no_thread(&e))?);
-        }
         engine.shared.gate.keep(lock);
-        let threads = Mutex::new(threads);
-        let inner = Arc::new(Instance {
-            engine,
-            threads,
-            zone_keeper: Mutex::default(),
-            object_workers: Mutex::default(),
-            shipper_threads: Mutex::default(),
-            closed: Mutex::default(),
-        });
-        inner.start_workers()?;
-        if inner.has_background() && inner.has_slow_links() {
-            let name = "terrace-zones".to_string();
-            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::keep_zones_ready);
-            *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+        let (threads, other_threads, closed) = <_>::default();
+        let inner = Arc::new(Instance { engine, threads, other_threads, closed });
+        if inner.has_background() {
+            inner.spawn(&mut inner.threads.lock(), "background", Scheduler::run_background)?;
         }
-        if inner.has_background() && inner.set.store().objects().is_some() {
-            for n in 0..OBJECT_THREADS {
-                let name = format!("terrace-objects-{n}");
-                let spawned = spawn(&inner.engine.scheduler, name, move |s| s.run_objects(n));
-                inner.object_workers.lock().push(spawned.map_err(|e| no_thread(&e))?);
+        inner.start_workers()?;
+        if inner.has_background() {
+            let others = &mut inner.other_threads.lock();
+            if inner.has_slow_links() {
+                inner.spawn(others, "zones", Scheduler::keep_zones_ready)?;
+            }
+            let objects = inner.set.store().objects().map_or(0, |_| OBJECT_THREADS);
+            for n in 0..objects {
+                inner.spawn(others, &format!("objects-{n}"), move |s| s.run_objects(n))?;
             }
         }
         Ok(inner)
+    }
+
+    /// Starts a thread of the background, one of `threads`.
+    fn spawn(
+        &self,
+        threads: &mut Vec<JoinHandle<()>>,
+        name: &str,
+        body: impl FnOnce(&Scheduler) + Send + 'static,
+    ) -> Result<()> {
+        let spawned = spawn(&self.engine.scheduler, format!("terrace-{name}"), body);
+        threads.push(spawned.map_err(|error| {
+            Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+        })?);
+        Ok(())
     }
 
     /// Starts the thread that ships commits. Where steps come in their turn, a commit that waits
@@ -85,12 +80,11 @@ impl Instance {
                 [("shipper", |it, of| it.run(of)), ("collector", |it, of| it.run_collector(of))];
             for (name, body) in bodies {
                 let engine = Arc::clone(&engine);
-                let spawned = spawn(&self.engine.scheduler, format!("terrace-{name}"), move |_| {
+                self.spawn(&mut self.other_threads.lock(), name, move |_| {
                     if let Some(shipper) = engine.shipper.get() {
                         body(&**shipper, &engine);
                     }
-                });
-                self.shipper_threads.lock().push(spawned.map_err(|e| no_thread(&e))?);
+                })?;
             }
         } else if let Some(feed) = self.engine.shared.committer.feed() {
             let engine = Arc::downgrade(&engine);
@@ -111,9 +105,7 @@ impl Instance {
     fn start_workers(&self) -> Result<()> {
         let mut threads = self.threads.lock();
         for n in threads.len().max(1)..self.engine.scheduler.workers.threads() {
-            let name = format!("terrace-compaction-{n}");
-            let spawned = spawn(&self.engine.scheduler, name, move |s| s.run_worker(n));
-            threads.push(spawned.map_err(|e| no_thread(&e))?);
+            self.spawn(&mut threads, &format!("compaction-{n}"), move |s| s.run_worker(n))?;
         }
         Ok(())
     }
@@ -236,11 +228,8 @@ impl Instance {
         if let Some(feed) = engine.shared.committer.feed() {
             feed.wake();
         }
-        let object_workers = std::mem::take(&mut *self.object_workers.lock());
-        let shippers = std::mem::take(&mut *self.shipper_threads.lock());
-        let all = threads.into_iter().chain(object_workers).chain(shippers);
-        let all = all.chain(self.zone_keeper.lock().take());
-        for thread in all {
+        let others = std::mem::take(&mut *self.other_threads.lock());
+        for thread in threads.into_iter().chain(others) {
             if thread.join().is_err() {
                 engine.shared.stop_because("a background thread panicked");
             }
@@ -252,9 +241,7 @@ impl Instance {
         Instance {
             engine: Arc::clone(&self.engine),
             threads: std::mem::take(&mut self.threads),
-            zone_keeper: std::mem::take(&mut self.zone_keeper),
-            object_workers: std::mem::take(&mut self.object_workers),
-            shipper_threads: std::mem::take(&mut self.shipper_threads),
+            other_threads: std::mem::take(&mut self.other_threads),
             closed: std::mem::take(&mut self.closed),
         }
     }

@@ -282,7 +282,7 @@ fn apply(
     }
     match ctx.shared.zones.is_freeing_only() {
         true => ctx.apply_freeing(edit),
-        false => ctx.apply(edit),
+        false => ctx.shared.apply(edit),
     }
 }
 

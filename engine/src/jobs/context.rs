@@ -99,16 +99,9 @@ impl JobContext {
         }
     }
 
-    /// Applies an edit to the journal, durably. The floor names it from the next run on.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
-    pub(crate) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.shared.apply(edit)
-    }
-
-    /// As [`JobContext::apply`], of an edit by which space comes free.
+    /// Applies an edit by which space comes free to the journal, durably. The floor names it from
+    /// the next run on. `Full` when the disk is full, and nothing was changed; any other error
+    /// poisons the database.
     pub(crate) fn apply_freeing(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.shared.apply_in(edit, Room::Freeing)
     }
@@ -133,16 +126,6 @@ impl JobContext {
     /// Whether the database is being closed: jobs end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.shared.gate.is_shut()
-    }
-
-    /// Poisons the database because of an error, and wakes every waiter.
-    pub(crate) fn stop_by(&self, cause: &Error) {
-        self.shared.stop_by(cause);
-    }
-
-    /// Poisons the database and wakes every waiter.
-    pub(crate) fn stop_because(&self, cause: &str) {
-        self.shared.stop_because(cause);
     }
 
     /// Makes everything committed durable and writes the floor.

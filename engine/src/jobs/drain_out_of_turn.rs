@@ -19,7 +19,7 @@ use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
 use super::manual::{ManualCompaction, Stage};
 use super::ops::freeze;
-use super::table_index::RangeLook;
+use super::table_index::CheckFor;
 use crate::compaction;
 use crate::error::{ErrorKind, Result};
 use crate::level0::DeletedSpan;
@@ -72,7 +72,7 @@ fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
     // Before the horizon: what is released between the two is looked at again.
     let releases = ctx.shared.snapshots.releases();
     let oldest = ctx.shared.snapshots.horizon().oldest();
-    let mut tables = ctx.tables.index().with_ranges(RangeLook::Drain, releases);
+    let mut tables = ctx.tables.index().with_ranges(CheckFor::HiddenRecords, releases);
     tables.retain(has_no_runs);
     for table in tables {
         let view = table.view();
@@ -88,7 +88,7 @@ fn plan_ranges(ctx: &JobContext) -> Option<Plan> {
             drop(view);
             return Some(Plan::Freeze(table));
         }
-        let look = RangeLook::Drain;
+        let look = CheckFor::HiddenRecords;
         ctx.tables.index().looked_at_ranges(look, table.id(), version, ranges);
         if !hides_enough {
             continue;

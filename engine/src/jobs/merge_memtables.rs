@@ -90,7 +90,7 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         change.round.low = change.round.low.max(oldest);
     }
     let ingested = level0.ingest(&memtable, &keep);
-    let superseded = ingested.inspect_err(|error| ctx.stop_because(&error.to_string()))?;
+    let superseded = ingested.inspect_err(|error| ctx.shared.stop_because(&error.to_string()))?;
     change.apply(|view| {
         let merged = view.frozen.pop();
         debug_assert!(merged.is_some(), "what was merged is the oldest frozen memtable");
@@ -168,7 +168,7 @@ fn copy_to_row_table(
         return Ok(false);
     }
     let number = (table.id(), ctx.set.next_extent_id());
-    let stop = |error: &Error| ctx.stop_because(&error.to_string());
+    let stop = |error: &Error| ctx.shared.stop_because(&error.to_string());
     let stored = rows.store(memtable, keep, number, (table.merged(), boundary));
     let Some(stored) = stored.inspect_err(stop)? else { return Ok(false) };
     let drained = DrainedRows::of(table);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
 use super::ops::{self, install, remove_extents};
-use super::table_index::{Has, RangeLook};
+use super::table_index::{CheckFor, Has};
 use crate::compaction;
 use crate::error::Result;
 use crate::merge::Fragments;
@@ -21,19 +21,17 @@ use crate::record::Lsn;
 use crate::table::TableCore;
 use crate::view::RangeTombstones;
 
-/// Removes extents that range tombstones hide, of the first table that has some: of those that
-/// changed since they were looked at, or of which readers have gone. On a full disk nothing is
-/// done, and nothing has to be.
-pub(crate) fn delete_hidden(ctx: &JobContext) -> Result<Outcome> {
+/// Removes extents in which all has expired, of the first table that has some; else extents that
+/// range tombstones hide: of tables that changed since they were looked at, or of which readers
+/// have gone. On a full disk nothing is done, and nothing has to be.
+pub(crate) fn delete_only(ctx: &JobContext) -> Result<Outcome> {
+    let aged = ctx.tables.index().having(Has::Aged);
+    if ops::for_first(aged, |table| remove_expired(ctx, table))?.did {
+        return Ok(Outcome::DONE);
+    }
     let releases = ctx.shared.snapshots.releases();
-    let tables = ctx.tables.index().with_ranges(RangeLook::Extents, releases);
+    let tables = ctx.tables.index().with_ranges(CheckFor::HiddenExtents, releases);
     ops::for_first(tables, |table| remove_hidden(ctx, table))
-}
-
-/// The same of what has expired.
-pub(crate) fn delete_expired(ctx: &JobContext) -> Result<Outcome> {
-    let tables = ctx.tables.index().having(Has::Aged);
-    ops::for_first(tables, |table| remove_expired(ctx, table))
 }
 
 fn remove_expired(ctx: &JobContext, table: &TableCore) -> Result<bool> {
@@ -96,7 +94,7 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     if gone.is_empty() {
         if busy.is_empty() && newest <= horizon.newest() {
             let mut index = ctx.tables.index();
-            index.looked_at_ranges(RangeLook::Extents, table.id(), &version, in_memory);
+            index.looked_at_ranges(CheckFor::HiddenExtents, table.id(), &version, in_memory);
         }
         return Ok(false);
     }
@@ -172,7 +170,7 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     };
     debug_assert!(upto <= floor, "what is placed is durable");
     debug_assert!(upto <= table.merged(), "what is older than a placed run is merged");
-    let versions = ctx.apply(placing.edit(table.id()))?;
+    let versions = ctx.shared.apply(placing.edit(table.id()))?;
     install(table, &mut change, versions, 0);
     drop(change);
     let carried_over = placing.carried_over();

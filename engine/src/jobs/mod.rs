@@ -28,13 +28,13 @@ pub(crate) mod table_index;
 pub(crate) mod tables;
 mod zones;
 
-pub(crate) use compact::Look;
+pub(crate) use compact::{Look, Plan};
 pub(crate) use context::{Batch, JobContext, Outcome};
 pub(crate) use drain_out_of_turn::{compact_range_in_memory, drain_deletes};
 pub(crate) use grow_region::{find_reserve, grow, keep_reserves, return_space};
 pub(crate) use level0_walks::CountLive;
 pub(crate) use merge_memtables::{freeze_bounds, freeze_large, merge_memtables};
-pub(crate) use metadata_only::{delete_expired, delete_hidden, place_bulk_load};
+pub(crate) use metadata_only::{delete_only, place_bulk_load};
 pub(crate) use ops::{freeze, install, outcome_is_sound};
 pub(crate) use sync_floor::{mark_close, mark_time};
 pub(crate) use zones::preallocate_zone;

@@ -91,7 +91,7 @@ fn mark(ctx: &JobContext, apart: Duration) -> Result<bool> {
     }
     // Later than all of that was committed.
     let mark = TimeMark { lsn, time: ctx.shared.clock.now() };
-    ctx.apply(Edit { ops: vec![Op::TimeMark(mark)] })?;
+    ctx.shared.apply(Edit { ops: vec![Op::TimeMark(mark)] })?;
     ctx.set.thin_timeline(&ctx.shared.snapshots.horizon());
     Ok(true)
 }

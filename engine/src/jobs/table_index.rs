@@ -1,34 +1,26 @@
-//! What the background knows of each table, with an index for each question that a step asks. Only
-//! tables that changed are looked at again ([`ChangedTables`](crate::table::ChangedTables)), so a
-//! step does not grow with the number of idle tables.
+//! What the background knows of each table. Only tables that changed are looked at again
+//! ([`ChangedTables`](crate::table::ChangedTables)). What a step asks of all tables it finds by a
+//! pass over what is known of them, which reads some 200 bytes a table and no view: with 10,000
+//! tables that is a tenth of a millisecond.
 //!
 //! It is a hint: what a thread has just done may not be in it yet. It says which table a job looks
 //! at and when, and how writers are paced. A job decides by the views that it then finds.
 //!
 //! Thread safety: plain data; [`Tables`](super::tables::Tables) has it behind a mutex.
 //!
-//! Invariants:
-//!
-//! 1. An entry stands in each index as its summary says, and nowhere else; the sums are those of
-//!    all summaries.
-//! 2. A table that is not in a set of [`Checks`] gave a job nothing to do at that degree of rest,
-//!    and has not changed since in what the job looks at.
+//! Invariant: a table that a job is not to look at gave it nothing to do at that degree of rest,
+//! and has not changed since in what the job looks at.
 
-mod checks;
-mod invariants;
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::compaction::Shape;
+use crate::extent::Extent;
 use crate::level0::Size;
 use crate::levels::{Level, SUBLEVELS, Version};
-use crate::os::HashMap;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::{RangeDeletes, View};
-use checks::Checks;
 
 /// How far the database is at rest. Jobs find the more to do, the further it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,6 +37,8 @@ pub(crate) enum Rest {
 /// What a table may have that a job works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Has {
+    /// Records that are not drained.
+    Undrained,
     Frozen,
     Runs,
     Ttl,
@@ -52,19 +46,58 @@ pub(crate) enum Has {
     Aged,
     /// Steps in its drained map.
     Drained,
+    /// Versions in level 0 that are kept for readers alone.
+    Kept,
+    /// Range deletes, wherever they lie.
+    Ranges,
+    /// Deletes in its memtable, or in a place of level 0.
+    Deletes,
 }
 
 impl Has {
-    const COUNT: usize = Has::Drained as usize + 1;
+    const COUNT: usize = Has::Deletes as usize + 1;
 }
 
-/// Why range deletes are looked at.
+/// By [`Has`].
+pub(crate) type HasFlags = [bool; Has::COUNT];
+
+/// Jobs that look at a table again only where they may find something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RangeLook {
-    /// They may hide whole extents.
-    Extents,
-    /// They may hide enough for a drain.
-    Drain,
+pub(crate) enum CheckFor {
+    Compaction,
+    Prune,
+    /// At range deletes, which may hide whole extents.
+    HiddenExtents,
+    /// At range deletes, which may hide enough for a drain.
+    HiddenRecords,
+}
+
+impl CheckFor {
+    const COUNT: usize = CheckFor::HiddenRecords as usize + 1;
+    const AT_RANGES: [CheckFor; 2] = [CheckFor::HiddenExtents, CheckFor::HiddenRecords];
+}
+
+/// Whether one of these jobs has to look at a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Check {
+    /// At how many degrees of rest, from the least on, it found nothing.
+    closed: u8,
+    /// Readers decide too whether there is something to do.
+    by_readers: bool,
+}
+
+impl Check {
+    const NEVER: Check = Check { closed: Rest::Quiet as u8 + 1, by_readers: false };
+    const BY_READERS: Check = Check { closed: 0, by_readers: true };
+
+    fn is_open(self, rest: Rest) -> bool {
+        rest as u8 >= self.closed
+    }
+
+    /// A job found nothing: it would find nothing either with less rest.
+    fn close(&mut self, rest: Rest) {
+        self.closed = self.closed.max(rest as u8 + 1);
+    }
 }
 
 /// What a step needs to know of a table.
@@ -78,10 +111,7 @@ struct Summary {
     undrained: u64,
     active_bytes: u64,
     active_memory: u64,
-    /// By [`Has`].
-    has: [bool; Has::COUNT],
-    /// Level 0 keeps versions for readers alone.
-    keeps: bool,
+    has: HasFlags,
     /// Range deletes in memtables and level 0.
     ranges: RangeDeletes,
     /// The most deletes that the memtable has, or a place of level 0.
@@ -94,36 +124,36 @@ impl Summary {
         let Size { records, bytes: level0_bytes } = view.level0.size();
         let in_memtables = view.oldest_in_memtables();
         let in_level0 = (records > 0).then(|| core.drained_below() + 1);
-        let options = &view.version.options;
+        let age = in_level0.into_iter().chain(in_memtables).min();
+        let (version, ranges) = (&view.version, view.range_deletes());
+        let has_ttl = version.options.ttl.is_some();
         let in_frozen = view.frozen.iter().map(|frozen| frozen.memtable.bytes());
+        let deletes = view.active.deletes().max(view.level0.deleted.most());
         Summary {
-            age: in_level0.into_iter().chain(in_memtables).min(),
+            age,
             in_memtables,
             level0_bytes,
             undrained: level0_bytes + in_frozen.sum::<u64>() + view.active.bytes(),
             active_bytes: view.active.bytes(),
             active_memory: view.active.memory(),
             has: [
+                age.is_some(),
                 !view.frozen.is_empty(),
-                !view.version.runs.is_empty(),
-                options.ttl.is_some(),
-                options.ttl.is_some() || view.version.expired > 0,
-                !view.version.drained.steps().is_empty(),
+                !version.runs.is_empty(),
+                has_ttl,
+                has_ttl || version.expired > 0,
+                !version.drained.steps().is_empty(),
+                view.level0.in_zones.obsolete(&[]) > 0,
+                ranges.count > 0 || version.levels.iter().any(|level| level.tombstones() > 0),
+                deletes > 0,
             ],
-            keeps: view.level0.in_zones.obsolete(&[]) > 0,
-            ranges: view.range_deletes(),
-            deletes: view.active.deletes().max(view.level0.deleted.most()),
+            ranges,
+            deletes,
         }
     }
 
-    /// The oldest record of a table with nothing in level 0.
-    fn fresh(&self) -> Option<Lsn> {
-        self.in_memtables.filter(|_| self.level0_bytes == 0)
-    }
-
-    /// The oldest record in a memtable of a table with something in level 0 too.
-    fn in_both(&self) -> Option<Lsn> {
-        self.in_memtables.filter(|_| self.level0_bytes > 0)
+    fn has(&self, what: Has) -> bool {
+        self.has[what as usize]
     }
 }
 
@@ -136,12 +166,54 @@ struct Entry {
     /// Fullness of level 1 in thousandths, where it has something.
     level1: Option<u64>,
     written: u64,
+    /// Bytes written since the streams were looked at.
+    wrote: u64,
+    /// By [`CheckFor`].
+    checks: [Check; CheckFor::COUNT],
+}
+
+impl Entry {
+    fn new(core: Arc<TableCore>) -> Entry {
+        let (summary, version, checks) = (Summary::default(), Weak::new(), <_>::default());
+        Entry { core, summary, version, level1: None, written: 0, wrote: 0, checks }
+    }
+
+    /// Looks at the table again.
+    fn update(&mut self, shape: Option<&Shape>) {
+        let summary = Summary::of(&self.core);
+        let version = Arc::clone(&self.core.view().version);
+        let written = self.core.written();
+        debug_assert!(written >= self.written, "what was written only grows");
+        self.wrote += written - self.written;
+        let is_new = self.version.as_ptr() != Arc::as_ptr(&version);
+        let is_kept = summary.has(Has::Kept);
+        self.checks[CheckFor::Prune as usize] =
+            if is_kept { Check::BY_READERS } else { Check::NEVER };
+        if is_new {
+            self.level1 = fullness(shape, &version);
+            let asks = |(_, extent): (u8, &Arc<Extent>)| {
+                let meta = extent.meta();
+                meta.deletes > 0 || meta.tombstones > 0 || meta.kept > 0
+            };
+            let by_readers = version.extents().any(asks);
+            self.checks[CheckFor::Compaction as usize] = Check { closed: 0, by_readers };
+        }
+        let are_new = is_new || self.summary.ranges != summary.ranges;
+        for look in CheckFor::AT_RANGES {
+            match summary.has(Has::Ranges) {
+                true if are_new => self.checks[look as usize] = Check::BY_READERS,
+                true => {}
+                false => self.checks[look as usize] = Check::NEVER,
+            }
+        }
+        (self.summary, self.version, self.written) = (summary, Arc::downgrade(&version), written);
+    }
 }
 
 /// The oldest record of some tables, as the index knows them. A commit that is durable may not be
 /// noted yet. So this is no LSN, and nothing that a power cut may ask for takes it for one: the
 /// views say that ([`Tables::merged_upto`](super::tables::Tables::merged_upto)).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OldestHint(Option<Lsn>);
 
 impl OldestHint {
@@ -149,53 +221,70 @@ impl OldestHint {
     pub(crate) fn pace_upto(self, visible: Lsn) -> Lsn {
         self.0.map_or(visible, |oldest| visible.min(oldest - 1))
     }
+
+    fn note(&mut self, oldest: Option<Lsn>) {
+        self.0 = self.0.into_iter().chain(oldest).min();
+    }
 }
 
-/// Sums over all tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+/// What all tables have together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
     /// Bytes of records that are not drained.
     pub(crate) undrained: u64,
     /// Of these, bytes in level 0.
     pub(crate) level0: u64,
+    /// The oldest record of any table.
+    pub(crate) oldest: OldestHint,
+    /// The oldest record in a memtable of a table that has something in level 0.
+    pub(crate) oldest_over_level0: OldestHint,
+    /// How full the fullest level 1 is, in thousandths of its target.
+    pub(crate) level1: u64,
+    /// Of memtables that take records, the most bytes, and the most memory of an index.
+    pub(crate) active_bytes: u64,
+    pub(crate) active_memory: u64,
+    /// What some table has.
+    pub(crate) has: HasFlags,
+    /// Of tables with records in memtables alone, the oldest, and bytes.
+    fresh: Vec<(Lsn, u64)>,
+}
+
+impl Totals {
+    /// Bytes of the tables with records in memtables alone, the oldest of which is at or below
+    /// `upto`.
+    pub(crate) fn fresh_upto(&self, upto: Lsn) -> u64 {
+        self.fresh.iter().filter(|(oldest, _)| *oldest <= upto).map(|(_, bytes)| bytes).sum()
+    }
+
+    fn add(&mut self, Entry { summary, level1, .. }: &Entry) {
+        self.undrained += summary.undrained;
+        self.level0 += summary.level0_bytes;
+        self.oldest.note(summary.age);
+        match summary.in_memtables {
+            Some(oldest) if summary.level0_bytes == 0 => {
+                self.fresh.push((oldest, summary.undrained));
+            }
+            in_memtables => self.oldest_over_level0.note(in_memtables),
+        }
+        self.level1 = self.level1.max(level1.unwrap_or(0));
+        self.active_bytes = self.active_bytes.max(summary.active_bytes);
+        self.active_memory = self.active_memory.max(summary.active_memory);
+        self.has.iter_mut().zip(summary.has).for_each(|(any, has)| *any |= has);
+    }
 }
 
 /// The index.
 #[derive(Debug, Default)]
 pub(crate) struct TableIndex {
-    entries: HashMap<TableId, Entry>,
-    by_age: BTreeSet<(Lsn, TableId)>,
-    in_memtables: BTreeSet<(Lsn, TableId)>,
-    in_both: BTreeSet<(Lsn, TableId)>,
-    fresh: BTreeMap<(Lsn, TableId), u64>,
-    /// Bytes of those tables in `fresh` whose oldest record is at or below an LSN.
-    fresh_upto: (Lsn, u64),
-    by_active_bytes: BTreeSet<(u64, TableId)>,
-    by_active_memory: BTreeSet<(u64, TableId)>,
-    /// By [`Has`].
-    having: [BTreeSet<TableId>; Has::COUNT],
-    by_fullness: BTreeSet<(u64, TableId)>,
-    sums: Sums,
+    entries: BTreeMap<TableId, Entry>,
     /// What fullness was worked out with.
     shape: Option<Shape>,
     /// The last shapes of compactions: while the database is quiet, and else.
     shapes: [Option<Shape>; 2],
-    compactions: Checks,
-    prunes: Checks,
-    /// Of tables with range deletes, wherever they lie, by [`RangeLook`].
-    ranges: [Checks; 2],
-    by_deletes: BTreeSet<(u64, TableId)>,
-    /// Bytes that tables wrote since the streams were looked at.
-    wrote: BTreeMap<TableId, u64>,
+    /// Snapshots that had been released at the last look of each job, by [`CheckFor`].
+    releases: [u64; CheckFor::COUNT],
     /// The list of changed tables that is in use next.
     pub(crate) list: Vec<TableId>,
-}
-
-/// Puts a key into a set, or takes it out.
-fn put<K: Ord>(set: &mut BTreeSet<K>, key: Option<K>, is_in: bool) {
-    let Some(key) = key else { return };
-    let changed = if is_in { set.insert(key) } else { set.remove(&key) };
-    debug_assert!(changed, "an entry is where its summary says (invariant 1)");
 }
 
 impl TableIndex {
@@ -206,189 +295,37 @@ impl TableIndex {
         find: impl Fn(TableId) -> Option<Arc<TableCore>>,
     ) {
         for &id in changed {
-            match find(id) {
+            // Before it is looked at, so that what changes meanwhile is noted again.
+            let found = find(id).inspect(|core| core.take_changed());
+            match found.filter(|core| core.check().is_ok()) {
                 Some(core) => {
-                    // Before it is looked at, so that what changes meanwhile is noted again.
-                    core.take_changed();
-                    if core.check().is_ok() {
-                        self.update(id, core);
-                    } else {
-                        self.remove(id);
-                    }
+                    let entry = self.entries.entry(id).or_insert_with(|| Entry::new(core));
+                    entry.update(self.shape.as_ref());
                 }
-                None => self.remove(id),
+                None => drop(self.entries.remove(&id)),
             }
         }
     }
 
-    fn update(&mut self, id: TableId, core: Arc<TableCore>) {
-        let summary = Summary::of(&core);
-        let version = Arc::clone(&core.view().version);
-        let written = core.written();
-        let before = self.entries.remove(&id);
-        let (was_written, was_version) =
-            before.as_ref().map_or((0, None), |e| (e.written, Some(e.version.as_ptr())));
-        debug_assert!(written >= was_written, "what was written only grows");
-        if written > was_written {
-            *self.wrote.entry(id).or_default() += written - was_written;
-        }
-        if before.as_ref().is_none_or(|entry| entry.summary != summary) {
-            if let Some(entry) = &before {
-                self.place(id, &entry.summary, false);
-            }
-            self.place(id, &summary, true);
-        }
-        if summary.keeps {
-            self.prunes.open(id);
-            self.prunes.by_readers.insert(id);
-        } else {
-            self.prunes.remove(id);
-        }
-        let before_ranges = before.as_ref().map(|entry| entry.summary.ranges);
-        let mut level1 = before.and_then(|entry| entry.level1);
-        if was_version != Some(Arc::as_ptr(&version)) {
-            let fullness = self.fullness_of(&version);
-            put(&mut self.by_fullness, level1.map(|full| (full, id)), false);
-            put(&mut self.by_fullness, fullness.map(|full| (full, id)), true);
-            level1 = fullness;
-            self.compactions.open(id);
-            let asks = |(_, extent): (u8, &Arc<crate::extent::Extent>)| {
-                let meta = extent.meta();
-                meta.deletes > 0 || meta.tombstones > 0 || meta.kept > 0
-            };
-            if version.extents().any(asks) {
-                self.compactions.by_readers.insert(id);
-            } else {
-                self.compactions.by_readers.remove(&id);
+    /// What all tables have together. A new shape has the fullness of each level 1 worked out
+    /// again.
+    pub(crate) fn totals(&mut self, shape: &Shape) -> Totals {
+        let shape = decisive(shape);
+        if self.shape.replace(shape) != Some(shape) {
+            for entry in self.entries.values_mut() {
+                entry.level1 = fullness(Some(&shape), &entry.core.view().version);
             }
         }
-        let was_ranges = before_ranges.filter(|_| was_version == Some(Arc::as_ptr(&version)));
-        if summary.ranges.count == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
-            self.ranges.iter_mut().for_each(|checks| checks.remove(id));
-        } else if was_ranges != Some(summary.ranges) {
-            for checks in &mut self.ranges {
-                checks.open(id);
-                checks.by_readers.insert(id);
-            }
-        }
-        let version = Arc::downgrade(&version);
-        debug_assert!(
-            self.is_placed(id, &summary),
-            "an entry stands where it belongs (invariant 1)"
-        );
-        debug_assert!(self.is_full_once(id, level1), "a table has one fullness (invariant 1)");
-        self.entries.insert(id, Entry { core, summary, version, level1, written });
-        debug_assert!(self.sums_are_whole(), "the sums are those of all summaries (invariant 1)");
-        debug_assert!(self.checks_are_nested(), "rest finds more to do, never less (invariant 2)");
-    }
-
-    fn remove(&mut self, id: TableId) {
-        let Some(entry) = self.entries.remove(&id) else { return };
-        self.place(id, &entry.summary, false);
-        put(&mut self.by_fullness, entry.level1.map(|full| (full, id)), false);
-        self.compactions.remove(id);
-        self.prunes.remove(id);
-        self.ranges.iter_mut().for_each(|checks| checks.remove(id));
-        self.wrote.remove(&id);
-        debug_assert!(
-            self.is_nowhere(id, &entry.summary),
-            "what is gone stands nowhere (invariant 1)"
-        );
-        debug_assert!(
-            !self.entries.is_empty() || self.sums == Sums::default(),
-            "the sums are those of all summaries (invariant 1)"
-        );
-    }
-
-    /// Puts a table into the indexes that its summary names, or takes it out.
-    fn place(&mut self, id: TableId, summary: &Summary, is_in: bool) {
-        put(&mut self.by_age, summary.age.map(|age| (age, id)), is_in);
-        put(&mut self.in_memtables, summary.in_memtables.map(|lsn| (lsn, id)), is_in);
-        put(&mut self.in_both, summary.in_both().map(|lsn| (lsn, id)), is_in);
-        put(&mut self.by_active_bytes, Some((summary.active_bytes, id)), is_in);
-        put(&mut self.by_active_memory, Some((summary.active_memory, id)), is_in);
-        for (having, has) in self.having.iter_mut().zip(summary.has) {
-            put(having, has.then_some(id), is_in);
-        }
-        let deletes = Some((summary.deletes, id)).filter(|(deletes, _)| *deletes > 0);
-        put(&mut self.by_deletes, deletes, is_in);
-        let count = |sum: &mut u64, bytes: u64| {
-            debug_assert!(is_in || *sum >= bytes, "a sum has what each gave (invariant 1)");
-            *sum = if is_in { *sum + bytes } else { *sum - bytes };
-        };
-        count(&mut self.sums.undrained, summary.undrained);
-        count(&mut self.sums.level0, summary.level0_bytes);
-        let Some(oldest) = summary.fresh() else { return };
-        if is_in {
-            self.fresh.insert((oldest, id), summary.undrained);
-        } else {
-            self.fresh.remove(&(oldest, id));
-        }
-        if oldest <= self.fresh_upto.0 {
-            count(&mut self.fresh_upto.1, summary.undrained);
-        }
-    }
-
-    /// Sums over all tables.
-    pub(crate) fn sums(&self) -> Sums {
-        self.sums
-    }
-
-    /// The oldest record of any table.
-    pub(crate) fn oldest(&self) -> OldestHint {
-        OldestHint(self.by_age.first().map(|(age, _)| *age))
-    }
-
-    /// The oldest record in a memtable of a table that has something in level 0.
-    pub(crate) fn oldest_over_level0(&self) -> OldestHint {
-        OldestHint(self.in_both.first().map(|(lsn, _)| *lsn))
-    }
-
-    /// Bytes of the tables with records in memtables alone, the oldest of which is at or below
-    /// `upto`. It costs what lies between `upto` and that of the call before.
-    pub(crate) fn fresh_upto(&mut self, upto: Lsn) -> u64 {
-        let (before, bytes) = self.fresh_upto;
-        let between = |low: Lsn, high: Lsn| -> u64 {
-            let above = Bound::Excluded((low, TableId::MAX));
-            let upto = Bound::Included((high, TableId::MAX));
-            self.fresh.range((above, upto)).map(|(_, bytes)| bytes).sum()
-        };
-        let bytes = match upto >= before {
-            true => bytes + between(before, upto),
-            false => bytes - between(upto, before),
-        };
-        self.fresh_upto = (upto, bytes);
-        debug_assert!(self.fresh_is_whole(), "the sum up to an LSN is that of the tables below it");
-        bytes
-    }
-
-    /// How full the fullest level 1 is, in thousandths of its target. A new shape has it worked out
-    /// again for all tables.
-    pub(crate) fn fullness(&mut self, shape: &Shape) -> u64 {
-        // What is put into the cache decides nothing.
-        let shape = &Shape { fills: false, ..*shape };
-        if self.shape != Some(*shape) {
-            self.shape = Some(*shape);
-            self.by_fullness.clear();
-            let fullness = |entry: &mut Entry| {
-                entry.level1 = fullness(Some(shape), &entry.core.view().version);
-                entry.level1
-            };
-            let all = self.entries.iter_mut().filter_map(|(id, e)| Some((fullness(e)?, *id)));
-            self.by_fullness = all.collect();
-            debug_assert!(self.by_fullness.len() <= self.entries.len(), "a table has one fullness");
-        }
-        self.by_fullness.last().map_or(0, |(full, _)| *full)
-    }
-
-    fn fullness_of(&self, version: &Version) -> Option<u64> {
-        fullness(self.shape.as_ref(), version)
+        let mut totals = Totals::default();
+        self.entries.values().for_each(|entry| totals.add(entry));
+        totals
     }
 
     /// Tables in the order of the age of their records; of the same age by name.
     pub(crate) fn by_age(&self) -> Vec<Arc<TableCore>> {
-        let mut tables: Vec<(Lsn, Arc<TableCore>)> =
-            self.by_age.iter().map(|(age, id)| (*age, self.core(*id))).collect();
+        let aged = self.entries.values().filter_map(|entry| Some((entry.summary.age?, entry)));
+        let mut tables: Vec<_> = aged.map(|(age, entry)| (age, Arc::clone(&entry.core))).collect();
+        tables.sort_unstable_by_key(|(age, _)| *age);
         let is_tie = |two: &[(Lsn, Arc<TableCore>)]| two[0].0 == two[1].0;
         if tables.windows(2).any(is_tie) {
             tables.sort_by_cached_key(|(age, table)| (*age, table.name()));
@@ -396,38 +333,30 @@ impl TableIndex {
         tables.into_iter().map(|(_, table)| table).collect()
     }
 
-    /// Whether any table has undrained records.
-    pub(crate) fn has_undrained(&self) -> bool {
-        !self.by_age.is_empty()
-    }
-
     /// The first table by name whose active memtable has so many bytes, or an index of so much
     /// memory.
     pub(crate) fn large(&self, bytes: u64, memory: u64) -> Option<Arc<TableCore>> {
-        let by_bytes = self.by_active_bytes.range((bytes, 0)..);
-        let by_memory = self.by_active_memory.range((memory, 0)..);
-        let large = by_bytes.chain(by_memory).map(|(_, id)| self.core(*id));
-        large.min_by_key(|table| table.name())
+        self.select(|of| of.active_bytes >= bytes || of.active_memory >= memory).into_iter().next()
     }
 
     /// Tables with a record in a memtable below an LSN.
     pub(crate) fn in_memtables_below(&self, lsn: Lsn) -> Vec<Arc<TableCore>> {
-        self.named(self.in_memtables.range(..(lsn, 0)).map(|(_, id)| *id))
+        self.select(|of| of.in_memtables.is_some_and(|oldest| oldest < lsn))
     }
 
     /// Tables that have it, by name.
     pub(crate) fn having(&self, what: Has) -> Vec<Arc<TableCore>> {
-        self.named(self.ids_having(what).iter().copied())
-    }
-
-    /// The numbers of these tables.
-    pub(crate) fn ids_having(&self, what: Has) -> &BTreeSet<TableId> {
-        &self.having[what as usize]
+        self.select(|of| of.has(what))
     }
 
     /// Whether some table has it.
     pub(crate) fn has(&self, what: Has) -> bool {
-        !self.ids_having(what).is_empty()
+        self.entries.values().any(|entry| entry.summary.has(what))
+    }
+
+    /// Tables with `least` deletes in the memtable, or in a place of level 0, by name.
+    pub(crate) fn with_deletes(&self, least: u64) -> Vec<Arc<TableCore>> {
+        self.select(|of| of.deletes >= least)
     }
 
     /// Tables in which a compaction may find something, by name.
@@ -436,23 +365,21 @@ impl TableIndex {
         (rest, releases): (Rest, u64),
         shape: &Shape,
     ) -> Vec<Arc<TableCore>> {
-        debug_assert!(self.checks_are_known(), "what is looked at is there (invariant 2)");
-        // What is put into the cache decides nothing.
-        let shape = Shape { fills: false, ..*shape };
-        let known = &mut self.shapes[usize::from(rest == Rest::Quiet)];
-        if known.replace(shape) != Some(shape) {
-            self.entries.keys().for_each(|id| self.compactions.open(*id));
+        let shape = decisive(shape);
+        if self.shapes[usize::from(rest == Rest::Quiet)].replace(shape) != Some(shape) {
+            for entry in self.entries.values_mut() {
+                entry.checks[CheckFor::Compaction as usize].closed = 0;
+            }
         }
-        let ids: Vec<TableId> =
-            self.compactions.candidates(rest, releases).iter().copied().collect();
-        self.named(ids.into_iter())
+        self.candidates(CheckFor::Compaction, (rest, releases))
     }
 
     /// A compaction found nothing to do in a version of a table.
     pub(crate) fn not_compactable(&mut self, id: TableId, version: &Arc<Version>, rest: Rest) {
-        let known = self.entries.get(&id).map(|entry| entry.version.as_ptr());
-        if known == Some(Arc::as_ptr(version)) {
-            self.compactions.close(id, rest);
+        if let Some(entry) = self.entries.get_mut(&id)
+            && entry.version.as_ptr() == Arc::as_ptr(version)
+        {
+            entry.checks[CheckFor::Compaction as usize].close(rest);
         }
     }
 
@@ -463,85 +390,77 @@ impl TableIndex {
         (rest, releases): (Rest, u64),
         is_worth: impl Fn(&View) -> bool,
     ) -> Option<Arc<TableCore>> {
-        let ids: Vec<TableId> = self.prunes.candidates(rest, releases).iter().copied().collect();
-        for table in self.named(ids.into_iter()) {
+        for table in self.candidates(CheckFor::Prune, (rest, releases)) {
             if is_worth(&table.view()) {
                 return Some(table);
             }
-            self.prunes.close(table.id(), rest);
+            if let Some(entry) = self.entries.get_mut(&table.id()) {
+                entry.checks[CheckFor::Prune as usize].close(rest);
+            }
         }
         None
     }
 
     /// Tables with range deletes that have to be looked at again, by name.
-    pub(crate) fn with_ranges(&mut self, look: RangeLook, releases: u64) -> Vec<Arc<TableCore>> {
-        let ids = self.ranges[look as usize].candidates(Rest::Quiet, releases);
-        let ids: Vec<TableId> = ids.iter().copied().collect();
-        self.named(ids.into_iter())
+    pub(crate) fn with_ranges(&mut self, look: CheckFor, releases: u64) -> Vec<Arc<TableCore>> {
+        self.candidates(look, (Rest::Quiet, releases))
     }
 
     /// The range deletes of a table, of which `ranges` are in memory, were looked at beside a
     /// version. Where there are others by now they are looked at again.
     pub(crate) fn looked_at_ranges(
         &mut self,
-        look: RangeLook,
+        look: CheckFor,
         id: TableId,
         version: &Arc<Version>,
         ranges: RangeDeletes,
     ) {
-        let is_known = self.entries.get(&id).is_some_and(|entry| {
-            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
-        });
-        if is_known {
-            self.ranges[look as usize].close(id, Rest::Quiet);
+        if let Some(entry) = self.entries.get_mut(&id)
+            && entry.version.as_ptr() == Arc::as_ptr(version)
+            && entry.summary.ranges == ranges
+        {
+            entry.checks[look as usize].close(Rest::Quiet);
         }
-    }
-
-    /// Whether any table may have such range deletes.
-    pub(crate) fn has_ranges(&self) -> bool {
-        !self.ranges[0].by_readers.is_empty()
-    }
-
-    /// Tables with `least` deletes in the memtable, or in a place of level 0, by name.
-    pub(crate) fn with_deletes(&self, least: u64) -> Vec<Arc<TableCore>> {
-        self.named(self.by_deletes.range((least, 0)..).map(|(_, id)| *id))
-    }
-
-    /// Whether any table has deletes in memory.
-    pub(crate) fn has_deletes(&self) -> bool {
-        !self.by_deletes.is_empty() || self.has_ranges()
-    }
-
-    /// Whether level 0 of any table keeps versions for readers alone.
-    pub(crate) fn has_kept(&self) -> bool {
-        !self.prunes.by_readers.is_empty()
     }
 
     /// Bytes that tables wrote since the last [`TableIndex::reset_wrote`]; of those in `also` that
     /// are there it says so if they wrote none.
     pub(crate) fn wrote(&self, also: &[TableId]) -> BTreeMap<TableId, u64> {
-        let mut wrote = self.wrote.clone();
-        for id in also.iter().filter(|id| self.entries.contains_key(*id)) {
-            wrote.entry(*id).or_default();
-        }
-        wrote
+        let all = self.entries.iter().map(|(id, entry)| (*id, entry.wrote));
+        all.filter(|(id, wrote)| *wrote > 0 || also.contains(id)).collect()
     }
 
     /// All that was written up to now is behind.
     pub(crate) fn reset_wrote(&mut self) {
-        self.wrote.clear();
+        self.entries.values_mut().for_each(|entry| entry.wrote = 0);
     }
 
-    fn core(&self, id: TableId) -> Arc<TableCore> {
-        Arc::clone(&self.entries[&id].core)
+    /// Tables that a job has to look at, by name, with `releases` snapshots released so far.
+    fn candidates(&mut self, look: CheckFor, (rest, releases): (Rest, u64)) -> Vec<Arc<TableCore>> {
+        let look = look as usize;
+        if std::mem::replace(&mut self.releases[look], releases) != releases {
+            let checks = self.entries.values_mut().map(|entry| &mut entry.checks[look]);
+            checks.filter(|check| check.by_readers).for_each(|check| check.closed = 0);
+        }
+        self.named(|entry| entry.checks[look].is_open(rest))
+    }
+
+    fn select(&self, is_wanted: impl Fn(&Summary) -> bool) -> Vec<Arc<TableCore>> {
+        self.named(|entry| is_wanted(&entry.summary))
     }
 
     /// Tables by name: jobs go through them in this order.
-    fn named(&self, ids: impl Iterator<Item = TableId>) -> Vec<Arc<TableCore>> {
-        let mut tables: Vec<_> = ids.map(|id| self.core(id)).collect();
+    fn named(&self, is_wanted: impl Fn(&Entry) -> bool) -> Vec<Arc<TableCore>> {
+        let wanted = self.entries.values().filter(|entry| is_wanted(entry));
+        let mut tables: Vec<_> = wanted.map(|entry| Arc::clone(&entry.core)).collect();
         tables.sort_by_cached_key(|table| table.name());
         tables
     }
+}
+
+/// A shape without what is put into the cache: that decides nothing.
+fn decisive(shape: &Shape) -> Shape {
+    Shape { fills: false, ..*shape }
 }
 
 /// Fullness of level 1 in thousandths of its target, where it has something.

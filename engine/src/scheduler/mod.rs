@@ -17,7 +17,7 @@ use crate::compaction::Work;
 use crate::error::{Error, ErrorKind, Result};
 use crate::jobs::manual::{ManualCompaction, Stage};
 use crate::jobs::table_index::Rest;
-use crate::jobs::{self, JobContext, Jobs, Look, Outcome, outcome_is_sound};
+use crate::jobs::{self, JobContext, Jobs, Look, Outcome, Plan, outcome_is_sound};
 use crate::options::{BackgroundTuning, CommitTuning};
 use crate::os::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -169,13 +169,13 @@ impl Scheduler {
     fn gather(&self) -> RegionState {
         let ctx = &*self.ctx;
         self.end_freeing_only();
-        let usage = RegionUsage::gather(ctx, self.clock());
+        let (usage, totals) = RegionUsage::gather(ctx, self.clock());
         let is_due = self.set_pace(&usage).debt > 0 || usage.calls_for_drain();
         if ctx.shared.zones.finds_wanted() {
             // It need not be a drain that made that space: a stream gives up its zones, say.
             ctx.shared.pace.report(None);
         }
-        RegionState::gather(ctx, &self.jobs, (usage.level1, is_due), self.workers.compact())
+        RegionState::gather((ctx, &self.jobs), &totals, is_due, self.workers.compact())
     }
 
     /// Tells writers how fast they may go.
@@ -220,10 +220,18 @@ impl Scheduler {
         self.jobs.drain.end_series();
         let rest = job.plan(ctx);
         if rest >= Rest::Resting && self.stats.lock().end_round() {
-            self.set_pace(&RegionUsage::gather(ctx, self.clock()));
+            self.set_pace(&RegionUsage::gather(ctx, self.clock()).0);
         }
         ctx.memory.balance();
         job.run(rest, ctx)
+    }
+
+    /// Runs a compaction, if a table needs one; whether it did something. `before_extent` is called
+    /// between two extents.
+    fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>, work: Work) -> Result<bool> {
+        let Some(plan) = self.jobs.compact.plan(&self.ctx, work) else { return Ok(false) };
+        let done = self.unless_store_fails(self.run_compaction(&plan, before_extent, work))?;
+        Ok(done.is_some_and(|outcome| outcome.did))
     }
 
     /// Runs a compaction on the thread that picks: between two extents, jobs that writers may wait
@@ -232,26 +240,23 @@ impl Scheduler {
         self.compact(&|_| self.let_pass(), self.ctx.work_of_files())
     }
 
-    /// Runs a compaction on a thread of its own.
-    fn compact_beside(&self) -> Result<bool> {
-        self.compact(&|_| Ok(()), self.ctx.work_of_files())
-    }
-
-    fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>, work: Work) -> Result<bool> {
-        let (ctx, job) = (&*self.ctx, &self.jobs.compact);
-        let Some(plan) = job.plan(ctx, work) else { return Ok(false) };
+    fn run_compaction(
+        &self,
+        plan: &Plan<'_>,
+        before_extent: &dyn Fn(u64) -> Result<()>,
+        work: Work,
+    ) -> Result<Outcome> {
         let is_elsewhere = work == Work::Objects;
-        let _counted = is_elsewhere.then(|| objects::Running::new(&ctx.object_work.running));
+        let running = &self.ctx.object_work.running;
+        let _counted = is_elsewhere.then(|| objects::Running::new(running));
         let from = self.clock();
-        let Some(outcome) = self.unless_store_fails(job.run(&plan, ctx, before_extent))? else {
-            return Ok(false);
-        };
+        let outcome = self.jobs.compact.run(plan, &self.ctx, before_extent)?;
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
         // The pace of a store is not that of writers.
         if let Some(left) = outcome.left_level1.filter(|_| !is_elsewhere) {
             self.stats.lock().compacted(left, (from + outcome.waited, self.clock()));
         }
-        Ok(outcome.did)
+        Ok(outcome)
     }
 
     /// Takes a step of the manual compaction that was asked for first. What fails ends it; the call
@@ -260,7 +265,9 @@ impl Scheduler {
         let ctx = &*self.ctx;
         let Some(request) = ctx.manual.first() else { return Ok(Outcome::NOTHING) };
         let done = match request.stage() {
-            Stage::Levels => self.compact_by_hand(&request, ctx.work_of_files()),
+            Stage::Levels => {
+                self.compact_by_hand(&request, &|_| self.let_pass(), ctx.work_of_files())
+            }
             _ => jobs::compact_range_in_memory(&request, ctx),
         };
         done.or_else(|error| self.end_by_hand(&request, error).map(Outcome::did))
@@ -275,24 +282,25 @@ impl Scheduler {
     }
 
     /// Runs the next compaction of a request; there is none when all is done.
-    fn compact_by_hand(&self, request: &Arc<ManualCompaction>, work: Work) -> Result<Outcome> {
-        let (ctx, job) = (&*self.ctx, &self.jobs.compact);
+    fn compact_by_hand(
+        &self,
+        request: &Arc<ManualCompaction>,
+        before_extent: &dyn Fn(u64) -> Result<()>,
+        work: Work,
+    ) -> Result<Outcome> {
         request.table.check()?;
-        match job.look_by_hand(ctx, request, work) {
+        match self.jobs.compact.look_by_hand(&self.ctx, request, work) {
             Look::Found(plan) => {
-                let from = self.clock();
-                let outcome = job.run(&plan, ctx, &|_| self.let_pass())?;
-                if let Some(left) = outcome.left_level1 {
-                    self.stats.lock().compacted(left, (from + outcome.waited, self.clock()));
-                }
+                let outcome = self.run_compaction(&plan, before_extent, work)?;
                 request.count(0, 1);
                 Ok(outcome)
             }
-            Look::Busy => Ok(Outcome::NOTHING),
-            Look::Nothing => {
-                ctx.manual.finish(request, Ok(()));
+            // The thread that picks says when all is done.
+            Look::Nothing if work != Work::Objects => {
+                self.ctx.manual.finish(request, Ok(()));
                 Ok(Outcome::DONE)
             }
+            Look::Nothing | Look::Busy => Ok(Outcome::NOTHING),
         }
     }
 

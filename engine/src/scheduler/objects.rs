@@ -111,23 +111,8 @@ impl Scheduler {
         if !is_there || !request.table.view().version.concerns_objects() {
             return Ok(false);
         }
-        match self.compact_objects_of(&request) {
-            Ok(did) => Ok(did),
-            Err(error) => self.end_by_hand(&request, error),
-        }
-    }
-
-    fn compact_objects_of(&self, request: &Arc<super::ManualCompaction>) -> Result<bool> {
-        match self.jobs.compact.look_by_hand(&self.ctx, request, Work::Objects) {
-            super::Look::Found(plan) => {
-                let _counted = Running::new(&self.ctx.object_work.running);
-                let outcome = self.jobs.compact.run(&plan, &self.ctx, &|_| Ok(()))?;
-                request.count(0, 1);
-                Ok(outcome.did)
-            }
-            // The thread that picks says when all is done.
-            super::Look::Busy | super::Look::Nothing => Ok(false),
-        }
+        let done = self.compact_by_hand(&request, &|_| Ok(()), Work::Objects);
+        done.map(|outcome| outcome.did).or_else(|error| self.end_by_hand(&request, error))
     }
 
     /// Deletes objects that no edit names any more; whether there were some.

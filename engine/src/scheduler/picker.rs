@@ -4,8 +4,10 @@
 use super::Scheduler;
 use super::state::RegionState;
 use crate::error::Result;
+use crate::jobs::table_index::Has;
 use crate::jobs::{self, Batch, Outcome};
 use Batch::{Any, Large};
+use Has::{Aged, Deletes, Frozen, Kept, Ranges, Runs, Ttl, Undrained};
 use JobKind::*;
 
 /// Compactions go before drains where level 1 has outgrown its target by half, or drains have used
@@ -24,7 +26,6 @@ pub(crate) enum JobKind {
     ReleaseZones(Batch),
     Freeze,
     MergeMemtables,
-    Expire,
     DeleteOnly,
     PlaceBulkLoad,
     CleanZones(Batch),
@@ -88,18 +89,18 @@ const fn job(
 
 /// Drains are due, and level 1 has not outgrown its target.
 fn drains(state: &RegionState, _: bool) -> bool {
-    state.is_drain_due && state.has_undrained && state.level1 <= BEHIND
+    state.is_drain_due && state.has(Undrained) && state.level1 <= BEHIND
 }
 
 /// Drains are due. Where level 1 has outgrown its target far, they wait for compactions under way.
 fn drains_behind(state: &RegionState, compacts: bool) -> bool {
-    state.is_drain_due && state.has_undrained && !(state.level1 > 2 * BEHIND && compacts)
+    state.is_drain_due && state.has(Undrained) && !(state.level1 > 2 * BEHIND && compacts)
 }
 
 /// All jobs, the most urgent first. One may have several places.
 #[rustfmt::skip]
 pub(crate) const JOBS: &[ScheduledJob] = &[
-    job(MarkTime, false, |s, _| s.has_ttl, |s| jobs::mark_time(&s.ctx)),
+    job(MarkTime, false, |s, _| s.has(Ttl), |s| jobs::mark_time(&s.ctx)),
     // What writers need most.
     job(GrowRegion, PASSES, |s, _| s.grows, |s| s.jobs.grow_region.step(&s.ctx)),
     job(PreallocateZones, PASSES, |_, _| true, |s| jobs::preallocate_zone(&s.ctx)),
@@ -109,14 +110,13 @@ pub(crate) const JOBS: &[ScheduledJob] = &[
     job(ReleaseZones(Large), PASSES, |s, _| !s.lacks_zone,
         |s| s.jobs.release_zones.step(Large, &s.ctx)),
     job(Freeze, PASSES, |s, _| s.has_large_memtable, |s| jobs::freeze_large(&s.ctx)),
-    job(MergeMemtables, PASSES, |s, _| s.has_frozen_memtable, |s| jobs::merge_memtables(&s.ctx)),
-    job(Expire, false, |s, _| s.has_aging, |s| jobs::delete_expired(&s.ctx)),
-    job(DeleteOnly, false, |s, _| s.has_range_tombstones, |s| jobs::delete_hidden(&s.ctx)),
-    job(PlaceBulkLoad, false, |s, _| s.has_runs, |s| jobs::place_bulk_load(&s.ctx)),
+    job(MergeMemtables, PASSES, |s, _| s.has(Frozen), |s| jobs::merge_memtables(&s.ctx)),
+    job(DeleteOnly, false, |s, _| s.has(Aged) || s.has(Ranges), |s| jobs::delete_only(&s.ctx)),
+    job(PlaceBulkLoad, false, |s, _| s.has(Runs), |s| jobs::place_bulk_load(&s.ctx)),
     job(CleanZones(Large), false, |s, _| s.is_drain_due,
         |s| s.jobs.clean_zones.step(Large, &s.ctx)),
     job(Drain, false, drains, |s| s.jobs.drain.step(&s.ctx)),
-    job(DrainDeletes, false, |s, _| s.has_deletes && s.level1 <= BEHIND,
+    job(DrainDeletes, false, |s, _| s.has(Deletes) && s.level1 <= BEHIND,
         |s| jobs::drain_deletes(&s.ctx)),
     job(Compact, false, |s, _| !s.has_workers, |s| s.compact_here().map(Outcome::did)),
     // Also between two extents of a compaction, however far behind level 1 is.
@@ -124,8 +124,8 @@ pub(crate) const JOBS: &[ScheduledJob] = &[
     job(CompactRange, false, |s, _| s.has_requests, Scheduler::compact_range),
     job(CleanZones(Any), false, |s, _| s.is_drain_due, |s| s.jobs.clean_zones.step(Any, &s.ctx)),
     job(ReleaseZones(Any), false, |_, _| true, |s| s.jobs.release_zones.step(Any, &s.ctx)),
-    job(PruneVersions, false, |s, _| s.has_kept_versions, |s| s.jobs.prune_versions.step(&s.ctx)),
-    job(DrainRuns, false, |s, _| s.has_runs, |s| s.jobs.drain.step_runs(&s.ctx)),
+    job(PruneVersions, false, |s, _| s.has(Kept), |s| s.jobs.prune_versions.step(&s.ctx)),
+    job(DrainRuns, false, |s, _| s.has(Runs), |s| s.jobs.drain.step_runs(&s.ctx)),
     job(ReturnSpace, false, |_, _| true, |s| jobs::return_space(&s.ctx)),
     job(SyncFloor, false, |_, _| true, Scheduler::sync_floor),
 ];

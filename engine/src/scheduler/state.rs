@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::jobs::table_index::{Has, Rest};
+use crate::jobs::table_index::{Has, HasFlags, Rest, Totals};
 use crate::jobs::{JobContext, Jobs, freeze_bounds};
 use crate::memtable::Index;
 use crate::os::sync::atomic::Ordering;
@@ -135,27 +135,25 @@ impl RegionUsage {
 }
 
 impl RegionUsage {
-    /// The usage of this moment. `clock` is the time since the database was opened.
-    pub(super) fn gather(ctx: &JobContext, clock: Duration) -> RegionUsage {
+    /// The usage of this moment, with what tables have. `clock` is the time since the database was
+    /// opened.
+    pub(super) fn gather(ctx: &JobContext, clock: Duration) -> (RegionUsage, Totals) {
         let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
         // The region may grow on another thread: what is free is of an earlier moment than the
         // whole, so there is never more of it.
         let free = zones.free();
         let (geometry, total) = (zones.geometry(), zones.room());
         let visible = committer.visible();
-        let shape = ctx.shape();
-        let mut index = ctx.tables.index();
-        let (sums, level1) = (index.sums(), index.fullness(&shape));
-        let low = index.oldest().pace_upto(visible);
-        let bound = index.oldest_over_level0().pace_upto(visible);
+        let totals = ctx.tables.index().totals(&ctx.shape());
+        let low = totals.oldest.pace_upto(visible);
+        let bound = totals.oldest_over_level0.pace_upto(visible);
         // Tables with records in memtables alone are to be drained too before a round is over.
-        let bytes_due = sums.level0 + index.fresh_upto(bound);
-        drop(index);
-        debug_assert!(bytes_due <= sums.undrained, "a round moves what is not drained");
+        let bytes_due = totals.level0 + totals.fresh_upto(bound);
+        debug_assert!(bytes_due <= totals.undrained, "a round moves what is not drained");
         debug_assert!(low <= visible && bound <= visible, "what is drained is visible");
         debug_assert!(free <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
-        debug_assert!(sums.level0 <= sums.undrained, "level 0 has what is not drained");
+        debug_assert!(totals.level0 <= totals.undrained, "level 0 has what is not drained");
         let usage = RegionUsage {
             used: u64::from(geometry.units.saturating_sub(free)),
             total: u64::from(total),
@@ -166,23 +164,18 @@ impl RegionUsage {
             usual: u64::from(geometry.usual_units()),
             is_asked_for: zones.lacks_wanted(),
             appended: committer.counts().appended.load(Ordering::Relaxed),
-            undrained: sums.undrained,
+            undrained: totals.undrained,
             bytes_due,
             bound,
             low,
             visible,
-            level1,
+            level1: totals.level1,
             clock,
         };
-        debug_assert!(has_room(&usage), "a region has room at any moment: {usage:?}");
+        debug_assert!(usage.room() > 0 && usage.unit > 0, "a round has a finite debt: {usage:?}");
         debug_assert!(drains_in_time(&usage), "drains begin before the region is full: {usage:?}");
-        usage
+        (usage, totals)
     }
-}
-
-/// A region has room at any moment, so the debt of a round is finite.
-fn has_room(now: &RegionUsage) -> bool {
-    now.room() > 0 && now.unit > 0
 }
 
 /// Drains begin before the region is full, and there is something to take before they do.
@@ -215,54 +208,39 @@ pub(crate) struct RegionState {
     pub(super) grows: bool,
     /// Compactions have threads of their own.
     pub(super) has_workers: bool,
-    /// Some table has a time to live.
-    pub(super) has_ttl: bool,
-    /// Some table may have expired records.
-    pub(super) has_aging: bool,
     /// Some memtable is large.
     pub(super) has_large_memtable: bool,
-    /// Some memtable is frozen.
-    pub(super) has_frozen_memtable: bool,
-    /// Some table has runs.
-    pub(super) has_runs: bool,
-    /// Some table has undrained records.
-    pub(super) has_undrained: bool,
-    /// Some level 0 keeps versions for readers alone.
-    pub(super) has_kept_versions: bool,
     /// A call waits for a manual compaction.
     pub(super) has_requests: bool,
-    /// Some table has range tombstones.
-    pub(super) has_range_tombstones: bool,
-    /// Some memtable or level 0 has deletes.
-    pub(super) has_deletes: bool,
+    /// What some table has.
+    pub(super) has: HasFlags,
 }
 
 impl RegionState {
-    /// The state of this moment, with what pacing said of it.
+    /// The state of this moment, with what tables have, and what pacing said of it.
     pub(super) fn gather(
-        ctx: &JobContext,
-        jobs: &Jobs,
-        (level1, is_drain_due): (u64, bool),
+        (ctx, jobs): (&JobContext, &Jobs),
+        totals: &Totals,
+        is_drain_due: bool,
         has_workers: bool,
     ) -> RegionState {
-        let (bytes, memory) = freeze_bounds(ctx);
-        let index = ctx.tables.index();
+        let ((bytes, memory), mut has) = (freeze_bounds(ctx), totals.has);
+        has[Has::Kept as usize] |= jobs.prune_versions.goes_on();
+        has[Has::Deletes as usize] |= has[Has::Ranges as usize];
         RegionState {
             is_drain_due,
-            level1,
+            level1: totals.level1,
             lacks_zone: ctx.shared.zones.lacks_wanted(),
             grows: ctx.shared.zones.geometry().next_step().is_some(),
             has_workers,
-            has_ttl: index.has(Has::Ttl),
-            has_aging: index.has(Has::Aged),
-            has_large_memtable: index.large(bytes, memory).is_some(),
-            has_frozen_memtable: index.has(Has::Frozen),
-            has_runs: index.has(Has::Runs),
-            has_undrained: index.has_undrained(),
-            has_kept_versions: index.has_kept() || jobs.prune_versions.goes_on(),
+            has_large_memtable: totals.active_bytes >= bytes || totals.active_memory >= memory,
             has_requests: !ctx.manual.is_empty(),
-            has_range_tombstones: index.has_ranges(),
-            has_deletes: index.has_deletes(),
+            has,
         }
+    }
+
+    /// Whether some table has it.
+    pub(super) fn has(&self, what: Has) -> bool {
+        self.has[what as usize]
     }
 }

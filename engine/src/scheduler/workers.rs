@@ -84,7 +84,7 @@ impl Scheduler {
     pub(crate) fn run_background(&self) {
         while !self.ctx.is_stopping() {
             let step = catch_unwind(AssertUnwindSafe(|| self.step())).unwrap_or_else(|_| {
-                self.ctx.stop_because("the thread terrace-background panicked");
+                self.ctx.shared.stop_because("the thread terrace-background panicked");
                 Ok(false)
             });
             let waited_for = match step {
@@ -124,7 +124,12 @@ impl Scheduler {
                 workers.wait(wakes, RESTING);
                 continue;
             }
-            let compacted = self.ctx.shared.poison.check().and_then(|()| self.compact_beside());
+            let compacted = self
+                .ctx
+                .shared
+                .poison
+                .check()
+                .and_then(|()| self.compact(&|_| Ok(()), self.ctx.work_of_files()));
             let waited_for = match compacted {
                 Ok(true) => {
                     // Drains may have waited for the keys.
@@ -162,7 +167,7 @@ impl Scheduler {
         self.ctx.metrics.failures.add(1);
         // What failed for the object store is made again.
         if !error.may_pass() && !error.is_of_store() {
-            self.ctx.stop_by(error);
+            self.ctx.shared.stop_by(error);
             debug_assert!(
                 self.ctx.shared.poison.check().is_err(),
                 "a job that failed by what does not pass stops the database"
@@ -197,7 +202,7 @@ pub(crate) fn spawn(
         let Ok(_inside) = scheduler.ctx.shared.gate.enter_step() else { return };
         let run = std::panic::AssertUnwindSafe(|| body(&scheduler));
         if std::panic::catch_unwind(run).is_err() {
-            scheduler.ctx.stop_because(&what);
+            scheduler.ctx.shared.stop_because(&what);
         }
     })
 }
@@ -257,7 +262,7 @@ mod tests {
         let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
         let ran = Arc::new(AtomicBool::new(false));
         let does_run = Arc::clone(&ran);
-        db.inner.ctx.stop_because("planned");
+        db.inner.ctx.shared.stop_because("planned");
         crate::mvcc::defer(move || does_run.store(true, Ordering::SeqCst));
         let until = Instant::now() + Duration::from_mins(1);
         while !ran.load(Ordering::SeqCst) {

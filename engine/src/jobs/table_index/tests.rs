@@ -16,14 +16,9 @@ fn scanned(ctx: &JobContext) -> TableIndex {
 
 /// All that jobs ask of an index.
 fn answers(index: &mut TableIndex, ctx: &JobContext) -> String {
-    let visible = ctx.shared.committer.visible();
-    let fullness = index.fullness(&ctx.shape());
-    let fresh = [visible, visible / 2, visible].map(|lsn| index.fresh_upto(lsn));
-    let TableIndex { by_age, in_memtables, in_both, fresh: all_fresh, having, .. } = index;
-    let first = format!("{by_age:?} {in_memtables:?} {in_both:?} {all_fresh:?} {having:?}");
-    let TableIndex { by_active_bytes, by_active_memory, sums, .. } = index;
-    let second = format!("{by_active_bytes:?} {by_active_memory:?}");
-    format!("{first} {second} {sums:?} {fullness} {fresh:?}")
+    let totals = index.totals(&ctx.shape());
+    let known: Vec<_> = index.entries.iter().map(|(id, it)| (id, &it.summary, it.level1)).collect();
+    format!("{known:?} {totals:?}")
 }
 
 /// The index says what a look at all tables says. Records may leave level 0 at any moment, by what
@@ -90,30 +85,34 @@ fn the_index_follows_all_that_happens_to_tables() {
     assert!(stats.drains > 0 && stats.merges > 0 && stats.zones_released > 0, "{stats:?}");
 }
 
-fn ids(of: &BTreeSet<TableId>) -> Vec<TableId> {
-    of.iter().copied().collect()
-}
-
 #[test]
 fn a_table_with_nothing_to_do_is_looked_at_again_when_it_could_have() {
-    let mut checks = Checks::default();
-    checks.open(1);
-    checks.open(2);
-    checks.by_readers.insert(2);
-    for id in [1, 2] {
-        checks.close(id, Rest::Busy);
-    }
-    assert_eq!(ids(checks.candidates(Rest::Busy, 0)), [0_u32; 0]);
-    assert_eq!(ids(checks.candidates(Rest::Resting, 0)), [1, 2], "there is more time now");
-    for id in [1, 2] {
-        checks.close(id, Rest::Quiet);
-    }
-    assert_eq!(ids(checks.candidates(Rest::Resting, 0)), [0_u32; 0], "less rest finds no more");
-    assert_eq!(ids(checks.candidates(Rest::Busy, 1)), [2], "a reader has gone");
-    checks.open(1);
-    assert_eq!(ids(checks.candidates(Rest::Busy, 1)), [1, 2], "it has changed");
-    checks.remove(2);
-    assert_eq!(ids(checks.candidates(Rest::Quiet, 2)), [1]);
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
+    let ctx: &JobContext = &db.inner.ctx;
+    let ids = ["a", "b"].map(|name| db.table(name).unwrap().slot.core().id());
+    let mut index = scanned(ctx);
+    let look = CheckFor::Compaction as usize;
+    index.entries.get_mut(&ids[1]).unwrap().checks[look].by_readers = true;
+    let close = |index: &mut TableIndex, rest| {
+        index.entries.values_mut().for_each(|entry| entry.checks[look].close(rest));
+    };
+    let mut open = |index: &mut TableIndex, rest, releases| {
+        let tables = index.candidates(CheckFor::Compaction, (rest, releases));
+        tables.iter().map(|table| table.id()).collect::<Vec<_>>()
+    };
+    assert_eq!(open(&mut index, Rest::Busy, 0), ids);
+    close(&mut index, Rest::Busy);
+    assert_eq!(open(&mut index, Rest::Busy, 0), [0_u32; 0]);
+    assert_eq!(open(&mut index, Rest::Resting, 0), ids, "there is more time now");
+    close(&mut index, Rest::Quiet);
+    assert_eq!(open(&mut index, Rest::Resting, 0), [0_u32; 0], "less rest finds no more");
+    assert_eq!(open(&mut index, Rest::Busy, 1), [ids[1]], "a reader has gone");
+    index.entries.get_mut(&ids[0]).unwrap().version = Weak::new();
+    index.refresh(&ids, |id| ctx.tables.get(id));
+    assert_eq!(open(&mut index, Rest::Busy, 1), ids, "it has changed");
+    index.refresh(&ids, |id| ctx.tables.get(id).filter(|_| id != ids[1]));
+    assert_eq!(open(&mut index, Rest::Quiet, 2), [ids[0]]);
 }
 
 /// Tables in which nothing happens are never looked at.
@@ -143,16 +142,16 @@ fn range_deletes_are_new_though_as_many_have_gone() {
     let ctx: &JobContext = &db.inner.ctx;
     let core = Arc::clone(&db.inner.ctx.tables.find("t").unwrap().core());
     let (version, ranges) = (Arc::clone(&core.view().version), core.view().range_deletes());
-    ctx.tables.index().looked_at_ranges(RangeLook::Drain, core.id(), &version, ranges);
-    assert!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).is_empty());
+    ctx.tables.index().looked_at_ranges(CheckFor::HiddenRecords, core.id(), &version, ranges);
+    assert!(ctx.tables.index().with_ranges(CheckFor::HiddenRecords, 0).is_empty());
     // One goes and one comes, between two looks.
     let before = RangeDeletes { newest: ranges.newest - 1, ..ranges };
     ctx.tables.index().entries.get_mut(&core.id()).unwrap().summary.ranges = before;
     core.mark_changed();
-    assert_eq!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).len(), 1);
+    assert_eq!(ctx.tables.index().with_ranges(CheckFor::HiddenRecords, 0).len(), 1);
     // What was found of those from before says nothing of these.
-    ctx.tables.index().looked_at_ranges(RangeLook::Drain, core.id(), &version, before);
-    assert_eq!(ctx.tables.index().with_ranges(RangeLook::Drain, 0).len(), 1);
+    ctx.tables.index().looked_at_ranges(CheckFor::HiddenRecords, core.id(), &version, before);
+    assert_eq!(ctx.tables.index().with_ranges(CheckFor::HiddenRecords, 0).len(), 1);
 }
 
 #[test]
@@ -160,9 +159,11 @@ fn a_database_without_tables_has_empty_sums() {
     let dir = tempfile::tempdir().unwrap();
     let db: Database = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
     db.table("t").unwrap().put("row", "1").unwrap();
-    assert!(db.inner.ctx.tables.index().sums().undrained > 0);
+    let ctx: &JobContext = &db.inner.ctx;
+    let totals = || ctx.tables.index().totals(&ctx.shape());
+    assert!(totals().undrained > 0);
     db.drop_table("t").unwrap();
-    assert_eq!(db.inner.ctx.tables.index().sums(), Sums::default());
+    assert_eq!(totals(), Totals::default());
 }
 
 /// Bug: a new table was never drained, and one that was truncated neither: the region filled up,
@@ -192,7 +193,7 @@ fn a_table_that_a_writer_finds_is_known_to_the_scheduler() {
             false => drop(db.table("t").unwrap()),
         }
         db.table("t").unwrap().put("row", "1").unwrap();
-        assert!(db.inner.ctx.tables.index().has_undrained(), "truncated: {truncates}");
+        assert!(db.inner.ctx.tables.index().has(Has::Undrained), "truncated: {truncates}");
         assert_current(&db.inner.ctx);
     }
 }
