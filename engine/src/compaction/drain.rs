@@ -333,33 +333,18 @@ pub(crate) fn drain(
         Ranges::new(version, sublevel, above, horizon, |n, keys| is_claimed(busy, n, keys));
     let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
-    let reuse = shape.reuse && ranges.tombstones.is_empty();
     let needed = bytes(&inputs) + moved;
     let reservation = &set.store().reserve_space(needed, room == DrainRoom::Reserve)?;
     let context = MergeContext {
-        set,
-        store: set.store(),
-        cache,
         replaces: &inputs,
         fills: shape.fills,
         values: values_of(inputs.iter().chain(run_extents(version, column))),
-        collects: &|_| false,
-        horizon,
-        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(sublevel, key),
-        operator: set.operator_of(version.options),
+        drops_tombstones: shape.drops_tombstones,
         forgets_below: shape.forgets_below,
-        ranges: &ranges,
-        extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),
-        objects: None,
-        may_stay_local: 0,
-        format: shape.format(sublevel, version.options),
-        reuse,
-        reservation,
-        before_write: &|_| Ok(()),
+        ..MergeContext::of((set, cache), (&ranges, horizon), shape, reservation)
     };
-    let lower = Side::under(&ranges, &inputs, cache, reuse)?;
+    let lower = Side::under(&ranges, &inputs, cache, context.reuse)?;
     let outputs = merge_to_level(upper(view, column, cache)?, lower, &context)?;
     let replaced = outputs.replaced(&inputs);
     debug_assert_eq!(
@@ -468,28 +453,14 @@ pub(crate) fn dump(
     let reservation = &store.reserve_space(above, !Arc::ptr_eq(store, set.store()))?;
     let objects = objects.map(|sink| ObjectOutput::new(sink, above));
     let context = MergeContext {
-        set,
         store,
-        cache,
-        replaces: &[],
-        fills: false,
         values: if is_stale { of_version() } else { of_view() },
         // The values too have to be in the store.
         collects: &|_| true,
-        horizon,
-        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-        bottom: |key: &[u8]| version.is_bottom(1, key),
-        operator: set.operator_of(version.options),
-        forgets_below: false,
-        ranges: &ranges,
-        extent_bytes: shape.extent_bytes,
-        cuts: Vec::new(),
         objects,
-        may_stay_local: 0,
-        format: shape.format(1, version.options),
         reuse: false,
-        reservation,
         before_write: &|_| check(),
+        ..MergeContext::of((set, cache), (&ranges, horizon), shape, reservation)
     };
     let cursor = view.cursor_above_levels(at, cache, &ReadAhead::for_job(runs.len()));
     let nothing = Side::extents(&[], cache, false);

@@ -83,7 +83,6 @@ fn merge(
     let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon, |n, _| n > bottom);
     let overlap = ranges.without_hidden(overlap);
     ranges.tombstones.extend(tombstones_of(&overlap)?);
-    let reuse = shape.reuse && ranges.tombstones.is_empty();
     let come_in = bytes(&inputs) + bytes(&overlap);
     let mut uploads = puts_objects.then(|| set.store().uploads()).transpose()?;
     let may_stay_local = if puts_objects { may_stay_local(choice, shape) } else { come_in };
@@ -91,30 +90,18 @@ fn merge(
     let rewrites = (!puts_objects).then_some(collects);
     let reservation = &reserve(set, replaces, may_stay_local, rewrites)?;
     let ctx = MergeContext {
-        set,
-        store: set.store(),
-        cache,
         replaces,
-        fills: false,
         values: values_of(replaces),
         collects: &|id| collects.contains(&id),
-        horizon,
-        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-        bottom: |key: &[u8]| version.is_bottom(to, key),
-        operator: set.operator_of(version.options),
-        forgets_below: false,
-        ranges: &ranges,
         extent_bytes: shape.extent_bytes_of(puts_objects),
         objects: uploads.as_mut().map(|uploads| ObjectOutput::new(uploads, come_in)),
         may_stay_local,
         cuts: cuts(&version, to, &choice.interval(), shape),
-        format: shape.format(to, version.options),
-        reuse,
-        reservation,
         before_write,
+        ..MergeContext::of((set, cache), (&ranges, horizon), shape, reservation)
     };
-    let upper = upper_side(by_level, &ranges, cache, reuse)?;
-    let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
+    let upper = upper_side(by_level, &ranges, cache, ctx.reuse)?;
+    let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, ctx.reuse)?, &ctx)?;
     set.sync_extents()?;
     // Before the edit names them.
     uploads.map_or(Ok(()), Uploads::finish)?;

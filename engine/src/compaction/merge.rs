@@ -137,10 +137,10 @@ fn next(upper: &Side<'_>, lower: &Side<'_>) -> Next {
 ///
 /// `Full` when there is no room, `Corrupt` when an input does not check out: nothing has changed
 /// and the space is given back.
-pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
+pub(crate) fn merge_to_level(
     mut upper: Side<'_>,
     mut lower: Side<'_>,
-    ctx: &MergeContext<'_, B>,
+    ctx: &MergeContext<'_>,
 ) -> Result<Outputs> {
     let fragments = Fragments::new(&ctx.ranges.tombstones, ctx.horizon);
     let mut writer = Writer::new(ctx, &fragments);
@@ -165,11 +165,11 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
 
 /// Takes what `side` has next: as much as can be taken as it is before `other` has a key, else one
 /// record.
-fn step<B: Fn(&[u8]) -> bool>(
+fn step(
     side: &mut Side<'_>,
     other: &Side<'_>,
     in_place: bool,
-    writer: &mut Writer<'_, '_, B>,
+    writer: &mut Writer<'_, '_>,
 ) -> Result<()> {
     if let Side::Blocks(walk) = &mut *side
         && walk.entry().is_none()

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::operands::Operands;
 use super::ranges::Ranges;
 use crate::cache::Warmth;
+use crate::compaction::Shape;
 use crate::compaction::misplaced::WARM;
 use crate::error::Result;
 use crate::extent::{
@@ -40,7 +41,7 @@ impl<'a> ObjectOutput<'a> {
 }
 
 /// What a merge goes by.
-pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
+pub(crate) struct MergeContext<'a> {
     /// Gives ids.
     pub(crate) set: &'a VersionSet,
     /// Gives space.
@@ -60,8 +61,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) horizon: &'a Horizon,
     /// All up to it has expired for every reader.
     pub(crate) expired: Lsn,
-    /// Whether no level deeper than the output's can have a key.
-    pub(crate) bottom: B,
+    /// A planted bug: deletes go, whatever lies below.
+    pub(crate) drops_tombstones: bool,
     /// What merges operands.
     pub(crate) operator: TableOperator,
     /// A planted bug: operands are taken for all that their key has.
@@ -88,7 +89,48 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
 }
 
-impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
+impl<'a> MergeContext<'a> {
+    /// Of a merge into the level of `ranges`, which replaces nothing and has no values from
+    /// elsewhere.
+    pub(crate) fn of(
+        (set, cache): (&'a VersionSet, &'a BlockCache),
+        (ranges, horizon): (&'a Ranges<'a>, &'a Horizon),
+        shape: &Shape,
+        reservation: &'a SpaceReservation,
+    ) -> MergeContext<'a> {
+        let version = ranges.version;
+        MergeContext {
+            set,
+            store: set.store(),
+            cache,
+            replaces: &[],
+            fills: false,
+            values: ValueExtents::new(),
+            collects: &|_| false,
+            horizon,
+            expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
+            drops_tombstones: false,
+            operator: set.operator_of(version.options),
+            forgets_below: false,
+            ranges,
+            extent_bytes: shape.extent_bytes,
+            cuts: Vec::new(),
+            objects: None,
+            may_stay_local: 0,
+            format: shape.format(ranges.to, version.options),
+            reuse: shape.reuse && ranges.tombstones.is_empty(),
+            reservation,
+            before_write: &|_| Ok(()),
+        }
+    }
+
+    /// Whether no level deeper than the output's can have a key.
+    fn is_bottom(&self, key: &[u8]) -> bool {
+        self.drops_tombstones || self.ranges.version.is_bottom(self.ranges.to, key)
+    }
+}
+
+impl Layout for MergeContext<'_> {
     fn store(&self) -> &Arc<ExtentStore> {
         self.store
     }
@@ -163,8 +205,8 @@ impl Outputs {
 }
 
 /// Collects records, blocks and whole extents, in order.
-pub(super) struct Writer<'a, 'c, B: Fn(&[u8]) -> bool> {
-    ctx: &'a MergeContext<'c, B>,
+pub(super) struct Writer<'a, 'c> {
+    ctx: &'a MergeContext<'c>,
     retain: Retain<'a>,
     over: Walk<'a>,
     /// The operands under way, of the last key.
@@ -198,9 +240,9 @@ fn filling(
     move |first, last, bytes| warmth(first, last, bytes).or_else(|| fills().then_some(Warmth::COLD))
 }
 
-impl<'a, 'c, B: Fn(&[u8]) -> bool> Writer<'a, 'c, B> {
+impl<'a, 'c> Writer<'a, 'c> {
     /// `fragments` are the range tombstones of `ctx`.
-    pub(super) fn new(ctx: &'a MergeContext<'c, B>, fragments: &'a Fragments) -> Writer<'a, 'c, B> {
+    pub(super) fn new(ctx: &'a MergeContext<'c>, fragments: &'a Fragments) -> Writer<'a, 'c> {
         debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
         debug_assert!(ctx.cuts.is_sorted(), "cuts ascend");
         let retain = Retain::new(ctx.horizon, ctx.expired);
@@ -367,7 +409,7 @@ impl<'a, 'c, B: Fn(&[u8]) -> bool> Writer<'a, 'c, B> {
             self.end_operands(true)?;
         }
         let hidden_by = self.over.hidden_by(entry.key, entry.seq);
-        let fate = self.retain.fate(entry, hidden_by, || (self.ctx.bottom)(entry.key));
+        let fate = self.retain.fate(entry, hidden_by, || self.ctx.is_bottom(entry.key));
         if fate == Retention::Drop || fate == Retention::Join && self.join(entry)? {
             return Ok(());
         }
@@ -395,7 +437,7 @@ impl<'a, 'c, B: Fn(&[u8]) -> bool> Writer<'a, 'c, B> {
     /// key comes.
     fn end_operands(&mut self, is_last: bool) -> Result<()> {
         let Some(operands) = self.operands.take() else { return Ok(()) };
-        let is_bottom = is_last && (self.ctx.forgets_below || (self.ctx.bottom)(&operands.key));
+        let is_bottom = is_last && (self.ctx.forgets_below || self.ctx.is_bottom(&operands.key));
         let (kind, value) = operands.end(&self.ctx.operator, is_bottom);
         let (key, seq) = (&operands.key[..], operands.seq);
         self.write_record(&EntryRef { key, seq, kind, value: &value }, operands.kept_for)

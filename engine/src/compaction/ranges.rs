@@ -14,8 +14,9 @@ use crate::mvcc::{Horizon, KeyInterval, Tombstone, Tombstones};
 /// Range tombstones on their way into a level.
 #[derive(Debug)]
 pub(crate) struct Ranges<'a> {
-    version: &'a Version,
-    to: u8,
+    pub(super) version: &'a Version,
+    /// The level that they go to.
+    pub(super) to: u8,
     /// All that come in.
     pub(crate) tombstones: Vec<Arc<Tombstone>>,
     /// Extents of the target level, or of a deeper one, that they hide from every reader.

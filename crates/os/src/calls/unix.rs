@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{DirectoryHandle, FileId, Place, sync_all};
@@ -167,20 +167,16 @@ pub(crate) fn read_link(at: Place<'_>) -> io::Result<PathBuf> {
 
 /// Locks a file, or shares its lock with others; false where another open file has it.
 pub(crate) fn try_lock(file: &File, is_exclusive: bool) -> io::Result<bool> {
-    let operation = match is_exclusive {
-        true => FlockOperation::NonBlockingLockExclusive,
-        false => FlockOperation::NonBlockingLockShared,
-    };
-    match flock(file, operation) {
+    match if is_exclusive { file.try_lock() } else { file.try_lock_shared() } {
         Ok(()) => Ok(true),
-        Err(Errno::WOULDBLOCK) => Ok(false),
-        Err(errno) => Err(errno.into()),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
 /// Gives the lock of a file back.
 pub(crate) fn unlock(file: &File) -> io::Result<()> {
-    Ok(flock(file, FlockOperation::NonBlockingUnlock)?)
+    file.unlock()
 }
 
 /// Free bytes of a writable directory.

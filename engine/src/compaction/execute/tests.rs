@@ -90,28 +90,16 @@ impl Fixture {
         ranges.tombstones.extend(tombstones_of(&below).unwrap());
         let reuse = self.shape.reuse && ranges.tombstones.is_empty();
         let len = column.as_ref().map_or(0, |column| u64::from(column.meta().location.len));
+        let reservation = &store.reserve_space(bytes(&below) + len, false).unwrap();
         let ctx = MergeContext {
-            set: &self.set,
-            store: self.set.store(),
-            cache: &self.cache,
             replaces: &below,
-            fills: false,
             values: values_of(&below),
-            collects: &|_| false,
-            horizon: &horizon,
-            expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
-            bottom: |key: &[u8]| version.is_bottom(SUBLEVELS, key),
-            operator: Default::default(),
-            forgets_below: false,
-            ranges: &ranges,
-            extent_bytes: self.shape.extent_bytes,
-            cuts: Vec::new(),
-            objects: None,
-            may_stay_local: 0,
-            format: self.shape.format(SUBLEVELS, version.options),
-            reuse,
-            reservation: &store.reserve_space(bytes(&below) + len, false).unwrap(),
-            before_write: &|_| Ok(()),
+            ..MergeContext::of(
+                (&self.set, &self.cache),
+                (&ranges, &horizon),
+                &self.shape,
+                reservation,
+            )
         };
         let upper = match &column {
             Some(column) => {
@@ -394,29 +382,13 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let version = fixture.set.version(fixture.table).unwrap();
     let ranges = Ranges::new(&version, 1, Vec::new(), &horizon, |_, _| false);
     let merge = || {
-        let ctx = MergeContext {
-            set: &fixture.set,
-            store: fixture.set.store(),
-            cache: &fixture.cache,
-            replaces: &[],
-            fills: false,
-            values: values_of(&[]),
-            collects: &|_| false,
-            horizon: &horizon,
-            expired: 0,
-            bottom: |_: &[u8]| true,
-            operator: Default::default(),
-            forgets_below: false,
-            ranges: &ranges,
-            extent_bytes: SHAPE.extent_bytes,
-            cuts: Vec::new(),
-            objects: None,
-            may_stay_local: 0,
-            format: SHAPE.format(2, TableOptions::new()),
-            reuse: true,
-            reservation: &fixture.set.store().reserve_space(1, false)?,
-            before_write: &|_| Ok(()),
-        };
+        let reservation = &fixture.set.store().reserve_space(1, false)?;
+        let ctx = MergeContext::of(
+            (&fixture.set, &fixture.cache),
+            (&ranges, &horizon),
+            &SHAPE,
+            reservation,
+        );
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job(1))))?;
         let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;
         fixture.set.sync_extents()?;
