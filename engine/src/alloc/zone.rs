@@ -130,7 +130,7 @@ pub(crate) struct Salts {
     /// On a simulated machine, where every run must be the same: the hash has no key.
     #[cfg(any(test, feature = "testing"))]
     repeats: AtomicBool,
-    /// Zones have none, as those of versions 1 and 2 of the format.
+    /// Zones have none: a test shows what salts are for.
     #[cfg(any(test, feature = "testing"))]
     none: AtomicBool,
 }

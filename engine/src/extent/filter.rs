@@ -83,7 +83,7 @@ impl FilterBuilder {
         self.end_block();
     }
 
-    /// Adds the lines of the next block, from a filter that it [fits](Filter::fits).
+    /// Adds the lines of the next block, as a filter has them ([`Filter::lines_for`]).
     pub(super) fn add_lines(&mut self, lines: &[u8]) {
         self.lines.extend_from_slice(lines);
         self.end_block();

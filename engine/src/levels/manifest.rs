@@ -114,7 +114,7 @@ impl Manifest {
         Manifest::decode(&self.encode()).map(drop).map_err(|refused| {
             Error::invalid(format!(
                 "the backup at LSN {} could not be read once it was written, and was not made: \
-                 {refused:?}; this is a defect of Terrace, so report it",
+                 {refused}; this is a defect of Terrace, so report it",
                 self.lsn
             ))
         })

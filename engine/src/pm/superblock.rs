@@ -73,6 +73,7 @@ pub(crate) struct Superblock {
 impl Sealable for Superblock {
     const MAGIC: &'static [u8; 8] = b"TERRACE\0";
     const WHAT: &'static str = "superblock";
+    const LEAST: usize = PAGE as usize;
 
     fn encode_rest(&self, page: &mut Vec<u8>) {
         debug_assert!(self.incarnations.earlier.len() <= MAX_INCARNATIONS, "checked by the opener");

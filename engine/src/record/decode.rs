@@ -2,7 +2,7 @@
 //! checksum of the rest seeded with the version, and the rest. Decoding never panics and never
 //! reads past its input. This is the only place that names the library of checksums (CRC-32C).
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use crc_fast::{CrcAlgorithm, Digest};
@@ -186,6 +186,17 @@ pub(crate) enum SealRefused {
     Damaged(Mismatch),
 }
 
+impl Display for SealRefused {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            SealRefused::Format(version) => write!(f, "expected format {FORMAT}, got {version}"),
+            SealRefused::Damaged(found) => {
+                write!(f, "expected {}, got {}", found.expected, found.got)
+            }
+        }
+    }
+}
+
 impl SealRefused {
     /// The error, of `what` at the start of a file.
     pub(crate) fn error(self, what: &str, tier: &'static str, file: impl Into<PathBuf>) -> Error {
@@ -204,6 +215,8 @@ pub(crate) trait Sealable: Sized {
     const MAGIC: &'static [u8; 8];
     /// What it is, for messages.
     const WHAT: &'static str;
+    /// The least length of all of it: fewer bytes were cut off.
+    const LEAST: usize = HEADER_LEN;
 
     /// Appends the rest.
     fn encode_rest(&self, out: &mut Vec<u8>);
@@ -225,9 +238,9 @@ pub(crate) trait Sealable: Sized {
         let damaged = |found| Err(SealRefused::Damaged(found));
         let mut reader = Reader::new(bytes);
         let header = (|| Some((reader.take(8)?, reader.u32()?, reader.u32()?)))();
-        let Some((magic, version, sum)) = header else {
+        let Some((magic, version, sum)) = header.filter(|_| bytes.len() >= Self::LEAST) else {
             let got = format!("{}", bytes.len());
-            return damaged(Mismatch::new(format!("{HEADER_LEN} bytes or more"), got));
+            return damaged(Mismatch::new(format!("{} bytes or more", Self::LEAST), got));
         };
         if magic != Self::MAGIC {
             let expected = format!("magic {}", Self::MAGIC.escape_ascii());

@@ -213,7 +213,7 @@ impl Fixture {
         (Arc::clone(&table), Slot(table))
     }
 
-    /// From now on zones have no salts, as those of versions 1 and 2 of the format.
+    /// From now on zones have no salts.
     #[cfg(not(feature = "loom"))]
     pub(super) fn without_salts(&self) {
         self.zones.salts.draw_none();

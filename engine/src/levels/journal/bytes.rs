@@ -41,6 +41,7 @@ pub(super) struct Header {
 impl Sealable for Header {
     const MAGIC: &'static [u8; 8] = b"TERRJRNL";
     const WHAT: &'static str = "journal header";
+    const LEAST: usize = HEADER_LEN;
 
     fn encode_rest(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.database_id);
@@ -351,6 +352,15 @@ mod tests {
         let mut file = header.encode();
         file.extend(encode_edit(3, u64::MAX, 1, &one_of_each()).unwrap());
         assert_eq!(scan(&file, &header, 0).unwrap_err().what, "journal header");
+    }
+
+    #[test]
+    fn a_header_that_is_cut_off_is_told_as_a_length() {
+        for len in 0..HEADER_LEN {
+            let refused = Header::of(&HEADER.encode()[..len]).unwrap_err();
+            let said = format!("expected 64 bytes or more, got {len}");
+            assert_eq!(refused.to_string(), said);
+        }
     }
 
     #[test]
