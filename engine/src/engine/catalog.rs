@@ -380,7 +380,7 @@ impl Catalog {
             Err(e) => {
                 // The event is decided, and shown. Only the next opening can finish it in the
                 // journal.
-                self.ctx.stop_because(&e.to_string());
+                self.ctx.shared.stop_because(&e.to_string());
                 Err(self.ctx.shared.poison.unknown_outcome(lsn))
             }
         };

@@ -121,10 +121,6 @@ impl Scheduler {
     /// whether one did.
     fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
         let state = self.gather();
-        debug_assert!(
-            !state.has_ttl || state.has_aging,
-            "a table with a time to live ages: {state:?}"
-        );
         let (mut declined, mut full): (Vec<_>, Option<Error>) = (Vec::new(), None);
         while let Some(job) = pick(&state, running, &declined) {
             match self.run(job) {

@@ -6,7 +6,6 @@
 //! A failure of the store ends the job and nothing else. The job is made again after a pause that
 //! doubles while the store fails. Level 1 takes what drains bring meanwhile.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Scheduler;

@@ -97,7 +97,7 @@ fn a_table_with_nothing_to_do_is_looked_at_again_when_it_could_have() {
     let close = |index: &mut TableIndex, rest| {
         index.entries.values_mut().for_each(|entry| entry.checks[look].close(rest));
     };
-    let mut open = |index: &mut TableIndex, rest, releases| {
+    let open = |index: &mut TableIndex, rest, releases| {
         let tables = index.candidates(CheckFor::Compaction, (rest, releases));
         tables.iter().map(|table| table.id()).collect::<Vec<_>>()
     };
