@@ -13,10 +13,10 @@ const CALLS: [&str; 6] =
 /// Parts of the engine that are no part of a database, or are below the region.
 const APART: [&str; 8] = [
     "src/bench",
-    "ptree/",
+    "pindex/",
     "os/",
     "pm/region.rs",
-    "alloc/objects",
+    "pm/alloc/objects",
     // An index in memory has calls of the same names.
     "memtable/",
     // Cut in the tests of the engine: there is no database yet.

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::base::error::{Error, Result};
+use crate::base::options::{Mode, Options};
+use crate::base::record::{Kind, LSN_MAX};
 use crate::engine::Database;
-use crate::error::{Error, Result};
 use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
 use crate::mvcc::pin;
-use crate::options::{Mode, Options};
 use crate::os::{Files, OpenHow, RealFiles};
+use crate::pindex::forest::Forest;
+use crate::pindex::tree::Tree;
 use crate::pm::{Media, Region};
-use crate::ptree::forest::Forest;
-use crate::ptree::tree::Tree;
-use crate::record::{Kind, LSN_MAX};
 
 mod allocators;
 mod ground;
@@ -299,7 +299,7 @@ pub fn encode_put(buffer: &mut Vec<u8>, key: &[u8], seq: u64, value: &[u8]) {
 
 /// The checksum that everything on the media has.
 pub fn checksum(bytes: &[u8]) -> u32 {
-    crate::record::checksum(&[], bytes)
+    crate::base::record::checksum(&[], bytes)
 }
 
 /// Options for a database whose background jobs run in calls of [`step`] alone.
@@ -320,7 +320,7 @@ pub fn step(db: &Database) -> Result<bool> {
 /// Steps of the read path that the figure `read-path` takes back, for all of the process.
 pub mod read_path {
     use crate::cache::FrameArena;
-    use crate::extent::{Lanes, set_hashed};
+    use crate::sstable::{Lanes, set_hashed};
 
     /// Look-ups find blocks by a hash, under the lock of a shard, and count a reference, as before
     /// there were swips; or no longer.

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::backup::{self, BackupInfo, SalvageReport, VerifyReport};
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::engine::{Database, OpenHow};
-use crate::error::Result;
-use crate::options::Options;
 use crate::replication;
 
 impl Database {

@@ -37,69 +37,62 @@ compile_error!(
      that end with their process) and crates/os/src/pages (memory that is reserved and grows)."
 );
 
-mod alloc;
 mod backup;
+mod base;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod bench;
 mod cache;
 mod commit;
 mod compaction;
-mod counters;
 mod database;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod decoders;
 mod engine;
-mod error;
-mod extent;
 mod jobs;
 mod level0;
-mod levels;
-pub mod limits;
 mod locks;
-mod memory;
 mod memtable;
 mod merge;
 mod mvcc;
-mod operator;
-mod options;
 mod panics;
 mod per_core;
+mod pindex;
 mod pm;
-mod ptree;
 mod read;
-mod record;
 mod replication;
 mod scheduler;
 mod spill;
+mod sstable;
+mod storage;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-mod tier;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
-pub use tier::object_testing::{Asked, ObjectServer, StoreFault, StoreRounds};
+pub use storage::object_testing::{Asked, ObjectServer, StoreFault, StoreRounds};
 mod txn;
 #[cfg(feature = "typed")]
 pub mod typed;
-mod view;
+mod version;
 
 pub use backup::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
+pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable};
+pub use base::limits;
+pub use base::operator::MergeOperator;
+pub use base::operator::built_in as operators;
+pub use base::options::{
+    BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
+    OpenProgress, Options, TableOptions, Tier,
+};
 pub use engine::{
     CacheStats, CommitStats, Database, DiskStats, LevelStats, ObjectStats, ObjectStoreReport,
     OpenStats, PaceStats, PersistenceStats, PmStats, ShareStats, Stats, TableRef, TableStats,
 };
-pub use error::{Damage, Error, ErrorKind, Result, Unreadable};
 pub use jobs::manual::CompactionProgress;
 pub use jobs::memory::MemoryStats;
 pub use jobs::metrics::BackgroundStats;
-pub use operator::MergeOperator;
-pub use operator::built_in as operators;
-pub use options::{
-    BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
-    OpenProgress, Options, TableOptions, Tier,
-};
 pub use replication::{
     Digest, Follower, NodeStatus, RegisteredFollower, SharedStatus, Standby, TableDigest,
 };

@@ -6,8 +6,8 @@
 use std::cell::Cell;
 use std::sync::OnceLock;
 
+pub use crate::base::options::Failpoint;
 pub use crate::mvcc::HandClock;
-pub use crate::options::Failpoint;
 /// ```
 /// use terrace::testing::{Explorer, Machine};
 /// # use terrace::Options;
@@ -53,7 +53,7 @@ pub mod schedule {
 }
 
 /// Earlier openings that a list of incarnations has when an opening joins them.
-pub const LONG_LIST: usize = crate::limits::LONG_LIST;
+pub const LONG_LIST: usize = crate::base::limits::LONG_LIST;
 
 thread_local! {
     static IN_TURNSTILE: Cell<bool> = const { Cell::new(false) };

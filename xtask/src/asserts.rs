@@ -72,8 +72,8 @@ mod tests {
 
     #[test]
     fn a_file_and_its_folder_are_one_part() {
-        assert_eq!(part("engine/src/db/open/mod.rs"), Some("db"));
-        assert_eq!(part("engine/src/db.rs"), Some("db"));
+        assert_eq!(part("engine/src/engine/open/mod.rs"), Some("engine"));
+        assert_eq!(part("engine/src/database.rs"), Some("database"));
         assert_eq!(part("engine/src/tsan.txt"), None);
         assert_eq!(part("sim/src/lib.rs"), None);
     }

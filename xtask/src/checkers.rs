@@ -63,7 +63,7 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
         .args(["--package", "terrace", "--lib", "--test", "stepped", "--", "index::tests::stress"])
         .args(["cache::tests::frames_come_and_go"])
         .args(["any_snapshot", "so_it_is_with_the_index_in_persistent_memory"])
-        .arg("ptree::tests::stress::every_thread");
+        .arg("pindex::tests::stress::every_thread");
     passes(command)?;
     println!("programs in C, under the thread sanitizer");
     let built = target.join(host());

@@ -4,7 +4,7 @@
 //! A slot is live if its identity is neither zero nor that of the live slot before it, and its key
 //! is greater than that slot's and smaller than where the right sibling starts. Why a cut anywhere
 //! is harmless is said of the engine's own index, which is the same tree for many threads and for
-//! records: `engine/src/ptree`. What differs: a split leaves what it has moved in the left node,
+//! records: `engine/src/pindex`. What differs: a split leaves what it has moved in the left node,
 //! where the policy allows that, until the right node leaves the chain again.
 
 use std::cell::Cell;

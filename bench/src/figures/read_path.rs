@@ -1,6 +1,6 @@
 //! `read-path`: look-ups and ranges that memory answers, each step of the read path added to the
-//! one before. The first is a simpler path, kept for this figure: a hash and a lock lead to a block.
-//! Ranges find blocks by swips in every step. 32 tables, keys of 16 bytes, values
+//! one before. The first is a simpler path, kept for this figure: a hash and a lock lead to a
+//! block. Ranges find blocks by swips in every step. 32 tables, keys of 16 bytes, values
 //! of 8, all on disk in one level of uncompressed blocks, and in the cache after a first pass.
 
 mod per_core;

@@ -11,7 +11,7 @@
 //! while it is inside: a bulk load or a transaction that spills enters for each extent alone, and
 //! fails with `Closed` at the next one.
 //!
-//! A **step** is one write: of an extent (`tier::ssd::Reserved` holds it), a sync of
+//! A **step** is one write: of an extent (`storage::ssd::Reserved` holds it), a sync of
 //! extents, an edit of the journal, an entry of the cache of ends, deferred work on level 0. A
 //! thread of the background is in a step for as long as it lives. Steps enter until the gate is
 //! closed, so jobs under way end as they began. Nothing writes behind them.

@@ -5,7 +5,7 @@
 //! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush, fence
 //!    and change of files) and after the last. There it works out which images of the memory a cut
 //!    can leave: one for each choice of a prefix of each chain of stores. (The model is at the head
-//!    of `memory.rs`.)
+//!    of `base/memory.rs`.)
 //! 3. Each image is handed, as a machine that has just come up, to a checker. Images that are like
 //!    one that was checked before with as much acknowledged, in all that was read then, are not
 //!    checked again (`seen`).

@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::base::error::Result;
 use crate::os::HashMap;
-use crate::tier::Location;
+use crate::sstable::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::storage::Location;
 
 /// Extents and value extents of a destination, by their ids: for the calls of one opening.
 #[derive(Debug, Default)]

@@ -18,11 +18,11 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::engine::Engine;
 use crate::engine::open::files_of;
-use crate::error::Result;
-use crate::levels::Manifest;
-use crate::options::Options;
+use crate::version::Manifest;
 use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bucket::probe as head_probe;

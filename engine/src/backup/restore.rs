@@ -6,19 +6,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::set::Set;
+use crate::base::error::{Error, Findings, Mismatch, Result};
+use crate::base::memory::Gauge;
+use crate::base::options::{Making, Options};
 use crate::engine::open::{
     Content, LockedDatabase, Presence, create_with, end_making, files_of, lock, look, may_replace,
 };
 use crate::engine::{Database, OpenHow};
-use crate::error::{Error, Findings, Mismatch, Result};
-use crate::extent::{Extent, ExtentMeta};
 use crate::jobs::memory;
-use crate::levels::{Edit, Manifest};
-use crate::memory::Gauge;
-use crate::options::{Making, Options};
 use crate::os::{Files, create_directory};
+use crate::sstable::{Extent, ExtentMeta};
+use crate::storage::{ExtentStore, Location, ObjectClient, ObjectSpan, Transfers};
 use crate::table::WriteBatch;
-use crate::tier::{ExtentStore, Location, ObjectClient, ObjectSpan, Transfers};
+use crate::version::{Edit, Manifest};
 
 /// Makes a database of backup `number` in `to`.
 pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
@@ -212,11 +212,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::base::error::ErrorKind;
+    use crate::base::options::{Index, Mode};
     use crate::engine::open::Marker;
-    use crate::error::ErrorKind;
-    use crate::levels::{FoundEdits, JournalFloor, VersionSet};
-    use crate::options::{Index, Mode};
     use crate::os::RealFiles;
+    use crate::version::{FoundEdits, JournalFloor, VersionSet};
 
     /// A set with a backup of one row.
     fn backed_up(at: &Path) {

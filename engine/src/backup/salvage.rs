@@ -13,26 +13,26 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::alloc::{StreamPool, ZonePool, ZoneScan};
+use crate::base::error::{Damage, Mismatch, Result};
+use crate::base::options::{Durability, Making, Options, TableOptions, Tier};
+use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
 use crate::engine::events::Event;
 use crate::engine::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
 };
 use crate::engine::{Database, OpenHow};
-use crate::error::{Damage, Mismatch, Result};
-use crate::levels::{
-    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
-};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval};
-use crate::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::os::Unread;
+use crate::pm::alloc::{StreamPool, ZonePool, ZoneScan};
 use crate::pm::{Region, STREAM_SLOTS};
 use crate::read::KeyRange;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
+use crate::storage::ExtentStore;
 use crate::table::{Table, WriteBatch};
-use crate::tier::ExtentStore;
+use crate::version::{
+    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
+};
 
 use tables::SalvagedTables;
 

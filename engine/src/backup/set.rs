@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 use super::VerifyReport;
 use super::known::{KnownExtents, ToCopy};
+use crate::base::error::{Error, Result};
+use crate::base::options::{Failpoint, Options};
 use crate::engine::OpenHow;
 use crate::engine::open::{files_of, lock};
-use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta};
-use crate::levels::Manifest;
-use crate::options::{Failpoint, Options};
 use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
-use crate::tier::{ExtentStore, Location, is_extent_file_name};
+use crate::sstable::{Extent, ExtentMeta};
+use crate::storage::{ExtentStore, Location, is_extent_file_name};
+use crate::version::Manifest;
 
 /// A set, locked.
 pub(super) struct Set {

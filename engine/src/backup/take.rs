@@ -12,18 +12,18 @@ use std::sync::Arc;
 
 use super::BackupInfo;
 use super::set::{Set, Writing};
+use crate::base::error::{Error, Result};
+use crate::base::options::TableOptions;
+use crate::base::record::Lsn;
 use crate::compaction::{self, DumpInto, Dumped};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta};
-use crate::levels::{Edit, Level, MAX_LEVELS, Manifest, Op, SUBLEVELS, Version};
 use crate::mvcc::{Horizon, Registered, TimeMark, pin};
-use crate::options::TableOptions;
 use crate::os::Gate;
-use crate::record::Lsn;
+use crate::read::view::View;
+use crate::sstable::{Extent, ExtentMeta};
+use crate::storage::{ExtentSink, ExtentStore};
 use crate::table::TableCore;
-use crate::tier::{ExtentSink, ExtentStore};
-use crate::view::View;
+use crate::version::{Edit, Level, MAX_LEVELS, Manifest, Op, SUBLEVELS, Version};
 
 /// A table of a moment.
 struct Seen {

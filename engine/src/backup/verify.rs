@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::alloc::{StreamPool, ZonePool};
+use crate::base::error::{Damage, Findings, Mismatch, Result, Unreadable};
+use crate::base::options::Options;
+use crate::base::record::{Kind, LSN_MAX, TableId};
 use crate::commit::{Accepted, Content, Gidx, Recovered, recover};
 use crate::engine::open::{
     Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, records, region_path,
 };
 use crate::engine::{Engine, OpenHow};
-use crate::error::{Damage, Findings, Mismatch, Result, Unreadable};
-use crate::extent::{Extent, ExtentMeta};
 use crate::level0::verify_row;
-use crate::levels::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::pin;
-use crate::options::Options;
 use crate::os::HashMap;
+use crate::pindex::forest::Forest;
 use crate::pm::Region;
-use crate::ptree::forest::Forest;
-use crate::record::{Kind, LSN_MAX, TableId};
+use crate::pm::alloc::{StreamPool, ZonePool};
+use crate::sstable::{Extent, ExtentMeta};
+use crate::storage::ExtentStore;
 use crate::table::TableCore;
-use crate::tier::ExtentStore;
+use crate::version::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
 /// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and

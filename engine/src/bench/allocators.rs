@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::ground::Ground;
-use crate::alloc::{Link, VolatilePool, ZonePool};
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::Mode;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Mode;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
+use crate::pm::alloc::{Link, VolatilePool, ZonePool};
 use crate::pm::{Geometry, Media, Region};
 
 /// An allocator of objects of one size in a region of its own.

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::allocators::costs;
-use crate::alloc::{ObjectPool, Segments, Slices};
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::Mode;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Mode;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
+use crate::pm::alloc::{ObjectPool, Segments, Slices};
 use crate::pm::{Dirty, Flushed, LINE, Media, PAGE, Region};
 #[cfg(feature = "testing")]
 use terrace_testkit::Machine;

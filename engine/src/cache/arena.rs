@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use crate::os::ForkGuard;
 use crate::os::sync::Mutex;
-use crate::tier::FreeMap;
+use crate::storage::FreeMap;
 
 /// An odd number of cache lines. Values of one size begin with what a search reads first: so these
 /// bytes spread over the sets of the processor's caches. A block of 16 KiB takes 20.

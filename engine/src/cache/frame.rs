@@ -7,7 +7,7 @@ use super::Weigh;
 use super::pool::Core;
 use super::queues::EvictionQueue;
 use super::swip::Swip;
-use crate::memory::{Gauge, Holding};
+use crate::base::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, pin};
 use crate::os::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use crate::os::sync::shared::OnceLock;

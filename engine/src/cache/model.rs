@@ -12,7 +12,7 @@ use crate::os::schedule::explore;
 use crate::os::thread;
 
 use super::*;
-use crate::memory::Gauge;
+use crate::base::memory::Gauge;
 use crate::mvcc::{drive_all, pin};
 
 const BLOCKS: usize = 3;

@@ -11,7 +11,7 @@
 //! for it, and the queues have that much less.
 
 use super::pool::{Core, Gone};
-use crate::memory::Holding;
+use crate::base::memory::Holding;
 use crate::mvcc::{drive, pin};
 use crate::os::sync::atomic::Ordering;
 

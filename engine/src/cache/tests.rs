@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::swip::exchanges;
 use super::*;
-use crate::memory::Gauge;
+use crate::base::memory::Gauge;
 use crate::mvcc::{drive_all, drive_until, pin};
 
 /// A value that counts how many of its kind there are.

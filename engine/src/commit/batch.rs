@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::error::{Error, Result};
-use crate::limits;
-use crate::memtable::{Memtable, record_len};
-use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
-use crate::operator::operand_list;
-use crate::os::HashMap;
-use crate::record::{
+use crate::base::error::{Error, Result};
+use crate::base::limits;
+use crate::base::operator::operand_list;
+use crate::base::record::{
     ChainBase, Kind, LSN_MAX, TableId, decode_end, encode_chain, encode_end, set_depth, slice,
 };
+use crate::memtable::{Memtable, record_len};
+use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
+use crate::os::HashMap;
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Clone {

@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::ring::WaitQueue;
+use crate::base::record::Lsn;
 use crate::os::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::os::{cores, thread};
-use crate::record::Lsn;
 
 /// What became of a member's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,15 +30,15 @@ use super::ring::{Finished, Written};
 use super::steps::{InTurnstile, Step, reached};
 use super::subentry::{Blobs, Content, SUB_HEADER, SubEntry};
 use super::turnstile::{Place, Start, Turnstile};
-use crate::alloc::ZonePool;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::{Kind, Lsn};
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, is_pinned};
-use crate::options::{Durability, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
+use crate::pm::alloc::ZonePool;
 use crate::pm::{Fenced, Flushed, Geometry, LINE, Purpose, Region, SpentOn};
-use crate::record::{Kind, Lsn};
 
 /// Groups and records since the database was opened.
 #[derive(Debug, Default)]
@@ -254,7 +254,7 @@ impl Committer {
 
     /// Whether a commit fits in a zone whose records take `stored` bytes.
     pub(crate) fn fits(&self, stored: usize) -> bool {
-        let room = self.zones.geometry().largest_zone() - crate::alloc::ZONE_HEADER;
+        let room = self.zones.geometry().largest_zone() - crate::pm::alloc::ZONE_HEADER;
         ((SUB_HEADER + stored) as u64).next_multiple_of(crate::pm::LINE) <= room
     }
 

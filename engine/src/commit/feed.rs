@@ -21,12 +21,12 @@ use crossbeam_utils::CachePadded;
 
 use super::group::Group;
 use super::subentry::Content;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::{Lsn, put_bytes};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::sync::shared::OnceLock;
 use crate::os::{thread, time};
-use crate::record::{Lsn, put_bytes};
 
 /// The most bytes of groups that wait for the shipper.
 const MOST_BYTES: u64 = 64 << 20;

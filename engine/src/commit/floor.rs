@@ -3,9 +3,9 @@
 use smallvec::SmallVec;
 
 use super::group::Few;
-use crate::error::{Damage, Error, Mismatch, Result};
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::record::{LSN_MAX, Lsn, Reader, checksum, put_u64};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS, Span};
-use crate::record::{LSN_MAX, Lsn, Reader, checksum, put_u64};
 
 /// How much of the journal is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

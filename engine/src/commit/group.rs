@@ -6,12 +6,12 @@ use smallvec::{SmallVec, smallvec};
 
 use super::batch::{Batch, CommitTable, CommitTables, Sorted, Target};
 use super::subentry::{Content, SUB_HEADER};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
 use crate::os::{HashMap, HashSet};
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -464,7 +464,7 @@ impl Part {
     }
 
     fn check(&self, largest: u64) -> Result<()> {
-        let room = largest - crate::alloc::ZONE_HEADER;
+        let room = largest - crate::pm::alloc::ZONE_HEADER;
         if self.zone_len() > room {
             return Err(Error::invalid(format!(
                 "a batch of {} bytes does not fit in the largest zone, which has room for {room}; \

@@ -11,10 +11,10 @@ use super::group::Few;
 use super::publisher::{Publisher, Writer};
 use super::ring::{is_modelled, ring_len};
 use super::steps::{Step, reached};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::Lsn;
 use crate::os::sync::{MutexGuard, Ordering};
 use crate::pm::{Dirty, Flushed};
-use crate::record::Lsn;
 
 /// The floor goes with a run, or a group's fence, when it is this many LSNs behind; and when it is
 /// quiet it is written by itself. Its page is half of what a small run writes, and its lines cost a

@@ -3,7 +3,7 @@
 //!
 //! Thread safety: any thread may poison, once counts; checking is one load.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::sync::shared::OnceLock;
 
 /// The database stopped. What that means for a call is up to the call: before its commit has a
@@ -54,7 +54,7 @@ impl Poison {
     }
 
     /// The error of a commit that had its own LSN, which is `lsn`, when the database stopped.
-    pub(crate) fn unknown_outcome(&self, lsn: crate::record::Lsn) -> Error {
+    pub(crate) fn unknown_outcome(&self, lsn: crate::base::record::Lsn) -> Error {
         Error::new(
             ErrorKind::UnknownOutcome,
             format!(

@@ -36,14 +36,14 @@ use super::poison::{Poison, Stopped};
 use super::ring::{Ring, WaitQueue, Written, ring_len};
 use super::steps::{Step, reached};
 use super::turnstile::Start;
-use crate::alloc::ZonePool;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::Lsn;
 use crate::mvcc::Watermark;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::AtomicU64 as Counter;
 use crate::os::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, spin_until};
+use crate::pm::alloc::ZonePool;
 use crate::pm::{Fenced, Purpose, Region, Span, SpentOn};
-use crate::record::Lsn;
 
 /// Most groups that are handed over at once.
 pub(super) const MAX_RUN: u64 = 1024;

@@ -15,15 +15,15 @@ use std::collections::BTreeSet;
 use super::floor::{Floor, Gidx};
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use super::turnstile::StreamTail;
-use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
-use crate::error::{Damage, Error, Mismatch, Result};
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{Lsn, SYSTEM_TABLE};
 use crate::memtable::Record;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::{HashMap, at_once};
+use crate::pm::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
-use crate::record::{Lsn, SYSTEM_TABLE};
 
 /// A committed sub-entry.
 #[derive(Clone, Copy, Debug)]

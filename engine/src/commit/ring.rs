@@ -16,9 +16,9 @@
 use crossbeam_utils::atomic::AtomicCell;
 
 use super::group::Few;
+use crate::base::record::Lsn;
 use crate::os::sync::{AtomicU32, AtomicU64, Futex, Ordering, fence};
 use crate::pm::Span;
-use crate::record::Lsn;
 
 /// How many groups can be under way at once.
 pub(super) fn ring_len() -> u64 {

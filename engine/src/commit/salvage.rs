@@ -19,10 +19,10 @@ use super::recover::{
     parse_entry, walk,
 };
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
-use crate::alloc::{ZONE_HEADER, ZoneHeader, ZoneScan};
-use crate::error::{Damage, Mismatch, Result};
+use crate::base::error::{Damage, Mismatch, Result};
+use crate::base::record::{LSN_MAX, Lsn};
+use crate::pm::alloc::{ZONE_HEADER, ZoneHeader, ZoneScan};
 use crate::pm::{Geometry, LINE, Region, Span};
-use crate::record::{LSN_MAX, Lsn};
 
 /// What can be read of zones.
 pub(crate) struct ReadableZones {

@@ -6,8 +6,8 @@
 use super::committer::Committer;
 use super::group::{Group, SHARED_STREAM};
 use super::turnstile::StreamTail;
-use crate::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::pm::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
 use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
 
 impl Committer {

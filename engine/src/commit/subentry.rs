@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::alloc::{ZONE_HEADER, ZoneHeader, ZonePool};
-use crate::error::Mismatch;
+use crate::base::error::Mismatch;
+use crate::base::options::Failpoint;
+use crate::base::record::{LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64};
 use crate::memtable::record_at;
 use crate::mvcc::is_pinned;
-use crate::options::Failpoint;
 use crate::os::sync::shared::ArcSwap;
+use crate::pm::alloc::{ZONE_HEADER, ZoneHeader, ZonePool};
 use crate::pm::{Geometry, LINE, Region};
-use crate::record::{LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64};
 
 /// Bytes before the payload.
 pub(crate) const SUB_HEADER: usize = 64;

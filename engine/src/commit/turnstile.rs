@@ -11,9 +11,9 @@
 
 use super::floor::{Floor, Gidx};
 use super::group::{Few, Group};
-use crate::alloc::{ZONE_HEADER, Zone, ZonePool};
+use crate::base::record::Lsn;
+use crate::pm::alloc::{ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Dirty, LINE, STREAM_SLOTS};
-use crate::record::Lsn;
 
 /// Where a stream's next sub-entry goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -22,12 +22,12 @@ use super::group::{Few, Group};
 use super::publisher::Goal;
 use super::ring::ring_len;
 use super::steps::InTurnstile;
-use crate::alloc::ZONE_HEADER;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Durability;
+use crate::base::record::Lsn;
 use crate::mvcc::pin;
-use crate::options::Durability;
+use crate::pm::alloc::ZONE_HEADER;
 use crate::pm::{Purpose, SpentOn};
-use crate::record::Lsn;
 
 /// What the loop asks of a commit, and of the parts above commit.
 pub(crate) trait CommitRequest {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::shape::{ClaimedKeys, Shape, is_claimed};
-use crate::extent::{Described, Extent, ExtentMeta};
-use crate::levels::{Edit, LEVEL_2, MAX_LEVELS, Op, SUBLEVELS, Version};
+use crate::base::options::TableOptions;
+use crate::base::record::{Lsn, TableId};
 use crate::mvcc::KeyInterval;
-use crate::options::TableOptions;
-use crate::record::{Lsn, TableId};
-use crate::tier::Location;
+use crate::sstable::{Described, Extent, ExtentMeta};
+use crate::storage::Location;
+use crate::version::{Edit, LEVEL_2, MAX_LEVELS, Op, SUBLEVELS, Version};
 
 /// An extent is mostly tombstones when one in so many of its records is one; at rest fewer do.
 pub(super) const HEAVY: u64 = 2;

@@ -22,16 +22,16 @@ use super::output::{MergeContext, ObjectOutput};
 use super::ranges::{Ranges, tombstones_of};
 use super::shape::{ClaimedKeys, is_claimed};
 use super::shape::{ColumnEnds, best_end, cuts};
-use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
+use crate::base::error::Result;
+use crate::base::options::Failpoint;
+use crate::base::record::{Cursor, Lsn, MergingCursor};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LEVEL_2, Level, Op, ReadRun, Run, SUBLEVELS, Version, VersionSet};
 use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::{Horizon, KeyInterval, after};
-use crate::options::Failpoint;
-use crate::record::{Cursor, Lsn, MergingCursor};
-use crate::tier::{ExtentSink, ExtentStore};
-use crate::view::View;
+use crate::read::view::View;
+use crate::sstable::{BlockCache, Extent, ReadAhead, values_of};
+use crate::storage::{ExtentSink, ExtentStore};
+use crate::version::{Edit, LEVEL_2, Level, Op, ReadRun, Run, SUBLEVELS, Version, VersionSet};
 
 /// Extents of a sublevel that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;

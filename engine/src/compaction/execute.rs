@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::ranges::{Ranges, tombstones_of};
 use super::shape::cuts;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::TableId;
 use crate::compaction::choice::bytes;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{CarriedOver, MergeContext, ObjectOutput, Outputs};
 use crate::compaction::{Choice, Shape};
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{BlockCache, Extent, ValueUse, values_of};
-use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
-use crate::record::TableId;
-use crate::tier::{SpaceReservation, Uploads};
+use crate::sstable::{BlockCache, Extent, ValueUse, values_of};
+use crate::storage::{SpaceReservation, Uploads};
+use crate::version::{Edit, Op, VersionSet};
 
 /// What a job is to do.
 #[derive(Clone, Copy, Debug)]

@@ -18,11 +18,11 @@ use std::sync::Arc;
 
 use super::choice::{Choice, Situation};
 use super::shape::{ClaimedKeys, is_claimed};
-use crate::error::Result;
-use crate::extent::{Described, Extent, ValueMeta};
-use crate::levels::Version;
+use crate::base::error::Result;
+use crate::base::record::Lsn;
 use crate::mvcc::{KeyInterval, Tombstone, is_worth, union};
-use crate::record::Lsn;
+use crate::sstable::{Described, Extent, ValueMeta};
+use crate::version::Version;
 
 /// The most extents that one edit removes.
 const MOST: usize = 256;
@@ -232,11 +232,11 @@ fn collected<E: Described>(extent: &E, first: u64, others: &[u64]) -> BTreeSet<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extent::ExtentMeta;
-    use crate::levels::Level;
     use crate::merge::Fragments;
     use crate::mvcc::{SnapshotRegistry, Watermark};
-    use crate::tier::Location;
+    use crate::sstable::ExtentMeta;
+    use crate::storage::Location;
+    use crate::version::Level;
 
     fn extent(id: u64, from: &str, to: &str, greatest_seq: Lsn) -> Arc<ExtentMeta> {
         Arc::new(ExtentMeta {
@@ -303,8 +303,8 @@ mod tests {
 
         use super::super::*;
         use super::extent;
-        use crate::levels::Level;
         use crate::mvcc::KeyInterval;
+        use crate::version::Level;
 
         #[test]
         fn extents_go_once_their_newest_record_has_expired() {

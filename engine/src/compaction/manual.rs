@@ -9,10 +9,10 @@
 use std::collections::BTreeSet;
 
 use super::choice::{Choice, Situation, hides_nothing, input_set, send_down};
-use crate::extent::Described;
-use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
+use crate::base::record::Lsn;
 use crate::mvcc::KeyInterval;
-use crate::record::Lsn;
+use crate::sstable::Described;
+use crate::version::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 
 /// What is next.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::output::{MergeContext, Outputs, Writer};
 use super::ranges::Ranges;
-use crate::error::Result;
-use crate::extent::{BlockCache, BlockWalk, Extent, ReadAhead};
-use crate::levels::LevelCursor;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, LSN_MAX, MergingCursor};
 use crate::merge::Fragments;
-use crate::record::{Cursor, EntryRef, LSN_MAX, MergingCursor};
+use crate::sstable::{BlockCache, BlockWalk, Extent, ReadAhead};
+use crate::version::LevelCursor;
 
 /// One side of a merge.
 pub(crate) enum Side<'a> {

@@ -20,8 +20,8 @@ use std::ops::RangeInclusive;
 
 use super::choice::{Choice, Situation};
 use super::shape::Shape;
-use crate::extent::{Described, ValueUse};
-use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
+use crate::sstable::{Described, ValueUse};
+use crate::version::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 
 /// As many bytes at a time go to objects of so many extents.
 const OBJECTS: usize = 2;

@@ -4,11 +4,13 @@
 //! them, or with nothing below them, they become a value. If the operator fails, or the opening
 //! does not know it, they stay operands, in one record.
 
-use crate::error::Result;
-use crate::limits::MAX_VALUE_LEN;
+use crate::base::error::Result;
+use crate::base::limits::MAX_VALUE_LEN;
+use crate::base::operator::{TableOperator, operand_list};
+use crate::base::record::{
+    ChainBase, EntryRef, Kind, Lsn, MAX_OPERAND_LEN, chain_len, encode_chain,
+};
 use crate::mvcc::Readers;
-use crate::operator::{TableOperator, operand_list};
-use crate::record::{ChainBase, EntryRef, Kind, Lsn, MAX_OPERAND_LEN, chain_len, encode_chain};
 
 /// The operands of a key, of one record or of several that were joined.
 pub(super) struct Operands {
@@ -113,8 +115,8 @@ impl Operands {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operator::built_in::APPEND;
-    use crate::operator::{OperatorName, Operators};
+    use crate::base::operator::built_in::APPEND;
+    use crate::base::operator::{OperatorName, Operators};
 
     fn entry<'a>(seq: Lsn, kind: Kind, value: &'a [u8]) -> EntryRef<'a> {
         EntryRef { key: b"k", seq, kind, value }

@@ -10,21 +10,21 @@ use std::sync::Arc;
 
 use super::operands::Operands;
 use super::ranges::Ranges;
+use crate::base::error::Result;
+use crate::base::memory::Gauge;
+use crate::base::operator::TableOperator;
+use crate::base::record::{EntryRef, Kind, Lsn};
 use crate::cache::Warmth;
 use crate::compaction::Shape;
 use crate::compaction::misplaced::WARM;
-use crate::error::Result;
-use crate::extent::{
+use crate::merge::{Fragments, Retain, Retention, Walk};
+use crate::mvcc::{Horizon, Readers};
+use crate::sstable::{
     Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,
     ExtentMeta, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
 };
-use crate::levels::VersionSet;
-use crate::memory::Gauge;
-use crate::merge::{Fragments, Retain, Retention, Walk};
-use crate::mvcc::{Horizon, Readers};
-use crate::operator::TableOperator;
-use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentSink, ExtentStore, Location, SpaceReservation};
+use crate::storage::{ExtentSink, ExtentStore, Location, SpaceReservation};
+use crate::version::VersionSet;
 
 /// Where the extents of a merge go that become objects.
 pub(crate) struct ObjectOutput<'a> {

@@ -43,9 +43,9 @@ use super::choice::{
 use super::hidden::{pick_superseded, pick_values};
 use super::misplaced::pick_misplaced;
 use super::shape::LAST_SUBLEVELS;
-use crate::extent::{Described, ExtentMeta};
-use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
+use crate::sstable::{Described, ExtentMeta};
+use crate::version::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 
 /// The compaction that `version` needs most, if it needs one that can run now.
 pub(crate) fn pick<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {

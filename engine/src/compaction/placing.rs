@@ -11,11 +11,11 @@
 use std::sync::Arc;
 
 use super::{CarriedOver, ClaimedKeys};
-use crate::error::Result;
-use crate::extent::{Described, Extent, ExtentMeta};
-use crate::levels::{Edit, LEVEL_2, Op, Run, Version};
+use crate::base::error::Result;
+use crate::base::record::{Lsn, TableId};
 use crate::mvcc::{KeyInterval, after};
-use crate::record::{Lsn, TableId};
+use crate::sstable::{Described, Extent, ExtentMeta};
+use crate::version::{Edit, LEVEL_2, Op, Run, Version};
 
 /// The last level of a table that has no deeper one.
 const USUAL_DEPTH: usize = LEVEL_2 as usize;
@@ -134,8 +134,8 @@ fn deepest<E: Described>(version: &Version<E>, meta: &ExtentMeta) -> Option<u8> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels::{Level, SUBLEVELS, known_as};
-    use crate::tier::Location;
+    use crate::storage::Location;
+    use crate::version::{Level, SUBLEVELS, known_as};
 
     type Meta = Arc<ExtentMeta>;
 

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::extent::Extent;
-use crate::levels::{Level, Op, Version};
+use crate::base::error::Result;
 use crate::mvcc::{Horizon, KeyInterval, Tombstone, Tombstones};
+use crate::sstable::Extent;
+use crate::version::{Level, Op, Version};
 
 /// Range tombstones on their way into a level.
 #[derive(Debug)]

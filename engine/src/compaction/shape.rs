@@ -3,11 +3,11 @@
 
 use std::cmp::Ordering;
 
-use crate::extent::{Described, Format};
-use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
+use crate::base::options::{Compression, TableOptions, Tier};
 use crate::mvcc::{KeyInterval, after};
-use crate::options::{Compression, TableOptions, Tier};
-use crate::tier::EXTENT_BYTES;
+use crate::sstable::{Described, Format};
+use crate::storage::EXTENT_BYTES;
+use crate::version::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 
 /// Drains are about to run out of sublevels when they have come up to here.
 pub(super) const LAST_SUBLEVELS: u8 = 2;

@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use crate::alloc::{
-    Pool, PoolEntry, Seal, SegmentHeader, StreamObject, ZONE_HEADER, ZoneHeader, ZoneScan,
-};
+use crate::base::record::{Sealable, mended};
 use crate::commit::{
     Evidence, Floor, Gidx, RESUME, Resume, SALT_AT, SUB_HEADER, SubEntry, readable, recover,
 };
 use crate::engine::Event;
 use crate::engine::open::Marker;
 use crate::memtable::{Record, encode_record, set_seq};
+use crate::pindex::{ForestSeal, Shape};
+use crate::pm::alloc::{
+    Pool, PoolEntry, Seal, SegmentHeader, StreamObject, ZONE_HEADER, ZoneHeader, ZoneScan,
+};
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
-use crate::ptree::{ForestSeal, Shape};
-use crate::record::{Sealable, mended};
 use terrace_testkit::Machine;
 
 /// The number that the eight bytes at `at` are; 0 where there are fewer.

@@ -8,12 +8,12 @@
 
 mod memory;
 
-use crate::extent::probe as extent;
 use crate::level0::probe as row_table;
-use crate::levels::{manifest_probe as manifest, probe as journal};
 use crate::replication::log::probe::entry as shared_entry;
-use crate::tier::object_probe as object;
+use crate::sstable::probe as extent;
+use crate::storage::object_probe as object;
 use crate::txn::probe as txn;
+use crate::version::{manifest_probe as manifest, probe as journal};
 
 /// Takes any bytes; whether they were accepted.
 type Decoder = fn(&[u8]) -> bool;

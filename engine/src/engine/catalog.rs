@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use super::events::Event;
 use super::table_calls::TableRef;
+use crate::base::error::{Error, Result};
+use crate::base::limits::check_table_name;
+use crate::base::options::{Durability, TableOptions, Tier};
+use crate::base::record::{Lsn, TableId};
 use crate::commit::{CommitTable, Group};
-use crate::error::{Error, Result};
 use crate::jobs::{CountLive, JobContext, install};
 use crate::level0::{Level0, RowTables};
-use crate::levels::{Room, Version};
-use crate::limits::check_table_name;
 use crate::memtable::Memtable;
-use crate::options::{Durability, TableOptions, Tier};
-use crate::record::{Lsn, TableId};
+use crate::read::view::View;
 use crate::table::{Change, Shared, TableCore, TableSlot};
-use crate::view::View;
+use crate::version::{Room, Version};
 
 /// The table in which a follower or a standby keeps its state. A promotion drops it.
 pub(crate) const READER_TABLE: &str = "terrace-replica";

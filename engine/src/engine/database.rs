@@ -11,13 +11,13 @@ use bytes::Bytes;
 use super::instance::Instance;
 use super::open;
 use super::stats::{self, Stats};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::limits;
+use crate::base::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
 use crate::jobs;
 use crate::jobs::manual::{self, CompactionProgress};
 #[cfg(any(test, feature = "testing"))]
 use crate::jobs::memory::MemoryStats;
-use crate::limits;
-use crate::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
 use crate::os::{time, with_deadline};
 use crate::per_core::PerCore;
 use crate::read::{KeyBounds, KeyRange};
@@ -352,7 +352,7 @@ impl Database {
     /// # Errors
     ///
     /// - `Invalid`: there are no shards, or more than
-    ///   [`MAX_SHARDS`](crate::limits::MAX_SHARDS);
+    ///   [`MAX_SHARDS`](crate::base::limits::MAX_SHARDS);
     /// - `Unavailable`: a thread cannot be started, or this is a forked child;
     /// - `Closed`.
     ///

@@ -3,9 +3,9 @@
 //! An event is decided by its commit; the journal follows. The journal keeps the LSN of the last
 //! event it contains, and an opening applies those it finds beyond (`docs/commit.md`).
 
-use crate::levels::{Edit, Op, VersionSet};
-use crate::options::TableOptions;
-use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
+use crate::base::options::TableOptions;
+use crate::base::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
+use crate::version::{Edit, Op, VersionSet};
 
 /// What happens to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::shipping::Shipping;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::operator;
+use crate::base::options::{BackgroundTuning, Failpoint};
 use crate::jobs::mark_close;
 use crate::jobs::memory::OBJECT_THREADS;
 use crate::mvcc::is_waited_for;
-use crate::operator;
-use crate::options::{BackgroundTuning, Failpoint};
 use crate::os::DirectoryLock;
 use crate::os::sync::locks::Mutex;
 use crate::os::thread::JoinHandle;

@@ -2,11 +2,11 @@
 //! what it was asked for.
 
 use super::{Database, Engine};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 #[cfg(doc)]
-use crate::options::TableOptions;
+use crate::base::options::TableOptions;
 use crate::os::sync::atomic::Ordering;
-use crate::tier::{Collected, ObjectId, ObjectTier};
+use crate::storage::{Collected, ObjectId, ObjectTier};
 
 /// What a look at all objects of a database found: see
 /// [`Database::check_object_store`](crate::Database::check_object_store).

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Engine;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Ships the commits of one database.
 ///

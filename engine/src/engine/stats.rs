@@ -7,10 +7,10 @@ use crate::compaction::{Shape, misplaced};
 use crate::jobs::memory::MemoryStats;
 use crate::jobs::metrics::BackgroundStats;
 use crate::level0::Size;
-use crate::levels::{Version, known_as};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::{PAGE, Purpose, Spent};
 use crate::table::TableCore;
+use crate::version::{Version, known_as};
 
 /// Numbers of an open database. Counters start at its opening.
 #[derive(Clone, Debug)]

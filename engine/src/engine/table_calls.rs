@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Database, TableStats, stats};
-use crate::error::Result;
-use crate::options::{TableOptions, Tier};
+use crate::base::error::Result;
+use crate::base::options::{TableOptions, Tier};
 use crate::table::{Keep, Table, TableSlot};
 
 /// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.

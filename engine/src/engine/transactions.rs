@@ -7,10 +7,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Database;
-use crate::error::{Error, Result};
-use crate::operator;
-use crate::options::Durability;
-use crate::record::Kind;
+use crate::base::error::{Error, Result};
+use crate::base::operator;
+use crate::base::options::Durability;
+use crate::base::record::Kind;
 use crate::table::{PendingCommit, WriteBatch};
 use crate::txn::{self, PreparedInfo, Transaction, TransactionInfo, TxnOptions};
 

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use super::context::{JobContext, Outcome};
 use super::ops::close_reopened;
-use crate::error::{ErrorKind, Result};
-use crate::options::CommitTuning;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::CommitTuning;
+use crate::base::record::TableId;
 use crate::os::sync::locks::Mutex;
 use crate::pm::STREAM_SLOTS;
-use crate::record::TableId;
 
 /// The job.
 #[derive(Debug, Default)]

@@ -11,9 +11,9 @@
 //! 2. While a claim stands, no other job removes extents that have keys of it in its levels, or
 //!    adds any there but above all that it has of their keys.
 
+use crate::base::record::TableId;
 use crate::compaction::ClaimedKeys;
 use crate::os::sync::locks::Mutex;
-use crate::record::TableId;
 
 /// What is claimed.
 #[derive(Debug, Default)]

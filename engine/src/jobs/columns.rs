@@ -6,18 +6,18 @@ use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
 use super::ops::{DrainedRows, edit_is_of, install};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom};
-use crate::error::{ErrorKind, Result};
-use crate::extent::Extent;
 use crate::level0::Released;
-use crate::levels::{Edit, Op, Version};
 use crate::memtable::record_len;
 use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
-use crate::options::Failpoint;
 use crate::os::time;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::read::view::View;
+use crate::sstable::Extent;
 use crate::table::{Change, DrainRound, Shared, TableCore};
-use crate::view::View;
+use crate::version::{Edit, Op, Version};
 
 /// A column that was merged with level 1, short of its edit.
 pub(super) struct Drained<'a> {

@@ -13,17 +13,17 @@ use super::context::{JobContext, Outcome};
 use super::manual::ManualCompaction;
 use super::ops::{edit_is_of, install};
 use super::table_index::Rest;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Failpoint;
 use crate::compaction::{
     self, Choice, Done, NextManual, Planned, SPARED_SUBLEVELS, Situation, Work, pick,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::Extent;
-use crate::levels::Version;
 use crate::mvcc::Horizon;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::Ordering;
 use crate::os::time;
+use crate::sstable::Extent;
 use crate::table::TableCore;
+use crate::version::Version;
 
 /// The job.
 #[derive(Debug, Default)]

@@ -10,18 +10,18 @@ use super::metrics::Metrics;
 use super::rate_limiter::RateLimiter;
 use super::table_index::Rest;
 use super::tables::Tables;
+use crate::base::error::{Error, Result};
+use crate::base::options::{Failpoint, Options, Tier};
+use crate::base::record::{Lsn, TableId};
 use crate::compaction::{Shape, Work, local_of};
-use crate::error::{Error, Result};
-use crate::levels::{Edit, Room, Version, VersionSet};
-use crate::options::{Failpoint, Options, Tier};
 use crate::os::sync::atomic::{AtomicU32, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
+use crate::pindex::forest::Forest;
 use crate::pm::Superblock;
-use crate::ptree::forest::Forest;
-use crate::record::{Lsn, TableId};
 use crate::table::Shared;
 use crate::txn::Registry;
+use crate::version::{Edit, Room, Version, VersionSet};
 
 /// How much larger each level is than the one above.
 const LEVEL_RATIO: u64 = 10;

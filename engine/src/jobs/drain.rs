@@ -9,15 +9,15 @@ use super::columns::{self, Drained, drain_budget, install_all};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
 use super::table_index::Has;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::record::Lsn;
 use crate::compaction::{self, NextDrain};
-use crate::error::{ErrorKind, Result};
 use crate::level0::ColumnBudget;
 use crate::mvcc::{Horizon, pin};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
-use crate::record::Lsn;
+use crate::read::view::View;
 use crate::table::{Change, TableCore};
-use crate::view::View;
 
 /// The most tables that one job freezes or drains.
 const MOST_TABLES: usize = 64;

@@ -20,12 +20,12 @@ use super::context::{JobContext, Outcome};
 use super::manual::{ManualCompaction, Stage};
 use super::ops::freeze;
 use super::table_index::CheckFor;
+use crate::base::error::{ErrorKind, Result};
 use crate::compaction;
-use crate::error::{ErrorKind, Result};
 use crate::level0::DeletedSpan;
 use crate::mvcc::{KeyInterval, Tombstone, after, pin, union};
+use crate::read::view::View;
 use crate::table::TableCore;
-use crate::view::View;
 
 /// Deletes next to each other that are drained while writes go on, and at rest.
 const MANY: u64 = 8192;

@@ -18,8 +18,8 @@
 use std::time::{Duration, Instant};
 
 use super::context::{JobContext, Outcome};
-use crate::error::{ErrorKind, Result};
-use crate::options::Failpoint;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::Failpoint;
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
 use crate::pm::Geometry;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
 use super::table_index::Rest;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::mvcc::{is_worth, pin};
 use crate::os::sync::locks::Mutex;
-use crate::record::{LSN_MAX, Lsn};
 use crate::table::TableCore;
 
 /// The job.

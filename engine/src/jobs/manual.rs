@@ -12,10 +12,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::record::Lsn;
 use crate::mvcc::{KeyInterval, after};
 use crate::os::sync::locks::{Condvar, Mutex};
-use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 
 /// A waiting call asks this often whether it is cancelled, and looks whether the database stopped.
@@ -227,8 +227,8 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use super::*;
+    use crate::base::options::Options;
     use crate::compaction::ClaimedKeys;
-    use crate::options::Options;
 
     /// Bug: with stepped jobs a manual compaction took steps without a pause, and asked no caller
     /// whether to go on, while another thread's compaction had its keys. Cause: only a call that

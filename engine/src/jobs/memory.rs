@@ -20,7 +20,7 @@
 //!
 //! The cache and the filters have what the other parts leave of this, but for the jobs' share and
 //! the last. The filters have half of it at most: those of extents that are not read go
-//! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
+//! (`sstable/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
 //! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead, or
 //! half where there is an object store.
 //! The balance is made at each look of the background around itself, and after each of its jobs;
@@ -29,15 +29,15 @@
 use std::sync::Arc;
 
 use super::automatic_memory::AutomaticLimit;
-use crate::error::{Error, Result};
-use crate::options::{MemoryPlan, Mode, Options};
+use crate::base::error::{Error, Result};
+use crate::base::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
 use crate::os::sync::atomic::AtomicU64;
 use crate::os::sync::atomic::Ordering::Relaxed;
+use crate::pindex::forest::Forest;
 use crate::pm::Geometry;
-use crate::ptree::forest::Forest;
+use crate::storage::{EXTENT_BYTES, MOST_SENT};
 use crate::table::Shared;
-use crate::tier::{EXTENT_BYTES, MOST_SENT};
 
 /// So many threads work on objects.
 pub(crate) const OBJECT_THREADS: usize = 2;
@@ -470,7 +470,7 @@ fn check_limit(limit: u64, fixed: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    use crate::limits::MIN_PM_SIZE;
+    use crate::base::limits::MIN_PM_SIZE;
     use terrace_testkit::Machine;
 
     const MIB: u64 = 1 << 20;

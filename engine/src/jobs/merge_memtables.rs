@@ -8,15 +8,15 @@ use std::sync::Arc;
 use super::context::{JobContext, Outcome};
 use super::ops::{self, DrainedRows, install, kept_for, prune_later, row_is_sound};
 use super::table_index::Has;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::Lsn;
 use crate::level0::{Keep, Released};
-use crate::levels::{Edit, Op};
 use crate::memtable::Memtable;
 use crate::mvcc::Horizon;
-use crate::options::Failpoint;
-use crate::record::Lsn;
+use crate::read::view::Frozen;
 use crate::table::{Change, TableCore};
-use crate::view::Frozen;
+use crate::version::{Edit, Op};
 
 /// Merges frozen memtables of which all records are indexed, until that is enough for one job.
 pub(crate) fn merge_memtables(ctx: &JobContext) -> Result<Outcome> {

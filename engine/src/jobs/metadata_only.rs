@@ -12,14 +12,14 @@ use std::sync::Arc;
 use super::context::{JobContext, Outcome};
 use super::ops::{self, install, remove_extents};
 use super::table_index::{CheckFor, Has};
+use crate::base::error::Result;
+use crate::base::options::Failpoint;
+use crate::base::record::Lsn;
 use crate::compaction;
-use crate::error::Result;
 use crate::merge::Fragments;
 use crate::mvcc::{Horizon, KeyInterval, pin};
-use crate::options::Failpoint;
-use crate::record::Lsn;
+use crate::read::view::RangeTombstones;
 use crate::table::TableCore;
-use crate::view::RangeTombstones;
 
 /// Removes extents in which all has expired, of the first table that has some; else extents that
 /// range tombstones hide: of tables that changed since they were looked at, or of which readers

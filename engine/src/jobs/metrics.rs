@@ -1,8 +1,8 @@
 //! Every counter of the background's jobs. Jobs count what they did; [`Stats`](crate::Stats) reads
 //! it, and nothing decides by it.
 
+use crate::base::counters::{Counter, counters};
 use crate::compaction::CarriedOver;
-use crate::counters::{Counter, counters};
 
 counters! {
     /// What jobs did since the database was opened.

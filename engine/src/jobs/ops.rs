@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::context::{Batch, JobContext, Outcome};
+use crate::base::error::Result;
+use crate::base::record::{Lsn, RowTable, TableId};
 use crate::compaction::ClaimedKeys;
-use crate::error::Result;
-use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
-use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
 use crate::mvcc::{Horizon, KeyInterval, Readers};
-use crate::record::{Lsn, RowTable, TableId};
+use crate::read::view::Frozen;
+use crate::sstable::Extent;
 use crate::table::{Change, TableCore};
-use crate::view::Frozen;
+use crate::version::{Edit, Op, Version};
 
 /// Freezes a table's active memtable at a boundary in the order of commits; whether there was
 /// something to freeze.

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use super::context::{JobContext, Outcome};
 use super::ops::{close_reopened, unless_full};
 use super::table_index::{Has, Rest};
-use crate::error::Result;
-use crate::levels::{Edit, Op};
+use crate::base::error::Result;
 use crate::mvcc::{TimeMark, micros};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
+use crate::version::{Edit, Op};
 
 /// While writes go on the floor is written so often at most: each time costs syncs, and there is
 /// something new each time.

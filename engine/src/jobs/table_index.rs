@@ -14,13 +14,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use crate::base::record::{Lsn, TableId};
 use crate::compaction::Shape;
-use crate::extent::Extent;
 use crate::level0::Size;
-use crate::levels::{Level, SUBLEVELS, Version};
-use crate::record::{Lsn, TableId};
+use crate::read::view::{RangeDeletes, View};
+use crate::sstable::Extent;
 use crate::table::TableCore;
-use crate::view::{RangeDeletes, View};
+use crate::version::{Level, SUBLEVELS, Version};
 
 /// How far the database is at rest. Jobs find the more to do, the further it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,16 +79,16 @@ impl CheckFor {
 
 /// Whether one of these jobs has to look at a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Check {
+struct Recheck {
     /// At how many degrees of rest, from the least on, it found nothing.
     closed: u8,
     /// Readers decide too whether there is something to do.
     by_readers: bool,
 }
 
-impl Check {
-    const NEVER: Check = Check { closed: Rest::Quiet as u8 + 1, by_readers: false };
-    const BY_READERS: Check = Check { closed: 0, by_readers: true };
+impl Recheck {
+    const NEVER: Recheck = Recheck { closed: Rest::Quiet as u8 + 1, by_readers: false };
+    const BY_READERS: Recheck = Recheck { closed: 0, by_readers: true };
 
     fn is_open(self, rest: Rest) -> bool {
         rest as u8 >= self.closed
@@ -169,7 +169,7 @@ struct Entry {
     /// Bytes written since the streams were looked at.
     wrote: u64,
     /// By [`CheckFor`].
-    checks: [Check; CheckFor::COUNT],
+    checks: [Recheck; CheckFor::COUNT],
 }
 
 impl Entry {
@@ -188,7 +188,7 @@ impl Entry {
         let is_new = self.version.as_ptr() != Arc::as_ptr(&version);
         let is_kept = summary.has(Has::Kept);
         self.checks[CheckFor::Prune as usize] =
-            if is_kept { Check::BY_READERS } else { Check::NEVER };
+            if is_kept { Recheck::BY_READERS } else { Recheck::NEVER };
         if is_new {
             self.level1 = fullness(shape, &version);
             let asks = |(_, extent): (u8, &Arc<Extent>)| {
@@ -196,14 +196,14 @@ impl Entry {
                 meta.deletes > 0 || meta.tombstones > 0 || meta.kept > 0
             };
             let by_readers = version.extents().any(asks);
-            self.checks[CheckFor::Compaction as usize] = Check { closed: 0, by_readers };
+            self.checks[CheckFor::Compaction as usize] = Recheck { closed: 0, by_readers };
         }
         let are_new = is_new || self.summary.ranges != summary.ranges;
         for look in CheckFor::AT_RANGES {
             match summary.has(Has::Ranges) {
-                true if are_new => self.checks[look as usize] = Check::BY_READERS,
+                true if are_new => self.checks[look as usize] = Recheck::BY_READERS,
                 true => {}
-                false => self.checks[look as usize] = Check::NEVER,
+                false => self.checks[look as usize] = Recheck::NEVER,
             }
         }
         (self.summary, self.version, self.written) = (summary, Arc::downgrade(&version), written);

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::table_index::TableIndex;
+use crate::base::record::{Lsn, TableId};
 use crate::commit::{Step, reached};
 use crate::os::HashMap;
 use crate::os::sync::locks::{Mutex, MutexGuard};
-use crate::record::{Lsn, TableId};
 use crate::table::{ChangedTables, TableCore, TableSlot};
 
 /// The tables.

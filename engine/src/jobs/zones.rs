@@ -18,15 +18,15 @@ use std::sync::Arc;
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::{are_worth_it, zones_are_dead};
 use super::table_index::Has;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::Kind;
 use crate::commit::{Group, OneGroup, payloads_of};
-use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
-use crate::options::{Durability, Failpoint};
 use crate::os::HashMap;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
-use crate::record::Kind;
 
 /// Links a standby zone to a stream that has none. Where the region is full, drains make space.
 pub(crate) fn preallocate_zone(ctx: &JobContext) -> Result<Outcome> {

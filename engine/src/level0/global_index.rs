@@ -21,13 +21,13 @@ use super::versions::Versions;
 use super::versions::{Keep, NewerRecord, Superseded};
 use super::walk::Walk;
 use super::{LiveCount, Released, Size};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 use crate::memtable::{Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, pin};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::pm::Region;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 
 /// Records that one call of a walk in parts looks at.
 const PART: u64 = 16 * 1024;

@@ -25,13 +25,13 @@ use tombstones::{DeletedSpans, RangeTombstones, hidden_spans, spans};
 use versions::Versions;
 use walk::{ColumnSearch, bytes_by_walk, column_by_walk};
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, Kind, Lsn, MergingCursor, TableId};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, pin};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::pindex::forest::Forest;
 use crate::pm::Region;
-use crate::ptree::forest::Forest;
-use crate::record::{Cursor, Kind, Lsn, MergingCursor, TableId};
 
 pub(crate) use matrix::{RowTables, StoredRow, find_rows, salvage_row, verify_row};
 pub(crate) use tombstones::DeletedSpan;

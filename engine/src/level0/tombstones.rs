@@ -10,7 +10,8 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::{Released, Size};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 use crate::memtable::{Record, record_at};
 use crate::mvcc::{
     DrainedMap, KeyInterval, Reach, Tombstone, TombstoneList, Tombstones, after, union,
@@ -18,7 +19,6 @@ use crate::mvcc::{
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 
 /// The range tombstones of one table's level 0.
 #[derive(Debug)]
@@ -418,8 +418,8 @@ pub(super) fn hidden_spans(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::record::Kind;
     use crate::memtable::{encode_record, set_seq};
-    use crate::record::Kind;
     use terrace_testkit::Machine;
 
     fn key(n: u64) -> Vec<u8> {

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Lsn, TableId};
 use crate::memtable::{Index, IndexCursor, Record};
 use crate::mvcc::Readers;
 use crate::os::sync::shared::OnceLock;
-use crate::ptree::forest::Forest;
-use crate::ptree::tree::Tree;
-use crate::ptree::versions::VersionCursor;
-use crate::record::{Lsn, TableId};
+use crate::pindex::forest::Forest;
+use crate::pindex::tree::Tree;
+use crate::pindex::versions::VersionCursor;
 
 /// A sorted index of versions: by key, the newest first. Calls that name keys, and cursors, have an
 /// epoch pinned.

@@ -3,11 +3,11 @@
 //! Columns: the key intervals that drains move, one after the other.
 
 use super::versions::{Position, Versions};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 use crate::memtable::{Record, record_at, record_len};
 use crate::mvcc::KeyInterval;
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A position among the records that an index leads to.
 pub(super) struct Walk<'a> {

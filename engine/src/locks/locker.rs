@@ -9,7 +9,7 @@ use super::request::Shard;
 use super::request::{
     Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, keys_of, name, names,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
 use crate::os::time;

@@ -6,11 +6,11 @@ mod records;
 
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
 use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
 
 pub(crate) use index::{Held, Records, Restart, Separator, Version, VersionLock};
 pub(crate) use rebuild::{Found, Rebuilt, rebuild};

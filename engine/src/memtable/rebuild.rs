@@ -16,10 +16,10 @@ use std::sync::Arc;
 use super::Index;
 use super::index::Records;
 use super::records::{Record, record_at};
+use crate::base::record::{Kind, LSN_MAX, Lsn, common, slice};
 use crate::mvcc::Tombstone;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::pm::Region;
-use crate::record::{Kind, LSN_MAX, Lsn, common, slice};
 
 /// Below this many records threads are not worth starting.
 const WORTH_THREADS: usize = 16 * 1024;

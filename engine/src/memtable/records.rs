@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::index::Records;
-use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
-use crate::memory::Gauge;
+use crate::base::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::base::memory::Gauge;
+use crate::base::record::{EntryRef, Kind, Lsn, OperandList, Reader, TableId, decode_end};
 use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
-use crate::record::{EntryRef, Kind, Lsn, OperandList, Reader, TableId, decode_end};
 
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
@@ -159,7 +159,7 @@ impl Records for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::encode_end;
+    use crate::base::record::encode_end;
 
     #[test]
     fn round_trip_and_short_input() {

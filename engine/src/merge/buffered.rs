@@ -5,9 +5,9 @@
 //! A cursor over the keys of an interval alone, in versions up to a sequence number: the column
 //! that a drain takes from level 0.
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, Filtered, Kind, Lsn, SeparatedValue};
 use crate::mvcc::{KeyInterval, pin};
-use crate::record::{Cursor, EntryRef, Filtered, Kind, Lsn, SeparatedValue};
 
 /// So many records are copied at a time,
 const MOST_RECORDS: usize = 256;
@@ -189,8 +189,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::LSN_MAX;
-    use crate::record::tests::{Entry, ListCursor, check_cursor, entries};
+    use crate::base::record::LSN_MAX;
+    use crate::base::record::tests::{Entry, ListCursor, check_cursor, entries};
 
     proptest! {
         #[test]
@@ -230,7 +230,7 @@ mod tests {
         use proptest::prelude::*;
 
         use super::super::*;
-        use crate::record::tests::{ListCursor, check_cursor, entries};
+        use crate::base::record::tests::{ListCursor, check_cursor, entries};
 
         proptest! {
             #[test]

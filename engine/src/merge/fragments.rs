@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::base::record::Lsn;
 use crate::mvcc::{Horizon, KeyInterval, Tombstone};
-use crate::record::Lsn;
 
 /// A piece of the keys under range tombstones.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@
 //! A range tombstone over a key counts as a newer version. Newer versions and range tombstones in
 //! upper levels are not looked at. That keeps too much, never too little.
 
+use crate::base::record::{EntryRef, Kind, Lsn};
 use crate::mvcc::{Horizon, Readers};
-use crate::record::{EntryRef, Kind, Lsn};
 
 /// What becomes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::extent::tests::{Entry, entries};
     use crate::mvcc::{SnapshotRegistry, Watermark};
+    use crate::sstable::tests::{Entry, entries};
 
     /// What a reader at `lsn` sees of `key`, all up to `expired` being too old.
     fn read<'a>(list: &'a [Entry], key: &[u8], lsn: Lsn, expired: Lsn) -> Option<&'a [u8]> {

@@ -8,9 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::base::record::Lsn;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::time;
-use crate::record::Lsn;
 
 /// Microseconds since 1970.
 pub(crate) type Time = u64;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::record::{Cursor, EntryRef, Filtered, Lsn};
+use crate::base::record::{Cursor, EntryRef, Filtered, Lsn};
 
 /// Whether `start` ≤ `key`. An empty start is not compared: an empty `Vec` has an address at which
 /// nothing is mapped. The C library compares by loads that leave out what lies behind the end, and

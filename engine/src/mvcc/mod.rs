@@ -9,8 +9,8 @@ mod interval;
 mod snapshots;
 mod tombstones;
 
+use crate::base::record::Lsn;
 use crate::os::sync::{AtomicU64, Ordering};
-use crate::record::Lsn;
 
 pub(crate) use clock::{Clock, Time, TimeMark, Timeline, micros};
 pub(crate) use epoch::{

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Clock, Time, Watermark};
+use crate::base::record::Lsn;
 use crate::os::sync::Mutex;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{ForkGuard, time};
-use crate::record::Lsn;
 
 /// The registered snapshots of one database.
 #[derive(Debug)]

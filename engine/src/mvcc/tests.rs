@@ -8,8 +8,8 @@ use crate::os::schedule::explore;
 use crate::os::thread;
 
 use super::{SnapshotRegistry, Watermark};
+use crate::base::record::Lsn;
 use crate::os::sync::locks::Mutex;
-use crate::record::Lsn;
 
 /// The versions of one key, of which each commit writes one.
 #[derive(Default)]

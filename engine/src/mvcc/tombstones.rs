@@ -17,10 +17,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{KeyInterval, is_from};
-use crate::memory::Gauge;
+use crate::base::memory::Gauge;
+use crate::base::record::Lsn;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::shared::ArcSwap;
-use crate::record::Lsn;
 
 /// Tombstones of a leaf.
 const LEAF: usize = 128;

@@ -6,7 +6,7 @@ use super::executor::{Executor, PerCore, ShardedTable};
 use super::request::{GetsReply, GetsRequest, Replies, ShardGets, ShardRequest};
 use super::server::{ShardServer, is_shard};
 use super::task::refuse_to_wait;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::table::Snapshot;
 
 /// Where the answer for a key will lie.

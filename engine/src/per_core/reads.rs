@@ -5,11 +5,11 @@ use std::cell::Cell;
 use bytes::Bytes;
 
 use super::state::{ExecutorState, ShardCount, ShardCounts};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::read;
 use crate::read::AsOf;
+use crate::read::view::PinnedView;
 use crate::table::{Table, TableCore};
-use crate::view::PinnedView;
 
 /// The shard that runs a closure. See [`PerCore`](crate::PerCore).
 ///

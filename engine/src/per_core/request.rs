@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use super::reads::ShardScope;
 use super::state::ended;
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::mvcc::Registered;
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::read;
 use crate::read::AsOf;
-use crate::view::PinnedView;
+use crate::read::view::PinnedView;
 
 /// So many requests wait for a shard at most.
 pub(super) const QUEUE: usize = 1024;

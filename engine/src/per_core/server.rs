@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::reads::ShardScope;
 use super::request::{ShardGets, ShardRequest};
 use super::state::{ExecutorState, ShardCount, ShardCounts};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::mvcc::{EpochGuard, Registered, pin};
 use crate::os::pin_thread;
 use crate::os::sync::atomic::Ordering;

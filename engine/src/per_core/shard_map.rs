@@ -9,12 +9,12 @@
 
 use std::sync::Arc;
 
-use crate::extent::{Described, OwnedHeads};
-use crate::levels::Version;
 use crate::mvcc::EpochGuard;
 use crate::os::HashMap;
+use crate::read::view::View;
+use crate::sstable::{Described, OwnedHeads};
 use crate::table::TableSlot;
-use crate::view::View;
+use crate::version::Version;
 
 /// A cut table has so many ranges of keys for each shard. They go round the shards, so that keys in
 /// order that are read often are not all of one shard.

@@ -8,8 +8,8 @@ use super::reads::ShardScope;
 use super::request::{Replies, ShardWork};
 use super::server::is_shard;
 use super::state::ended;
-use crate::error::{Error, Result};
-use crate::operator::check_outside;
+use crate::base::error::{Error, Result};
+use crate::base::operator::check_outside;
 
 /// A closure that was submitted to a shard. Dropping it lets the closure run all the same.
 #[must_use = "what the closure returns is not known before it was waited for"]

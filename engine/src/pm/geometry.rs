@@ -1,7 +1,7 @@
 //! Where things lie in the region (`docs/format.md`, section 1).
 
 use super::span::Span;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// The unit of file-mode writes, and of the region's fixed parts.
 pub(crate) const PAGE: u64 = 4096;
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn smallest_region_has_16_units() {
-        let g = Geometry::for_size(crate::limits::MIN_PM_SIZE);
+        let g = Geometry::for_size(crate::base::limits::MIN_PM_SIZE);
         assert_eq!((g.unit, g.units), (128 << 10, 16));
         assert_eq!((g.usual_zone(), g.largest_zone()), (128 << 10, 256 << 10));
     }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn largest_region_has_as_many_units_as_there_can_be() {
-        let g = Geometry::for_size(crate::limits::MAX_PM_SIZE);
+        let g = Geometry::for_size(crate::base::limits::MAX_PM_SIZE);
         assert_eq!((g.unit, g.units), (4 << 20, MAX_UNITS));
         assert!(g.check().is_ok());
     }

@@ -12,7 +12,7 @@ use super::LINE;
 use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::time;
 use crate::os::{Files, OpenHow, device_at, pages, read_exact_at, reserve_mapped};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::mapped::{Mapped, refuse_device};
 use super::region::Media;
 use super::zeros::zero;
-use crate::error::{Error, Result};
-use crate::options::Mode;
+use crate::base::error::{Error, Result};
+use crate::base::options::Mode;
 use crate::os::{File, Files, OpenHow};
 
 impl Media {

@@ -2,6 +2,7 @@
 //! durable. All access to the region goes through [`Region`]; offsets are stored, never
 //! addresses.
 
+pub(crate) mod alloc;
 mod flush;
 mod geometry;
 mod mapped;

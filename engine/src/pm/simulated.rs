@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::region::{Media, Region};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use terrace_testkit::Machine;
 
 impl Region {

@@ -1,9 +1,9 @@
 //! The superblock: what the region is, and its openings (`docs/format.md`, section 1).
 
-use crate::error::{Damage, Error, Mismatch, Result};
-use crate::limits::LONG_LIST;
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::limits::LONG_LIST;
+use crate::base::record::{Lsn, Reader, SealRefused, Sealable, other_format, put_u32, put_u64};
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
-use crate::record::{Lsn, Reader, SealRefused, Sealable, other_format, put_u32, put_u64};
 
 const LIST_AT: usize = 256;
 
@@ -173,8 +173,8 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::record::checksum;
+    use crate::base::error::ErrorKind;
+    use crate::base::record::checksum;
     use std::path::Path;
 
     fn lived(first: u64, last: u64, cut: Lsn) -> Lived {

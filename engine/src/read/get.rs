@@ -5,12 +5,12 @@
 use bytes::Bytes;
 
 use super::{AsOf, KeyRange};
-use crate::error::Result;
-use crate::extent::{BlockCache, Found, FoundPlace, ReadAhead};
+use crate::base::error::Result;
+use crate::base::operator::TableOperator;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, SeparatedValue, is_open_chain};
 use crate::memtable::Record;
-use crate::operator::TableOperator;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, SeparatedValue, is_open_chain};
-use crate::view::{PinnedView, View};
+use crate::read::view::{PinnedView, View};
+use crate::sstable::{BlockCache, Found, FoundPlace, ReadAhead};
 
 /// The value of `key` at a moment.
 pub(crate) fn get(view: PinnedView<'_>, key: &[u8], as_of: AsOf) -> Result<Option<Bytes>> {

@@ -4,7 +4,7 @@
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
-use crate::limits::MAX_KEY_LEN;
+use crate::base::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after, is_from};
 
 /// A range of keys with owned bounds.

@@ -15,11 +15,11 @@ use bytes::Bytes;
 
 use super::get::Lookup;
 use super::{AsOf, find};
-use crate::error::Result;
-use crate::extent::{BlockCache, Brought, ComingPart, MissingPart};
-use crate::levels::MAX_LEVELS;
-use crate::record::{ComingValues, Lsn, Reference, SeparatedValue};
-use crate::view::PinnedView;
+use crate::base::error::Result;
+use crate::base::record::{ComingValues, Lsn, Reference, SeparatedValue};
+use crate::read::view::PinnedView;
+use crate::sstable::{BlockCache, Brought, ComingPart, MissingPart};
+use crate::version::MAX_LEVELS;
 
 /// So many look-ups ask side by side at most.
 const MOST: usize = 256;

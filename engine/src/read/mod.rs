@@ -7,13 +7,14 @@ mod key_range;
 mod many;
 mod rows;
 mod scan;
+pub(crate) mod view;
 
-use crate::error::Result;
-use crate::extent::Estimate;
+use crate::base::error::Result;
+use crate::base::record::{Cursor, LSN_MAX, Lsn};
 use crate::level0::Size;
 use crate::memtable::Memtable;
-use crate::record::{Cursor, LSN_MAX, Lsn};
-use crate::view::PinnedView;
+use crate::read::view::PinnedView;
+use crate::sstable::Estimate;
 
 pub(crate) use get::{LentValue, Lookup, changed, contains, find, get, lend, lend_near, newest};
 pub use key_range::KeyBounds;

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::many::read_apart;
-use crate::error::Result;
-use crate::extent::ReadAhead;
-use crate::memory::{Gauge, Holding};
-use crate::operator::TableOperator;
-use crate::record::{Cursor, EntryRef, Kind, Lsn, MergingCursor, SeparatedValue, is_open_chain};
+use crate::base::error::Result;
+use crate::base::memory::{Gauge, Holding};
+use crate::base::operator::TableOperator;
+use crate::base::record::{
+    Cursor, EntryRef, Kind, Lsn, MergingCursor, SeparatedValue, is_open_chain,
+};
+use crate::sstable::ReadAhead;
 
 /// How much to read at once.
 #[derive(Clone, Copy, Debug)]

@@ -10,11 +10,11 @@ use super::AsOf;
 use super::key_range::KeyRange;
 use super::rows::{Chunk, Rows};
 use super::rows::{PassedOperands, is_put, separated};
-use crate::error::Result;
-use crate::extent::{BlockCache, ReadAhead};
-use crate::operator::TableOperator;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor};
-use crate::view::{RangeTombstones, View};
+use crate::base::error::Result;
+use crate::base::operator::TableOperator;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor};
+use crate::read::view::{RangeTombstones, View};
+use crate::sstable::{BlockCache, ReadAhead};
 
 /// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::node::{NodeHandle, NodeKind, NodeStatus};
 use super::{SharedStatus, status, takeover};
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::engine::Database;
-use crate::error::Result;
-use crate::options::Options;
 
 impl Database {
     /// Takes the shared database of a store over, whichever machine writes to it, and opens it to

@@ -21,15 +21,15 @@ use super::log::{
 use super::prepares::{FollowedPrepares, with_own_tables};
 use super::restore::{DataPlace, FoundCheckpoint};
 use super::segment::{FollowedLarge, FollowedRuns};
+use crate::base::error::{Error, Result};
+use crate::base::options::{Durability, Failpoint, TableOptions, Tier};
+use crate::base::record::{Kind, Lsn, Reader, TableId, decode_end, put_bytes, put_u32, put_u64};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::events::Event;
-use crate::error::{Error, Result};
-use crate::levels::{Manifest, Op};
 use crate::memtable::Record;
-use crate::options::{Durability, Failpoint, TableOptions, Tier};
-use crate::record::{Kind, Lsn, Reader, TableId, decode_end, put_bytes, put_u32, put_u64};
 use crate::table::{Applying, Table, WriteBatch};
+use crate::version::{Manifest, Op};
 
 /// Groups are applied together up to so many bytes.
 const BATCH_BYTES: usize = 256 << 10;

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::log::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
 use crate::backup::{Destination, KnownExtents, gather};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Extent, ExtentMeta, ReadAhead};
-use crate::levels::{Level, LevelCursor, Manifest, Version};
 use crate::memtable::encode_record;
-use crate::options::Failpoint;
 use crate::os::{HashMap, time};
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
-use crate::tier::{ExtentStore, Location, SHARED_PIECES, Sends};
+use crate::sstable::{Extent, ExtentMeta, ReadAhead};
+use crate::storage::{ExtentStore, Location, SHARED_PIECES, Sends};
 use crate::txn::{KeptPrepares, OpenPrepare};
+use crate::version::{Level, LevelCursor, Manifest, Version};
 
 /// No extent is as long, so places of pieces do not touch.
 const SPACING: u64 = 16 << 20;

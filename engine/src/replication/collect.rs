@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::log::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 use super::registration::{STARTING, TAKEOVER};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::time;
 
 /// Registered followers hold deletion back for so many checkpoints.

@@ -4,9 +4,9 @@
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 
 use super::apply::{LogPosition, ROW};
+use crate::base::error::{Error, Result};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
-use crate::error::{Error, Result};
 use crate::table::{Snapshot, Table};
 
 /// What a database shows at one commit.

@@ -25,11 +25,11 @@ mod takeover;
 
 use std::sync::Arc;
 
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Failpoint, Options};
 use crate::engine::Engine;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::open::object_client;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Failpoint, Options};
 use crate::os::Files;
 use log::{Identity, LogEnd, LogWriter, SharedLog};
 

@@ -20,16 +20,16 @@ use super::registration::Registration;
 use super::restore::{self, DataPlace, FoundCheckpoint};
 use super::takeover;
 use super::{OpenedLog, open_log};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::operator;
+use crate::base::options::Options;
 use crate::engine::open::{files_of, lock};
 use crate::engine::{Database, OpenHow};
-use crate::error::{Error, ErrorKind, Result};
-use crate::operator;
-use crate::options::Options;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
 use crate::os::{DirectoryLock, ForkGuard, create_directory, time};
-use crate::tier::ObjectTier;
+use crate::storage::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::log::Identity;
+use crate::base::error::{Error, Result};
 use crate::engine::open::remove_part;
-use crate::error::{Error, Result};
 use crate::os::{Directory, Files, OpenHow};
 
 /// The file of a subdirectory that is being removed.

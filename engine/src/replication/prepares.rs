@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::log::{PrepareHead, records_of};
+use crate::base::error::{Error, Mismatch, Result};
+use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::engine::Database;
-use crate::error::{Error, Mismatch, Result};
 use crate::memtable::{Record, encode_record};
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::table::{Table, WriteBatch};
 use crate::txn::{PreparedInfo, Transaction, TxnOptions};
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::log::{FollowerPlace, SharedLog};
 use super::restore::{self, FoundCheckpoint};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::sync::channel::{RecvTimeoutError, channel};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;

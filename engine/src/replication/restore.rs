@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::checkpoint::{object_of, piece_of};
 use super::log::{EntryBody, SharedLog, SharedPrepare};
 use crate::backup::{check_written, create_of_extents, fetch};
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::engine::open::{Content, LockedDatabase};
-use crate::error::Result;
-use crate::extent::ExtentMeta;
-use crate::levels::{Edit, Manifest};
-use crate::options::Options;
-use crate::tier::{ExtentStore, Location, ObjectId};
+use crate::sstable::ExtentMeta;
+use crate::storage::{ExtentStore, Location, ObjectId};
+use crate::version::{Edit, Manifest};
 
 /// A checkpoint of the log.
 pub(super) struct FoundCheckpoint {

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 use super::log::{GroupKind, LargePart, PartKind, SegmentGroups, records_of};
 use super::prepares::{SPILLED_BYTES, SpilledRows, spilled_key};
+use crate::base::error::Result;
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Reader, put_bytes};
 use crate::commit::{Content, FULL_SEGMENT, FedGroup, FedGroups};
-use crate::error::Result;
-use crate::extent::{BlockCache, ReadAhead};
-use crate::levels::LevelCursor;
 use crate::memtable::encode_record;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, Reader, put_bytes};
+use crate::sstable::{BlockCache, ReadAhead};
 use crate::table::{NewRun, RunWriter, Table, UnshippedRun, UnshippedRuns};
+use crate::version::LevelCursor;
 
 /// The groups of the next segment.
 #[derive(Debug, Default)]

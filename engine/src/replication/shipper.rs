@@ -23,17 +23,17 @@ use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
 use super::status::ShipCounts;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::Lsn;
 use crate::commit::{FedGroups, Feed};
 use crate::engine::Engine;
 use crate::engine::shipping::{ShareStats, Shipping};
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::Extent;
-use crate::options::{Durability, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
-use crate::record::Lsn;
-use crate::tier::ExtentStore;
+use crate::sstable::Extent;
+use crate::storage::ExtentStore;
 
 /// Commits go out at least so often.
 const INTERVAL: Duration = Duration::from_millis(100);

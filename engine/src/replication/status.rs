@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use super::log::{EntryBody, FollowerPlace, SharedLog};
 use super::open_log;
+use crate::base::error::{Error, Result};
+use crate::base::options::Options;
 use crate::engine::Engine;
 use crate::engine::open::files_of;
 use crate::engine::shipping::ShareStats;
-use crate::error::{Error, Result};
-use crate::options::Options;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;

@@ -14,10 +14,10 @@ use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{OpenedLog, begin, open_log, restore};
 use crate::backup::find_room;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::{Failpoint, Making, Options};
 use crate::engine::open::{files_of, remove_marker, remove_unfinished};
 use crate::engine::{Database, OpenHow};
-use crate::error::{ErrorKind, Result};
-use crate::options::{Failpoint, Making, Options};
 
 /// How often a takeover starts from a newer checkpoint.
 const TRIES: u32 = 8;

@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use super::Scheduler;
+use crate::base::error::Result;
 use crate::compaction::Work;
-use crate::error::Result;
 use crate::jobs::manual::Stage;
 use crate::os::sync::atomic::{AtomicU32, Ordering};
 use crate::os::time;

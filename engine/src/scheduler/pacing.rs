@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::state::{NANOS_KIB, RegionUsage};
-use crate::record::Lsn;
+use crate::base::record::Lsn;
 
 /// The longest wait for a KiB that is ever asked for: a second.
 const LONGEST: u128 = 1_000_000_000;

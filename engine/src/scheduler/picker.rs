@@ -3,7 +3,7 @@
 
 use super::Scheduler;
 use super::state::RegionState;
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::jobs::table_index::Has;
 use crate::jobs::{self, Batch, Outcome};
 use Batch::{Any, Large};

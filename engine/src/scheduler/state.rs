@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use crate::base::record::Lsn;
 use crate::jobs::table_index::{Has, HasFlags, Rest, Totals};
 use crate::jobs::{JobContext, Jobs, freeze_bounds};
 use crate::memtable::Index;
 use crate::os::sync::atomic::Ordering;
 use crate::pm::PAGE;
-use crate::record::Lsn;
 
 /// Nanoseconds in a second, times the bytes of a KiB.
 pub(super) const NANOS_KIB: u128 = 1024 * 1_000_000_000;

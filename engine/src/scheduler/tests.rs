@@ -3,16 +3,16 @@ use std::sync::Barrier;
 
 use super::picker::{JOBS, JobKind};
 use super::*;
+use crate::base::error::ErrorKind;
+use crate::base::options::{BackgroundTuning, Durability, Options, TableOptions, Tier};
+use crate::base::record::{Cursor, LSN_MAX};
 use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
 use crate::engine::Database;
-use crate::error::ErrorKind;
 use crate::jobs::{Look, freeze};
-use crate::levels::{LEVEL_2, SUBLEVELS};
 use crate::mvcc::KeyInterval;
-use crate::options::{BackgroundTuning, Durability, Options, TableOptions, Tier};
-use crate::record::{Cursor, LSN_MAX};
+use crate::storage::object_testing::ObjectServer;
 use crate::table::{Table, TableCore};
-use crate::tier::object_testing::ObjectServer;
+use crate::version::{LEVEL_2, SUBLEVELS};
 use terrace_testkit::Machine;
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {

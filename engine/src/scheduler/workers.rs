@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Scheduler;
-use crate::error::{Error, ErrorKind};
-use crate::options::Failpoint;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::options::Failpoint;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::time;
@@ -214,8 +214,8 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::base::options::Options;
     use crate::mvcc::{drive_until, pin};
-    use crate::options::Options;
 
     /// Bug: records that readers had left stayed for 200 ms more, with level 0 full. Cause: the
     /// background rested as if nothing was due, and no reader that leaves wakes it.

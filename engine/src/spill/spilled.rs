@@ -18,11 +18,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::ExtentWriter;
-use crate::error::Result;
-use crate::extent::{BlockCache, Blocks, Extent, ReadAhead};
-use crate::levels::{Level, LevelCursor, VersionSet};
+use crate::base::error::Result;
+use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::mvcc::pin;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, MergingCursor};
+use crate::sstable::{BlockCache, Blocks, Extent, ReadAhead};
+use crate::version::{Level, LevelCursor, VersionSet};
 
 /// A key's new value; `None` deletes it.
 pub(crate) type Write = Option<Bytes>;
@@ -413,7 +413,7 @@ impl Epochs {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
-    use crate::options::Options;
+    use crate::base::options::Options;
 
     /// Bug: a transaction with many spilled pieces read one block at a time. Cause: its reader did
     /// not say how many pieces it reads, and walks for sixteen of them made room for each other.

@@ -6,16 +6,16 @@
 
 use std::sync::Arc;
 
-use crate::error::Result;
-use crate::extent::{
+use crate::base::error::Result;
+use crate::base::memory::Gauge;
+use crate::base::options::{Compression, TableOptions};
+use crate::base::record::{EntryRef, Kind};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
+use crate::sstable::{
     BlockCache, Extent, ExtentBuffer, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter,
 };
-use crate::levels::VersionSet;
-use crate::memory::Gauge;
-use crate::options::{Compression, TableOptions};
-use crate::os::sync::atomic::{AtomicUsize, Ordering};
-use crate::record::{EntryRef, Kind};
-use crate::tier::{EXTENT_BYTES, ExtentSink, ExtentStore, Location, SpaceReservation};
+use crate::storage::{EXTENT_BYTES, ExtentSink, ExtentStore, Location, SpaceReservation};
+use crate::version::VersionSet;
 
 /// Writes extents that no edit names yet. If it is dropped, their space is given back.
 ///

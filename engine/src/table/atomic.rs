@@ -14,13 +14,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Pinned, Range, Shared, Table, TableBatch, TableReader, TableSlot, TableTarget};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::limits;
+use crate::base::options::Durability;
+use crate::base::record::Kind;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
-use crate::options::Durability;
 use crate::os::time;
+use crate::read;
 use crate::read::KeyRange;
-use crate::record::Kind;
-use crate::{limits, read};
 
 impl Table {
     /// Sets `key` to `value`, durably, if it has no value; whether it had none.

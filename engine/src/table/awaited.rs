@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::shared::Shared;
+use crate::base::options::Durability;
+use crate::base::record::Lsn;
 use crate::commit::Feed;
 use crate::locks::Locker;
-use crate::options::Durability;
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::thread::JoinHandle;
-use crate::record::Lsn;
 
 /// The place of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -240,9 +240,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::options::Options;
+    use crate::base::options::Options;
+    use crate::storage::object_testing::{ObjectServer, StoreFault};
     use crate::table::WriteBatch;
-    use crate::tier::object_testing::{ObjectServer, StoreFault};
 
     /// Tells that it was woken.
     struct Tell(Sender<()>);

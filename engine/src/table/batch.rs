@@ -6,14 +6,14 @@ use std::sync::Arc;
 use super::atomic::ChangeRows;
 use super::core::{TableBatch, TableTarget};
 use super::{Shared, Table};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::base::operator::TableOperator;
+use crate::base::options::Durability;
+use crate::base::record::{ChainBase, Kind, MAX_OPERAND_LEN, encode_chain};
 use crate::commit::Target;
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits;
 use crate::locks::Patience;
-use crate::operator::TableOperator;
-use crate::options::Durability;
 use crate::read::{KeyBounds, KeyRange};
-use crate::record::{ChainBase, Kind, MAX_OPERAND_LEN, encode_chain};
 
 /// Operations on any tables of one database that become visible and durable together, or not at
 /// all. Commit it with [`Database::write`](crate::Database::write).

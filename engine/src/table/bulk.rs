@@ -12,18 +12,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::{NewRun, Pinned, Range, Shared, Table, TableBatch};
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{Format, ReadAhead};
-use crate::levels::{Level, LevelCursor};
-use crate::limits;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::base::options::{Durability, Failpoint, TableOptions};
+use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX};
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
-use crate::options::{Durability, Failpoint, TableOptions};
 use crate::os::time;
 use crate::read::KeyRange;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 use crate::spill::ExtentWriter;
-use crate::tier::EXTENT_BYTES;
+use crate::sstable::{Format, ReadAhead};
+use crate::storage::EXTENT_BYTES;
+use crate::version::{Level, LevelCursor};
 
 /// What a load holds in memory: the extent under way, which may grow a little beyond its size. With
 /// large values as much again, for the value extent under way.

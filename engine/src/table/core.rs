@@ -20,15 +20,15 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 
 use super::shared::ChangedTables;
+use crate::base::error::{Error, Result};
+use crate::base::record::{Lsn, TableId};
 use crate::commit::{Batch, CommitTable, Target};
-use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::mvcc::{DeferQueue, EpochArc, EpochGuard, Replaced};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::sync::shared::ArcSwap;
-use crate::record::{Lsn, TableId};
-use crate::view::View;
+use crate::read::view::View;
 
 /// How far a round of drains over the table's keys has come.
 #[derive(Clone, Debug, Default)]

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use super::{
     BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableReader, TableSlot, TableTarget,
 };
-use crate::error::Result;
-use crate::extent::Estimate;
-use crate::options::Durability;
+use crate::base::error::Result;
+use crate::base::options::Durability;
+use crate::base::record::Kind;
 use crate::os::with_deadline;
 use crate::read::{self, KeyBounds, KeyRange};
-use crate::record::Kind;
+use crate::sstable::Estimate;
 
 /// A named, ordered map from bytes to bytes.
 ///

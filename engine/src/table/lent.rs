@@ -1,7 +1,7 @@
 //! Reads that lend a value where it lies, or copy it into memory of the caller's.
 
 use super::{Range, Snapshot, Table};
-use crate::error::Result;
+use crate::base::error::Result;
 
 impl Table {
     /// What `f` makes of the value of `key`; `None` without one. It is lent the bytes where they
@@ -187,7 +187,7 @@ impl Range {
 mod tests {
     use std::sync::Arc;
 
-    use crate::options::Options;
+    use crate::base::options::Options;
 
     /// A look-up borrows its table and its view. Their counts are on lines that all threads share.
     #[test]

@@ -6,11 +6,11 @@ use std::task::{Context, Poll, Waker};
 
 use super::awaited::Place;
 use super::shared::{Keep, Shared};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::operator;
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::Lsn;
 use crate::locks::Locker;
-use crate::operator;
-use crate::options::{Durability, Failpoint};
-use crate::record::Lsn;
 
 /// A commit that nothing can keep from happening but a failure of the device: its place in the
 /// order is taken, and it waits to be visible and durable. Commits become so in the order in which

@@ -9,13 +9,13 @@ use bytes::Bytes;
 
 use super::core::TableCore;
 use super::{Keep, Shared, Table, TableSlot};
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::ReadAhead;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::Lsn;
 use crate::mvcc::Registered;
 use crate::read;
+use crate::read::view::View;
 use crate::read::{AsOf, Chunk, FrozenRows, KeyRange, Rows};
-use crate::record::Lsn;
-use crate::view::View;
+use crate::sstable::ReadAhead;
 
 /// The first chunk is small, for callers that want few rows; later ones grow.
 const FIRST_ROWS: usize = 16;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Keep, Range, Shared, Table, TableSlot};
-use crate::error::{Error, Result};
-use crate::extent::Brought;
+use crate::base::error::{Error, Result};
+use crate::base::options::TableOptions;
 use crate::mvcc::Registered;
-use crate::options::TableOptions;
 use crate::read;
+use crate::read::view::PinnedView;
 use crate::read::{AsOf, AskedParts, KeyBounds, LentValue, Lookups, MissingParts};
-use crate::view::PinnedView;
+use crate::sstable::Brought;
 
 /// What can be read of tables, whatever they are read through: a database as it is now, a snapshot,
 /// a transaction. For code that works with any of them; each has these calls itself, too.

@@ -20,15 +20,15 @@ use super::bulk::writer_of;
 use super::core::{TableBatch, TableCore};
 use super::shared::UnshippedRun;
 use super::{Shared, Table};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{EntryRef, Kind, Lsn, TableId};
 use crate::commit::{CommitTable, JournalMark};
-use crate::error::{Error, ErrorKind, Result};
-use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::Ordering;
-use crate::record::{EntryRef, Kind, Lsn, TableId};
+use crate::read::view::{PendingRun, TicketLsn};
 use crate::spill::ExtentWriter;
-use crate::view::{PendingRun, TicketLsn};
+use crate::version::{Edit, EditReservation, Level, Op, Room, Version};
 
 /// What a commit has written to one table.
 pub(crate) struct NewRun {

@@ -12,26 +12,26 @@ use super::awaited::Awaited;
 use super::core::{Pinned, TableCore, TableSlot};
 use super::pace::Pace;
 use super::pace::Wakeup;
-use crate::alloc::{PagePool, ZonePool};
+use crate::base::error::{Error, Result};
+use crate::base::operator;
+use crate::base::options::{Compression, Failpoint};
+use crate::base::record::{Lsn, TableId};
 use crate::commit::{Committer, Poison, Step, reached};
-use crate::error::{Error, Result};
-use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
-use crate::levels::{Level, Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{
     Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, is_waited_for, pin,
 };
-use crate::operator;
-use crate::options::{Compression, Failpoint};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::{ForkGuard, Gate, Inside};
+use crate::pm::alloc::{PagePool, ZonePool};
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
-use crate::record::{Lsn, TableId};
+use crate::read::view::{PinnedView, TicketLsn, View};
 use crate::spill::WriteMemory;
-use crate::view::{PinnedView, TicketLsn, View};
+use crate::sstable::{BlockCache, Blocks};
+use crate::version::{Level, Version, VersionSet};
 
 /// Keeps a database open while handles of it are left.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;

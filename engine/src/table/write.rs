@@ -25,17 +25,17 @@ use super::pending::PendingCommit;
 use super::runs::{Joined, NewRun};
 use super::shared::Applying;
 use super::shared::{Keep, Shared};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::Lsn;
 use crate::commit::{CommitRequest, Group, Pending};
-use crate::error::{Error, ErrorKind, Result};
-use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::is_waited_for;
-use crate::options::{Durability, Failpoint};
 use crate::os::Inside;
 use crate::os::{time, without_deadline};
 use crate::pm::LINE;
 use crate::read::KeyRange;
-use crate::record::Lsn;
+use crate::version::EditReservation;
 
 impl Shared {
     /// Commits a batch from outside of a transaction. Until the first transaction locks a row that
@@ -435,7 +435,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::options::Options;
+    use crate::base::options::Options;
     use crate::os::sync::atomic::{AtomicBool, Ordering};
     use crate::os::thread::{scope, yield_now};
     use crate::os::with_deadline;

@@ -8,8 +8,8 @@ use super::options::Isolation;
 use super::range::{End, Row};
 use super::state::Running;
 use super::{Transaction, TxnRange};
-use crate::error::{Error, Result};
-use crate::options::Failpoint;
+use crate::base::error::{Error, Result};
+use crate::base::options::Failpoint;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::spill::Write;
 use crate::table::{ReadTables, Table};
@@ -375,8 +375,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
-    use crate::operator::MergeOperator;
-    use crate::options::{Options, TableOptions};
+    use crate::base::operator::MergeOperator;
+    use crate::base::options::{Options, TableOptions};
     use crate::table::Table;
     use crate::txn::Transaction;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Transaction;
-use crate::error::{Error, Result};
-use crate::locks::{DEFAULT_LIMIT, DEFAULT_WAIT};
-use crate::options::Durability;
-use crate::options::named::{
+use crate::base::error::{Error, Result};
+use crate::base::options::Durability;
+use crate::base::options::named::{
     NamedOption, OptionType, SWITCH, bytes, choose, declare, duration, set_named,
 };
+use crate::locks::{DEFAULT_LIMIT, DEFAULT_WAIT};
 use crate::os::sync::locks::{Condvar, Mutex};
 
 /// What a transaction may see of others. `docs/transactions.md` has what each level prevents, as

@@ -15,12 +15,13 @@ use std::sync::Arc;
 use super::options::Isolation;
 use super::seen::{Seen, bytes_of, bytes_of_range};
 use super::state::{Inner, Running, Used};
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::base::options::Failpoint;
+use crate::base::record::Lsn;
 use crate::locks::{Mode, Patience};
-use crate::options::Failpoint;
+use crate::read;
 use crate::read::KeyRange;
-use crate::record::Lsn;
-use crate::{limits, read};
 
 impl Running {
     /// Whether a write to a key is protected: by an exclusive lock, or by the validation of an

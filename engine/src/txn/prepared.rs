@@ -26,19 +26,19 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use crate::alloc::ZonePool;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::commit::{CommitTable, Group, Pending, Resolution};
-use crate::error::{Error, ErrorKind, Result};
-use crate::levels::{EditReservation, Level};
-use crate::limits;
 use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
-use crate::options::{Durability, Failpoint};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::without_deadline;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
+use crate::pm::alloc::ZonePool;
+use crate::read::view::TicketLsn;
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
-use crate::view::TicketLsn;
+use crate::version::{EditReservation, Level};
 
 pub(crate) use locks::{
     KeptPrepares, OpenPrepare, decode as decode_lock, lock_again, lock_run_again,

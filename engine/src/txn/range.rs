@@ -14,10 +14,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::state::{Inner, Running};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::record::Lsn;
 use crate::mvcc::KeyInterval;
 use crate::read::KeyRange;
-use crate::record::Lsn;
 use crate::table::{Keep, KeyIter, Range, ValueIter};
 
 /// A key with its value.
@@ -311,7 +311,7 @@ thread_local! {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::STEPS;
-    use crate::options::Options;
+    use crate::base::options::Options;
     use crate::table::WriteBatch;
     use crate::txn::{Isolation, TxnOptions};
 

@@ -29,24 +29,24 @@ use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
 use super::seen::Seen;
 use super::writes::WriteSet;
-use crate::error::{Error, ErrorKind, Result};
-use crate::levels::Level;
-use crate::limits;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits;
+use crate::base::operator;
+use crate::base::options::Failpoint;
+use crate::base::record::{Kind, Lsn};
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::operator;
-use crate::options::Failpoint;
 use crate::os::earlier;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::time;
+use crate::read::view::PinnedView;
 use crate::read::{self, AsOf, Lookup};
-use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
 use crate::table::{
     Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
 };
-use crate::view::PinnedView;
+use crate::version::Level;
 
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
@@ -559,8 +559,8 @@ impl Running {
 mod tests {
     use std::time::Instant;
 
-    use crate::error::{ErrorKind, Result};
-    use crate::options::{Durability, Options};
+    use crate::base::error::{ErrorKind, Result};
+    use crate::base::options::{Durability, Options};
     use crate::os::{time, with_deadline};
     use crate::table::{Table, WriteBatch};
     use crate::txn::{Isolation, TxnOptions};

@@ -10,16 +10,16 @@ use super::prepared::lock_again;
 use super::range::TxnRange;
 use super::registry::Registry;
 use super::state::{Inner, Running};
-use crate::error::Result;
-use crate::extent::Brought;
-use crate::limits;
+use crate::base::error::Result;
+use crate::base::limits;
+use crate::base::operator;
 use crate::locks::{Mode, RunsHere};
 use crate::memtable::Record;
 use crate::mvcc::Registered;
-use crate::operator;
 use crate::os::sync::atomic::Ordering;
 use crate::os::with_deadline;
 use crate::read::{KeyBounds, KeyRange};
+use crate::sstable::Brought;
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
 /// Reads and writes that become visible and durable together, or not at all.

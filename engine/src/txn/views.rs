@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Isolation, Transaction, TxnRange};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::Table;

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::error::{Error, Result};
-use crate::extent::{BlockCache, Extent};
+use crate::base::error::{Error, Result};
+use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
-use crate::record::Lsn;
 use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
+use crate::sstable::{BlockCache, Extent};
 
 /// What an entry costs beside its key and its value.
 const ENTRY: usize = 64;

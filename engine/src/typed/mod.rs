@@ -20,8 +20,8 @@ use serde::de::DeserializeOwned;
 pub use key::{PrefixOf, TypedKey};
 pub use range::TypedRange;
 
+use crate::base::error::{Error, Result};
 use crate::engine::Database;
-use crate::error::{Error, Result};
 use crate::table::{Range, ReadTables, Table, WriteBatch};
 use crate::txn::Transaction;
 use range::Encoded;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{TypedKey, TypedTable};
-use crate::error::Result;
+use crate::base::error::Result;
 use crate::read::KeyBounds;
 
 /// A range of keys as bytes.

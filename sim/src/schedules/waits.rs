@@ -19,12 +19,12 @@ const MAY_TIME_OUT: [(&str, &str); 7] = [
 
 /// Where an answer of the store is waited for, or the time of the next attempt. No task brings
 /// them.
-const ASKS_STORE: [&str; 2] = ["tier/object/clock.rs", "tier/object/store.rs"];
+const ASKS_STORE: [&str; 2] = ["storage/object/clock.rs", "storage/object/store.rs"];
 
 /// Where an answer is on its way, or a thread waits for more that goes to the store or comes from
 /// it.
 const GOES_ON_IN_TIME: [&str; 4] =
-    ["tier/object/slow.rs", FEED, "replication/node.rs", "replication/registration.rs"];
+    ["storage/object/slow.rs", FEED, "replication/node.rs", "replication/registration.rs"];
 
 /// Where a caller waits until its commit was sent.
 const FEED: &str = "commit/feed.rs";

@@ -58,7 +58,7 @@ fn run_all(root: &Path, long: bool) -> Result<Vec<String>> {
     let program = Kind::Moto.program(root)?;
     let [mut suite, mut course] = built(root)?;
     let server = Running::start(Kind::Moto, &program)?;
-    run_at(&mut suite, "tier::object::remote", server.port)?;
+    run_at(&mut suite, "storage::object::remote", server.port)?;
     run_at(&mut course, "bucket", server.port)?;
     drop(server);
     if !long {

@@ -5,9 +5,11 @@
 //! meanwhile.
 //! Nothing else decides what the set has. There is no lease and no clock.
 
-use crate::error::{Error, ErrorKind, Result};
-use crate::record::{Reader, Sealable, put_bytes, put_u32, put_u64};
-use crate::tier::{FailureKind, LAST_EPOCH, ObjectClient, ObjectTag, RequestFailure, TaggedValue};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::{Reader, Sealable, put_bytes, put_u32, put_u64};
+use crate::storage::{
+    FailureKind, LAST_EPOCH, ObjectClient, ObjectTag, RequestFailure, TaggedValue,
+};
 
 /// How often a caller tries again when others are faster.
 const TRIES: u32 = 16;
@@ -156,7 +158,7 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
     drop(SetHead::decode(bytes));
     let version = bytes.get(8..).and_then(|rest| rest.first_chunk().copied());
     let version = u64::from(version.map_or(0, u32::from_le_bytes));
-    let right = crate::record::mended(bytes, 12, (16, bytes.len()), &[version]);
+    let right = crate::base::record::mended(bytes, 12, (16, bytes.len()), &[version]);
     let decoded = SetHead::decode(&right);
     if let Ok(head) = &decoded {
         assert_eq!(SetHead::decode(&head.encode()).as_ref(), Ok(head));
@@ -167,7 +169,7 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::SealRefused;
+    use crate::base::record::SealRefused;
 
     fn sample() -> SetHead {
         SetHead {

@@ -19,18 +19,18 @@ use super::known::KnownExtents;
 use super::restore::{check_written, fetch, restore_with};
 use super::take::{Destination, gather};
 use super::{BackupInfo, VerifyReport};
+use crate::base::error::{Error, Result};
+use crate::base::options::{Options, Storage};
+use crate::base::record::Sealable;
 use crate::engine::Engine;
 use crate::engine::open::{files_of, object_client};
-use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta};
-use crate::levels::Manifest;
-use crate::options::{Options, Storage};
 use crate::os::Files;
-use crate::record::Sealable;
-use crate::tier::{
+use crate::sstable::{Extent, ExtentMeta};
+use crate::storage::{
     ExtentSink, ExtentStore, FailureKind, Location, ObjectClient, ObjectId, ObjectNames,
     ObjectSpan, Sends, TaggedValue, open_reader, owner,
 };
+use crate::version::Manifest;
 use head::SetHead;
 
 #[cfg(any(test, feature = "testing"))]

@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::path::Path;
 
 use super::*;
-use crate::levels::{Edit, Manifest, Op};
-use crate::tier::ExtentStore;
+use crate::storage::ExtentStore;
+use crate::version::{Edit, Manifest, Op};
 use terrace_testkit::SimFiles;
 
 const UNIT: u64 = 16_384;

@@ -19,18 +19,18 @@ use std::sync::Arc;
 
 use super::tables::SalvagedTables;
 use super::{SalvageReport, Writer, begin, end};
+use crate::base::error::{Damage, Mismatch, Result};
+use crate::base::options::{TableOptions, Tier};
+use crate::base::record::{Kind, LSN_MAX, RowTable, TableId};
 use crate::engine::events::Event;
 use crate::engine::open::{Loaded, Opening};
-use crate::error::{Damage, Mismatch, Result};
-use crate::extent::{Extent, FoundExtents, find_extents};
 use crate::level0::{find_rows, salvage_row};
-use crate::levels::{Ended, SalvagedSet, VersionSet, free_name};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
-use crate::options::{TableOptions, Tier};
 use crate::pm::Region;
-use crate::record::{Kind, LSN_MAX, RowTable, TableId};
-use crate::tier::ExtentStore;
+use crate::sstable::{Extent, FoundExtents, find_extents};
+use crate::storage::ExtentStore;
+use crate::version::{Ended, SalvagedSet, VersionSet, free_name};
 
 /// A table, as far as events in the region tell of it.
 #[derive(Debug, PartialEq, Eq)]
@@ -246,7 +246,7 @@ impl SalvageReport {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
-    use crate::record::SYSTEM_TABLE;
+    use crate::base::record::SYSTEM_TABLE;
 
     /// What events make of tables.
     fn after(events: &[Event]) -> BTreeMap<TableId, Known> {

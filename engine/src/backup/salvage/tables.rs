@@ -11,14 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{SalvageReport, Writer, expired};
+use crate::base::error::{Damage, Mismatch, Result};
+use crate::base::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
 use crate::engine::Database;
-use crate::error::{Damage, Mismatch, Result};
-use crate::extent::{BlockCache, Blocks, Described, Extent};
-use crate::levels::{Ended, Level, SalvagedSet, Version, VersionSet, free_name};
 use crate::memtable::Record;
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstones, pin};
-use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
+use crate::sstable::{BlockCache, Blocks, Described, Extent};
 use crate::table::Table;
+use crate::version::{Ended, Level, SalvagedSet, Version, VersionSet, free_name};
 
 /// Where the records of a table go.
 pub(super) struct SalvagedTable {
@@ -298,7 +298,7 @@ fn newest_in(levels: &[Level], key: &[u8], cache: &BlockCache) -> Lsn {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use super::*;
-    use crate::extent::tests::{Entry, sim_store, write_extent};
+    use crate::sstable::tests::{Entry, sim_store, write_extent};
 
     /// Bug: rows of extents that a lost edit had removed took the place of newer ones.
     /// Cause: salvage went by levels alone.

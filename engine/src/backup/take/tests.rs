@@ -5,12 +5,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::base::error::ErrorKind;
+use crate::base::options::{Durability, Options};
 use crate::engine::Database;
-use crate::error::ErrorKind;
 use crate::mvcc::{drive_until, is_pinned};
-use crate::options::{Durability, Options};
+use crate::storage::object_testing::ObjectServer;
 use crate::table::WriteBatch;
-use crate::tier::object_testing::ObjectServer;
 use terrace_testkit::Machine;
 
 /// Bug: nearly every backup beside commits with blobs had none, or that of another commit. Cause:

@@ -6,10 +6,10 @@ use std::sync::mpsc;
 use super::super::floor::Floor;
 use super::Fixture;
 use super::rules::A_WHILE;
+use crate::base::options::Durability::{Durable, Relaxed};
+use crate::base::record::Lsn;
 use crate::commit::pending_floor::most_lag;
-use crate::options::Durability::{Durable, Relaxed};
 use crate::pm::{Geometry, LINE, Span};
-use crate::record::Lsn;
 use terrace_testkit::Survive;
 
 impl Fixture {

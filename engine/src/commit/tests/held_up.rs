@@ -11,10 +11,10 @@ use super::super::publisher::Goal;
 use super::super::steps::{Step, stop_at};
 use super::Fixture;
 use super::rules::first_incarnation;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::options::Durability::{Durable, Relaxed};
+use crate::base::record::Lsn;
 use crate::commit::committer::Ticket;
-use crate::error::{Error, ErrorKind};
-use crate::options::Durability::{Durable, Relaxed};
-use crate::record::Lsn;
 use terrace_testkit::{Explored, Explorer, Machine, Site, Survive, Trace};
 
 /// How long something that must happen is given to happen.

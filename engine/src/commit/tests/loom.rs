@@ -10,9 +10,9 @@ use loom::thread;
 
 use super::super::ring::{Finished, Ring, Written, ring_len};
 use super::Fixture;
+use crate::base::options::Durability::Durable;
 use crate::commit::ring::WaitQueue;
 use crate::mvcc::Watermark;
-use crate::options::Durability::Durable;
 use crate::os::sync::{Mutex, fence};
 use crate::pm::Span;
 

@@ -33,13 +33,13 @@ use super::turnstile::Start;
 use super::turnstile::StreamTail;
 use super::write::WriteStep;
 use super::{Batch, CommitRequest, CommitTable, Group, Poison, Target};
-use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::record::{Kind, Lsn, TableId};
 use crate::memtable::Memtable;
 use crate::mvcc::Watermark;
 use crate::os::{Files, OpenHow};
+use crate::pm::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::pm::{Geometry, Media, Region};
-use crate::record::{Kind, Lsn, TableId};
 use terrace_testkit::Machine;
 
 /// A table with one memtable at a time.

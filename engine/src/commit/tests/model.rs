@@ -14,9 +14,9 @@ use crate::os::thread;
 use super::super::Batch;
 use super::super::floor::Floor;
 use super::Fixture;
-use crate::error::Result;
-use crate::options::Durability::{self, Durable, Relaxed};
-use crate::record::{Kind, Lsn};
+use crate::base::error::Result;
+use crate::base::options::Durability::{self, Durable, Relaxed};
+use crate::base::record::{Kind, Lsn};
 
 /// Each thread commits its groups one after the other, and reads them back at once.
 fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::super::bucket::Buckets;
 use super::super::publisher::{Goal, MAX_RUN, TURNS};
 use super::Fixture;
+use crate::base::options::Durability::{Durable, Relaxed};
+use crate::base::record::Lsn;
 use crate::memtable::Memtable;
 use crate::mvcc::pin;
-use crate::options::Durability::{Durable, Relaxed};
 use crate::pm::Spent;
-use crate::record::Lsn;
 
 #[test]
 fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {

@@ -10,9 +10,9 @@ use super::super::bucket::{Bucket, Outcome, Part};
 use super::super::ring::ring_len;
 use super::super::steps::{Step, stop_at};
 use super::Fixture;
-use crate::error::{Error, ErrorKind};
-use crate::options::Durability::{Durable, Relaxed, Remote};
-use crate::record::Lsn;
+use crate::base::error::{Error, ErrorKind};
+use crate::base::options::Durability::{Durable, Relaxed, Remote};
+use crate::base::record::Lsn;
 use terrace_testkit::Machine;
 
 /// A fixture in which the next write of the publisher fails.

@@ -8,11 +8,11 @@ use super::super::floor::{Floor, Gidx};
 use super::super::recover::{Evidence, Recovered, recover};
 use super::super::{Batch, Group, OneGroup};
 use super::{Fixture, Slot};
-use crate::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
-use crate::error::{ErrorKind, Result};
-use crate::options::Durability::{self, Durable, Relaxed};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::options::Durability::{self, Durable, Relaxed};
+use crate::base::record::Lsn;
+use crate::pm::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
-use crate::record::Lsn;
 use terrace_testkit::Machine;
 
 /// How long something that must not happen is given to happen.

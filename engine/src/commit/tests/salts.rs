@@ -5,13 +5,13 @@
 use super::super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::Fixture;
 use super::rules::first_incarnation;
-use crate::alloc::ZONE_HEADER;
+use crate::base::error::ErrorKind;
+use crate::base::options::Durability::Durable;
+use crate::base::record::{Kind, Lsn};
 use crate::commit::subentry::{RESUME, Resume};
-use crate::error::ErrorKind;
 use crate::memtable::{RECORD_HEADER, encode_record, record_len, set_seq};
-use crate::options::Durability::Durable;
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn};
+use crate::pm::alloc::ZONE_HEADER;
 use terrace_testkit::Survive;
 
 /// Bytes that a commit of one put takes in a zone: a key of one byte, and a value.

@@ -9,10 +9,10 @@ use super::super::salvage::{LsnRanges, ReadableZones, readable};
 use super::super::subentry::SUB_HEADER;
 use super::Fixture;
 use super::rules::first_incarnation;
-use crate::alloc::{StreamPool, ZonePool};
-use crate::error::Damage;
-use crate::options::Durability::{self, Durable, Relaxed};
-use crate::record::{Kind, LSN_MAX, Lsn};
+use crate::base::error::Damage;
+use crate::base::options::Durability::{self, Durable, Relaxed};
+use crate::base::record::{Kind, LSN_MAX, Lsn};
+use crate::pm::alloc::{StreamPool, ZonePool};
 
 /// Two tables on streams of their own.
 struct TwoStreams {

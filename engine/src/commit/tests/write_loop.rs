@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::super::{Batch, CommitRequest, Group};
 use super::{Fixture, Slot};
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::Durability::Durable;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Durability::Durable;
 
 /// A request that writes down what it is asked, and does it.
 struct Recording<'a> {

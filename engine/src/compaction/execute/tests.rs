@@ -4,14 +4,14 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::error::Findings;
+use crate::base::options::{Compression, TableOptions};
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::compaction::{Planned, Situation, Work, pick};
-use crate::error::Findings;
-use crate::extent::tests::{Entry, forward};
-use crate::extent::{Blocks, Found, ReadAhead, ValueMeta};
-use crate::levels::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark, pin};
-use crate::options::{Compression, TableOptions};
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::sstable::tests::{Entry, forward};
+use crate::sstable::{Blocks, Found, ReadAhead, ValueMeta};
+use crate::version::{FoundEdits, LevelCursor, MAX_LEVELS, SUBLEVELS};
 use terrace_testkit::{SimFiles, Survive};
 
 pub(in crate::compaction) const SHAPE: Shape = Shape {
@@ -74,7 +74,7 @@ impl Fixture {
         let version = self.set.version(self.table).unwrap();
         let store = self.set.store();
         let column = (!newer.is_empty())
-            .then(|| crate::extent::tests::write_extent(store, self.set.next_extent_id(), &newer));
+            .then(|| crate::sstable::tests::write_extent(store, self.set.next_extent_id(), &newer));
         // As a column does, to the last key that a tombstone is taken to reach.
         let reach = above.iter().map(|t| match t.interval.last_key() {
             Some(last) => KeyInterval::closed(&t.interval.start, last),
@@ -376,9 +376,9 @@ fn extents_and_blocks_are_reused_under_range_tombstones_that_go_on_hiding_them()
 fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let fixture = Fixture::new(SHAPE);
     let horizon = fixture.snapshots.horizon();
-    let source = crate::extent::tests::sim_store().1;
+    let source = crate::sstable::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
-    let extent = crate::extent::tests::write_extent(&source, 1, &list);
+    let extent = crate::sstable::tests::write_extent(&source, 1, &list);
     let version = fixture.set.version(fixture.table).unwrap();
     let ranges = Ranges::new(&version, 1, Vec::new(), &horizon, |_, _| false);
     let merge = || {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use crate::base::options::Compression;
+use crate::base::record::Lsn;
 use crate::compaction::execute::tests::{Fixture, SHAPE, key};
 use crate::compaction::{CarriedOver, Shape};
-use crate::extent::tests::Entry;
-use crate::options::Compression;
-use crate::record::Lsn;
+use crate::sstable::tests::Entry;
 
 /// Extents of about six blocks of about ten records.
 const BLOCKS: Shape = Shape { extent_bytes: 100_000, level1_bytes: 300_000, ..SHAPE };
@@ -184,8 +184,8 @@ fn by_record_and_by_block_the_records_are_the_same() {
     let fixture = filled(BLOCKS);
     let before = fixture.level1();
     let cache = &fixture.cache;
-    let mut by_record = crate::extent::BlockWalk::new(&before, cache, false);
-    let mut by_block = crate::extent::BlockWalk::new(&before, cache, true);
+    let mut by_record = crate::sstable::BlockWalk::new(&before, cache, false);
+    let mut by_block = crate::sstable::BlockWalk::new(&before, cache, true);
     let mut count = 0;
     while let Some(key) = by_record.key().map(<[u8]>::to_vec) {
         by_record.open().unwrap();

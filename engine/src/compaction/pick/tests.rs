@@ -8,14 +8,14 @@ use super::super::choice::Work;
 use super::super::manual::{NextManual, pick_manual};
 use super::super::shape::Shape;
 use super::*;
+use crate::base::options::{Compression, Tier};
+use crate::base::record::Lsn;
 use crate::compaction::shape::ClaimedKeys;
 use crate::compaction::shape::cuts;
-use crate::extent::{ValueMeta, ValueUse};
-use crate::levels::{Level, Op, known_as};
 use crate::mvcc::{KeptFor, after};
-use crate::options::{Compression, Tier};
-use crate::record::Lsn;
-use crate::tier::Location;
+use crate::sstable::{ValueMeta, ValueUse};
+use crate::storage::Location;
+use crate::version::{Level, Op, known_as};
 
 /// A description with a read frequency, and the readers for which records were kept.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use std::sync::{Barrier, mpsc};
 use std::thread::Scope;
 use std::time::Duration;
 
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Options, TableOptions};
 use crate::engine::Database;
-use crate::error::{Error, ErrorKind, Result};
-use crate::options::{Options, TableOptions};
 use crate::table::{Range, Table};
 use terrace_testkit::Machine;
 
@@ -106,7 +106,7 @@ fn a_range_from_before_a_truncation_fails_whether_or_not_it_has_begun() {
         table.put([5], "later").unwrap();
     };
     truncate();
-    let fails = |error: crate::error::Error| {
+    let fails = |error: crate::base::error::Error| {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("truncated since"), "{error}");
     };

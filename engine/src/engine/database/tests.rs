@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use super::Database;
-use crate::error::ErrorKind;
-use crate::options::{Compression, Durability, Options};
+use crate::base::error::ErrorKind;
+use crate::base::options::{Compression, Durability, Options};
 use crate::per_core::PerCore;
 
 fn open(options: Options) -> (tempfile::TempDir, Database) {
@@ -131,7 +131,7 @@ fn waits_for_shards_inside_of_an_operator_are_refused() {
         let batch = batch.wait().map(drop).unwrap_err();
         (refused.into_iter().chain([closed, batch]).collect::<Vec<_>>(), done.wait())
     };
-    let (refused, done) = crate::operator::run(inside).unwrap();
+    let (refused, done) = crate::base::operator::run(inside).unwrap();
     (0..2).for_each(|_| go_on.send(()).unwrap());
     for error in refused {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

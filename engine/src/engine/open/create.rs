@@ -12,17 +12,17 @@ use std::sync::Arc;
 use super::index_file::{INDEX, remove_beside};
 use super::media::{self, REGION};
 use super::presence::{Marker, Presence, files_of, lock, look, may_replace, remove_marker};
-use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::{Failpoint, Making, Options, Storage};
+use crate::base::record::Lsn;
 use crate::commit::Floor;
 use crate::engine::OpenHow;
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::ExtentMeta;
-use crate::levels::{Edit, VersionSet, is_journal_name};
-use crate::options::{Failpoint, Making, Options, Storage};
 use crate::os::{Directory, Files, draw_random, sync_name};
+use crate::pm::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
-use crate::record::Lsn;
-use crate::tier::{OBJECT_FILES, is_extent_file_name};
+use crate::sstable::ExtentMeta;
+use crate::storage::{OBJECT_FILES, is_extent_file_name};
+use crate::version::{Edit, VersionSet, is_journal_name};
 
 /// What a database begins with.
 #[derive(Default)]

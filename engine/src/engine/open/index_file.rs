@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::media;
-use crate::error::{Damage, Error, ErrorKind, Mismatch, Result};
-use crate::options::{Options, Storage};
+use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
+use crate::base::options::{Options, Storage};
 use crate::os::{Files, OpenHow, cores};
+use crate::pindex::forest::Forest;
 #[cfg(any(test, feature = "testing"))]
 use crate::pm::Span;
 use crate::pm::{Media, PAGE, Region, Superblock};
-use crate::ptree::forest::Forest;
 
 /// The file's name in a database's directory.
 pub(super) const INDEX: &str = "index";

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use super::index_file::{self, FoundIndex, IndexFile};
 use super::{Opening, media};
-use crate::alloc::{ZonePool, ZoneScan};
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::options::{Failpoint, Index, Options, Storage};
+use crate::base::record::Lsn;
 use crate::commit::{Evidence, Floor, Gidx, RESUME, Recovered, Resume};
-use crate::error::{Damage, Error, Mismatch, Result};
-use crate::levels::{FoundEdits, JournalFloor, VersionSet};
-use crate::options::{Failpoint, Index, Options, Storage};
 use crate::os::{Files, Unread};
+use crate::pindex::forest::Forest;
+use crate::pm::alloc::{ZonePool, ZoneScan};
 use crate::pm::{Lived, Region, Span, Superblock};
-use crate::ptree::forest::Forest;
-use crate::record::Lsn;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
-use crate::tier::Distance;
-use crate::tier::{ExtentStore, ObjectClient, ObjectId, ObjectSettings, Planted, open_client};
+use crate::storage::Distance;
+use crate::storage::{ExtentStore, ObjectClient, ObjectId, ObjectSettings, Planted, open_client};
+use crate::version::{FoundEdits, JournalFloor, VersionSet};
 
 /// The region, loaded as far as its fixed parts.
 pub(crate) struct Loaded {

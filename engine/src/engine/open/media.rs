@@ -10,8 +10,8 @@ use std::io::ErrorKind::NotFound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, ErrorKind, Mismatch, Result};
-use crate::options::{Mode, Options, Storage};
+use crate::base::error::{Error, ErrorKind, Mismatch, Result};
+use crate::base::options::{Mode, Options, Storage};
 use crate::os::{Files, OpenHow, draw_random, free_space, is_on_tmpfs, read_past};
 use crate::pm::{Geometry, Media, Region, Span, Superblock};
 
@@ -167,7 +167,7 @@ pub(super) fn open(
         Storage::Simulated(machine) => {
             if let Some(memory) = machine.memory() {
                 let missing =
-                    || crate::error::Error::invalid("the simulated machine has no region");
+                    || crate::base::error::Error::invalid("the simulated machine has no region");
                 let pm = memory.get().ok_or_else(missing)?;
                 return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
             }

@@ -34,30 +34,30 @@ use super::catalog::Catalog;
 use super::instance::Instance;
 use super::stats::OpenStats;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
-use crate::alloc::{PagePool, StreamKind, StreamPool, ZonePool};
+use crate::base::error::{Error, Result};
+#[cfg(any(test, feature = "testing"))]
+use crate::base::options::Storage;
+use crate::base::options::{Failpoint, OpenProgress, Options};
 use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start, recover,
 };
-use crate::error::{Error, Result};
-use crate::extent::BlockCache;
 use crate::jobs::{self, JobContext, memory};
-use crate::levels::{JournalFloor, VersionSet};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
-#[cfg(any(test, feature = "testing"))]
-use crate::options::Storage;
-use crate::options::{Failpoint, OpenProgress, Options};
 use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
 use crate::os::{DirectoryLock, Files, ForkGuard, create_directory, time};
+use crate::pindex::forest::Forest;
+use crate::pm::alloc::{PagePool, StreamKind, StreamPool, ZonePool};
 use crate::pm::{Region, Superblock};
-use crate::ptree::forest::Forest;
 use crate::scheduler::Scheduler;
 use crate::spill::WriteMemory;
+use crate::sstable::BlockCache;
 use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup};
+use crate::version::{JournalFloor, VersionSet};
 
 pub(crate) use create::{
     CLAIMS_FILE, Content, create_with, end_making, remove_part, remove_unfinished,

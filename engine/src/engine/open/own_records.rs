@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::records;
+use crate::base::error::{Error, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
 use crate::engine::events::Event;
-use crate::error::{Error, Result};
-use crate::levels::{Edit, Op, VersionSet};
 use crate::locks::Locker;
 use crate::memtable::Record;
-use crate::options::Failpoint;
 use crate::os::HashMap;
 use crate::pm::Region;
-use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
+use crate::read::view::TicketLsn;
 use crate::table::{Pinned, TableSlot};
 use crate::txn::{Place, Prepared, decode_lock, lock_again, lock_run_again};
-use crate::view::TicketLsn;
+use crate::version::{Edit, Op, VersionSet};
 
 /// A prepare, whether or not it has its verdict.
 struct FoundPrepare<'a> {

@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use super::index_file::INDEX;
 use super::media::{self, REGION};
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::options::{Failpoint, Making, Options, Storage};
+use crate::base::record::{Reader, checksum, put_bytes, put_u32};
 use crate::engine::OpenHow;
-use crate::error::{Damage, Error, Mismatch, Result};
-use crate::levels::{Manifest, is_journal_name};
-use crate::options::{Failpoint, Making, Options, Storage};
 use crate::os::{Access, Directory, DirectoryLock, Files, RealFiles, bytes_of_path, path_of_bytes};
-use crate::record::{Reader, checksum, put_bytes, put_u32};
-use crate::tier::is_extent_file_name;
+use crate::storage::is_extent_file_name;
+use crate::version::{Manifest, is_journal_name};
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]

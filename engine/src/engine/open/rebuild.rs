@@ -4,21 +4,21 @@
 use std::sync::Arc;
 
 use super::records;
+use crate::base::error::{Error, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{LSN_MAX, Lsn, TableId};
 use crate::commit::{Accepted, Content, Recovered};
 use crate::engine::Engine;
-use crate::error::{Error, Result};
 use crate::jobs;
 use crate::level0::{Level0, RowTables};
-use crate::levels::{Edit, Op};
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::{HashMap, at_once};
-use crate::record::{LSN_MAX, Lsn, TableId};
+use crate::read::view::Frozen;
 use crate::table::TableCore;
-use crate::view::Frozen;
+use crate::version::{Edit, Op};
 
 type Tables = HashMap<TableId, Arc<TableCore>>;
 

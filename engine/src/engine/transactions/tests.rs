@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::options::Durability::{self, Durable, Relaxed, Remote};
-use crate::options::Options;
+use crate::base::options::Durability::{self, Durable, Relaxed, Remote};
+use crate::base::options::Options;
+use crate::storage::object_testing::{ObjectServer, StoreFault};
 use crate::table::{PendingCommit, WriteBatch};
-use crate::tier::object_testing::{ObjectServer, StoreFault};
 use crate::txn::{Isolation, LockWait, TxnOptions};
 use terrace_testkit::Machine;
 

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use super::{merge_memtables, merge_some};
+use crate::base::options::{Durability, Options};
 use crate::commit::{Step, stop_at};
 use crate::engine::Database;
 use crate::jobs::table_index::Has;
 use crate::jobs::{JobContext, freeze};
-use crate::options::{Durability, Options};
 use crate::table::{Table, WriteBatch};
 use terrace_testkit::{Machine, Survive};
 

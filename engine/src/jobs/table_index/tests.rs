@@ -1,10 +1,10 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::base::options::{Durability, Options};
 use crate::commit::{Step, stop_at};
 use crate::engine::Database;
 use crate::jobs::JobContext;
-use crate::options::{Durability, Options};
 
 /// An index of all tables, looked at now.
 fn scanned(ctx: &JobContext) -> TableIndex {

@@ -2,14 +2,14 @@
 
 use super::layout::{ENTRIES, Entry, PageRef, Place, RowDirectory};
 use super::row::OpenRow;
-use crate::alloc::{PagePool, PageRange};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::options::Failpoint;
+use crate::base::record::{Lsn, RowTable, TableId, checksum, slice};
 use crate::level0::versions::Keep;
 use crate::level0::versions::NewerRecord;
 use crate::memtable::{Memtable, Record, RecordCursor};
-use crate::options::Failpoint;
+use crate::pm::alloc::{PagePool, PageRange};
 use crate::pm::{PAGE, Region};
-use crate::record::{Lsn, RowTable, TableId, checksum, slice};
 
 /// Bytes on their way to pages. What is pushed lies in one piece.
 #[derive(Debug, Default)]

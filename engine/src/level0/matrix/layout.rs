@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 
-use crate::error::Mismatch;
+use crate::base::error::Mismatch;
+use crate::base::record::{Kind, Lsn, Reader, TableId, checksum, put_u32, put_u64};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::ArcSwap;
 use crate::pm::PAGE;
-use crate::record::{Kind, Lsn, Reader, TableId, checksum, put_u32, put_u64};
 
 /// Bytes of one entry of the metadata array.
 pub(super) const ENTRY: usize = 40;
@@ -202,7 +202,7 @@ pub(super) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) seq: Lsn,
-    /// The first eight bytes of the key, as [`slice`](crate::record::slice) has them.
+    /// The first eight bytes of the key, as [`slice`](crate::base::record::slice) has them.
     pub(super) prefix: u64,
     pub(super) key: Place,
     pub(super) key_len: u32,

@@ -48,16 +48,16 @@ use self::walk::{RowsCursor, narrow};
 
 use super::Size;
 use super::versions::Keep;
-use crate::alloc::{PagePool, PageRange};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::options::Level0Container;
+use crate::base::record::{Cursor, Lsn, RowTable, TableId};
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, pin};
-use crate::options::Level0Container;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::ArcSwap;
+use crate::pm::alloc::{PagePool, PageRange};
 use crate::pm::{PAGE, Region};
-use crate::record::{Cursor, Lsn, RowTable, TableId};
 
 pub(crate) use self::open::salvage_row;
 pub(crate) use open::find_rows;

@@ -6,13 +6,13 @@ use std::ops::Range;
 
 use super::layout::{ENTRIES, ENTRY, Entry, RowDirectory};
 use super::row::{OpenRow, key_span, value_span};
-use crate::error::{Damage, Error, Mismatch, Result};
+use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::options::Failpoint;
+use crate::base::record::{RowTable, TableId, checksum};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
-use crate::options::Failpoint;
 use crate::os::sync::atomic::Ordering;
 use crate::pm::{PAGE, Region, Span};
-use crate::record::{RowTable, TableId, checksum};
 
 /// A row table that is being read: what it is of, for messages.
 struct Found<'a> {

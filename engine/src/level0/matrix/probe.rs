@@ -1,7 +1,7 @@
 //! The decoders of row tables, for fuzzing.
 
 use super::layout::{ENTRY, Entry, RowDirectory};
-use crate::record::{Reader, mended};
+use crate::base::record::{Reader, mended};
 
 /// Takes any bytes for a directory, and their head for an entry; whether either was accepted.
 pub(crate) fn probe(bytes: &[u8]) -> bool {

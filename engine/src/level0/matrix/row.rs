@@ -19,13 +19,13 @@ use std::ops::Range;
 
 use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
 use super::layout::{MetaPages, Readable};
-use crate::alloc::PageRange;
+use crate::base::options::Failpoint;
+use crate::base::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 use crate::memtable::{Record, record_len};
 use crate::mvcc::{DrainedMap, KeyInterval, is_pinned};
-use crate::options::Failpoint;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::pm::alloc::PageRange;
 use crate::pm::{PAGE, Region};
-use crate::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 
 /// Below so many entries a search goes from one to the next.
 const LINEAR: u32 = 8;

@@ -6,12 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::alloc::ZonePool;
+use crate::base::options::Failpoint;
+use crate::base::record::{EntryRef, Kind, LSN_MAX};
 use crate::memtable::{encode_record, set_seq};
 use crate::mvcc::pin;
-use crate::options::Failpoint;
 use crate::pm::Geometry;
-use crate::record::{EntryRef, Kind, LSN_MAX};
+use crate::pm::alloc::ZonePool;
 use terrace_testkit::Machine;
 
 const GEOMETRY: Geometry = Geometry { unit: 16 * PAGE, zone_slots: 64, units: 64, target: 64 };

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::row::{Narrowed, OpenRow};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::options::Failpoint;
+use crate::base::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
-use crate::options::Failpoint;
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// Whether searches go by hints, for measurements of what these are worth.
 #[cfg(feature = "bench")]

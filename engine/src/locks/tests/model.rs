@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::os::schedule::explore;
 use crate::os::thread;
 
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
 

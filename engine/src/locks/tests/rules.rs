@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::locks::ranges::VISITED;
 use crate::locks::{LockManager, Locker, Mode, Patience, RunsHere};
 use crate::os::with_arrival;

@@ -21,8 +21,8 @@ use super::leaf::Leaf;
 use super::lock::{Optimistic, Restart, Version};
 use super::{INNER_LEN, Index, LEAF_LEN};
 use super::{Records, Sought};
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::os::sync::optimistic::Patience;
-use crate::record::{LSN_MAX, Lsn};
 
 /// How many records ahead are hinted at: enough for memory to keep up with a scan.
 const AHEAD: usize = 8;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crossbeam_epoch::{Guard, Shared};
 
-use crate::memory::Gauge;
+use crate::base::memory::Gauge;
+use crate::base::record::Lsn;
 use crate::os::sync::optimistic::{AtomicPtr, AtomicUsize, Ordering};
-use crate::record::Lsn;
 
 /// Bytes too long for the node they belong to. They never change.
 #[derive(Debug)]

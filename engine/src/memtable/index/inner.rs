@@ -21,9 +21,9 @@ use super::lock::{
 };
 use super::prefix::Separator;
 use super::prefix::{Place, Prefix};
+use crate::base::record::{common, slice};
 use crate::os::sync::optimistic::{AtomicPtr, Ordering};
 use crate::os::{LINE, prefetch_lines};
-use crate::record::{common, slice};
 
 /// A node with up to `I` separators and `I + 1` children, which end in leaves of `L` entries.
 #[derive(Debug)]

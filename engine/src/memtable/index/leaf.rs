@@ -17,8 +17,8 @@ use super::lock::{
 use super::prefix::Separator;
 use super::prefix::{INLINE, Place, Prefix};
 use super::{Records, Sought};
+use crate::base::record::{Lsn, common, slice};
 use crate::os::{LINE, prefetch_lines};
-use crate::record::{Lsn, common, slice};
 
 /// A split leaves halves whose digests agree in this many bits; from then on they tell too few
 /// keys apart, and the prefix grows.

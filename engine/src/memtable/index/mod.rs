@@ -48,10 +48,10 @@ use inner::{Child, Contents, Inner, Node, Owned};
 use leaf::{Found, Leaf};
 use lock::Optimistic;
 
-use crate::error::Result;
-use crate::memory::Gauge;
+use crate::base::error::Result;
+use crate::base::memory::Gauge;
+use crate::base::record::Lsn;
 use crate::os::sync::optimistic::{AtomicUsize, Ordering, Patience};
-use crate::record::Lsn;
 
 pub(crate) use cursor::IndexCursor;
 pub(crate) use lock::{Held, Restart, Version, VersionLock};

@@ -14,7 +14,7 @@
 
 use super::heap::{Heap, SpillLink};
 use super::lock::{Optimistic, Version, VersionLock, Word, words};
-use crate::record::{LSN_MAX, Lsn, common, slice};
+use crate::base::record::{LSN_MAX, Lsn, common, slice};
 
 /// The longest prefix that lies within the node.
 pub(super) const INLINE: usize = 32;
@@ -214,7 +214,7 @@ mod tests {
 
     mod separator {
         use super::super::*;
-        use crate::record::slice;
+        use crate::base::record::slice;
 
         #[test]
         fn short_between_neighbours() {

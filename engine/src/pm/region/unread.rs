@@ -1,7 +1,7 @@
 //! Reads of the file behind a region, for a salvage past what the device cannot read.
 
 use super::Region;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::os::sync::locks::Mutex;
 use crate::os::{File, Unread, read_past};
 

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::Error;
-use crate::extent::tests::Entry;
-use crate::operator::built_in::APPEND;
-use crate::operator::{OperatorName, Operators, operand_list};
-use crate::record::tests::ListCursor;
-use crate::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
+use crate::base::error::Error;
+use crate::base::operator::built_in::APPEND;
+use crate::base::operator::{OperatorName, Operators, operand_list};
+use crate::base::record::tests::ListCursor;
+use crate::base::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
+use crate::sstable::tests::Entry;
 
 /// A list that counts how often it is moved, and fails beyond a number of moves.
 struct Counted {

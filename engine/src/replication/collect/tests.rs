@@ -7,8 +7,8 @@ use super::super::registration::Registration;
 use super::*;
 use crate::os::Files;
 use crate::replication::log::data_name;
-use crate::tier::object_testing::ObjectServer;
-use crate::tier::open_client;
+use crate::storage::object_testing::ObjectServer;
+use crate::storage::open_client;
 use terrace_testkit::SimFiles;
 
 /// The claim of the writer.

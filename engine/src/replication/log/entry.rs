@@ -8,9 +8,11 @@ use std::io::Read;
 use super::groups::{
     LargePart, SegmentGroups, SharedPrepare, ShippedGroup, decode_groups, encode_group,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::limits::MAX_TABLE_NAME_LEN;
-use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::MAX_TABLE_NAME_LEN;
+use crate::base::record::{
+    FORMAT, LSN_MAX, Lsn, Reader, TableId, checksum, put_bytes, put_u32, put_u64,
+};
 
 pub(super) const MAGIC: &[u8; 8] = b"TERRSHAR";
 

@@ -3,9 +3,9 @@
 //! has in extents. They count for nothing until the segment behind them says so.
 
 use super::shared_log::data_name;
-use crate::limits::check_prepared_id;
+use crate::base::limits::check_prepared_id;
+use crate::base::record::{Kind, Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 use crate::memtable::{Record, encode_record};
-use crate::record::{Kind, Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
 /// What the records of a shipped group are. The numbers are in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

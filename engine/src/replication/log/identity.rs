@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::error::{Error, Mismatch, Result};
+use crate::base::record::{Reader, checksum, put_u32};
 use crate::engine::open::CLAIMS_FILE;
-use crate::error::{Error, Mismatch, Result};
 use crate::os::{Directory, Files, NewFile, OpenHow};
-use crate::record::{Reader, checksum, put_u32};
 
 const MAGIC: &[u8; 8] = b"TERRNODE";
 const LEN: usize = 44;

@@ -3,7 +3,7 @@
 use super::entry::{Entry, HEADER_LEN};
 use super::identity::Nonces;
 use super::registers::{FollowerPlace, LogHead, Register};
-use crate::record::{Sealable, mended};
+use crate::base::record::{Sealable, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.
 pub(crate) fn entry(bytes: &[u8]) -> bool {

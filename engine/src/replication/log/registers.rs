@@ -10,9 +10,9 @@
 use std::collections::BTreeSet;
 
 use super::shared_log::SharedLog;
-use crate::error::{Error, ErrorKind, Result};
-use crate::record::{Reader, Sealable, put_bytes, put_u64};
-use crate::tier::{FailureKind, ObjectSpan, ObjectTag, RequestFailure};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::{Reader, Sealable, put_bytes, put_u64};
+use crate::storage::{FailureKind, ObjectSpan, ObjectTag, RequestFailure};
 
 const REGISTER: &str = "shared/register";
 

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
 use super::registers::LogHead;
 use crate::backup::object_damage;
-use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Gauge;
-use crate::record::{Lsn, other_format};
-use crate::tier::{
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::memory::Gauge;
+use crate::base::record::{Lsn, other_format};
+use crate::storage::{
     FailureKind, ObjectClient, ObjectRead, ObjectSpan, ObjectTag, PutWhen, RequestCounts,
     RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
 };

@@ -3,13 +3,13 @@ use std::sync::Arc;
 use super::entry::LogClaim;
 use super::*;
 use crate::backup::fetch_objects;
-use crate::error::ErrorKind;
-use crate::memory::Gauge;
+use crate::base::error::ErrorKind;
+use crate::base::memory::Gauge;
+use crate::base::record::Kind;
 use crate::memtable::encode_record;
 use crate::os::Files;
-use crate::record::Kind;
-use crate::tier::object_testing::{ObjectServer, StoreFault};
-use crate::tier::open_client;
+use crate::storage::object_testing::{ObjectServer, StoreFault};
+use crate::storage::open_client;
 use terrace_testkit::SimFiles;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
@@ -184,13 +184,13 @@ impl Machine {
     }
 
     /// Claims a log that is the directory's own, or empty.
-    fn claim(&self) -> crate::error::Result<LogWriter> {
+    fn claim(&self) -> crate::base::error::Result<LogWriter> {
         LogWriter::claim(&self.log, &self.identity, (self.nonce, 1), |_| Ok(()))
             .map(|(writer, _)| writer)
     }
 
     /// Takes a log over, as a reader does that has nothing to apply.
-    fn take_over(&self) -> crate::error::Result<LogWriter> {
+    fn take_over(&self) -> crate::base::error::Result<LogWriter> {
         for _ in 0..CLAIM_TRIES {
             let end = self.log.end()?;
             if end.checkpoint == 0 {
@@ -486,7 +486,10 @@ fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
     (0..count).map(piece).collect()
 }
 
-fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Result<()>, Vec<u32>) {
+fn send_all(
+    log: &SharedLog,
+    pieces: &[(String, Vec<u8>)],
+) -> (crate::base::error::Result<()>, Vec<u32>) {
     let mut sends = log.sends((&Arc::default(), u64::MAX));
     let mut all = (0..).zip(pieces);
     let sent = all
@@ -495,7 +498,10 @@ fn send_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> (crate::error::Res
     (sent, sends.into_unsent().collect())
 }
 
-fn fetch_all(log: &SharedLog, pieces: &[(String, Vec<u8>)]) -> crate::error::Result<Vec<Vec<u8>>> {
+fn fetch_all(
+    log: &SharedLog,
+    pieces: &[(String, Vec<u8>)],
+) -> crate::base::error::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let wanted = pieces.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
     fetch_objects(log.client(), wanted, (&Arc::default(), u64::MAX), |bytes| {

@@ -14,9 +14,9 @@ use bytes::Bytes;
 use super::entry::{Entry, EntryBody, EntryCompressor, EntryKind, LogClaim, NewBody, NewHead};
 use super::identity::{Identity, Nonces};
 use super::shared_log::{Appended, LogEnd, SharedLog};
-use crate::error::{ErrorKind, Result};
-use crate::record::Lsn;
-use crate::tier::owner;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::record::Lsn;
+use crate::storage::owner;
 
 /// How often a claim is tried while others append.
 pub(crate) const CLAIM_TRIES: u32 = 64;

@@ -6,7 +6,7 @@ use std::thread::yield_now;
 
 use super::*;
 use crate::os::Files;
-use crate::tier::object_testing::{ObjectServer, StoreFault};
+use crate::storage::object_testing::{ObjectServer, StoreFault};
 use terrace_testkit::SimFiles;
 
 const PIECES: &str = "shared/extents/";
@@ -76,7 +76,7 @@ fn a_node_that_starts_gives_signs_of_life() {
     let (log, nonce) = {
         let options = Options::new();
         let (client, nonce) =
-            crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+            crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
         (Arc::new(SharedLog::new(client, options.stepped)), nonce)
     };
     let registration = Registration::of_node(&log, (None, nonce), false).unwrap();
@@ -112,7 +112,7 @@ fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
         let server = ObjectServer::new();
         let files = SimFiles::new() as Arc<dyn Files>;
         let (client, nonce) =
-            crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+            crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
         let log = Arc::new(SharedLog::new(client, true));
         let registration = Registration::of_node(&log, (Some("one"), nonce), true).unwrap();
         let place = FollowerPlace { entry: 3, base: 3, beat: 0 };
@@ -137,7 +137,8 @@ fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
 fn damage_of_this_machine_is_not_data_that_was_deleted() {
     let server = ObjectServer::new();
     let files = SimFiles::new() as Arc<dyn Files>;
-    let (client, nonce) = crate::tier::open_client((server.url(), true), &files, 0, None).unwrap();
+    let (client, nonce) =
+        crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
     let log = Arc::new(SharedLog::new(client, false));
     let registration = Registration::of_takeover(&log, nonce, true);
     registration.begin(FollowerPlace { entry: 3, base: 3, beat: 0 }).unwrap();
@@ -179,7 +180,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     assert!(error.to_string().contains("panicked"), "{error}");
     // The writer goes on.
     let table = db.existing_table("last").unwrap();
-    table.put_with("c", "d", crate::options::Durability::Remote).unwrap();
+    table.put_with("c", "d", crate::base::options::Durability::Remote).unwrap();
 }
 
 /// Bug: a writer kept data for a node that was gone. Cause: a node whose thread could not be

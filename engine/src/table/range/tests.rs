@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Range;
-use crate::error::ErrorKind;
-use crate::operator::MergeOperator;
-use crate::options::{Compression, Options, TableOptions};
+use crate::base::error::ErrorKind;
+use crate::base::operator::MergeOperator;
+use crate::base::options::{Compression, Options, TableOptions};
 use crate::table::Table;
 use terrace_testkit::Machine;
 
@@ -27,7 +27,7 @@ impl MergeOperator for Refuses {
 
 /// The last byte of each row's key, and the kinds of the errors; a few calls beyond the first end.
 fn all(
-    mut next: impl FnMut() -> Option<crate::error::Result<Vec<u8>>>,
+    mut next: impl FnMut() -> Option<crate::base::error::Result<Vec<u8>>>,
 ) -> (Vec<u8>, Vec<ErrorKind>) {
     let (mut keys, mut errors) = (Vec::new(), Vec::new());
     let mut ends = 0;
@@ -45,8 +45,9 @@ fn all(
 fn in_each_way(range: impl Fn() -> Range, from_back: bool) -> [(Vec<u8>, Vec<ErrorKind>); 4] {
     let turned = || if from_back { range().rev() } else { range() };
     let (mut rows, mut lent, mut back, mut lent_back) = (turned(), turned(), range(), range());
-    let key =
-        |row: crate::error::Result<(bytes::Bytes, bytes::Bytes)>| row.map(|(key, _)| key.to_vec());
+    let key = |row: crate::base::error::Result<(bytes::Bytes, bytes::Bytes)>| {
+        row.map(|(key, _)| key.to_vec())
+    };
     if !from_back {
         (back, lent_back) = (back.rev(), lent_back.rev());
     }

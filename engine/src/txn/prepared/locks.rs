@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Named, PreparedInfo, PreparedRows, PreparedSet, Resolved, Resolving, State};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::commit::LockRecord;
-use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{BlockCache, Blocks, ReadAhead};
-use crate::levels::{Level, LevelCursor};
 use crate::locks::{Keys, Locker, Mode, Patience};
 use crate::memtable::{Record, record_len};
 use crate::mvcc::pin;
 use crate::os::time;
 use crate::read::KeyRange;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::sstable::{BlockCache, Blocks, ReadAhead};
 use crate::table::{NewRun, Pinned, Shared, TableBatch};
+use crate::version::{Level, LevelCursor};
 
 /// Records for the locks of `locker` but the exclusive ones on rows of `batch` and of `runs`.
 pub(super) fn encode(

@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::levels::VersionSet;
+use crate::version::VersionSet;
 use terrace_testkit::Machine;
 
 /// Where a test spills to.
@@ -90,7 +90,8 @@ fn committed(set: &mut WriteSet, disk: &Disk) -> Model {
                 .salvage(&mut Vec::new(), |entry| {
                     let key = entry.key.to_vec();
                     assert!(content.keys().next_back().is_none_or(|last| *last < key), "each once");
-                    let value = (entry.kind == crate::record::Kind::Put).then(|| entry.value[0]);
+                    let value =
+                        (entry.kind == crate::base::record::Kind::Put).then(|| entry.value[0]);
                     content.insert(key, value);
                     Ok(())
                 })

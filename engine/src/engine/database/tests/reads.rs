@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 
+use crate::base::error::Result;
+use crate::base::options::Options;
 use crate::engine::Database;
-use crate::error::Result;
-use crate::options::Options;
 use crate::table::{ReadTables, Table};
 use terrace_testkit::Machine;
 

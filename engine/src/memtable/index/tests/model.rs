@@ -9,8 +9,8 @@ use crate::os::schedule::explore;
 use crate::os::thread;
 
 use super::slab::Slab;
+use crate::base::record::LSN_MAX;
 use crate::memtable::index::{Index, Records};
-use crate::record::LSN_MAX;
 
 type Tiny = Index<Slab, 2, 2>;
 

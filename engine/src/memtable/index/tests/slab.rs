@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::base::record::Lsn;
 use crate::memtable::index::Records;
-use crate::record::Lsn;
 
 /// Records that are written once.
 pub(crate) struct Slab {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::slab::Slab;
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::memtable::index::{Index, IndexCursor};
-use crate::record::{LSN_MAX, Lsn};
 
 type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), u64>;
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::slab::Slab;
+use crate::base::record::{LSN_MAX, Lsn};
 use crate::memtable::index::{Index, IndexCursor, Records};
-use crate::record::{LSN_MAX, Lsn};
 
 /// Rounds of every thread: more at length.
 fn rounds() -> u64 {

@@ -1,0 +1,9 @@
+//! The ground: errors, limits, options, records, merge operators, and what is counted.
+
+pub(crate) mod counters;
+pub(crate) mod error;
+pub mod limits;
+pub(crate) mod memory;
+pub(crate) mod operator;
+pub(crate) mod options;
+pub(crate) mod record;

@@ -1,0 +1,245 @@
+//! The reserve of the region: units that only commits which free space may take, so that a full
+//! region does not stop deletes. `docs/internals/full-disk.md` has the rule.
+//!
+//! Thread safety: every method may be called from any thread. All is in atomics. A thread that
+//! links a zone decides under the zone pool's mutex.
+//!
+//! Invariants:
+//!
+//! 1. An ordinary commit takes no zone that leaves fewer units free than the reserve has.
+//! 2. It appends to no zone that was taken out of the reserve, as long as that is not whole.
+//!
+//! Units that the pages of row tables take. No entry of the index and no header speaks of them.
+//! Edits of the journal name what lies in them. An opening takes the units of those pages out of
+//! the free ones ([`PagePool`](crate::pm::alloc::PagePool)).
+//!
+//! A pool whose region grows: the units that come by it, and zones that have to wait for them.
+
+use super::{State, ZonePool};
+use crate::base::error::{Error, ErrorKind};
+use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// What the pool keeps back.
+#[derive(Debug)]
+pub(super) struct Reserve {
+    /// Units; 0 until an opening sets it.
+    units: AtomicU32,
+    /// Only commits that free space go on: extents have used their own reserve.
+    freeing_only: AtomicBool,
+    /// Per zone: whether it was taken out of the reserve.
+    zones: Box<[AtomicBool]>,
+}
+
+impl Reserve {
+    /// None, for a pool of so many zones.
+    pub(super) fn new(zones: u32) -> Reserve {
+        Reserve {
+            units: AtomicU32::new(0),
+            freeing_only: AtomicBool::new(false),
+            zones: (0..zones).map(|_| AtomicBool::new(false)).collect(),
+        }
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    fn set_units(&self, units: u32) {
+        self.units.store(units, Ordering::Relaxed);
+    }
+
+    fn is_freeing_only(&self) -> bool {
+        self.freeing_only.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was so before.
+    fn set_freeing_only(&self, on: bool) -> bool {
+        self.freeing_only.swap(on, Ordering::Relaxed)
+    }
+
+    /// Whether a commit may take `units` of `free` ones.
+    pub(super) fn allows(&self, free: u32, units: u32, frees: bool) -> bool {
+        frees || (free >= units + self.units() && !self.is_freeing_only())
+    }
+
+    /// Notes whether a zone of `units` is taken out of the reserve.
+    pub(super) fn note(&self, zone: u32, free: u32, units: u32) {
+        let in_reserve = !self.allows(free, units, false);
+        self.zones[zone as usize].store(in_reserve, Ordering::Relaxed);
+    }
+
+    /// Whether a zone was taken out of it.
+    pub(super) fn has(&self, zone: u32) -> bool {
+        self.zones[zone as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl ZonePool {
+    /// Whether so many units are free in one piece for whatever commit.
+    pub(super) fn has(&self, state: &State, units: u32) -> bool {
+        let free = state.free.units() + state.lent;
+        state.free.largest() >= units && self.reserve.allows(free, units, false)
+    }
+
+    /// Sets how many units only commits that free space may take.
+    pub(crate) fn keep_reserve(&self, units: u32) {
+        self.reserve.set_units(units);
+    }
+
+    /// Whether less than the reserve is free.
+    pub(crate) fn is_in_reserve(&self) -> bool {
+        self.free() < self.reserve.units()
+    }
+
+    /// Only commits that free space go on, or all again; whether it was so before.
+    pub(crate) fn set_freeing_only(&self, on: bool) -> bool {
+        self.reserve.set_freeing_only(on)
+    }
+
+    /// Whether only commits that free space go on.
+    pub(crate) fn is_freeing_only(&self) -> bool {
+        self.reserve.is_freeing_only()
+    }
+
+    /// Whether ordinary commits may not append to a zone: it was taken out of the reserve, which is
+    /// not whole.
+    pub(crate) fn is_kept_back(&self, zone: u32) -> bool {
+        self.reserve.has(zone) && (self.reserve.is_freeing_only() || self.is_in_reserve())
+    }
+
+    /// The error of a commit that finds no zone.
+    pub(super) fn full(&self, state: &State, least: u32) -> Error {
+        let unit = self.geometry.unit >> 10;
+        let message = format!(
+            "a zone of {} KiB is needed, and of {} units of {unit} KiB of {} {} are free, at most \
+             {} in one piece, of which {} are kept for delete, delete_range, truncate_table and \
+             drop_table",
+            u64::from(least) * unit,
+            self.geometry().units,
+            self.region.path().display(),
+            state.free.units() + state.lent,
+            state.free.largest(),
+            self.reserve.units(),
+        );
+        Error::new(ErrorKind::Full, message)
+    }
+
+    /// The error of an ordinary commit that would append to a zone of the reserve.
+    pub(crate) fn kept_back(&self) -> Error {
+        self.full(&self.state.lock(), 1)
+    }
+}
+
+impl ZonePool {
+    /// Takes free units for pages, in one piece and never out of the reserve: `wanted`, a power of
+    /// two, or the next smaller piece that is there, of `least` units at least. The first unit and
+    /// how many they are; `None` when there is no such piece.
+    pub(crate) fn take_units(&self, wanted: u32, least: u32) -> Option<(u32, u32)> {
+        let mut state = self.reclaim(wanted);
+        let free = state.free.units() + state.lent;
+        let sizes = std::iter::successors(Some(wanted), |units| Some(units / 2));
+        for units in sizes.take_while(|units| *units >= least && *units > 0) {
+            if self.reserve.allows(free, units, false)
+                && let Some(unit) = state.free.take(units)
+            {
+                return Some((unit, units));
+            }
+        }
+        None
+    }
+
+    /// Takes one unit out of the free ones, at an opening: pages that the journal names lie in it.
+    /// Whether it was free.
+    pub(crate) fn claim_unit(&self, unit: u32) -> bool {
+        self.state.lock().free.take_at(unit)
+    }
+
+    /// Takes units back that have no page in use. What lies in them means nothing from here on.
+    pub(crate) fn give_units(&self, unit: u32, units: u32) {
+        let mut state = self.state.lock();
+        state.free.give_each(unit, unit + units);
+        self.released.fetch_add(u64::from(units), Ordering::Relaxed);
+    }
+}
+
+impl ZonePool {
+    /// Takes the units in that a longer region has: they are free. The superblock speaks of them
+    /// already.
+    pub(crate) fn grow(&self, units: u32) {
+        let mut state = self.state.lock();
+        let before = self.units.swap(units, Ordering::Relaxed);
+        debug_assert!((before..=self.geometry.zone_slots).contains(&units), "pools only grow");
+        state.free.give_each(before, units);
+    }
+
+    /// Units that there are, and those that the region still grows by.
+    pub(crate) fn room(&self) -> u32 {
+        let geometry = self.geometry();
+        if self.is_stuck() { geometry.units } else { geometry.target }
+    }
+
+    /// Bytes of a region that has grown by all that it still grows by.
+    pub(crate) fn region_len(&self) -> u64 {
+        self.geometry.zone(self.room())
+    }
+
+    /// Notes whether the region could grow.
+    pub(crate) fn set_stuck(&self, is_stuck: bool) {
+        self.is_stuck.store(is_stuck, Ordering::Relaxed);
+    }
+
+    /// Whether the region could not grow the last time that it tried.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Whether the region is to grow by itself, and could the last time that it tried.
+    pub(crate) fn grows(&self) -> bool {
+        let geometry = self.geometry();
+        geometry.units < geometry.target && !self.is_stuck()
+    }
+
+    /// Whether a stream asked for a zone that is larger than any free piece.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        wanted != 0 && !self.has(&self.state.lock(), wanted)
+    }
+
+    /// The same where the region does not grow: something has to be freed.
+    pub(crate) fn lacks_wanted(&self) -> bool {
+        self.is_asked_for() && !self.grows()
+    }
+
+    /// Whether the space of a request that failed is free by now. It returns true once, so that
+    /// the caller wakes the waiting writers once.
+    pub(crate) fn finds_wanted(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted == 0 {
+            return false;
+        }
+        // A stream that asks in vain says so under the mutex.
+        let state = self.state.lock();
+        self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_commits_leave_it_and_those_that_free_may_take_it() {
+        let reserve = Reserve::new(8);
+        assert!(reserve.allows(1, 1, false), "there is none at first");
+        reserve.set_units(2);
+        assert!(reserve.allows(3, 1, false) && !reserve.allows(2, 1, false));
+        assert!(reserve.allows(2, 2, true));
+        reserve.note(5, 3, 1);
+        reserve.note(6, 2, 1);
+        assert_eq!((reserve.has(5), reserve.has(6)), (false, true));
+        assert!(!reserve.set_freeing_only(true));
+        assert!(!reserve.allows(8, 1, false) && reserve.allows(8, 1, true));
+        reserve.note(5, 8, 1);
+        assert!(reserve.has(5) && reserve.set_freeing_only(false));
+    }
+}

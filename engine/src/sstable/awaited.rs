@@ -1,0 +1,108 @@
+//! What a range has to wait for, of objects. It waits with no epoch pinned: a pinned epoch keeps
+//! zones from being released, so writers would wait for the store too.
+//!
+//! A cursor of a range that must not wait begins to read what it lacks, notes it here, and ends
+//! with an error. The range unpins its epoch, waits, and goes on behind its last row. Its
+//! read-ahead keeps the piece until the cursor reads it.
+//!
+//! Thread safety: one reader at a time; a mutex makes it safe for any.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{BlockCache, Brought, MissingPart, ReadAhead};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::record::{Reference, SeparatedValue};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::sync::locks::Mutex;
+use crate::storage::ExtentStore;
+
+/// Something of an object that is not on this machine.
+#[derive(Debug)]
+pub(super) enum Lacking {
+    /// The first piece that is on its way for an extent.
+    Piece {
+        store: Arc<ExtentStore>,
+        extent: u64,
+    },
+    Part(MissingPart),
+    /// What operands are merged into. Other values that lie apart are read behind the chunk.
+    Value(SeparatedValue),
+}
+
+/// What one reader waits for, and whether it waits where it reads.
+#[derive(Debug, Default)]
+pub(super) struct RangeWaits {
+    leaves: AtomicBool,
+    lacking: Mutex<Option<Lacking>>,
+    /// A value that was waited for, until the reader takes it.
+    value: Mutex<Option<(Reference, Bytes)>>,
+}
+
+impl ReadAhead {
+    /// Says whether the reader ends with an error where it would wait for an object.
+    pub(crate) fn leave_where_it_waits(&self, leaves: bool) {
+        self.awaited.leaves.store(leaves, Ordering::Relaxed);
+        *self.awaited.lacking.lock() = None;
+    }
+
+    /// Whether it does.
+    pub(super) fn leaves(&self) -> bool {
+        self.awaited.leaves.load(Ordering::Relaxed)
+    }
+
+    /// The error of a reader that lacks something.
+    pub(super) fn leave(&self, lacking: Lacking) -> Error {
+        debug_assert!(self.leaves(), "a reader that may wait does so");
+        *self.awaited.lacking.lock() = Some(lacking);
+        Error::new(ErrorKind::Unavailable, "a part of an object is on its way")
+    }
+
+    /// Ends with an error if the reader must not wait for a part and lacks one.
+    pub(crate) fn need(&self, missing: impl FnOnce() -> Option<MissingPart>) -> Result<()> {
+        let missing = if self.leaves() { missing() } else { None };
+        missing.map_or(Ok(()), |part| Err(self.leave(Lacking::Part(part))))
+    }
+
+    /// A value that lies apart, for operands over it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading it; or the reader must not wait, and lacks it.
+    pub(crate) fn value(&self, apart: &SeparatedValue) -> Result<Bytes> {
+        if !self.leaves() || !apart.from.is_far() {
+            return apart.read();
+        }
+        match self.awaited.value.lock().take() {
+            Some((at, value)) if at == apart.at => Ok(value),
+            _ => Err(self.leave(Lacking::Value(apart.clone()))),
+        }
+    }
+
+    /// Whether the last error was one of these.
+    pub(crate) fn has_left(&self) -> bool {
+        self.awaited.lacking.lock().is_some()
+    }
+
+    /// Waits for what the reader lacked. The caller pins no epoch.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if an object is lost or damaged; `Unavailable` if the store does not answer.
+    pub(crate) fn wait(&self, cache: &BlockCache) -> Result<()> {
+        let lacking = self.awaited.lacking.lock().take();
+        match lacking {
+            None => Ok(()),
+            Some(Lacking::Part(part)) => {
+                // The end of an extent, which its slot keeps.
+                part.ask()?.keep(cache, &mut Brought::default())
+            }
+            Some(Lacking::Piece { store, extent }) => self.wait_for_piece(extent, &store),
+            Some(Lacking::Value(apart)) => {
+                *self.awaited.value.lock() = Some((apart.at, apart.read()?));
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Lays out an extent: blocks as records come, then summaries, filter, index, range tombstones and
+//! footer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::block::BlockBuilder;
+use super::buffer::make_room;
+use super::filter::FilterBuilder;
+use super::footer::{ContentSum, FOOTER_LEN, Footer};
+use super::index::IndexBuilder;
+use super::reuse::CachedCopies;
+use super::summary::BlockSummary;
+use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock};
+use super::{filter, ranges, summary};
+use crate::base::error::Result;
+use crate::base::options::{Compression, TableOptions};
+use crate::base::record::{EntryRef, Kind, Lsn};
+use crate::cache::Warmth;
+use crate::mvcc::{KeptFor, Readers, Tombstone};
+use crate::storage::{ExtentSink, ExtentStore, Location};
+
+/// The most bytes that an entry takes beyond its key and value.
+const ENTRY_OVERHEAD: usize = 26;
+
+/// How an extent is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    pub(crate) compression: Compression,
+    /// Bytes after which a block is closed.
+    pub(crate) block_bytes: usize,
+    /// Bits of the filter for each key; 0 for none.
+    pub(crate) filter_bits: u8,
+    /// Values of at least this many bytes lie apart.
+    pub(crate) large_values: Option<u32>,
+}
+
+impl Format {
+    /// How extents of a table with these options are laid out, with this compression.
+    pub(crate) fn of(options: TableOptions, compression: Compression) -> Format {
+        let TableOptions { block_size, filter_bits, large_values, .. } = options;
+        Format { compression, block_bytes: block_size as usize, filter_bits, large_values }
+    }
+
+    /// Whether a value of `len` bytes lies apart.
+    pub(crate) fn lies_apart(&self, len: usize) -> bool {
+        self.large_values.is_some_and(|from| len >= from as usize)
+    }
+}
+
+#[cfg(test)]
+impl Format {
+    /// What tables have that ask for nothing else.
+    pub(crate) const fn new(compression: Compression) -> Format {
+        Format { compression, block_bytes: 16 * 1024, filter_bits: 10, large_values: None }
+    }
+}
+
+/// Collects the records of one extent, in order.
+#[derive(Debug)]
+pub(crate) struct ExtentBuilder {
+    format: Format,
+    out: Vec<u8>,
+    block: BlockBuilder,
+    index: IndexBuilder,
+    filter: FilterBuilder,
+    /// Of each user key of the block that is open.
+    hashes: Vec<u64>,
+    tombstones: Vec<Arc<Tombstone>>,
+    /// Of each block, the open one included.
+    summaries: Vec<BlockSummary>,
+    cached: CachedCopies,
+    /// Bytes that records refer to, by value extent.
+    referred: BTreeMap<u64, u64>,
+    kept_for: KeptFor,
+    meta: ExtentMeta,
+    last_seq: Lsn,
+    /// Of the blocks that are complete.
+    content: ContentSum,
+}
+
+impl ExtentBuilder {
+    /// An empty extent with this id, of some size.
+    #[cfg(test)]
+    pub(crate) fn new(id: u64, format: Format) -> ExtentBuilder {
+        ExtentBuilder::in_buffer(id, format, Vec::new())
+    }
+
+    /// An empty extent with this id, which is laid out in `buffer`: its bytes are written from
+    /// there, and it is given back then. What it holds goes.
+    pub(crate) fn in_buffer(id: u64, format: Format, mut buffer: Vec<u8>) -> ExtentBuilder {
+        buffer.clear();
+        let meta = ExtentMeta {
+            id,
+            location: Location { file: 0, offset: 0, len: 0 },
+            records: 0,
+            deletes: 0,
+            tombstones: 0,
+            smallest_seq: Lsn::MAX,
+            greatest_seq: 0,
+            one_seq: false,
+            kept: 0,
+            raw_bytes: 0,
+            smallest_key: Vec::new(),
+            greatest_key: Vec::new(),
+            footer_checksum: 0,
+            values: [].into(),
+        };
+        ExtentBuilder {
+            format,
+            out: buffer,
+            block: BlockBuilder::new(format.compression),
+            index: IndexBuilder::default(),
+            filter: FilterBuilder::new(format.filter_bits),
+            hashes: Vec::new(),
+            tombstones: Vec::new(),
+            summaries: Vec::new(),
+            cached: CachedCopies::default(),
+            referred: BTreeMap::new(),
+            kept_for: KeptFor::default(),
+            meta,
+            last_seq: 0,
+            content: ContentSum::new(id),
+        }
+    }
+
+    /// Appends a record, which sorts after all before it.
+    pub(crate) fn add(&mut self, entry: EntryRef<'_>) {
+        let first = self.is_empty();
+        let ascends = (self.last_key(), entry.seq) < (Some(entry.key), self.last_seq);
+        debug_assert!(first || ascends, "by key ascending, then by sequence number descending");
+        let size = entry.key.len() + entry.value.len() + ENTRY_OVERHEAD;
+        if !self.block.is_empty() && self.block.size() + size > self.format.block_bytes {
+            self.finish_block();
+        }
+        let new_key = self.block.is_empty() || self.meta.greatest_key != entry.key;
+        match self.summaries.last_mut().filter(|_| !self.block.is_empty()) {
+            Some(summary) => summary.count(&entry, new_key),
+            None => self.summaries.push(BlockSummary::begin(&entry, self.format.compression)),
+        }
+        self.block.add(&entry);
+        if first {
+            self.meta.smallest_key = entry.key.to_vec();
+        }
+        if new_key {
+            self.hashes.push(filter::hash(entry.key));
+            self.meta.greatest_key.clear();
+            self.meta.greatest_key.extend_from_slice(entry.key);
+        }
+        self.last_seq = entry.seq;
+        self.meta.records += 1;
+        self.meta.deletes += u64::from(entry.kind == Kind::Delete);
+        self.meta.smallest_seq = self.meta.smallest_seq.min(entry.seq);
+        self.meta.greatest_seq = self.meta.greatest_seq.max(entry.seq);
+        self.meta.raw_bytes += entry.raw_len();
+        if let Some(at) = entry.reference() {
+            *self.referred.entry(at.extent).or_default() += u64::from(at.len);
+        }
+    }
+
+    /// Notes that the record added last is there for `readers` alone.
+    pub(crate) fn kept_for(&mut self, readers: Readers) {
+        self.kept_for.add(readers);
+    }
+
+    /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
+    pub(crate) fn add_tombstones(&mut self, mut tombstones: Vec<Arc<Tombstone>>) {
+        if !self.block.is_empty() {
+            // With the last key that it has, not the last one that a tombstone reaches.
+            self.finish_block();
+        }
+        tombstones.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
+        for tombstone in &tombstones {
+            let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
+            let last = last.unwrap_or_default();
+            let meta = &mut self.meta;
+            if meta.records == 0 || *start < meta.smallest_key {
+                meta.smallest_key.clone_from(start);
+            }
+            if meta.records == 0 || last > meta.greatest_key.as_slice() {
+                meta.greatest_key = last.to_vec();
+            }
+            meta.records += 1;
+            meta.deletes += 1;
+            meta.tombstones += 1;
+            meta.smallest_seq = meta.smallest_seq.min(tombstone.seq);
+            meta.greatest_seq = meta.greatest_seq.max(tombstone.seq);
+            meta.raw_bytes += tombstone.raw_bytes() as u64;
+        }
+        self.tombstones = tombstones;
+    }
+
+    /// Appends a block of another extent as it is. All its keys are greater than the last one
+    /// here; it has no references.
+    pub(crate) fn add_block(&mut self, block: WholeBlock) {
+        let first = self.is_empty();
+        let WholeBlock { summary, lines, last_key, last_seq, .. } = &block;
+        debug_assert!(first || self.meta.greatest_key < summary.first_key, "keys ascend");
+        if !self.block.is_empty() {
+            self.finish_block();
+        }
+        let offset = self.out.len() as u32;
+        make_room(&mut self.out, block.len() as usize);
+        block.seal(self.meta.id, offset, &mut self.out);
+        self.content.add(&self.out[offset as usize..]);
+        self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
+        self.filter.add_lines(lines);
+        let number = self.index.blocks() as usize - 1;
+        self.cached.add(number, &block);
+        if first {
+            self.meta.smallest_key.clone_from(&summary.first_key);
+        }
+        self.meta.greatest_key.clone_from(last_key);
+        self.last_seq = *last_seq;
+        self.meta.records += u64::from(summary.records);
+        self.meta.deletes += u64::from(summary.deletes);
+        self.meta.smallest_seq = self.meta.smallest_seq.min(summary.smallest_seq);
+        self.meta.greatest_seq = self.meta.greatest_seq.max(summary.greatest_seq);
+        self.meta.raw_bytes += summary.raw_bytes;
+        self.summaries.push(block.summary);
+    }
+
+    /// Whether a block may be added now without leaving one behind that is much too small.
+    pub(crate) fn takes_blocks(&self) -> bool {
+        self.block.is_empty() || self.block.size() >= self.format.block_bytes / 4
+    }
+
+    /// The key of the last record added.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        (!self.is_empty()).then_some(self.meta.greatest_key.as_slice())
+    }
+
+    /// Bytes so far.
+    pub(crate) fn size(&self) -> usize {
+        self.out.len() + self.block.size() + self.index.size() + self.filter.size()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.meta.records == 0
+    }
+
+    fn finish_block(&mut self) {
+        let offset = self.out.len();
+        make_room(&mut self.out, self.block.size());
+        self.block.finish(self.meta.id, &mut self.out);
+        self.content.add(&self.out[offset..]);
+        let len = (self.out.len() - offset) as u32;
+        self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
+        self.filter.add_block(&self.hashes);
+        self.hashes.clear();
+    }
+
+    /// The extent's bytes and description. It must not be empty.
+    pub(crate) fn finish(mut self) -> BuiltExtent {
+        debug_assert!(!self.is_empty(), "an extent holds at least one record");
+        if !self.block.is_empty() {
+            self.finish_block();
+        }
+        debug_assert_eq!(self.summaries.len(), self.index.blocks() as usize, "one a block");
+        let summary = summary::encode(self.meta.id, &self.summaries);
+        let filter = self.filter.finish(self.meta.id);
+        let index = self.index.finish(self.meta.id);
+        let ranges = ranges::encode(self.meta.id, &self.tombstones);
+        let filter_offset = self.out.len() + summary.len();
+        self.content.add(&ranges);
+        let footer = Footer {
+            summary_offset: self.out.len() as u32,
+            summary_len: summary.len() as u32,
+            filter_offset: filter_offset as u32,
+            filter_len: filter.len() as u32,
+            index_offset: (filter_offset + filter.len()) as u32,
+            index_len: index.len() as u32,
+            records: self.meta.records,
+            blocks: self.index.blocks(),
+            ranges_len: ranges.len() as u32,
+            content: self.content.finish(),
+        };
+        let footer = footer.encode(self.meta.id);
+        self.out
+            .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);
+        for part in [&summary, &filter, &index, &ranges, footer.as_slice()] {
+            self.out.extend_from_slice(part);
+        }
+        self.meta.footer_checksum = Footer::checksum_of(&footer);
+        self.meta.kept = self.kept_for.count();
+        debug_assert!(self.meta.is_sound(), "what is written can be read back");
+        let ExtentBuilder { meta, out: bytes, cached, summaries, referred, kept_for, .. } = self;
+        let values = Vec::new();
+        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values }
+    }
+}
+
+/// An extent that has no place yet.
+#[derive(Debug)]
+pub(crate) struct BuiltExtent {
+    /// The description, its location still to come.
+    pub(crate) meta: ExtentMeta,
+    pub(crate) bytes: Vec<u8>,
+    cached: CachedCopies,
+    summaries: Vec<BlockSummary>,
+    kept_for: KeptFor,
+    /// Bytes that its records refer to, by value extent.
+    pub(super) referred: BTreeMap<u64, u64>,
+    /// These value extents, once it has the list of them.
+    pub(super) values: Vec<Arc<ValueExtent>>,
+}
+
+impl BuiltExtent {
+    /// Bytes of the blocks taken over that are cached and that no reader has asked for.
+    pub(crate) fn unread_bytes(&self) -> u64 {
+        self.cached.unread_bytes()
+    }
+
+    /// As [`write_filling`](Self::write_filling), filling nothing.
+    #[cfg(test)]
+    pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
+        Ok(self.write_filling((store, None), &BlockCache::new(0), |_, _, _| None)?.0)
+    }
+
+    /// Reserves space and writes the extent, without a sync; or sends it as an object. Blocks of
+    /// which `warmth` says how warm they are, by their first and last key, enter the cache, and so
+    /// do those that were taken over and are cached. The space goes back when the extent is
+    /// dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes back, for the
+    /// next extent.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room; or on an I/O error. The space is given back then. Of an
+    /// object, those of its store.
+    pub(crate) fn write_filling(
+        mut self,
+        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
+        cache: &BlockCache,
+        warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+    ) -> Result<(Arc<Extent>, Vec<u8>)> {
+        self.place(store, sink)?;
+        let values = self.values.into_boxed_slice();
+        let extent =
+            Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
+        // Decoded already, and the same whatever extent they are in.
+        extent.take_over(&self.cached, cache);
+        extent.fill((&self.bytes, &self.summaries), cache, warmth);
+        Ok((extent, self.bytes))
+    }
+
+    /// As [`write_filling`](Self::write_filling), filling nothing: the extent takes no memory until
+    /// it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_filling`](Self::write_filling).
+    pub(crate) fn write_unread(
+        mut self,
+        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
+    ) -> Result<(Arc<Extent>, Vec<u8>)> {
+        let is_once = |block: &BlockSummary| block.keys == block.records;
+        debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
+        self.place(store, sink)?;
+        let values = self.values.into_boxed_slice();
+        let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
+        Ok((extent, self.bytes))
+    }
+
+    /// Gives the bytes their place there.
+    fn place(&mut self, store: &Arc<ExtentStore>, sink: Option<&mut dyn ExtentSink>) -> Result<()> {
+        debug_assert_eq!(self.referred.len(), self.values.len(), "it has its list");
+        self.meta.location = match sink {
+            Some(sink) => sink.put(self.meta.id, &self.bytes)?,
+            None => store.write_new(&self.bytes)?,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! All of an extent but its blocks. It lies together at the extent's end.
+
+use std::sync::Arc;
+
+use super::Extent;
+use crate::base::error::{Mismatch, Result};
+use crate::base::memory::{Gauge, Holding};
+use crate::cache::Lent;
+use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
+use crate::sstable::filter::Filter;
+use crate::sstable::footer::{ContentSum, FOOTER_LEN, Footer};
+use crate::sstable::index::Index;
+use crate::sstable::{ExtentMeta, ranges};
+
+/// One part in this many of an extent is read at its end at once, within bounds. Of most extents
+/// that is all parts.
+const TAIL: u32 = 16;
+const SHORTEST_TAIL: u32 = 4 * 1024;
+const LONGEST_TAIL: u32 = 64 * 1024;
+
+/// The end of an extent, as it was read.
+#[derive(Debug)]
+pub(in crate::sstable) struct Tail {
+    offset: u32,
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    pub(super) fn new(offset: u32, bytes: Vec<u8>) -> Tail {
+        Tail { offset, bytes }
+    }
+
+    /// Bytes of the extent, if it has them.
+    pub(in crate::sstable) fn part(&self, offset: u32, len: u32) -> Option<&[u8]> {
+        let from = offset.checked_sub(self.offset)? as usize;
+        self.bytes.get(from..from.checked_add(len as usize)?)
+    }
+
+    pub(in crate::sstable) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Filter, index and range tombstones, checked. By default, of nothing.
+#[derive(Debug, Default)]
+pub(in crate::sstable) struct Parts {
+    pub(in crate::sstable) filter: Filter,
+    pub(in crate::sstable) index: Index,
+    pub(in crate::sstable) ranges: Tombstones,
+    held: Holding,
+}
+
+impl Parts {
+    /// Checked parts, which `gauge` counts as long as they are referenced.
+    fn new(filter: Filter, index: Index, ranges: Tombstones, gauge: &Arc<Gauge>) -> Parts {
+        let mut parts = Parts { filter, index, ranges, held: gauge.hold(0) };
+        parts.held.set(parts.memory() as u64);
+        parts
+    }
+
+    /// The parts of an extent whose bytes are in memory.
+    pub(in crate::sstable) fn decode(
+        meta: &ExtentMeta,
+        bytes: &[u8],
+        gauge: &Arc<Gauge>,
+    ) -> Option<Parts> {
+        let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
+        let footer =
+            Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
+        let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
+        let index_end = index + footer.index_len as usize;
+        let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
+        let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
+        let ranges_end = index_end + footer.ranges_len as usize;
+        let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
+        Some(Parts::new(filter, index, ranges, gauge))
+    }
+
+    /// Bytes of memory that they take.
+    pub(in crate::sstable) fn memory(&self) -> usize {
+        self.filter.memory() + self.index.memory() + self.ranges.memory()
+    }
+}
+
+impl Extent {
+    /// All but the blocks, loaded where they are not there, while an epoch is pinned.
+    #[inline]
+    pub(in crate::sstable) fn lent_parts<'g>(
+        &self,
+        pinned: &'g EpochGuard,
+    ) -> Result<Lent<'g, Parts>> {
+        match self.parts.get(pinned) {
+            Some(parts) => Ok(Lent::Here(parts)),
+            None => self.read_parts().map(Lent::Own),
+        }
+    }
+
+    /// All but the blocks, loaded where they are not there, to keep for long.
+    pub(in crate::sstable) fn parts(&self) -> Result<Arc<Parts>> {
+        match self.parts.get_shared() {
+            Some(parts) => Ok(parts),
+            None => self.read_parts(),
+        }
+    }
+
+    fn read_parts(&self) -> Result<Arc<Parts>> {
+        let parts = Arc::new(self.load_parts()?);
+        Ok(self.parts.fill(parts, &self.store.memory().clock, true))
+    }
+
+    fn load_parts(&self) -> Result<Parts> {
+        self.parts_of(&self.load_tail()?)
+    }
+
+    /// The parts, of which the end or all was read.
+    pub(super) fn parts_of(&self, tail: &Tail) -> Result<Parts> {
+        let footer = self.footer(tail)?;
+        let filter = self.load_filter(tail, &footer)?;
+        let index = self.load_index(tail, &footer)?;
+        let ranges = self.load_ranges(tail, &footer)?;
+        let gauge = &self.store.memory().parts;
+        Ok(Parts::new(filter, index, ranges, gauge))
+    }
+
+    /// The end of the extent, from the store.
+    pub(in crate::sstable) fn load_tail(&self) -> Result<Tail> {
+        let (offset, len) = self.tail_span();
+        Ok(Tail { offset, bytes: self.load_bytes(offset, len)? })
+    }
+
+    /// All of the extent, from the store.
+    pub(in crate::sstable) fn load_whole(&self) -> Result<Tail> {
+        Ok(Tail { offset: 0, bytes: self.load_bytes(0, self.meta.location.len)? })
+    }
+
+    /// Where the end lies that is read at once: its offset, and how many bytes.
+    pub(super) fn tail_span(&self) -> (u32, u32) {
+        let all = self.meta.location.len;
+        let offset = all.saturating_sub((all / TAIL).clamp(SHORTEST_TAIL, LONGEST_TAIL));
+        (offset, all - offset)
+    }
+
+    /// A part, from what was read of the end, or from the store if there is more of it.
+    pub(in crate::sstable) fn part(&self, tail: &Tail, offset: u32, len: u32) -> Result<Vec<u8>> {
+        match tail.part(offset, len) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => self.load_bytes(offset, len),
+        }
+    }
+
+    pub(in crate::sstable) fn footer(&self, tail: &Tail) -> Result<Footer> {
+        let (id, len) = (self.meta.id, self.meta.location.len);
+        let offset = len.saturating_sub(FOOTER_LEN as u32);
+        let bytes = self.part(tail, offset, len - offset)?;
+        let footer = Footer::decode(id, len, self.meta.footer_checksum, &bytes)
+            .map_err(|mismatch| self.corrupt(offset, "extent footer", mismatch))?;
+        if footer.records != self.meta.records {
+            let expected = format!("{} records, as the journal has it", self.meta.records);
+            let mismatch = Mismatch::new(expected, format!("{}", footer.records));
+            return Err(self.corrupt(offset, "extent footer", mismatch));
+        }
+        Ok(footer)
+    }
+
+    pub(in crate::sstable) fn load_filter(&self, tail: &Tail, footer: &Footer) -> Result<Filter> {
+        let bytes = self.part(tail, footer.filter_offset, footer.filter_len)?;
+        let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
+            let fits = filter.covers_blocks(footer.blocks as usize);
+            let expected = || format!("a filter over {} blocks", footer.blocks);
+            if fits { Ok(filter) } else { Err(Mismatch::new(expected(), "another")) }
+        });
+        filter.map_err(|mismatch| self.corrupt(footer.filter_offset, "extent filter", mismatch))
+    }
+
+    pub(in crate::sstable) fn load_index(&self, tail: &Tail, footer: &Footer) -> Result<Index> {
+        let bytes = self.part(tail, footer.index_offset, footer.index_len)?;
+        let index = Index::decode(self.meta.id, bytes)
+            .map_err(|mismatch| self.corrupt(footer.index_offset, "extent index", mismatch))?;
+        let (blocks, end) = (index.entries().len(), index.blocks_end());
+        if blocks as u64 != u64::from(footer.blocks) || end != footer.summary_offset {
+            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.summary_offset);
+            let mismatch = Mismatch::new(expected, format!("{blocks} in {end}"));
+            return Err(self.corrupt(footer.index_offset, "extent index", mismatch));
+        }
+        Ok(index)
+    }
+
+    pub(in crate::sstable) fn load_ranges(
+        &self,
+        tail: &Tail,
+        footer: &Footer,
+    ) -> Result<Tombstones> {
+        let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
+        let bytes = self.part(tail, offset, len)?;
+        let ranges = ranges::decode(self.meta.id, &bytes)
+            .map_err(|mismatch| self.corrupt(offset, "range tombstones", mismatch))?;
+        if ranges.len() as u64 != u64::from(self.meta.tombstones) {
+            let expected = format!("{} tombstones, as the journal has it", self.meta.tombstones);
+            let mismatch = Mismatch::new(expected, format!("{}", ranges.len()));
+            return Err(self.corrupt(offset, "range tombstones", mismatch));
+        }
+        Ok(ranges)
+    }
+
+    /// The checksum of the content, of which `blocks` has the seals of the blocks.
+    pub(in crate::sstable) fn content_of(
+        &self,
+        mut blocks: ContentSum,
+        tail: &Tail,
+        footer: &Footer,
+    ) -> Result<u32> {
+        let len = footer.ranges_len.min(4);
+        if len > 0 {
+            blocks.add(&self.part(tail, footer.ranges_offset(), len)?);
+        }
+        Ok(blocks.finish())
+    }
+
+    /// About how many of its records lie in `interval`: those of whole blocks. It reads the block
+    /// index where that is not in memory, and no block.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn records_within(&self, interval: &KeyInterval) -> Result<u64> {
+        if interval.covers(&self.meta.interval()) {
+            return Ok(self.meta.records);
+        }
+        let parts = self.parts()?;
+        let index = &parts.index;
+        let blocks = index.entries().len();
+        let from = index.find_key(&interval.start).unwrap_or(0);
+        let to = interval.end.as_deref().and_then(|end| index.find_key(end)).unwrap_or(blocks);
+        Ok(self.meta.records * to.saturating_sub(from) as u64 / blocks.max(1) as u64)
+    }
+}

@@ -1,0 +1,130 @@
+//! Copies blocks from one extent into another as they are. The seal is checked and made again for
+//! the new place. The records are neither decompressed nor decoded. The block's summary and its
+//! lines of the filter hold all that the new extent has to know of them.
+
+use bytes::Bytes;
+
+use super::footer::Footer;
+use super::frame::{check_seal, reseal};
+use super::reader::{Parts, Tail};
+use super::summary::{self, BlockSummary};
+use super::{BlockCache, BlockSwips, Extent, Format, ReadAhead};
+use crate::base::error::Result;
+use crate::base::record::Lsn;
+
+/// A block of another extent, with what is known of it.
+#[derive(Debug)]
+pub(crate) struct WholeBlock {
+    bytes: Bytes,
+    pub(super) summary: BlockSummary,
+    pub(super) last_key: Vec<u8>,
+    pub(super) last_seq: Lsn,
+    /// Its lines of the filter.
+    pub(super) lines: Vec<u8>,
+    /// Which block it is, if that is in the cache.
+    cached_as: Option<CachedBlock>,
+}
+
+/// A block in the cache: which one of which extent.
+#[derive(Clone, Debug)]
+struct CachedBlock {
+    swips: BlockSwips,
+    number: usize,
+}
+
+/// Blocks of an extent that were taken over and are cached, each by its number, with the one that
+/// it was.
+#[derive(Debug, Default)]
+pub(super) struct CachedCopies(Vec<(usize, CachedBlock)>);
+
+impl CachedCopies {
+    /// Adds the block as the one of a number, if it is cached.
+    pub(super) fn add(&mut self, number: usize, block: &WholeBlock) {
+        self.0.extend(block.cached_as.clone().map(|was| (number, was)));
+    }
+
+    /// Bytes of those that no reader has asked for.
+    pub(super) fn unread_bytes(&self) -> u64 {
+        self.0.iter().map(|(_, was)| was.swips.unread_bytes(was.number)).sum()
+    }
+
+    /// Has the blocks with these swips lead to the frames of those that they are copies of.
+    pub(super) fn share(&self, swips: &BlockSwips, cache: &BlockCache) {
+        for (n, was) in &self.0 {
+            cache.share((&was.swips, was.number), (swips, *n));
+        }
+    }
+}
+
+impl WholeBlock {
+    /// Appends the block to `out`, as the one at `offset` of `extent`.
+    pub(super) fn seal(&self, extent: u64, offset: u32, out: &mut Vec<u8>) {
+        debug_assert_eq!(offset as usize, out.len(), "sealed for where it is put");
+        reseal(&self.bytes, extent, out);
+    }
+
+    /// Bytes on the tier.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The key of its first record.
+    pub(crate) fn first_key(&self) -> &[u8] {
+        &self.summary.first_key
+    }
+}
+
+impl Extent {
+    /// The summaries of its blocks.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if they do not check out; or on an I/O error.
+    pub(super) fn summaries(&self) -> Result<Vec<BlockSummary>> {
+        let tail = self.load_tail()?;
+        let footer = self.footer(&tail)?;
+        self.summaries_of(&tail, &footer)
+    }
+
+    /// As [`summaries`](Self::summaries), of what was read already.
+    pub(super) fn summaries_of(&self, tail: &Tail, footer: &Footer) -> Result<Vec<BlockSummary>> {
+        let bytes = self.part(tail, footer.summary_offset, footer.summary_len)?;
+        let blocks = footer.blocks as usize;
+        let summaries = summary::decode(self.meta().id, blocks, &bytes);
+        summaries.map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))
+    }
+
+    /// Whether block `n` can go into an extent of this format as it is.
+    pub(super) fn fits(
+        &self,
+        parts: &Parts,
+        n: usize,
+        summary: &BlockSummary,
+        format: Format,
+    ) -> bool {
+        // A block that is much smaller than others had better grow when it is written again.
+        summary.raw_bytes as usize >= format.block_bytes / 2
+            && parts.index.entries()[n].len as usize <= 2 * format.block_bytes
+            && summary.has_compression(format.compression)
+            && parts.filter.lines_for(n, format.filter_bits).is_some()
+    }
+
+    /// Block `n`, read, with its seal checked. It [`fits`](Self::fits).
+    pub(super) fn whole_block(
+        &self,
+        parts: &Parts,
+        n: usize,
+        summary: BlockSummary,
+        format: Format,
+        (cache, ahead): (&BlockCache, &ReadAhead),
+    ) -> Result<WholeBlock> {
+        let (id, entry) = (self.meta().id, &parts.index.entries()[n]);
+        let bytes = self.bytes_in_turn(&parts.index, n, Some(cache), ahead)?;
+        check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
+        let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
+        let swips = self.swips(&parts.index);
+        let cached_as = swips.has(n).then(|| CachedBlock { swips: swips.clone(), number: n });
+        let (last_key, last_seq) = (parts.index.last_key(n).to_vec(), entry.last_seq);
+        Ok(WholeBlock { bytes, summary, last_key, last_seq, lines, cached_as })
+    }
+}

@@ -1,0 +1,295 @@
+//! Checks all of an extent against its checksums, against itself, and against the journal.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::block::{Block, BlockCursor};
+use super::filter::{self, Filter};
+use super::footer::{ContentSum, Footer};
+use super::index::Index;
+use super::reader::Tail;
+use super::{BlockSummary, Extent, ExtentMeta, ReadAhead};
+use crate::base::error::{Error, Findings, Mismatch};
+use crate::base::options::Compression;
+use crate::base::record::{EntryRef, Kind, Lsn, Reference};
+use crate::mvcc::{Tombstone, Tombstones};
+
+impl Extent {
+    /// Reads the whole extent from the store and appends all that is wrong to `report`. References
+    /// are checked, but not the values that they lead to. Returns the number of structures that
+    /// were checked.
+    pub(crate) fn verify(&self, report: &mut Findings) -> u64 {
+        let mut check = Check::new(self, report, true);
+        match self.load_tail() {
+            Ok(tail) => check.all(&tail),
+            Err(error) => drop(check.take::<()>("extent footer", Err(error))),
+        }
+        check.checked
+    }
+
+    /// Reads it, and checks the bytes that it gives. It reads no values: each value extent is
+    /// checked where it is read itself.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is damaged; or an I/O error.
+    pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
+        // The next opening may write where it lies.
+        let inside = self.gate().enter_step()?;
+        let whole = self.load_whole()?;
+        drop(inside);
+        let mut found = Findings::default();
+        let mut check = Check::new(self, &mut found, false);
+        check.all(&whole);
+        check.unreadable.take().map_or(Ok(()), Err)?;
+        found.check()?;
+        Ok(whole.into_bytes())
+    }
+}
+
+impl Check<'_> {
+    /// Checks all of it: what `tail` has, and for the rest what is read now.
+    fn all(&mut self, tail: &Tail) {
+        let extent = self.extent;
+        let Some(footer) = self.take("extent footer", extent.footer(tail)) else { return };
+        let filter = self.take("extent filter", extent.load_filter(tail, &footer));
+        let summaries = extent.summaries_of(tail, &footer);
+        let summaries = self.take("block summaries", summaries);
+        if let Some(index) = self.take("extent index", extent.load_index(tail, &footer)) {
+            let ranges = self.take("range tombstones", extent.load_ranges(tail, &footer));
+            let read = ReadParts { filter, summaries, index, ranges };
+            if let Some(content) = self.blocks(tail, &read) {
+                // What keeps it from being read is in the report.
+                self.content(&footer, extent.content_of(content, tail, &footer).ok());
+            }
+        }
+    }
+}
+
+/// What could be read beside the blocks.
+struct ReadParts {
+    filter: Option<Filter>,
+    summaries: Option<Vec<BlockSummary>>,
+    index: Index,
+    ranges: Option<Tombstones>,
+}
+
+/// What was counted on the way through the blocks.
+#[derive(Default)]
+struct Tally {
+    records: u64,
+    deletes: u64,
+    tombstones: u32,
+    raw_bytes: u64,
+    smallest_seq: Option<Lsn>,
+    greatest_seq: Lsn,
+    first_key: Option<Vec<u8>>,
+    last: Option<(Vec<u8>, Lsn)>,
+    /// The last key that a range tombstone may reach.
+    reach: Option<Vec<u8>>,
+    /// Those that are to be checked.
+    references: Vec<Reference>,
+    /// Bytes referred to, by value extent.
+    referred: BTreeMap<u64, u64>,
+}
+
+impl Tally {
+    /// Counts an entry; whether it sorts after the one before.
+    fn add(&mut self, entry: &EntryRef<'_>) -> bool {
+        let ordered = self.last.as_ref().is_none_or(|(key, seq)| {
+            key.as_slice() < entry.key || key.as_slice() == entry.key && *seq > entry.seq
+        });
+        self.records += 1;
+        self.deletes += u64::from(entry.kind == Kind::Delete);
+        self.raw_bytes += entry.raw_len();
+        if let Some(at) = entry.reference() {
+            *self.referred.entry(at.extent).or_default() += u64::from(at.len);
+            self.references.push(at);
+        }
+        self.smallest_seq = Some(self.smallest_seq.map_or(entry.seq, |seq| seq.min(entry.seq)));
+        self.greatest_seq = self.greatest_seq.max(entry.seq);
+        self.first_key.get_or_insert_with(|| entry.key.to_vec());
+        let (key, seq) = self.last.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.key);
+        *seq = entry.seq;
+        ordered
+    }
+
+    fn add_tombstone(&mut self, tombstone: &Tombstone) {
+        let Tombstone { interval, seq, .. } = tombstone;
+        self.records += 1;
+        self.deletes += 1;
+        self.tombstones += 1;
+        self.raw_bytes += tombstone.raw_bytes() as u64;
+        self.smallest_seq = Some(self.smallest_seq.map_or(*seq, |smallest| smallest.min(*seq)));
+        self.greatest_seq = self.greatest_seq.max(*seq);
+        let first = self.first_key.get_or_insert_with(|| interval.start.clone());
+        if interval.start < *first {
+            first.clone_from(&interval.start);
+        }
+        self.reach = interval.last_key().map(<[u8]>::to_vec).max(self.reach.take());
+    }
+
+    fn agrees_with(&self, meta: &ExtentMeta) -> bool {
+        let last = self.last.as_ref().map(|(key, _)| key).max(self.reach.as_ref());
+        self.records == meta.records
+            && self.deletes == meta.deletes
+            && self.tombstones == meta.tombstones
+            && self.raw_bytes == meta.raw_bytes
+            && (meta.one_seq
+                || self.smallest_seq == Some(meta.smallest_seq)
+                    && self.greatest_seq == meta.greatest_seq)
+            && self.first_key.as_ref() == Some(&meta.smallest_key)
+            && last == Some(&meta.greatest_key)
+            && self.referred.iter().map(|(id, bytes)| (*id, *bytes)).eq(uses(meta))
+    }
+}
+
+/// The value extents of a description, and the bytes that are referred to.
+fn uses(meta: &ExtentMeta) -> impl Iterator<Item = (u64, u64)> {
+    meta.values.iter().map(|one| (one.of.id, one.bytes))
+}
+
+struct Check<'a> {
+    extent: &'a Extent,
+    report: &'a mut Findings,
+    checked: u64,
+    /// Whether the values are looked at that its references lead to.
+    reads_values: bool,
+    /// The first error of a read, which says nothing of what is stored.
+    unreadable: Option<Error>,
+}
+
+impl<'a> Check<'a> {
+    fn new(extent: &'a Extent, report: &'a mut Findings, reads_values: bool) -> Check<'a> {
+        Check { extent, report, checked: 0, reads_values, unreadable: None }
+    }
+}
+
+impl Check<'_> {
+    /// Counts a structure, and reports it when it could not be loaded.
+    fn take<T>(&mut self, what: &str, loaded: Result<T, Error>) -> Option<T> {
+        self.checked += 1;
+        loaded.map_err(|error| self.report(what, error)).ok()
+    }
+
+    fn report(&mut self, what: &str, error: Error) {
+        let extent = self.extent;
+        self.report.add(&error, || extent.damage(0, what, Mismatch::new("", "")));
+        if error.damage().is_none() {
+            self.unreadable.get_or_insert(error);
+        }
+    }
+
+    /// Checks the blocks; the sum of their seals, if all are sound.
+    fn blocks(&mut self, tail: &Tail, parts: &ReadParts) -> Option<ContentSum> {
+        let ReadParts { filter, summaries, index, ranges } = parts;
+        let (before, mut content) = (self.report.count(), ContentSum::new(self.extent.meta().id));
+        let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
+        for n in 0..index.entries().len() {
+            let entry = &index.entries()[n];
+            let bytes = match tail.part(entry.offset, entry.len) {
+                Some(bytes) => Ok(Bytes::copy_from_slice(bytes)),
+                None => self.extent.bytes_in_turn(index, n, None, &ahead),
+            };
+            let block = bytes.and_then(|bytes| {
+                content.add(&bytes);
+                self.extent.block_of(entry, bytes)
+            });
+            if let Some(block) = self.take("block", block)
+                && let Err(mismatch) = check_block(&block, index, n, filter.as_ref(), &mut tally)
+                    .and_then(|counted| {
+                        check_summary(counted.as_ref(), summaries.as_ref().and_then(|s| s.get(n)))
+                    })
+            {
+                self.report.damages.push(self.extent.damage(entry.offset, "block", mismatch));
+            }
+        }
+        self.references(std::mem::take(&mut tally.references));
+        ranges.iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
+        let meta = self.extent.meta();
+        if self.report.count() == before && !tally.agrees_with(meta) {
+            let expected = format!("{} records as the journal describes them", meta.records);
+            let mismatch = Mismatch::new(expected, format!("{} others", tally.records));
+            self.report.damages.push(self.extent.damage(0, "records", mismatch));
+        }
+        (self.report.count() == before).then_some(content)
+    }
+
+    /// Checks that the content is what the footer says. Each part is sealed for its place, so where
+    /// it is not, one is of an earlier extent of this id.
+    fn content(&mut self, footer: &Footer, sum: Option<u32>) {
+        if sum.is_some_and(|sum| sum != footer.content) {
+            let mismatch = Mismatch::new("the records that it was written with", "others");
+            self.report.damages.push(self.extent.damage(0, "records", mismatch));
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Checks that references lead to values: those to one value extent together, in the order of
+    /// its values, so that one read has many of them.
+    fn references(&mut self, mut references: Vec<Reference>) {
+        references.sort_unstable_by_key(|at| (at.extent, at.offset));
+        for places in references.chunk_by(|a, b| a.extent == b.extent) {
+            let values = self.extent.value_extent(&places[0]);
+            let Some(values) = self.take("value extent", values) else { continue };
+            if self.reads_values {
+                values.check_all(places, |found| _ = self.take("reference", found));
+            } else {
+                places.iter().for_each(|at| _ = self.take("reference", values.check_inside(at)));
+            }
+        }
+    }
+}
+
+/// Checks that entries decode, ascend, are known to the filter, and end as the index says; counts
+/// them.
+fn check_block(
+    block: &Block,
+    index: &Index,
+    n: usize,
+    filter: Option<&Filter>,
+    tally: &mut Tally,
+) -> Result<Option<BlockSummary>, Mismatch> {
+    let undecodable = |_| Mismatch::new("entries that decode", "one that does not");
+    block.check().map_err(undecodable)?;
+    let mut cursor = BlockCursor::new(block);
+    cursor.first().map_err(undecodable)?;
+    let mut counted: Option<BlockSummary> = None;
+    while let Some(entry) = cursor.entry() {
+        let new_key = tally.last.as_ref().is_none_or(|(key, _)| key != entry.key);
+        match &mut counted {
+            Some(counted) => counted.count(&entry, new_key),
+            None => counted = Some(BlockSummary::begin(&entry, Compression::None)),
+        }
+        if !tally.add(&entry) {
+            return Err(Mismatch::new("ascending records", "one that is not greater"));
+        }
+        if filter.is_some_and(|filter| !filter.may_contain(n, filter::hash(entry.key))) {
+            return Err(Mismatch::new("keys that the filter knows", "one that it does not"));
+        }
+        cursor.next().map_err(undecodable)?;
+    }
+    let last = (index.last_key(n), index.entries()[n].last_seq);
+    if tally.last.as_ref().map(|(key, seq)| (key.as_slice(), *seq)) != Some(last) {
+        let expected = format!("the last record that the index has, with sequence {}", last.1);
+        return Err(Mismatch::new(expected, "another one"));
+    }
+    Ok(counted)
+}
+
+/// Checks that a block holds what its summary says.
+fn check_summary(
+    counted: Option<&BlockSummary>,
+    summary: Option<&BlockSummary>,
+) -> Result<(), Mismatch> {
+    match (counted, summary) {
+        (Some(counted), Some(summary)) if !counted.counts_as(summary) => {
+            Err(Mismatch::new(format!("{summary:?}"), format!("{counted:?}")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,377 @@
+//! Requests with retries, deadlines and second requests, all counted.
+//!
+//! A request that fails for a passing cause is made again after a pause that doubles. When its
+//! deadline has passed, the caller has the last failure. Attempts and deadlines are longer for
+//! more bytes, so that a slow connection is no failure (`patience.rs`). A read of which the answer
+//! takes longer than 99 of 100 reads before is asked for a second time, and the first answer
+//! counts.
+//!
+//! Every put has a condition, so making it again is safe. Of a new object the retry may find what
+//! the first attempt wrote: then the bytes are compared.
+//!
+//! Thread safety: every method may be called from any thread.
+
+mod counts;
+mod latency;
+mod patience;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::clock::Timer;
+use super::store::{
+    Answered, Failure, FailureKind, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting, late,
+};
+use crate::base::error::{Error, Result};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
+use crate::os::time;
+
+use counts::Counts;
+use latency::Latency;
+
+pub(crate) use counts::RequestCounts;
+use patience::Limits;
+pub(crate) use patience::Patience;
+
+/// How often a wait looks whether the client was stopped.
+const LOOK_AROUND: Duration = Duration::from_millis(200);
+
+/// A call makes no attempt again after so long while a database closes.
+const HURRIED: Duration = Duration::from_secs(5);
+
+/// The way to an object store.
+#[derive(Debug)]
+pub(crate) struct Client {
+    store: Arc<dyn ObjectStore>,
+    timer: Arc<dyn Timer>,
+    patience: Patience,
+    is_hurried: AtomicBool,
+    reads: Latency,
+    counts: Counts,
+}
+
+/// A read that was begun.
+#[derive(Debug)]
+pub(crate) struct ObjectRead {
+    name: String,
+    span: Span,
+    began: Instant,
+    waiting: Waiting<Got>,
+}
+
+/// A new object that is being written.
+#[derive(Debug)]
+pub(crate) struct ObjectWrite {
+    name: String,
+    bytes: Bytes,
+    waiting: Waiting<Tag>,
+}
+
+impl Client {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        timer: Arc<dyn Timer>,
+        patience: Patience,
+    ) -> Client {
+        let (reads, counts) = (Latency::default(), Counts::default());
+        Client { store, timer, patience, is_hurried: AtomicBool::new(false), reads, counts }
+    }
+
+    /// Where the store is, for messages.
+    pub(crate) fn address(&self) -> String {
+        self.store.address()
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn counts(&self) -> RequestCounts {
+        self.counts.take()
+    }
+
+    /// From now on a call makes no attempt again after five seconds. One that is under way may end.
+    pub(crate) fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends pauses, and makes no attempt again: the database is closing.
+    pub(crate) fn stop(&self) {
+        self.timer.stop();
+    }
+
+    /// Whether it was stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.timer.is_stopped()
+    }
+
+    /// Begins to read an object.
+    pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
+        let (waiting, began) = (Waiting::default(), time::now());
+        self.counts.gets.add(1);
+        self.store.begin_get(name, span, self.patience.of(span).attempt, waiting.answer());
+        ObjectRead { name: name.to_string(), span, began, waiting }
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectRead::finish`].
+    pub(crate) fn get(&self, name: &str, span: Span) -> Answered<Got> {
+        self.begin_get(name, span).finish(self)
+    }
+
+    /// Begins to write an object of a name that has none.
+    pub(crate) fn begin_put(&self, name: &str, bytes: Bytes) -> ObjectWrite {
+        let waiting = Waiting::default();
+        self.send_put(name, &bytes, &waiting);
+        ObjectWrite { name: name.to_string(), bytes, waiting }
+    }
+
+    fn send_put(&self, name: &str, bytes: &Bytes, waiting: &Waiting<Tag>) {
+        self.counts.puts.add(1);
+        self.counts.sent_bytes.add(bytes.len() as u64);
+        let within = self.patience.with(bytes.len() as u64).attempt;
+        self.store.begin_put(name, bytes, &PutWhen::Absent, within, waiting.answer());
+    }
+
+    /// Writes an object under a condition. `Changed` after an attempt of which nothing is known may
+    /// be this call's own doing: the caller looks.
+    ///
+    /// # Errors
+    ///
+    /// `Changed`; or no attempt succeeded before the deadline.
+    pub(crate) fn put(&self, name: &str, bytes: &Bytes, when: &PutWhen) -> Answered<Tag> {
+        self.attempts(self.patience.with(bytes.len() as u64), |within| {
+            self.counts.puts.add(1);
+            self.counts.sent_bytes.add(bytes.len() as u64);
+            self.store.put(name, bytes, when, within)
+        })
+    }
+
+    /// Looks at an object.
+    ///
+    /// # Errors
+    ///
+    /// `Missing`; or no attempt succeeded before the deadline.
+    pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
+        self.attempts(self.patience.with(0), |within| {
+            self.counts.heads.add(1);
+            self.store.head(name, within)
+        })
+    }
+
+    /// Deletes objects, as many in one request as the store takes.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline. Some of the objects may be gone.
+    pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
+        self.attempts(self.patience.with(0), |within| {
+            self.counts.deletes.add(1);
+            self.store.delete(names, within)
+        })
+    }
+
+    /// Objects of a prefix, by name, after one.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline.
+    pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
+        self.attempts(self.patience.with(0), |within| {
+            self.counts.lists.add(1);
+            self.store.list(prefix, after, within)
+        })
+    }
+
+    /// Makes attempts until one succeeds, one fails for good, or the deadline has passed.
+    fn attempts<T>(
+        &self,
+        limits: Limits,
+        mut ask: impl FnMut(Duration) -> Answered<T>,
+    ) -> Answered<T> {
+        // A request that was begun earlier has as long from the wait on: its caller had other work.
+        let (mut pause, began) = (self.patience.first_pause, self.timer.now());
+        let deadline = began + limits.deadline;
+        loop {
+            let failure = match ask(limits.attempt) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let hurried = self.is_hurried.load(Ordering::Relaxed).then_some(began + HURRIED);
+            let deadline = hurried.map_or(deadline, |hurried| deadline.min(hurried));
+            pause = self.prepare_retry(deadline, pause, failure)?;
+        }
+    }
+
+    /// Waits before the next attempt, and says how long the pause after it is; the failure if there
+    /// is none.
+    fn prepare_retry(
+        &self,
+        deadline: Duration,
+        pause: Duration,
+        failure: Failure,
+    ) -> Answered<Duration> {
+        self.counts.failed(failure.kind);
+        if !failure.kind.is_passing() || self.timer.now() + pause > deadline {
+            return Err(failure);
+        }
+        if !self.timer.pause(self.spread(pause)) {
+            return Err(failure);
+        }
+        self.counts.retries.add(1);
+        Ok((pause * 2).min(self.patience.longest_pause))
+    }
+
+    /// A pause of half to all of `pause`, so that callers that failed together do not come again
+    /// together.
+    fn spread(&self, pause: Duration) -> Duration {
+        let drawn = self.counts.retries.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        pause / 2 + pause * u32::from(drawn as u8) / 512
+    }
+}
+
+impl ObjectRead {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// `Missing`, `Refused`; or no attempt succeeded before the deadline.
+    pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
+        let ObjectRead { name, span, began, waiting } = self;
+        let mut first = Some((began, waiting));
+        client.attempts(client.patience.of(span), |within| {
+            let (began, waiting) = first.take().unwrap_or_else(|| {
+                let (waiting, began) = (Waiting::default(), time::now());
+                client.counts.gets.add(1);
+                client.store.begin_get(&name, span, within, waiting.answer());
+                (began, waiting)
+            });
+            let got = client.first_answer(&name, span, within, &waiting)?;
+            client.reads.took(waiting.answered_at().saturating_duration_since(began));
+            client.counts.received_bytes.add(got.bytes.len() as u64);
+            has_all(&got, span)?;
+            Ok(got)
+        })
+    }
+}
+
+impl Client {
+    /// The next answer, if one comes in time. Once the client is stopped, that is the time of an
+    /// attempt without bytes.
+    fn next<T>(&self, waiting: &Waiting<T>, within: Duration) -> Option<Answered<T>> {
+        let answer = waiting.next(Duration::ZERO);
+        if answer.is_some() {
+            return answer;
+        }
+        self.store.awaited();
+        let mut left = within;
+        loop {
+            let now = left.min(LOOK_AROUND);
+            let answer = waiting.next(now);
+            left -= now;
+            if answer.is_some() || left.is_zero() {
+                return answer;
+            }
+            if self.timer.is_stopped() {
+                left = left.min(self.patience.attempt);
+            }
+        }
+    }
+
+    /// The answer of a read, or of a second one if that is sooner.
+    fn first_answer(
+        &self,
+        name: &str,
+        span: Span,
+        within: Duration,
+        waiting: &Waiting<Got>,
+    ) -> Answered<Got> {
+        let usual = self.reads.slow(self.counts.gets.get(), self.counts.hedges.get());
+        let mut answer = self.next(waiting, usual.unwrap_or(within).min(within));
+        if answer.is_none() && usual.is_some() {
+            self.counts.hedges.add(1);
+            self.counts.gets.add(1);
+            self.store.begin_get(name, span, within, waiting.answer());
+            answer = self.next(waiting, within);
+            // A failure of one of them is no answer while the other one may succeed.
+            if matches!(answer, Some(Err(_))) {
+                answer = self.next(waiting, within).or(answer);
+            }
+        }
+        answer.unwrap_or_else(|| Err(late(within)))
+    }
+}
+
+/// Whether a read has as many bytes as were asked for, whatever the store says.
+fn has_all(got: &Got, span: Span) -> Answered<()> {
+    match span {
+        Span::Bytes { len, .. } if got.bytes.len() as u64 != len => {
+            let cause = format!("{} bytes instead of {len}", got.bytes.len());
+            Err(Failure::new(FailureKind::Short, cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl ObjectWrite {
+    /// The bytes of the object.
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Waits until the store has the object.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline: the object may be there, or may come. `Changed`
+    /// says that the name has other bytes.
+    pub(crate) fn finish(self, client: &Client) -> Answered<()> {
+        let ObjectWrite { name, bytes, waiting } = self;
+        let mut first = Some(waiting);
+        client.attempts(client.patience.with(bytes.len() as u64), |within| {
+            let waiting = first.take().unwrap_or_else(|| {
+                let waiting = Waiting::default();
+                client.send_put(&name, &bytes, &waiting);
+                waiting
+            });
+            match client.next(&waiting, within).unwrap_or_else(|| Err(late(within))) {
+                Err(failure) if failure.kind == FailureKind::Changed => {
+                    client.is_there(&name, &bytes, within)
+                }
+                answer => answer.map(drop),
+            }
+        })
+    }
+}
+
+impl Client {
+    /// Whether an object has these bytes: an earlier attempt wrote them.
+    fn is_there(&self, name: &str, bytes: &[u8], within: Duration) -> Answered<()> {
+        self.counts.gets.add(1);
+        let found = self.store.get(name, Span::Whole, within).map_err(|failure| {
+            // Two attempts met in the store, and neither is there yet.
+            let is_missing = failure.kind == FailureKind::Missing;
+            if is_missing { Failure { kind: FailureKind::Away, ..failure } } else { failure }
+        })?;
+        if found.bytes == bytes {
+            return Ok(());
+        }
+        let cause = format!("the name has {} other bytes", found.bytes.len());
+        Err(Failure::new(FailureKind::Changed, cause))
+    }
+
+    /// The engine's error for a request that failed.
+    pub(crate) fn error(&self, doing: &str, name: &str, failure: Failure) -> Error {
+        failure.into_error(doing, name, &self.store.address())
+    }
+
+    /// The engine's result of a request.
+    pub(crate) fn told<T>(&self, doing: &str, name: &str, answer: Answered<T>) -> Result<T> {
+        answer.map_err(|failure| self.error(doing, name, failure))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Extents that are objects: the store hands them to the tier that knows them.
+//!
+//! Thread safety: the tier is set once, before the store has users; it has locks of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::ExtentStore;
+use crate::base::error::{Error, Result};
+use crate::os::Files;
+use crate::storage::location::Location;
+use crate::storage::object::{ObjectId, ObjectTier, Uploads};
+
+impl ExtentStore {
+    /// Extents that are objects alone, to read.
+    pub(crate) fn of_objects(files: Arc<dyn Files>, tier: ObjectTier) -> Arc<ExtentStore> {
+        let store = ExtentStore::without_files(files, Path::new(""), true);
+        store.attach_objects(tier);
+        Arc::new(store)
+    }
+
+    /// Says where extents are that are objects. Once, before any of them is read.
+    pub(crate) fn attach_objects(&self, tier: ObjectTier) {
+        let is_first = self.objects.set(Arc::new(tier)).is_ok();
+        debug_assert!(is_first, "an opening has one object store");
+    }
+
+    /// The objects, where the opening has an object store.
+    pub(crate) fn objects(&self) -> Option<&Arc<ObjectTier>> {
+        self.objects.get()
+    }
+
+    /// The tier that has an object.
+    pub(super) fn tier(&self, id: ObjectId) -> Result<&Arc<ObjectTier>> {
+        self.objects().ok_or_else(|| {
+            let ObjectId { epoch, extent } = id;
+            Error::invalid(format!(
+                "extent {extent} is an object (epoch {epoch}), and no object store was named; open \
+                 the database with Options::object_store, or give the command --object-store"
+            ))
+            .of_store()
+        })
+    }
+
+    /// Whether the end of an object is kept on this machine.
+    pub(crate) fn keeps_end_of(&self, at: &Location) -> bool {
+        let tier = self.objects();
+        at.object().zip(tier).is_some_and(|(id, tier)| tier.keeps_tail_of(id))
+    }
+
+    /// What a job sends its objects with.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if no object store was named.
+    pub(crate) fn uploads(&self) -> Result<Uploads> {
+        let tier = self.objects().ok_or_else(|| {
+            Error::invalid(
+                "extents are to become objects, and no object store was named; open the database \
+                 with Options::object_store, or give the command --object-store",
+            )
+            .of_store()
+        })?;
+        Ok(tier.uploads(self.memory().job_sends()))
+    }
+
+    pub(super) fn release_object(&self, id: ObjectId) {
+        // Without a store nothing is written there, and an opening that only reads deletes nothing.
+        if let Some(tier) = self.objects().filter(|_| !self.read_only) {
+            tier.release(id);
+        }
+    }
+
+    pub(super) fn object_path(&self, id: ObjectId) -> PathBuf {
+        let named = |tier: &Arc<ObjectTier>| tier.path(id);
+        self.objects().map_or_else(|| format!("object {}", id.extent).into(), named)
+    }
+}
