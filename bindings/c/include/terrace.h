@@ -190,8 +190,10 @@ typedef enum terrace_status {
    */
   TERRACE_UNAVAILABLE = 21,
   /**
-   * A commit was under way when the device failed. It may or may not be there after the next
-   * opening. Open again and look.
+   * A commit was under way when something failed; the message says which of two cases it is. The
+   * device failed and the database stopped: the commit may or may not be there after the next
+   * opening. Or a TERRACE_REMOTE commit is durable on this machine, and the shared store has not
+   * acknowledged it: it is here, and the database goes on.
    */
   TERRACE_UNKNOWN_OUTCOME = 22,
   /**
@@ -1553,8 +1555,8 @@ uint64_t terrace_pending_number(const struct terrace_pending *pending);
  * Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
  * Several threads may wait, and a call may come again: each has the same outcome.
  *
- * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile; TERRACE_UNAVAILABLE in a
- * forked child.
+ * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
+ * acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child.
  */
 enum terrace_status terrace_pending_wait(const struct terrace_pending *pending,
                                          struct terrace_error **error);
@@ -1895,7 +1897,8 @@ struct terrace_pending *terrace_transaction_enqueue(const struct terrace_transac
  * Prepares the transaction under an id of 1 to 140 bytes: the first phase of a commit in two. Once
  * this returns it survives everything, with its locks, until terrace_database_commit_prepared or
  * terrace_database_roll_back_prepared. The transaction has ended for its handle, also after an
- * error, which rolls it back.
+ * error, which rolls it back. But where the shared store does not acknowledge a TERRACE_REMOTE
+ * one, it is prepared here, and either call ends it.
  *
  * Errors: TERRACE_INVALID when the id is taken, or the transaction has a blob; TERRACE_FULL when
  * those that are prepared keep as much of the region as they may; otherwise as

@@ -32,8 +32,10 @@ pub enum Status {
     /// Something outside failed, or the database stopped after an earlier failure. Mend the cause,
     /// then open again. A forked child gets this for a database of its parent.
     TERRACE_UNAVAILABLE = 21,
-    /// A commit was under way when the device failed. It may or may not be there after the next
-    /// opening. Open again and look.
+    /// A commit was under way when something failed; the message says which of two cases it is. The
+    /// device failed and the database stopped: the commit may or may not be there after the next
+    /// opening. Or a TERRACE_REMOTE commit is durable on this machine, and the shared store has not
+    /// acknowledged it: it is here, and the database goes on.
     TERRACE_UNKNOWN_OUTCOME = 22,
     /// Stored bytes are not what was written. terrace_error_damage has the place.
     TERRACE_CORRUPT = 23,

@@ -76,8 +76,8 @@ pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
 /// Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
 /// Several threads may wait, and a call may come again: each has the same outcome.
 ///
-/// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile; TERRACE_UNAVAILABLE in a
-/// forked child.
+/// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
+/// acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_wait(
     pending: Option<&Pending>,

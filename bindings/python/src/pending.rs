@@ -133,7 +133,8 @@ impl PendingCommit {
     /// and each gets the same outcome.
     ///
     /// With `timeout`, raises `TimeoutError` after so many seconds. After that, and after Ctrl-C,
-    /// the commit goes on. Raises `UnknownOutcomeError` when the device failed meanwhile.
+    /// the commit goes on. Raises `UnknownOutcomeError` when the device failed meanwhile, or the
+    /// shared store did not acknowledge a remote commit, which is here then.
     #[pyo3(name = "wait", signature = (timeout=None))]
     fn wait_in_python(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         self.wait_for(py, timeout.map(options::time).transpose()?)

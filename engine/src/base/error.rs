@@ -31,8 +31,10 @@ pub enum ErrorKind {
     /// Something outside failed (an I/O error, another process holds the database), or the
     /// database was poisoned by an earlier failure. Mend the cause, then open again.
     Unavailable,
-    /// A commit was under way when the device failed: it may or may not be there after the next
-    /// opening. Open again and look.
+    /// A commit was under way when something failed. The message says which of two cases it is. The
+    /// device failed and the database stopped: the commit may or may not be there after the next
+    /// opening; open again and look. Or a commit with `Durability::Remote` is durable on this
+    /// machine, and the shared store has not acknowledged it: it is here, and the database goes on.
     UnknownOutcome,
     /// Stored bytes are not what was written. See [`Error::damage`] for the place.
     Corrupt,

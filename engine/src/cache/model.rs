@@ -39,7 +39,7 @@ impl Drop for Value {
 }
 
 struct Model {
-    pool: Arc<FramePool<Value>>,
+    pool: FramePool<Value>,
     extents: [Swips<Value>; 2],
     alive: Arc<AtomicUsize>,
 }

@@ -136,12 +136,7 @@ impl Instance {
             // The parent's database: the child has neither its threads nor the right to write.
             return shared.check_open();
         }
-        if self.waits_for_this_thread() {
-            let message = "a call of the database is under way on this thread, as in a merge \
-                           operator or a closure that a value is lent to: a closing would wait for \
-                           it; close on another thread";
-            return Err(Error::invalid(message));
-        }
+        self.check_closable()?;
         if shared.region.has(Failpoint::SecondCloseReturns) && self.closed.is_locked() {
             return Ok(());
         }
@@ -156,6 +151,17 @@ impl Instance {
             shared.awaited.stop();
         }
         done
+    }
+
+    /// Fails where a closing would wait for this thread.
+    pub(crate) fn check_closable(&self) -> Result<()> {
+        if !self.waits_for_this_thread() {
+            return Ok(());
+        }
+        let message = "a call of the database is under way on this thread, as in a merge operator \
+                       or a closure that a value is lent to: a closing would wait for it; close on \
+                       another thread";
+        Err(Error::invalid(message))
     }
 
     /// Whether a closing waits for this thread: for its call or step, or for what it reads.

@@ -62,8 +62,9 @@ impl Compact {
         let (rest, shape) = (ctx.rest(), ctx.shape());
         let mut tables = ctx.tables.index().compactable((rest, releases), &shape);
         // One that the disk has no room for does not keep the next from making some.
-        let refused = ctx.job_halvings.load(Ordering::Relaxed) as usize % tables.len().max(1);
-        tables.rotate_left(refused);
+        let refused = ctx.refused.load(Ordering::Relaxed);
+        let behind = tables.iter().position(|table| table.id() == refused);
+        tables.rotate_left(behind.map_or(0, |at| at + 1));
         for table in tables {
             let version = Arc::clone(&table.view().version);
             let concerns_objects = version.concerns_objects();
@@ -75,6 +76,8 @@ impl Compact {
                 // The other threads may find something.
                 Look::Nothing if work != Work::Any && concerns_objects => {}
                 Look::Busy => {}
+                // A larger job may have something to do.
+                Look::Nothing if table.job_halvings() > 0 => table.allow_large_jobs(),
                 Look::Nothing => {
                     ctx.tables.index().not_compactable(table.id(), &version, rest);
                 }
@@ -124,7 +127,8 @@ impl Compact {
         let horizon = ctx.shared.snapshots.horizon();
         let busy = ctx.claims.of(table.id());
         let rests = rest >= Rest::Resting;
-        let (version, shape) = (Arc::clone(&table.view().version), ctx.shape());
+        let (version, mut shape) = (Arc::clone(&table.view().version), ctx.shape());
+        shape.job_bytes >>= table.job_halvings().min(u32::BITS);
         let spared = if shape.may_touch_objects(&version) { SPARED_SUBLEVELS } else { 0 };
         let (readers, shape) = (horizon.readers(), &shape);
         let now = Situation { readers, rests, busy: &busy, spared, work, shape };
@@ -201,8 +205,9 @@ impl Compact {
         let planned = Planned { choice, bottom: claim.bottom(), puts_objects: plan.puts_objects };
         let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
         if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
-            // A smaller one may find room.
-            ctx.job_halvings.fetch_add(1, Ordering::Relaxed);
+            // A smaller one may find room, or one of another table.
+            table.halve_jobs();
+            ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match self.install(plan, ctx, done)? {
             Some(moved) => self.count(plan, ctx, moved),
@@ -246,7 +251,7 @@ impl Compact {
     }
 
     fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
-        ctx.job_halvings.store(0, Ordering::Relaxed);
+        plan.table.allow_large_jobs();
         let metrics = &ctx.metrics;
         match plan.choice {
             Choice::Move { .. } => metrics.moves.add(1),

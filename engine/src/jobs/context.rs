@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::{Failpoint, Options, Tier};
 use crate::base::record::{Lsn, TableId};
 use crate::compaction::{Shape, Work, local_of};
-use crate::os::sync::atomic::{AtomicU32, Ordering};
+use crate::os::sync::atomic::AtomicU32;
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
 use crate::pindex::forest::Forest;
@@ -69,8 +69,9 @@ pub(crate) struct JobContext {
     pub(crate) memory: MemoryLimit,
     pub(crate) idle: Idle,
     pub(crate) object_work: ObjectWork,
-    /// How often the most that a job reads was halved, since the disk had no room for it.
-    pub(crate) job_halvings: AtomicU32,
+    /// The table of the last compaction that the disk had no room for; 0 for none. Those behind it
+    /// come first.
+    pub(crate) refused: AtomicU32,
 }
 
 impl JobContext {
@@ -95,7 +96,7 @@ impl JobContext {
             memory: MemoryLimit::new(Arc::clone(shared), forest, options.memory_plan()),
             idle: Idle::default(),
             object_work: ObjectWork::default(),
-            job_halvings: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
         }
     }
 
@@ -169,7 +170,6 @@ impl JobContext {
     /// How large levels and extents shall be.
     pub(crate) fn shape(&self) -> Shape {
         let (level1, region) = (self.options.level1_size, self.shared.zones.region_len());
-        let halvings = self.job_halvings.load(Ordering::Relaxed);
         let (bytes, share) = match self.rest() {
             Rest::Quiet => (0, QUIET_LEVEL1_SHARE),
             _ => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
@@ -177,7 +177,7 @@ impl JobContext {
         Shape {
             level1_bytes: level1.unwrap_or(bytes),
             level1_share: level1.is_none().then_some(share),
-            job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> halvings.min(u32::BITS),
+            job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB),
             ratio: LEVEL_RATIO,
             little_bytes: (region / 64).min(MOST_LITTLE),
             extent_bytes: self.set.store().memory().extent_bytes(),

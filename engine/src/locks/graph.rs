@@ -137,7 +137,7 @@ impl Graph {
             Ending::OfCall(owner) => owner == caller,
             Ending::OfOwner(owner) => others.contains(&owner),
         };
-        self.path(Ending::OfOwner(from), ends).is_some()
+        others.contains(&from) || self.path(Ending::OfOwner(from), ends).is_some()
     }
 
     /// Lets `past` go before a waiting owner, which waits for it from now on.

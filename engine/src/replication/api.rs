@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use super::node::{NodeHandle, NodeKind, NodeStatus};
-use super::{SharedStatus, status, takeover};
+use super::node::{NodeHandle, NodeKind};
+use super::{NodeStatus, SharedStatus, status, takeover};
 use crate::base::error::Result;
 use crate::base::options::Options;
 use crate::engine::Database;
@@ -205,8 +205,8 @@ impl Follower {
     ///
     /// # Errors
     ///
-    /// As [`Database::close`].
-    pub fn close(self) -> Result<()> {
+    /// As [`Database::close`]. Where that is `Invalid`, it goes on: close it elsewhere.
+    pub fn close(&self) -> Result<()> {
         self.0.close()
     }
 }
@@ -252,8 +252,9 @@ impl Standby {
     /// # Errors
     ///
     /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an
-    /// empty directory.
-    pub fn promote(self) -> Result<Database> {
+    /// empty directory. `Invalid` where [`Database::close`] is: it goes on then, and another thread
+    /// can promote it.
+    pub fn promote(&self) -> Result<Database> {
         self.0.promote()
     }
 
@@ -261,8 +262,8 @@ impl Standby {
     ///
     /// # Errors
     ///
-    /// As [`Database::close`].
-    pub fn close(self) -> Result<()> {
+    /// As [`Follower::close`](crate::Follower::close).
+    pub fn close(&self) -> Result<()> {
         self.0.close()
     }
 }

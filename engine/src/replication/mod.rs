@@ -36,10 +36,9 @@ use log::{Identity, LogEnd, LogWriter, SharedLog};
 pub use api::{Follower, Standby};
 use checkpoint::SentCheckpoint;
 pub use digest::{Digest, TableDigest};
-pub use node::NodeStatus;
 use restore::FoundCheckpoint;
 use shipper::{Beginning, Shipper};
-pub use status::{RegisteredFollower, SharedStatus};
+pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
 
 /// The log of a URL.
 struct OpenedLog {

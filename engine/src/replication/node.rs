@@ -18,6 +18,7 @@ use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
 use super::places::Places;
 use super::registration::Registration;
 use super::restore::{self, DataPlace, FoundCheckpoint};
+use super::status::NodeStatus;
 use super::takeover;
 use super::{OpenedLog, open_log};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -47,34 +48,6 @@ const TRIES: u32 = 8;
 
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(2);
-
-/// How far a follower or a standby is.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct NodeStatus {
-    /// Where the store is.
-    pub store: String,
-    /// The directory of its database.
-    pub directory: PathBuf,
-    /// Its last commit, by the numbers of the writer. It only grows.
-    pub commit: u64,
-    /// The last entry of the log that it has applied.
-    pub entry: u64,
-    /// Milliseconds since it last knew that there is no more; at most the interval of the writer
-    /// and its own in addition is what it lags. `u64::MAX` until it has come to the end once.
-    pub lag_ms: u64,
-    /// How often it has started from a checkpoint.
-    pub restarts: u64,
-    /// How often it was away for too long: the writer had deleted what it had not yet applied, or
-    /// what it reads, and it started from the newest checkpoint. [`Options::share_retention`] and
-    /// [`Options::follower_name`] keep more.
-    pub missed: u64,
-    /// Reads of the store.
-    pub gets: u64,
-    /// Why it does not go on, if so: it tries again.
-    pub note: Option<String>,
-}
 
 /// What a node is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -495,6 +468,12 @@ impl Node {
         }
     }
 
+    /// Fails where the end of it would wait for this thread. It goes on then.
+    fn check_closable(&self) -> Result<()> {
+        operator::check_outside()?;
+        self.current.read().as_ref().map_or(Ok(()), |current| current.db.inner.check_closable())
+    }
+
     /// Ends the thread.
     fn halt(&self) {
         {
@@ -509,7 +488,7 @@ impl Node {
 
     /// Applies what is left, claims the log, and opens the database to write.
     pub(super) fn promote(&self) -> Result<Database> {
-        operator::check_outside()?;
+        self.check_closable()?;
         self.halt();
         if let Some(current) = &*self.current.read() {
             current.db.inner.shared().poison.check()?;
@@ -536,7 +515,7 @@ impl Node {
     }
 
     pub(super) fn close(&self) -> Result<()> {
-        operator::check_outside()?;
+        self.check_closable()?;
         // No request is made again, so that the thread ends soon.
         self.log.stop();
         self.halt();
@@ -583,7 +562,13 @@ impl Drop for NodeHandle {
             return;
         }
         // No caller is left to take the error.
-        drop(self.0.close());
+        let close = |node: &Node| drop(node.close());
+        if self.0.check_closable().is_ok() {
+            return close(&self.0);
+        }
+        // Without another thread the directory stays locked until the process ends.
+        let (node, closes) = (Arc::clone(&self.0), crate::os::thread::Builder::new());
+        drop(closes.name("terrace-close".into()).spawn(move || close(&node)));
     }
 }
 

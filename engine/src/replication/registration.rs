@@ -48,8 +48,6 @@ pub(super) struct Registration {
 struct State {
     /// What the store was told, and when.
     told: Option<(FollowerPlace, Instant)>,
-    /// Whether the register has had its name since the last sign that failed.
-    is_enlisted: bool,
     /// Of a reader that starts; 0 of one that does not.
     beat: u64,
     /// Whether the store may have it.
@@ -173,9 +171,7 @@ impl Registration {
     /// takes the reader for dead says what it keeps first, and looks for a sign before it deletes.
     /// So it finds this one, or the answer is above what it deletes.
     pub(super) fn confirm(&self, place: FollowerPlace) -> Result<u64> {
-        self.tell(place)?;
-        let name = self.name(&self.state.lock());
-        self.log.enlist(&name)
+        self.tell(place)
     }
 
     /// The checkpoint that the reader has told of last.
@@ -218,24 +214,22 @@ impl Registration {
     }
 
     /// Tells the store how far the reader is. Data of earlier checkpoints than the answer may be
-    /// deleted, if the store may not have known the reader.
+    /// deleted. Each sign looks for the name in the register: an earlier sign that failed, or the
+    /// end of another node of that name, may have left the registration alone.
     fn tell(&self, place: FollowerPlace) -> Result<u64> {
         let _telling = self.telling.lock();
-        let (name, place, was_enlisted) = {
+        let (name, place) = {
             let mut state = self.state.lock();
             if state.beat > 0 {
                 state.beat += 1;
             }
             state.is_registered = true;
             let place = FollowerPlace { beat: state.beat, ..place };
-            // A sign that fails may have put a registration that the register lacks.
-            let was_enlisted = state.told.is_some() && std::mem::take(&mut state.is_enlisted);
-            (self.name(&state), place, was_enlisted)
+            (self.name(&state), place)
         };
-        let is_new = self.log.register(&name, place)?;
-        let kept = if is_new || !was_enlisted { self.log.enlist(&name)? } else { 0 };
-        let mut state = self.state.lock();
-        (state.told, state.is_enlisted) = (Some((place, time::now())), true);
+        self.log.register(&name, place)?;
+        let kept = self.log.enlist(&name)?;
+        self.state.lock().told = Some((place, time::now()));
         Ok(kept)
     }
 

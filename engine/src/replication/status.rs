@@ -1,5 +1,7 @@
-//! How far the shared database of a store is, as every machine sees it, and how far shipping is.
+//! How far the shared database of a store is, as every machine sees it, and how far shipping and
+//! nodes are.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::log::{EntryBody, FollowerPlace, SharedLog};
@@ -12,6 +14,34 @@ use crate::engine::shipping::ShareStats;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
+
+/// How far a follower or a standby is.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NodeStatus {
+    /// Where the store is.
+    pub store: String,
+    /// The directory of its database.
+    pub directory: PathBuf,
+    /// Its last commit, by the numbers of the writer. It only grows.
+    pub commit: u64,
+    /// The last entry of the log that it has applied.
+    pub entry: u64,
+    /// Milliseconds since it last knew that there is no more; at most the interval of the writer
+    /// and its own in addition is what it lags. `u64::MAX` until it has come to the end once.
+    pub lag_ms: u64,
+    /// How often it has started from a checkpoint.
+    pub restarts: u64,
+    /// How often it was away for too long: the writer had deleted what it had not yet applied, or
+    /// what it reads, and it started from the newest checkpoint. [`Options::share_retention`] and
+    /// [`Options::follower_name`] keep more.
+    pub missed: u64,
+    /// Reads of the store.
+    pub gets: u64,
+    /// Why it does not go on, if so: it tries again.
+    pub note: Option<String>,
+}
 
 /// The shared database of a store.
 #[derive(Clone, Debug)]

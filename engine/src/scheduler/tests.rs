@@ -10,6 +10,7 @@ use crate::compaction::{ClaimedKeys, SPARED_SUBLEVELS};
 use crate::engine::Database;
 use crate::jobs::{Look, freeze};
 use crate::mvcc::KeyInterval;
+use crate::storage::SpaceReservation;
 use crate::storage::object_testing::ObjectServer;
 use crate::table::{Table, TableCore};
 use crate::version::{LEVEL_2, SUBLEVELS};
@@ -61,8 +62,8 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     let job = &scheduler.jobs.compact;
     // As on threads of their own, and none of them large.
     scheduler.tune(BackgroundTuning::new().threads(3));
-    ctx.job_halvings.store(5, Ordering::Relaxed);
     let table = table_called(ctx, "t");
+    (0..5).for_each(|_| table.halve_jobs());
     let plan = || match job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Any)) {
         Look::Found(plan) => plan,
         _ => panic!("{:?}: {:?}", ctx.shape(), ctx.claims),
@@ -96,18 +97,14 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 
-/// Bug: on a full disk no compaction was made, though one of a small table had room and would have
-/// made more. Cause: tables are looked at by name, and the first one was tried again and again.
-/// Fix: after one that the disk has no room for, the next table comes first.
-#[test]
-fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
-    let machine = Machine::with_files();
-    let options = || Options::new().pm_size(2 << 20).stepped().machine(&machine);
+/// A large table "a" and small ones, each with something to merge, in a database of 2 MiB.
+fn large_and_small(machine: &Machine, small: &[&str]) -> Database {
+    let options = || Options::new().pm_size(2 << 20).stepped().machine(machine);
     let db = options().level1_size(64 << 20).create("/db").unwrap();
     // Twice, so that there is something to merge; then others, which push it out of the region.
-    let rounds =
-        [("a", 8000, 0), ("a", 8000, 1), ("b", 400, 0), ("b", 400, 1), ("filler", 8000, 0)];
-    for (name, rows, round) in rounds {
+    let twice = |(name, rows)| [(name, rows, 0), (name, rows, 1)];
+    let tables = [("a", 8000)].into_iter().chain(small.iter().map(|name| (*name, 400)));
+    for (name, rows, round) in tables.flat_map(twice).chain([("filler", 8000, 0)]) {
         let table = db.table(name).unwrap();
         for n in 0..rows {
             let (key, value) = row(n, round);
@@ -118,14 +115,28 @@ fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
         }
     }
     db.close().unwrap();
-    let db = options().level1_size(64 << 10).open("/db").unwrap();
-    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    options().level1_size(64 << 10).open("/db").unwrap()
+}
+
+/// Takes all space that the disk has but for 768 KiB: room for a small table, not for a large one.
+fn leave_little(machine: &Machine, ctx: &JobContext) -> Vec<SpaceReservation> {
     let taken = machine.list("/db".as_ref()).into_iter().map(|(_, len)| len).sum();
     machine.set_capacity(Some(taken));
     let reserve = || ctx.set.store().reserve_space(64 << 10, true).ok();
     let mut held: Vec<_> = std::iter::from_fn(reserve).collect();
-    // Room for one table, and not for the other.
     held.truncate(held.len().saturating_sub(12));
+    held
+}
+
+/// Bug: on a full disk no compaction was made, though one of a small table had room and would have
+/// made more. Cause: tables are looked at by name, and the first one was tried again and again.
+/// Fix: after one that the disk has no room for, the next table comes first.
+#[test]
+fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
+    let machine = Machine::with_files();
+    let db = large_and_small(&machine, &["b"]);
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let held = leave_little(&machine, ctx);
     let version = |name| Arc::clone(&table_called(ctx, name).view().version);
     let before = ["a", "b"].map(version);
     let full = scheduler.compact_here().unwrap_err();
@@ -136,6 +147,40 @@ fn a_table_that_the_disk_has_no_room_for_holds_up_no_other() {
     drop(held);
     machine.set_capacity(None);
     run_until_idle(&db);
+    assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8000);
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// Bug: a table that had room waited behind ones that had none, and these were tried with large
+/// jobs again and again. Cause: one number said how small jobs are and which table comes first. A
+/// success of any table set it back to the first one. Fix: each table has a size of its own, and
+/// the tables behind the one that was refused last come first.
+#[test]
+fn a_success_of_a_table_is_none_of_another_that_has_no_room() {
+    let machine = Machine::with_files();
+    let db = large_and_small(&machine, &["b", "c", "d"]);
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let held = leave_little(&machine, ctx);
+    let halvings = |name| table_called(ctx, name).job_halvings();
+    let version = |name| Arc::clone(&table_called(ctx, name).view().version);
+    let names = ["a", "b", "c", "d"];
+    let before = names.map(version);
+    assert_eq!(scheduler.compact_here().unwrap_err().kind(), ErrorKind::Full);
+    let sizes = || names.map(halvings);
+    assert_eq!(sizes(), [1, 0, 0, 0]);
+    // Each of the others, before the one that has no room is tried again.
+    let is_same = |at: usize| Arc::ptr_eq(&version(names[at]), &before[at]);
+    let mut steps = 0;
+    while (1..4).any(is_same) {
+        assert!(scheduler.compact_here().unwrap(), "{:?}", sizes());
+        assert_eq!(sizes(), [1, 0, 0, 0], "a success is of its own table alone");
+        steps += 1;
+    }
+    assert!(is_same(0) && steps >= 3, "{steps}");
+    drop(held);
+    machine.set_capacity(None);
+    run_until_idle(&db);
+    assert_eq!(sizes(), [0; 4], "its own success sets it back");
     assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8000);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }

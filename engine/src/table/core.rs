@@ -19,9 +19,10 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 
+use super::shared::ChangedTables;
 use crate::base::error::{Error, Result};
 use crate::base::record::{Lsn, TableId};
-use crate::commit::{Batch, CommitTable, Step, Target, reached};
+use crate::commit::{Batch, CommitTable, Target};
 use crate::memtable::Memtable;
 use crate::mvcc::{DeferQueue, EpochArc, EpochGuard, Replaced};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -63,6 +64,8 @@ pub(crate) struct TableCore {
     written: AtomicU64,
     /// `low` of the drain round, as of the end of the last change.
     drained_below: AtomicU64,
+    /// How often the most that a job of it reads was halved, since the disk had no room for it.
+    job_halvings: AtomicU32,
     /// Whether it stands in `changed_tables`.
     changed: AtomicBool,
     changed_tables: Arc<ChangedTables>,
@@ -93,6 +96,7 @@ impl TableCore {
             stream: AtomicU32::new(0),
             written: AtomicU64::new(0),
             drained_below: AtomicU64::new(0),
+            job_halvings: AtomicU32::new(0),
             changed: AtomicBool::new(false),
             changed_tables: Arc::clone(changed_tables),
             queue: Arc::clone(queue),
@@ -107,6 +111,21 @@ impl TableCore {
     /// The scheduler is about to look at it: what changes from now on is noted again.
     pub(crate) fn take_changed(&self) {
         self.changed.swap(false, Ordering::AcqRel);
+    }
+
+    /// How often the most that a job of it reads is halved.
+    pub(crate) fn job_halvings(&self) -> u32 {
+        self.job_halvings.load(Ordering::Relaxed)
+    }
+
+    /// A job of it found no room on the disk: a smaller one may.
+    pub(crate) fn halve_jobs(&self) {
+        self.job_halvings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A job of it found room.
+    pub(crate) fn allow_large_jobs(&self) {
+        self.job_halvings.store(0, Ordering::Relaxed);
     }
 
     /// Every record at or below it is drained, as of the end of the last change.
@@ -443,59 +462,5 @@ impl Pinned {
     /// Its name, for messages.
     pub(crate) fn label(&self) -> String {
         self.core.name()
-    }
-}
-
-// The tables that changed since the scheduler refreshed what it knows of them: they gained
-// records, their view was replaced, or their level 0 lost records. So a step costs nothing for
-// tables in which nothing happens.
-//
-// It is a hint for the scheduler. A thread may have changed a table and not have noted it yet, so
-// nothing that a power cut may ask for is decided by it: the views say what tables have.
-//
-// Thread safety: any thread notes a table; the scheduler takes the list. Each table has a flag of
-// its own.
-//
-// Invariants:
-//
-// 1. A flag that is set stands for an entry: in the list, or in one that the scheduler has taken
-//    and whose table it has not looked at yet. So a table stands in the list once at most.
-// 2. Of a note after a change and the clearing of the flag before a look one writes the flag
-//    first: either the look sees the change, or the note adds an entry.
-
-/// The list.
-#[derive(Debug, Default)]
-pub(crate) struct ChangedTables(Mutex<Vec<TableId>>);
-
-impl ChangedTables {
-    /// Adds a table that has changed, unless its flag says that it is there.
-    fn note(&self, table: TableId, is_listed: &AtomicBool) {
-        // It writes what it finds, so that a clearing after it sees the change (invariant 2).
-        let is_there = || {
-            let written =
-                is_listed.compare_exchange(true, true, Ordering::AcqRel, Ordering::Acquire);
-            written.is_ok()
-        };
-        if is_there() {
-            return;
-        }
-        reached(Step::TableChanged);
-        let mut list = self.0.lock();
-        if is_there() {
-            return;
-        }
-        debug_assert!(
-            !cfg!(test) || !list.contains(&table),
-            "a table stands in the list once at most"
-        );
-        list.push(table);
-        // Last: who finds it set relies on the entry (invariant 1).
-        is_listed.store(true, Ordering::Release);
-    }
-
-    /// Takes all of them, in exchange for an empty list: so neither allocates each time.
-    pub(crate) fn take_into(&self, list: &mut Vec<TableId>) {
-        list.clear();
-        std::mem::swap(&mut *self.0.lock(), list);
     }
 }

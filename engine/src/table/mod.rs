@@ -5,7 +5,6 @@ mod awaited;
 mod batch;
 mod bulk;
 mod core;
-mod extent_writer;
 mod handle;
 mod lent;
 mod pace;
@@ -17,12 +16,11 @@ mod shared;
 mod write;
 
 pub(crate) use self::core::{
-    Change, ChangedTables, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
+    Change, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
 };
 pub(crate) use awaited::Awaited;
 pub use batch::WriteBatch;
 pub use bulk::{BulkLoad, Existing};
-pub(crate) use extent_writer::{ExtentWriter, WriteMemory};
 pub use handle::Table;
 pub(crate) use pace::{Pace, Wakeup};
 pub use pending::PendingCommit;
@@ -30,4 +28,4 @@ pub use range::{KeyIter, Range, ValueIter};
 pub(crate) use reads::TableReader;
 pub use reads::{ReadTables, Snapshot};
 pub(crate) use runs::{Joined, NewRun, RunWriter};
-pub(crate) use shared::{Applying, Keep, Shared, UnshippedRun, UnshippedRuns};
+pub(crate) use shared::{Applying, ChangedTables, Keep, Shared, UnshippedRun, UnshippedRuns};

@@ -8,7 +8,6 @@ mod prepared;
 mod range;
 mod registry;
 mod seen;
-mod spilled;
 mod state;
 mod transaction;
 mod views;

@@ -28,7 +28,6 @@ use bytes::Bytes;
 use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
 use super::seen::Seen;
-use super::spilled::{Store, Write};
 use super::writes::WriteSet;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -43,6 +42,7 @@ use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::time;
 use crate::read::view::PinnedView;
 use crate::read::{self, AsOf, Lookup};
+use crate::spill::{Store, Write};
 use crate::table::{
     Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
 };
@@ -226,9 +226,11 @@ impl Inner {
         let why = match state {
             State::Ended(End::Killed) => return killed(self.id),
             State::Ended(End::Committed) => "was committed",
-            State::Ended(End::Prepared) => "was prepared; Database::commit_prepared commits it",
+            State::Ended(End::Prepared) => {
+                "was prepared; Database::commit_prepared or roll_back_prepared ends it"
+            }
             State::Ended(End::Unknown) => {
-                "has an unknown outcome; open the database again and look whether it is there"
+                "has an unknown outcome; the error of its commit says which"
             }
             State::Ended(End::Conflict) => "was rolled back after a conflict; run it again",
             State::Ended(End::Deadlock) => "was rolled back to end a deadlock; run it again",
@@ -323,7 +325,8 @@ impl Inner {
 
     /// Prepares and ends; `set` has it from there on, with its locks.
     pub(super) fn prepare(&self, id: &[u8], set: &PreparedSet) -> Result<()> {
-        self.finish(End::Prepared, |running| {
+        let durability = self.options.durability.at_least_durable();
+        let lsn = self.finish(End::Prepared, |running| {
             self.shared.check_writable()?;
             if running.blob.is_some() {
                 return Err(Error::invalid(
@@ -333,12 +336,19 @@ impl Inner {
             }
             let writes = running.batch(self)?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
-            let durability = self.options.durability.at_least_durable();
             self.shared.committer.check_durability(durability)?;
             let lsn = set.prepare(&self.shared, id, writes, targets, &mut running.locker)?;
             debug_assert_eq!(running.locker.held(), 0, "a prepare takes over all row locks");
-            // It is open by now: the store may be waited for by a thread that takes a checkpoint.
-            self.shared.committer.wait_for(lsn, durability)
+            Ok(lsn)
+        })?;
+        // It is open by now: the store may be waited for by a thread that takes a checkpoint.
+        self.shared.committer.wait_for(lsn, durability).map_err(|error| {
+            let id = id.escape_ascii();
+            let message = format!(
+                "{error}; the transaction is prepared here as \"{id}\": commit it or roll it back \
+                 by that name"
+            );
+            Error::new(error.kind(), message)
         })
     }
 

@@ -264,8 +264,9 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// After `UnknownOutcome` it may or may not be there at the next opening; after any other
-    /// error nothing was done, and the transaction is rolled back.
+    /// After `UnknownOutcome` it may or may not last, see
+    /// [`ErrorKind`](crate::ErrorKind::UnknownOutcome). After any other error nothing was done, and
+    /// the transaction is rolled back; but after `Fenced` a commit that was to be `Remote` is here.
     ///
     /// - `Conflict`: optimistic, and something that it relies on has changed;
     /// - otherwise as [`Database::write`](crate::Database::write).
@@ -339,12 +340,14 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`Transaction::commit`]; the transaction is rolled back then. Where the shared store does
-    /// not acknowledge it, that is `UnknownOutcome` or `Fenced`, and it is prepared here.
+    /// not acknowledge it, that is `UnknownOutcome` or `Fenced`, and it is prepared here:
+    /// [`Database::list_prepared`] has its name, and either verdict ends it.
     ///
     /// - `Invalid`: a transaction is prepared under that name already, or it has a blob, which goes
     ///   with the resolve;
     /// - `Full`: unresolved ones keep as much of the region as they may.
     ///
+    /// [`Database::list_prepared`]: crate::Database::list_prepared
     /// [`Database::commit_prepared`]: crate::Database::commit_prepared
     /// [`Database::roll_back_prepared`]: crate::Database::roll_back_prepared
     ///

@@ -91,7 +91,12 @@ class UnavailableError(Error, OSError):
 
 
 class UnknownOutcomeError(Error, OSError):
-    """The device failed while a commit was under way. Open again and look whether it is there."""
+    """Something failed while a commit was under way; the message says which of two cases it is.
+
+    The device failed and the database stopped: open again, and look whether the commit is there.
+    Or a commit with ``durability="remote"`` is durable on this machine, and the shared store has
+    not acknowledged it: it is here, and the database goes on.
+    """
 
     kind = "unknown outcome"
 

@@ -133,3 +133,32 @@ fn calls_that_wait_for_a_third_are_no_deadlock_of_their_owners() {
         assert!(thread.join().unwrap().unwrap());
     }
 }
+
+/// Bug: a transaction failed at once, as if its thread waited for itself, though nothing held the
+/// lock. Cause: another thread's call of the outer transaction stood in the queue, which the inner
+/// one was not let past: a search for what an owner waits for did not look at the owner itself.
+/// Fix: a waiter that the thread suspends ends after it, so it is let past.
+#[test]
+fn a_transaction_is_let_past_a_waiting_call_of_the_one_that_its_thread_runs() {
+    let manager = LockManager::new(usize::MAX);
+    let (mut holder, mut outer, mut inner) =
+        (Locker::new(&manager), Locker::new(&manager), Locker::new(&manager));
+    key(&mut holder, "k", Mode::Shared, Patience::None).unwrap();
+    let patience = Patience::Until(Instant::now() + Duration::from_mins(1));
+    let outer_id = outer.id();
+    let waiting = thread::spawn(move || key(&mut outer, "k", Mode::Exclusive, patience));
+    until_waiting(&manager, outer_id);
+    let _runs = RunsHere::enter(&manager, outer_id);
+    assert!(key(&mut inner, "k", Mode::Shared, Patience::None).unwrap(), "it is let past");
+    drop(holder);
+    drop(inner);
+    assert!(waiting.join().unwrap().unwrap());
+}
+
+/// An owner that is suspended ends after those that suspend it, also without an edge of its own.
+#[test]
+fn a_search_from_an_owner_that_is_suspended_finds_itself() {
+    let graph = Graph::default();
+    assert!(graph.reaches(1, 2, &[1]) && graph.reaches(1, 2, &[3, 1]));
+    assert!(!graph.reaches(1, 2, &[3]) && !graph.reaches(1, 2, &[]));
+}

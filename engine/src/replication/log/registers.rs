@@ -1,6 +1,7 @@
 //! The small objects beside the log that change.
 //!
-//! The **register** has the names of followers, and from which checkpoint on data is
+//! The **head** says where a search in the log begins, and which entries are still kept. It only
+//! moves up. The **register** has the names of followers, and from which checkpoint on data is
 //! kept: a list of objects may be old, so it does not show a follower that has just got its name.
 //! Each follower that is registered has an object by its name, with how far it has come, and from
 //! which checkpoint on it reads data of the store. The writer keeps the entries that they lack and
@@ -135,27 +136,24 @@ fn object_of(name: &str) -> Result<String> {
 }
 
 impl SharedLog {
-    /// Says how far the follower `name` is; whether it was not known before any of the tries. Then
-    /// the register may not have its name.
+    /// Says how far the follower `name` is. The register may not have its name.
     ///
     /// # Errors
     ///
     /// `Invalid` for a name that is none; `Unavailable` if the store does not answer, or another
     /// node has the same name.
-    pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<bool> {
+    pub(crate) fn register(&self, name: &str, place: FollowerPlace) -> Result<()> {
         let (object, bytes) = (object_of(name)?, place.encode());
-        let mut is_new = false;
         for _ in 0..PUT_TRIES {
             // Whatever is there is replaced.
             let before = match self.client.get(&object, ObjectSpan::Whole) {
                 // Maybe a put of this call, of which the answer was lost.
-                Ok(got) if got.bytes == bytes => return Ok(is_new),
+                Ok(got) if got.bytes == bytes => return Ok(()),
                 Err(failure) if failure.kind == FailureKind::Missing => None,
                 got => Some(self.client.told("read", &object, got)?.tag),
             };
-            is_new |= before.is_none();
             if self.client.replace_register(&object, &place, before)?.is_some() {
-                return Ok(is_new);
+                return Ok(());
             }
         }
         let failure = RequestFailure::new(FailureKind::Changed, "another node has the same name");
@@ -190,8 +188,32 @@ impl SharedLog {
     /// Forgets one.
     pub(crate) fn unregister(&self, name: &str) -> Result<()> {
         let object = object_of(name)?;
-        // Of one that registers meanwhile both stay, or it finds the object missing and enlists.
+        // One that registers meanwhile has its name in the register again with its next sign.
         self.strike(name)?;
         self.delete(&[object])
+    }
+}
+
+/// What it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogHead {
+    /// Entries from here on are kept; below it only claims are. 1 as long as there is no head.
+    pub(crate) oldest: u64,
+    /// A checkpoint that is kept.
+    pub(crate) checkpoint: u64,
+}
+
+impl Sealable for LogHead {
+    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
+    const WHAT: &'static str = "head of the log";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.oldest);
+        put_u64(out, self.checkpoint);
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
+        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
+        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
     }
 }

@@ -1,25 +1,26 @@
-//! The log in the object store: how entries are read, found and claimed. Its **head** says where a
-//! search begins, and which entries are still kept. The head only moves up.
+//! The log in the object store: how entries are read, found and claimed.
 //!
 //! Thread safety: any thread may call any method.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
+use super::registers::LogHead;
 use crate::backup::object_damage;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Gauge;
-use crate::base::record::{Lsn, Reader, Sealable, other_format, put_u64};
+use crate::base::record::{Lsn, other_format};
 use crate::storage::{
-    FailureKind, ObjectClient, ObjectRead, ObjectSpan, ObjectTag, PutWhen, RequestCounts,
-    RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
+    FailureKind, MOST_SENT, ObjectClient, ObjectInfo, ObjectRead, ObjectSpan, ObjectTag, PutWhen,
+    RequestCounts, RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
 };
 
 const HEAD: &str = "shared/head";
 
-/// What an entry is taken for, of which the length is not known: a full segment.
+/// What an entry is taken for, of which no list has told the length: a full segment.
 const ENTRY_BYTES: u64 = 4 << 20;
 
 /// How often a put is looked at again whose object comes and goes.
@@ -70,30 +71,6 @@ impl LogEnd {
     pub(crate) fn behind(entry: &Entry) -> LogEnd {
         let Entry { number, claim, checkpoint, last, .. } = *entry;
         LogEnd { next: number + 1, claim, checkpoint, last }
-    }
-}
-
-/// What the head says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogHead {
-    /// Entries from here on are kept; below it only claims are. 1 as long as there is no head.
-    pub(crate) oldest: u64,
-    /// A checkpoint that is kept.
-    pub(crate) checkpoint: u64,
-}
-
-impl Sealable for LogHead {
-    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
-    const WHAT: &'static str = "head of the log";
-
-    fn encode_rest(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.oldest);
-        put_u64(out, self.checkpoint);
-    }
-
-    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
-        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
-        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
     }
 }
 
@@ -327,31 +304,32 @@ impl SharedLog {
             let found = u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()?;
             (found < number).then_some(found)
         };
-        let last = entry_name(number);
-        self.names(PREFIX, &|name| name >= last.as_str())
-            .map(|names| names.iter().filter_map(|name| below(name)).collect())
+        let listed = self.listed((PREFIX, ""), Some(&entry_name(number)))?;
+        Ok(listed.iter().filter_map(|info| below(&info.name)).collect())
     }
 
     /// The pieces of data that a list shows.
     pub(crate) fn all_data(&self) -> Result<Vec<String>> {
-        self.names(SHARED_DATA, &|_| false)
+        let listed = self.listed((SHARED_DATA, ""), None)?;
+        Ok(listed.into_iter().map(|info| info.name).collect())
     }
 
-    pub(super) fn names(
+    /// What lists show of a prefix, after a name, and up to one at least if there is an end.
+    pub(super) fn listed(
         &self,
-        prefix: &str,
-        is_enough: &dyn Fn(&str) -> bool,
-    ) -> Result<Vec<String>> {
-        let mut names: Vec<String> = Vec::new();
+        (prefix, after): (&str, &str),
+        upto: Option<&str>,
+    ) -> Result<Vec<ObjectInfo>> {
+        let mut found: Vec<ObjectInfo> = Vec::new();
         loop {
             self.check_open()?;
-            let after = names.last().cloned().unwrap_or_default();
-            let listed = self.client.list(prefix, &after);
-            let listed = self.client.told("list", prefix, listed)?;
+            let last = found.last().map_or(after, |last| &last.name);
+            let listed = self.client.told("list", prefix, self.client.list(prefix, last))?;
             let is_last = listed.len() < 1000;
-            names.extend(listed.into_iter().map(|info| info.name));
-            if is_last || names.last().is_some_and(|last| is_enough(last)) {
-                return Ok(names);
+            found.extend(listed);
+            let last = found.last().map(|last| last.name.as_str());
+            if is_last || upto.is_some() && last >= upto {
+                return Ok(found);
             }
         }
     }
@@ -410,11 +388,16 @@ pub(crate) fn entry_name(number: u64) -> String {
     format!("{PREFIX}{number:016x}")
 }
 
+/// The name of a piece of data: which claim sent it, and which of its pieces it is.
+pub(crate) fn data_name(claim: u64, number: u32) -> String {
+    shared_name(claim, number)
+}
+
 /// The piece of data of a name.
 pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
     let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
     let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
-    (shared_name(found.0, found.1) == name).then_some(found)
+    (data_name(found.0, found.1) == name).then_some(found)
 }
 
 /// Entries that are read ahead, up to an end of the log.
@@ -424,6 +407,8 @@ pub(crate) struct EntryReads<'a> {
     /// The number of the next one that is begun.
     next: u64,
     end: u64,
+    /// Bytes of entries by name, where those of full segments would leave no room for many.
+    lens: BTreeMap<String, u64>,
     under_way: Transfers<(u64, ObjectRead)>,
 }
 
@@ -434,16 +419,26 @@ impl<'a> EntryReads<'a> {
         log: &'a SharedLog,
         (first, end): (u64, u64),
         within: (&Arc<Gauge>, u64),
-    ) -> EntryReads<'a> {
-        EntryReads { log, next: first, end, under_way: Transfers::new(within) }
+    ) -> Result<EntryReads<'a>> {
+        let listed = match within.1 < MOST_SENT && first < end {
+            true => log.listed((PREFIX, &entry_name(first - 1)), Some(&entry_name(end)))?,
+            false => Vec::new(),
+        };
+        let lens = listed.into_iter().map(|info| (info.name, info.len)).collect();
+        Ok(EntryReads { log, next: first, end, lens, under_way: Transfers::new(within) })
     }
 
     /// The next entry, whose number is `number`; [`NextEntry::Deleted`] where the log has left it
     /// behind.
     pub(crate) fn next(&mut self, number: u64) -> Result<NextEntry> {
-        while self.next < self.end && self.under_way.has_room_for(ENTRY_BYTES) {
-            let read = self.log.client.begin_get(&entry_name(self.next), ObjectSpan::Whole);
-            self.under_way.add(ENTRY_BYTES, (self.next, read));
+        while self.next < self.end {
+            let name = entry_name(self.next);
+            let len = self.lens.get(&name).copied().unwrap_or(ENTRY_BYTES);
+            if !self.under_way.has_room_for(len) {
+                break;
+            }
+            let read = self.log.client.begin_get(&name, ObjectSpan::Whole);
+            self.under_way.add(len, (self.next, read));
             self.next += 1;
         }
         let Some((_held, (found, read))) = self.under_way.oldest() else {

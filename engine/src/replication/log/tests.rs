@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use super::entry::LogClaim;
+use super::shared_log::PREFIX;
 use super::*;
 use crate::backup::fetch_objects;
 use crate::base::error::ErrorKind;
@@ -9,7 +10,7 @@ use crate::base::record::Kind;
 use crate::memtable::encode_record;
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
-use crate::storage::{open_client, shared_name};
+use crate::storage::{MOST_SENT, open_client};
 use terrace_testkit::SimFiles;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
@@ -375,9 +376,8 @@ fn a_follower_that_an_old_list_lacks_is_registered() {
     let server = ObjectServer::new();
     let log = Machine::new(&server).log;
     let place = FollowerPlace { entry: 7, base: 5, beat: 0 };
-    assert!(log.register("one", place).unwrap(), "it is new");
+    log.register("one", place).unwrap();
     assert_eq!(log.enlist("one").unwrap(), 0);
-    assert!(!log.register("one", place).unwrap());
     server.always(Some(StoreFault::Stale(60)));
     let (register, tag) = log.read_register().unwrap();
     assert_eq!(log.registered(&register).unwrap(), [("one".to_string(), place)]);
@@ -482,7 +482,7 @@ fn a_search_that_trusts_a_hole_is_found() {
 
 /// Pieces of data of one length each, with names, as a checkpoint has them.
 fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
-    let piece = |n: u32| (shared_name(1, n), n.to_le_bytes().repeat(100 + n as usize));
+    let piece = |n: u32| (data_name(1, n), n.to_le_bytes().repeat(100 + n as usize));
     (0..count).map(piece).collect()
 }
 
@@ -554,11 +554,43 @@ fn what_is_fetched_is_counted_and_has_the_bound_of_the_limit() {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
     let gauge = Arc::new(Gauge::default());
-    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 10 << 20));
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 10 << 20)).unwrap();
     assert!(matches!(reads.next(3).unwrap(), NextEntry::There(_)));
-    assert_eq!(gauge.bytes(), 4 << 20, "of two full segments one is left");
+    let listed = first.log.listed((PREFIX, &entry_name(3)), Some(&entry_name(10))).unwrap();
+    let left = listed.iter().filter(|info| info.name <= entry_name(10));
+    assert_eq!(gauge.bytes(), left.map(|info| info.len).sum::<u64>(), "seven of eight are left");
     drop(reads);
     assert_eq!(gauge.bytes(), 0);
+}
+
+/// Bug: under a small memory limit a takeover read the entries of the log one after the other,
+/// however small they were. Cause: each was taken for a full segment. Fix: a list tells how large
+/// they are. One that no list shows is taken for a full segment still.
+#[test]
+fn small_entries_are_read_side_by_side_under_a_small_limit() {
+    let server = ObjectServer::new();
+    let (first, mut writer) = begun(&server);
+    for lsn in 4..44 {
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    for most in [1 << 20, 5 << 20, MOST_SENT] {
+        let gauge = Arc::new(Gauge::default());
+        let ((), rounds) = server.in_rounds(|| {
+            let within = (&gauge, most);
+            let mut reads = EntryReads::new(&first.log, (3, writer.next()), within).unwrap();
+            for number in 3..writer.next() {
+                assert!(matches!(reads.next(number).unwrap(), NextEntry::There(_)), "{number}");
+            }
+        });
+        assert!(rounds.waits < 30, "{rounds:?} with {most} bytes");
+    }
+    server.always(Some(StoreFault::Stale(60)));
+    let gauge = Arc::new(Gauge::default());
+    let within = (&gauge, 5 << 20);
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), within).unwrap();
+    server.always(None);
+    assert!(matches!(reads.next(3).unwrap(), NextEntry::There(_)));
+    assert!(gauge.bytes() <= 5 << 20, "{}", gauge.bytes());
 }
 
 #[test]
@@ -628,7 +660,7 @@ fn entries_that_are_read_ahead_come_in_their_order() {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
     let log = Machine::new(&server).log;
-    let mut reads = EntryReads::new(&log, (3, writer.next()), (&Arc::default(), u64::MAX));
+    let mut reads = EntryReads::new(&log, (3, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
     let ((), rounds) = server.in_rounds(|| {
         for number in 3..writer.next() {
             let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
@@ -639,10 +671,12 @@ fn entries_that_are_read_ahead_come_in_their_order() {
     assert!(rounds.waits < 30, "{rounds:?}");
     assert!(first.log.raise_head(LogHead { oldest: 20, checkpoint: 20 }).unwrap());
     first.log.delete(&(10..20).map(entry_name).collect::<Vec<_>>()).unwrap();
-    let mut reads = EntryReads::new(&first.log, (9, writer.next()), (&Arc::default(), u64::MAX));
+    let mut reads =
+        EntryReads::new(&first.log, (9, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
     assert!(matches!(reads.next(9).unwrap(), NextEntry::There(_)));
     assert!(matches!(reads.next(10).unwrap(), NextEntry::Deleted));
     server.lose(&entry_name(30));
-    let mut reads = EntryReads::new(&first.log, (30, writer.next()), (&Arc::default(), u64::MAX));
+    let mut reads =
+        EntryReads::new(&first.log, (30, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
     assert!(matches!(reads.next(30).unwrap(), NextEntry::Absent), "lost, and not deleted");
 }

@@ -130,6 +130,33 @@ fn a_node_that_was_forgotten_comes_into_the_register_whatever_fails() {
     assert!(refused >= 4, "each request of a sign was refused once, not {refused}");
 }
 
+/// Bug: the writer deleted what a follower needed, for ever. Cause: another node of its name had
+/// taken that out of the register, and its registration stayed, or came again. Signs found the
+/// registration and looked no further. Fix: each sign looks for the name in the register.
+#[test]
+fn a_follower_whose_name_another_node_struck_comes_into_the_register_again() {
+    let server = ObjectServer::new();
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (client, nonce) =
+        crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+    let log = Arc::new(SharedLog::new(client, true));
+    let node = || Registration::of_node(&log, (Some("one"), nonce), true).unwrap();
+    let (one, other) = (node(), node());
+    let place = |entry| FollowerPlace { entry, base: 3, beat: 0 };
+    one.begin(place(3)).unwrap();
+    one.arrived();
+    for entry in 4..8 {
+        other.begin(place(entry)).unwrap();
+        // The other one strikes the name, and does not get to its registration.
+        let (mut register, tag) = log.read_register().unwrap();
+        register.names.remove("one");
+        assert!(log.replace_register(&register, tag).unwrap());
+        one.tell_news(place(entry)).unwrap();
+        let register = log.read_register().unwrap().0;
+        assert_eq!(log.registered(&register).unwrap().len(), 1, "at entry {entry}");
+    }
+}
+
 /// Bug: a takeover of which the machine was damaged started again and again, and then said that the
 /// writer was too fast. Cause: any damage counted as data that the writer has deleted. Fix: damage
 /// of the store alone does, and the last error is told.
@@ -241,6 +268,40 @@ fn calls_of_a_node_inside_of_an_operator_are_refused() {
         assert_eq!(found.get("a").unwrap().as_deref(), Some(&b"b"[..]), "{name} goes on");
         node.close().unwrap();
     }
+    drop(db);
+}
+
+/// Bug: a standby that was closed or promoted inside of a merge operator, or of a closure that a
+/// value is lent to, was lost: its thread and its directory's lock stayed until the process ended.
+/// Cause: the call was refused and had taken the handle, and the end of that was refused too. Fix:
+/// the call leaves the handle to its caller, and another thread ends one that is dropped there.
+#[test]
+fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let (options, path) = (Options::new().pm_size(4 << 20), dir.path().join("node"));
+    let standby = || crate::Standby::start(server.url(), &path, &options);
+    let first = standby().unwrap();
+    let refused = || [first.close().unwrap_err(), first.promote().map(drop).unwrap_err()];
+    let lent = first.database().unwrap().existing_table("last").unwrap();
+    let inside = lent.get_with("a", |_| refused()).unwrap().unwrap();
+    for error in operator::run(refused).unwrap().into_iter().chain(inside) {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(lent.get("a").unwrap().as_deref(), Some(&b"b"[..]), "it goes on");
+    drop(lent);
+    operator::run(|| drop(first)).unwrap();
+    let until = Instant::now() + Duration::from_mins(1);
+    let again = loop {
+        match standby() {
+            Ok(again) => break again,
+            Err(error) => assert!(Instant::now() < until, "closed within a minute: {error}"),
+        }
+        yield_now();
+    };
+    let promoted = again.promote().unwrap();
+    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+    assert_eq!(again.database().unwrap_err().kind(), ErrorKind::Closed);
     drop(db);
 }
 

@@ -34,7 +34,7 @@ pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
 pub(crate) use register::TaggedValue;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
-pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};
+pub(crate) use store::{Failure, FailureKind, ObjectInfo, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 pub(crate) use transfers::{MOST_BYTES as MOST_SENT, Sends, Transfers};
 pub(crate) use uploads::{ExtentSink, Uploads};

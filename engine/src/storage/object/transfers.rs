@@ -101,12 +101,13 @@ impl<K> Sends<K> {
         bytes: Vec<u8>,
         mut arrived: impl FnMut(&K, &[u8]),
     ) -> Result<()> {
-        let len = bytes.len() as u64;
-        while !self.under_way.has_room_for(len) {
+        // The store shares them as they are, with the room behind them.
+        let memory = bytes.capacity() as u64;
+        while !self.under_way.has_room_for(memory) {
             self.finish_oldest(&mut arrived)?;
         }
         let request = self.client.begin_put(&name, bytes.into());
-        self.under_way.add(len, SendingObject { key, name, request });
+        self.under_way.add(memory, SendingObject { key, name, request });
         Ok(())
     }
 
@@ -211,7 +212,24 @@ mod tests {
             assert_eq!(bytes.len(), len);
             assert!(len == 0 || bytes.as_ptr() == *at, "the store copied {len} bytes");
         }
-        assert_eq!(gauge.bytes(), lens.iter().sum::<usize>() as u64);
+        let room = lens.map(|len| len + 100);
+        assert_eq!(gauge.bytes(), room.iter().sum::<usize>() as u64, "with the room behind them");
+    }
+
+    /// Bug: what was on its way took more memory than a job may have. Cause: the bytes of an object
+    /// counted, and not what was allocated for them. Fix: that counts, and has the bound.
+    #[test]
+    fn what_is_allocated_for_what_is_sent_has_the_bound() {
+        let (store, timer) = (Arc::new(KeepingStore::default()), Arc::new(StepTimer::default()));
+        let client = Arc::new(Client::new(Arc::clone(&store) as _, timer, Patience::default()));
+        let gauge = Arc::new(Gauge::default());
+        let mut sends = Sends::new(&client, (&gauge, 3 << 20));
+        let object = || Vec::with_capacity(1 << 20);
+        for n in 0..3 {
+            sends.send(((), format!("a/{n}")), object(), |(), _| ()).unwrap();
+        }
+        assert_eq!(gauge.bytes(), 3 << 20);
+        assert!(!sends.under_way.has_room_for(1), "three that are empty take all");
     }
 
     /// Bug: under a memory limit a job that wrote objects held up to 32 MiB beside its share.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -186,6 +187,46 @@ fn a_prepare_waits_for_the_store_if_asked_to() {
     let error = prepare(&alone, "one", 2, Durability::Remote).unwrap_err();
     assert!(error.to_string().contains("Options::share"), "{error}");
     assert!(names(&alone).is_empty(), "nothing was done");
+}
+
+/// Bug: a coordinator could not tell what became of a prepare that the shared store did not
+/// acknowledge. The error said that its commit was durable, and the transaction that it had to be
+/// looked for after an opening. It is prepared, with its locks. Cause: the wait for the store was a
+/// part of the prepare. Fix: it follows; the error has the name, and either verdict ends it.
+#[test]
+fn a_prepare_that_the_store_does_not_acknowledge_is_one_that_its_coordinator_can_end() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let table = db.existing_table("t").unwrap();
+    for (id, commits) in [("kept", true), ("gone", false)] {
+        server.always(Some(StoreFault::Throttle));
+        let options = TxnOptions::new().durability(Durability::Remote);
+        let txn = db.begin_with(options).unwrap();
+        txn.put(&table, id, "row").unwrap();
+        let in_a_minute = Instant::now() + Duration::from_mins(1);
+        let error = txn.try_prepare(id, in_a_minute).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+        let told = format!("prepared here as \"{id}\"");
+        assert!(error.to_string().contains(&told), "{error}");
+        let ended = txn.get(&table, id).unwrap_err().to_string();
+        assert!(ended.contains("was prepared"), "{ended}");
+        server.always(None);
+        assert_eq!(names(&db), [id]);
+        let other = db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait)).unwrap();
+        assert!(other.put(&table, id, "other").is_err(), "its locks are held");
+        other.roll_back();
+        match commits {
+            true => db.commit_prepared(id).unwrap(),
+            false => db.roll_back_prepared(id).unwrap(),
+        }
+        assert!(names(&db).is_empty());
+        assert_eq!(table.get(id).unwrap().is_some(), commits);
+        table.put(id, "next").unwrap();
+        settle(|| db.step());
+    }
 }
 
 /// A rollback that was acknowledged as remote is one after a takeover. It returned before the store
