@@ -1,7 +1,6 @@
 //! Blocks: about 16 KiB of records, sealed by a header ([`frame`]). The header says which of two
 //! layouts the body has: a [`tree`], or [`restarts`], which what is compressed has.
 
-mod cursor;
 mod restarts;
 mod tree;
 
@@ -10,17 +9,17 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::BlockCache;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
 use crate::base::error::Mismatch;
 use crate::base::options::Compression;
 use crate::base::record::{EntryRef, Kind, Lsn};
-use crate::cache::{BufferFrame, FrameArena, Weigh, placed_len};
+use crate::cache::{BufferFrame, FrameArena, Lent, Weigh, placed_len};
+use crate::mvcc::EpochGuard;
 
 use restarts::{RestartBuilder, RestartCursor, Restarts};
-use tree::{EntryTree, TreeBuilder, TreeShape};
-
-pub(super) use cursor::BlockCursor;
+use tree::{EntryTree, TreeBuilder, TreeCursor, TreeShape};
 
 /// An entry that does not decode, though the block's checksum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +55,12 @@ enum Builder {
     Restarts(RestartBuilder),
 }
 
-/// Calls a method of the builder that there is.
+/// Calls a method of the builder, or of the cursor, that there is.
 macro_rules! of_either {
-    ($builder:expr, $entries:ident => $call:expr) => {
-        match $builder {
-            Builder::Tree($entries) => $call,
-            Builder::Restarts($entries) => $call,
+    ($of:ident, $either:expr, $entries:ident => $call:expr) => {
+        match $either {
+            $of::Tree($entries) => $call,
+            $of::Restarts($entries) => $call,
         }
     };
 }
@@ -78,17 +77,17 @@ impl BlockBuilder {
 
     /// Appends an entry, which sorts after all earlier ones.
     pub(super) fn add(&mut self, entry: &EntryRef<'_>) {
-        of_either!(&mut self.entries, entries => entries.add(entry));
+        of_either!(Builder, &mut self.entries, entries => entries.add(entry));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        of_either!(&self.entries, entries => entries.is_empty())
+        of_either!(Builder, &self.entries, entries => entries.is_empty())
     }
 
     /// Bytes that [`finish`](Self::finish) appends, as far as that is known: it may compress them,
     /// or a tree may take a little more or less.
     pub(super) fn size(&self) -> usize {
-        HEADER_LEN + of_either!(&self.entries, entries => entries.size())
+        HEADER_LEN + of_either!(Builder, &self.entries, entries => entries.size())
     }
 
     /// Appends the block to `out`, as the bytes from `out.len()` on, and starts over.
@@ -294,6 +293,89 @@ impl Block {
         self.tree().map_or(Ok(()), EntryTree::check)
     }
 }
+
+/// Walks the entries of a block in both directions. Of a step that fails the cursor is invalid. It
+/// holds the block as `B`.
+#[derive(Debug)]
+pub(super) enum BlockCursor<B = SharedBlock> {
+    /// In a body with restarts.
+    Restarts(RestartCursor<B>),
+    /// In a tree.
+    Tree(TreeCursor<B>),
+}
+
+impl<B: Deref<Target = Block>> BlockCursor<B> {
+    /// An invalid cursor.
+    pub(super) fn new(block: B) -> BlockCursor<B> {
+        match block.is_tree() {
+            true => BlockCursor::Tree(TreeCursor::new(block)),
+            false => BlockCursor::Restarts(RestartCursor::new(block)),
+        }
+    }
+
+    /// An invalid cursor in another block, with the same buffers if they fit.
+    pub(super) fn in_other(self, block: B) -> BlockCursor<B> {
+        match (self, block.is_tree()) {
+            (BlockCursor::Tree(cursor), true) => BlockCursor::Tree(cursor.in_other(block)),
+            (BlockCursor::Restarts(cursor), false) => BlockCursor::Restarts(cursor.in_other(block)),
+            _ => BlockCursor::new(block),
+        }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn block(&self) -> &Block {
+        of_either!(BlockCursor, self, within => &within.block)
+    }
+
+    #[inline]
+    pub(super) fn entry(&self) -> Option<EntryRef<'_>> {
+        of_either!(BlockCursor, self, within => within.entry())
+    }
+
+    pub(super) fn first(&mut self) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.first())
+    }
+
+    pub(super) fn last(&mut self) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.last())
+    }
+
+    pub(super) fn next(&mut self) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.next())
+    }
+
+    pub(super) fn prev(&mut self) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.prev())
+    }
+
+    /// To the first entry at or after (`key`, `seq`).
+    pub(super) fn seek(&mut self, key: &[u8], seq: Lsn) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.seek(key, seq))
+    }
+
+    /// To the last entry with a smaller key.
+    pub(super) fn seek_before(&mut self, key: &[u8]) -> BlockStep {
+        of_either!(BlockCursor, self, within => within.seek_before(key))
+    }
+}
+
+/// The cache of blocks, with the epoch that a look-up has pinned: what it finds is lent to it until
+/// then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks<'g> {
+    pub(super) cache: &'g BlockCache,
+    pub(super) pinned: &'g EpochGuard,
+}
+
+impl<'g> Blocks<'g> {
+    /// Blocks for as long as `pinned` lives.
+    pub(crate) fn new(cache: &'g BlockCache, pinned: &'g EpochGuard) -> Blocks<'g> {
+        Blocks { cache, pinned }
+    }
+}
+
+/// A block that a look-up uses.
+pub(super) type LentBlock<'g> = Lent<'g, BufferFrame<Block>>;
 
 #[cfg(test)]
 mod tests;

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
-use super::buffer::make_room;
 use super::filter::FilterBuilder;
-use super::footer::{ContentSum, FOOTER_LEN, Footer};
+use super::footer::{self, ContentSum, FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
-use super::reuse::CachedCopies;
+use super::reader::CachedCopies;
 use super::summary::BlockSummary;
 use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock};
 use super::{filter, ranges, summary};
 use crate::base::error::Result;
+use crate::base::memory::{Gauge, Holding};
 use crate::base::options::{Compression, TableOptions};
-use crate::base::record::{EntryRef, Kind, Lsn};
+use crate::base::record::{EntryRef, Lsn};
 use crate::cache::Warmth;
 use crate::mvcc::{KeptFor, Readers, Tombstone};
-use crate::storage::{ExtentSink, ExtentStore, Location};
+use crate::storage::{ExtentSink, ExtentStore};
 
 /// The most bytes that an entry takes beyond its key and value.
 const ENTRY_OVERHEAD: usize = 26;
@@ -90,22 +90,6 @@ impl ExtentBuilder {
     /// there, and it is given back then. What it holds goes.
     pub(crate) fn in_buffer(id: u64, format: Format, mut buffer: Vec<u8>) -> ExtentBuilder {
         buffer.clear();
-        let meta = ExtentMeta {
-            id,
-            location: Location { file: 0, offset: 0, len: 0 },
-            records: 0,
-            deletes: 0,
-            tombstones: 0,
-            smallest_seq: Lsn::MAX,
-            greatest_seq: 0,
-            one_seq: false,
-            kept: 0,
-            raw_bytes: 0,
-            smallest_key: Vec::new(),
-            greatest_key: Vec::new(),
-            footer_checksum: 0,
-            values: [].into(),
-        };
         ExtentBuilder {
             format,
             out: buffer,
@@ -118,7 +102,7 @@ impl ExtentBuilder {
             cached: CachedCopies::default(),
             referred: BTreeMap::new(),
             kept_for: KeptFor::default(),
-            meta,
+            meta: ExtentMeta::new(id),
             last_seq: 0,
             content: ContentSum::new(id),
         }
@@ -139,20 +123,12 @@ impl ExtentBuilder {
             None => self.summaries.push(BlockSummary::begin(&entry, self.format.compression)),
         }
         self.block.add(&entry);
-        if first {
-            self.meta.smallest_key = entry.key.to_vec();
-        }
         if new_key {
             self.hashes.push(filter::hash(entry.key));
             self.meta.greatest_key.clear();
             self.meta.greatest_key.extend_from_slice(entry.key);
         }
         self.last_seq = entry.seq;
-        self.meta.records += 1;
-        self.meta.deletes += u64::from(entry.kind == Kind::Delete);
-        self.meta.smallest_seq = self.meta.smallest_seq.min(entry.seq);
-        self.meta.greatest_seq = self.meta.greatest_seq.max(entry.seq);
-        self.meta.raw_bytes += entry.raw_len();
         if let Some(at) = entry.reference() {
             *self.referred.entry(at.extent).or_default() += u64::from(at.len);
         }
@@ -171,21 +147,7 @@ impl ExtentBuilder {
         }
         tombstones.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
         for tombstone in &tombstones {
-            let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
-            let last = last.unwrap_or_default();
-            let meta = &mut self.meta;
-            if meta.records == 0 || *start < meta.smallest_key {
-                meta.smallest_key.clone_from(start);
-            }
-            if meta.records == 0 || last > meta.greatest_key.as_slice() {
-                meta.greatest_key = last.to_vec();
-            }
-            meta.records += 1;
-            meta.deletes += 1;
-            meta.tombstones += 1;
-            meta.smallest_seq = meta.smallest_seq.min(tombstone.seq);
-            meta.greatest_seq = meta.greatest_seq.max(tombstone.seq);
-            meta.raw_bytes += tombstone.raw_bytes() as u64;
+            self.meta.count_tombstone(tombstone);
         }
         self.tombstones = tombstones;
     }
@@ -207,16 +169,9 @@ impl ExtentBuilder {
         self.filter.add_lines(lines);
         let number = self.index.blocks() as usize - 1;
         self.cached.add(number, &block);
-        if first {
-            self.meta.smallest_key.clone_from(&summary.first_key);
-        }
+        self.meta.count_block(summary);
         self.meta.greatest_key.clone_from(last_key);
         self.last_seq = *last_seq;
-        self.meta.records += u64::from(summary.records);
-        self.meta.deletes += u64::from(summary.deletes);
-        self.meta.smallest_seq = self.meta.smallest_seq.min(summary.smallest_seq);
-        self.meta.greatest_seq = self.meta.greatest_seq.max(summary.greatest_seq);
-        self.meta.raw_bytes += summary.raw_bytes;
         self.summaries.push(block.summary);
     }
 
@@ -236,7 +191,7 @@ impl ExtentBuilder {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.meta.records == 0
+        self.summaries.is_empty() && self.tombstones.is_empty()
     }
 
     fn finish_block(&mut self) {
@@ -248,6 +203,9 @@ impl ExtentBuilder {
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
         self.filter.add_block(&self.hashes);
         self.hashes.clear();
+        if let Some(summary) = self.summaries.last() {
+            self.meta.count_block(summary);
+        }
     }
 
     /// The extent's bytes and description. It must not be empty.
@@ -275,13 +233,13 @@ impl ExtentBuilder {
             ranges_len: ranges.len() as u32,
             content: self.content.finish(),
         };
-        let footer = footer.encode(self.meta.id);
+        let encoded = footer.encode(self.meta.id);
         self.out
             .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);
-        for part in [&summary, &filter, &index, &ranges, footer.as_slice()] {
+        for part in [&summary, &filter, &index, &ranges, encoded.as_slice()] {
             self.out.extend_from_slice(part);
         }
-        self.meta.footer_checksum = Footer::checksum_of(&footer);
+        self.meta.footer_checksum = footer::checksum_of(&encoded);
         self.meta.kept = self.kept_for.count();
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
         let ExtentBuilder { meta, out: bytes, cached, summaries, referred, kept_for, .. } = self;
@@ -369,5 +327,102 @@ impl BuiltExtent {
             None => store.write_new(&self.bytes)?,
         };
         Ok(())
+    }
+}
+
+/// While an extent is laid out, the block under way, the filter and the index lie beside it. They
+/// take one part in this many of its bytes.
+const BESIDE: usize = 16;
+
+/// Room for an extent, which the next extent uses again.
+#[derive(Debug)]
+pub(crate) struct ExtentBuffer {
+    bytes: Vec<u8>,
+    held: Holding,
+    most: usize,
+}
+
+impl ExtentBuffer {
+    /// Room for extents that are cut at `extent_bytes`, for a writer of no more than `all` bytes;
+    /// `gauge` counts it. All of it is allocated at once: a buffer that doubles as it fills takes
+    /// up to twice what it holds, and three times while it grows.
+    pub(crate) fn new(gauge: &Arc<Gauge>, extent_bytes: usize, all: u64) -> ExtentBuffer {
+        // An extent may grow an eighth, and has summaries, filter, index and a last record.
+        let whole = extent_bytes + extent_bytes / 16 * 3;
+        let most = usize::try_from(all).unwrap_or(usize::MAX).min(whole);
+        ExtentBuffer { bytes: Vec::new(), held: gauge.hold(0), most }
+    }
+
+    /// The room, for an extent that begins.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.reserve_exact(self.most);
+        self.count(&bytes);
+        bytes
+    }
+
+    /// The extent is complete. It may have grown beyond what was foreseen.
+    pub(crate) fn filled(&mut self, built: &BuiltExtent) {
+        self.count(&built.bytes);
+    }
+
+    /// The extent is written.
+    pub(crate) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+    }
+
+    fn count(&mut self, bytes: &Vec<u8>) {
+        let bytes = bytes.capacity();
+        self.held.set((bytes + bytes / BESIDE) as u64);
+    }
+}
+
+/// Makes room for `len` bytes more at the end of an extent that has outgrown its buffer. It adds
+/// little at a time, since few extents do.
+fn make_room(out: &mut Vec<u8>, len: usize) {
+    if out.capacity() - out.len() < len {
+        out.reserve_exact(len.max(out.len() / 8));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sstable::tests::{Entry, sim_store};
+
+    /// Bug: a compaction took 4 MiB for each extent of 2 MiB, and 6 MiB while its buffer grew.
+    /// Cause: the buffer of an extent doubled as it filled, and each extent had a new one.
+    /// Fix: one buffer for all extents of a job, taken once.
+    #[test]
+    fn a_job_takes_room_for_one_extent_once() {
+        const EXTENT: usize = 256 * 1024;
+        let (gauge, (_, store)) = (Arc::new(Gauge::default()), sim_store());
+        let mut buffer = ExtentBuffer::new(&gauge, EXTENT, u64::MAX);
+        let mut places = Vec::new();
+        for id in 1..4u64 {
+            let format = Format::new(Compression::None);
+            let mut builder = ExtentBuilder::in_buffer(id, format, buffer.take());
+            assert!(gauge.bytes() <= EXTENT as u64 * 13 / 10, "{}", gauge.bytes());
+            let mut n = 0u64;
+            while builder.size() < EXTENT + EXTENT / 8 {
+                builder.add(Entry::put(&n.to_be_bytes(), 1, &[id as u8; 1000]).as_ref());
+                n += 1;
+            }
+            let before = gauge.bytes();
+            let built = builder.finish();
+            buffer.filled(&built);
+            assert_eq!(gauge.bytes(), before, "it has not grown");
+            places.push(built.bytes.as_ptr());
+            let written = built.write_filling((&store, None), &BlockCache::new(0), |_, _, _| None);
+            let (extent, bytes) = written.unwrap();
+            assert_eq!(extent.meta().records, n);
+            buffer.put_back(bytes);
+        }
+        assert!(places.iter().all(|place| *place == places[0]), "the same memory");
+        drop(buffer);
+        assert_eq!(gauge.bytes(), 0);
+        let small = ExtentBuffer::new(&gauge, EXTENT, 1000).take();
+        assert!(small.capacity() < 2000, "no more than there is to write");
     }
 }

@@ -4,8 +4,9 @@
 
 use std::ops::Range;
 
+use super::frame::{set_checksum, unseal};
 use crate::base::error::Mismatch;
-use crate::base::record::{Reader, checksum, put_u32};
+use crate::base::record::{Reader, put_u32};
 
 /// The most that a filter may ask for.
 const MAX_PROBES: u32 = 32;
@@ -109,8 +110,7 @@ impl FilterBuilder {
         if !self.lines.is_empty() {
             self.ends.iter().for_each(|end| put_u32(&mut out, *end));
         }
-        let sum = checksum(&[extent, 1], &out[4..]);
-        out[..4].copy_from_slice(&sum.to_le_bytes());
+        set_checksum(&[extent, 1], &mut out);
         out
     }
 }
@@ -129,12 +129,7 @@ impl Filter {
     /// Checks the bytes of an extent's filter.
     pub(super) fn decode(extent: u64, mut bytes: Vec<u8>) -> Result<Filter, Mismatch> {
         let too_short = || Mismatch::new("16 bytes or more", format!("{}", bytes.len()));
-        let mut header = Reader::new(&bytes);
-        let sum = header.u32().ok_or_else(too_short)?;
-        let computed = checksum(&[extent, 1], &bytes[4..]);
-        if sum != computed {
-            return Err(Mismatch::checksum(sum, computed));
-        }
+        let mut header = unseal(&[extent, 1], &bytes)?;
         let len = header.u32().ok_or_else(too_short)? as usize;
         let probes = header.u32().ok_or_else(too_short)?;
         let zero = header.u32().ok_or_else(too_short)?;

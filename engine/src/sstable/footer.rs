@@ -1,7 +1,8 @@
 //! The footer of an extent: its last 64 bytes say where the rest is.
 
+use super::frame::{set_checksum, unseal};
 use crate::base::error::Mismatch;
-use crate::base::record::{Checksum, FORMAT, Reader, checksum, put_u32, put_u64};
+use crate::base::record::{Checksum, FORMAT, Reader, put_u32, put_u64};
 use crate::storage::ExtentStore;
 
 pub(super) const FOOTER_LEN: usize = 64;
@@ -22,15 +23,34 @@ pub(super) fn check<'a>(
         return Err(Mismatch::new(expected, format!("{:02x?}", &bytes[..4])));
     }
     let sum = reader.u32().ok_or_else(short)?;
-    let computed = checksum(&[extent], &bytes[8..]);
-    if sum != computed {
-        return Err(Mismatch::checksum(sum, computed));
-    }
+    let reader = unseal(&[extent], &bytes[4..])?;
     if sum != journal_checksum {
         let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
         return Err(Mismatch::new(expected, format!("{sum:#010x}")));
     }
     Ok(reader)
+}
+
+/// The footer of an extent of any kind; `put` appends what follows the id, and the rest is zeros.
+pub(super) fn encode(
+    magic: &[u8; 4],
+    extent: u64,
+    put: impl FnOnce(&mut Vec<u8>),
+) -> [u8; FOOTER_LEN] {
+    let mut out = Vec::with_capacity(FOOTER_LEN);
+    out.extend_from_slice(magic);
+    put_u32(&mut out, 0);
+    put_u64(&mut out, extent);
+    put(&mut out);
+    let mut footer = [0; FOOTER_LEN];
+    footer[..out.len()].copy_from_slice(&out);
+    set_checksum(&[extent], &mut footer[4..]);
+    footer
+}
+
+/// The checksum in an encoded footer.
+pub(super) fn checksum_of(encoded: &[u8; FOOTER_LEN]) -> u32 {
+    u32::from_le_bytes([4, 5, 6, 7].map(|n| encoded[n]))
 }
 
 /// Checks the id and the format that a footer says.
@@ -87,26 +107,19 @@ impl ContentSum {
 
 impl Footer {
     pub(super) fn encode(&self, extent: u64) -> [u8; FOOTER_LEN] {
-        let mut out = Vec::with_capacity(FOOTER_LEN);
-        out.extend_from_slice(MAGIC);
-        put_u32(&mut out, 0);
-        put_u64(&mut out, extent);
-        put_u32(&mut out, self.filter_offset);
-        put_u32(&mut out, self.filter_len);
-        put_u32(&mut out, self.index_offset);
-        put_u32(&mut out, self.index_len);
-        put_u64(&mut out, self.records);
-        put_u32(&mut out, self.blocks);
-        put_u32(&mut out, FORMAT);
-        put_u32(&mut out, self.ranges_len);
-        put_u32(&mut out, self.content);
-        let mut footer = [0; FOOTER_LEN];
-        footer[..out.len()].copy_from_slice(&out);
-        footer[56..60].copy_from_slice(&self.summary_offset.to_le_bytes());
-        footer[60..].copy_from_slice(&self.summary_len.to_le_bytes());
-        let sum = checksum(&[extent], &footer[8..]);
-        footer[4..8].copy_from_slice(&sum.to_le_bytes());
-        footer
+        encode(MAGIC, extent, |out| {
+            put_u32(out, self.filter_offset);
+            put_u32(out, self.filter_len);
+            put_u32(out, self.index_offset);
+            put_u32(out, self.index_len);
+            put_u64(out, self.records);
+            put_u32(out, self.blocks);
+            put_u32(out, FORMAT);
+            put_u32(out, self.ranges_len);
+            put_u32(out, self.content);
+            put_u32(out, self.summary_offset);
+            put_u32(out, self.summary_len);
+        })
     }
 
     /// Checks the footer of an extent of `extent_len` bytes whose description in the journal has
@@ -171,11 +184,6 @@ impl Footer {
         };
         Some(sound.map(|()| footer))
     }
-
-    /// The checksum in an encoded footer.
-    pub(super) fn checksum_of(encoded: &[u8; FOOTER_LEN]) -> u32 {
-        u32::from_le_bytes([encoded[4], encoded[5], encoded[6], encoded[7]])
-    }
 }
 
 #[cfg(test)]
@@ -198,10 +206,10 @@ mod tests {
     #[test]
     fn round_trips_and_finds_every_flipped_bit() {
         let bytes = FOOTER.encode(4);
-        let sum = Footer::checksum_of(&bytes);
+        let sum = checksum_of(&bytes);
         assert_eq!(Footer::decode(4, 1164, sum, &bytes), Ok(FOOTER));
         let ranged = Footer { ranges_len: 40, ..FOOTER };
-        let sum_of_ranged = Footer::checksum_of(&ranged.encode(4));
+        let sum_of_ranged = checksum_of(&ranged.encode(4));
         assert_eq!(Footer::decode(4, 1204, sum_of_ranged, &ranged.encode(4)), Ok(ranged));
         assert!(Footer::decode(4, 1164, sum_of_ranged, &ranged.encode(4)).is_err());
         for i in 0..bytes.len() {
@@ -217,11 +225,11 @@ mod tests {
     #[test]
     fn must_fit_its_extent() {
         let bytes = FOOTER.encode(4);
-        let sum = Footer::checksum_of(&bytes);
+        let sum = checksum_of(&bytes);
         assert!(Footer::decode(4, 1165, sum, &bytes).is_err(), "another length");
         assert!(Footer::decode(4, 1164, sum ^ 1, &bytes).is_err(), "another checksum");
         assert!(Footer::decode(5, 1164, sum, &bytes).is_err(), "another extent");
         let gap = Footer { summary_len: 39, ..FOOTER }.encode(4);
-        assert!(Footer::decode(4, 1164, Footer::checksum_of(&gap), &gap).is_err(), "a gap");
+        assert!(Footer::decode(4, 1164, checksum_of(&gap), &gap).is_err(), "a gap");
     }
 }

@@ -243,20 +243,12 @@ fn extent_before(
         0
     });
     Some(ExtentMeta {
-        id,
         location,
         records: found.records.max(1),
-        deletes: 0,
         tombstones,
         smallest_seq: 0,
-        greatest_seq: 0,
-        one_seq: false,
-        kept: 0,
-        raw_bytes: 0,
-        smallest_key: Vec::new(),
-        greatest_key: Vec::new(),
         footer_checksum: sum,
-        values: [].into(),
+        ..ExtentMeta::new(id)
     })
 }
 

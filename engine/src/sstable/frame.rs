@@ -1,5 +1,5 @@
-//! What blocks and values that lie apart have in common: a header that seals a body for its place.
-//! The body may be compressed.
+//! What seals the parts of an extent: a checksum in front. Blocks and separated values have a
+//! header that seals a body for its place. The body may be compressed.
 
 use bytes::Bytes;
 
@@ -38,7 +38,7 @@ pub(super) fn seal_as(
     put_u32(out, u32::from_le_bytes([compression, layout, 0, 0]));
     put_u32(out, whole_len as u32);
     out.extend_from_slice(stored);
-    set_checksum(extent, start, out);
+    set_checksum(&[extent, start as u64], &mut out[start..]);
 }
 
 /// Appends `bytes`, which were sealed for another place, to `out`, and seals them for the place
@@ -47,12 +47,22 @@ pub(super) fn reseal(bytes: &[u8], extent: u64, out: &mut Vec<u8>) {
     let start = out.len();
     put_u32(out, 0);
     out.extend_from_slice(&bytes[4..]);
-    set_checksum(extent, start, out);
+    set_checksum(&[extent, start as u64], &mut out[start..]);
 }
 
-fn set_checksum(extent: u64, start: usize, out: &mut [u8]) {
-    let sum = checksum(&[extent, start as u64], &out[start + 4..]);
-    out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+/// Sets the checksum of `sealed`, its first four bytes, over the rest.
+pub(super) fn set_checksum(seeds: &[u64], sealed: &mut [u8]) {
+    let sum = checksum(seeds, &sealed[4..]);
+    sealed[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Checks the checksum that `sealed` begins with; what follows it.
+pub(super) fn unseal<'a>(seeds: &[u64], sealed: &'a [u8]) -> Result<Reader<'a>, Mismatch> {
+    let mut reader = Reader::new(sealed);
+    let too_short = || Mismatch::new("a checksum", format!("{} bytes", sealed.len()));
+    let stored = reader.u32().ok_or_else(too_short)?;
+    let computed = checksum(seeds, &sealed[4..]);
+    if stored == computed { Ok(reader) } else { Err(Mismatch::checksum(stored, computed)) }
 }
 
 /// The checksum that sealed bytes begin with.
@@ -69,10 +79,10 @@ pub(super) fn lens_of(bytes: &[u8]) -> Option<(u32, u32)> {
 
 /// Checks the seal of what lies at `offset` of an extent, and nothing else.
 pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Mismatch> {
-    let stored = seal_of(bytes).filter(|_| bytes.len() > HEADER_LEN);
-    let stored = stored.ok_or_else(|| too_short(bytes.len()))?;
-    let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
-    if stored == computed { Ok(()) } else { Err(Mismatch::checksum(stored, computed)) }
+    if bytes.len() <= HEADER_LEN {
+        return Err(too_short(bytes.len()));
+    }
+    unseal(&[extent, u64::from(offset)], bytes).map(drop)
 }
 
 pub(super) fn too_short(len: usize) -> Mismatch {

@@ -3,9 +3,10 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use super::frame::{set_checksum, unseal};
 use super::heads::OwnedHeads;
 use crate::base::error::Mismatch;
-use crate::base::record::{Lsn, Reader, checksum, put_bytes, put_u32, put_u64};
+use crate::base::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
 
 /// One block, as the index knows it.
 #[derive(Clone, Debug)]
@@ -46,8 +47,7 @@ impl IndexBuilder {
         put_u32(&mut out, 0);
         put_u32(&mut out, self.blocks);
         out.extend_from_slice(&self.body);
-        let sum = checksum(&[extent, 2], &out[4..]);
-        out[..4].copy_from_slice(&sum.to_le_bytes());
+        set_checksum(&[extent, 2], &mut out);
         out
     }
 }
@@ -67,12 +67,7 @@ impl Index {
     /// Checks the bytes of an extent's index.
     pub(super) fn decode(extent: u64, bytes: Vec<u8>) -> Result<Index, Mismatch> {
         let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
-        let mut reader = Reader::new(&bytes);
-        let sum = reader.u32().ok_or_else(too_short)?;
-        let computed = checksum(&[extent, 2], &bytes[4..]);
-        if sum != computed {
-            return Err(Mismatch::checksum(sum, computed));
-        }
+        let mut reader = unseal(&[extent, 2], &bytes)?;
         let blocks = reader.u32().ok_or_else(too_short)?;
         let mut entries = Vec::new();
         let mut at = 8;

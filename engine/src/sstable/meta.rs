@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::BlockSummary;
 use super::values::{self, ValueUse};
 use crate::base::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
-use crate::mvcc::{KeptFor, KeyInterval};
+use crate::mvcc::{KeptFor, KeyInterval, Tombstone};
 use crate::storage::Location;
 
 /// An extent never has this many records, nor bytes of them. So sums over all extents do not
@@ -41,12 +42,60 @@ pub(crate) struct ExtentMeta {
 }
 
 impl ExtentMeta {
+    /// That of an extent in which nothing was counted yet, and which has no place.
+    pub(super) fn new(id: u64) -> ExtentMeta {
+        ExtentMeta {
+            id,
+            location: Location { file: 0, offset: 0, len: 0 },
+            records: 0,
+            deletes: 0,
+            tombstones: 0,
+            smallest_seq: Lsn::MAX,
+            greatest_seq: 0,
+            one_seq: false,
+            kept: 0,
+            raw_bytes: 0,
+            smallest_key: Vec::new(),
+            greatest_key: Vec::new(),
+            footer_checksum: 0,
+            values: [].into(),
+        }
+    }
+
+    /// Counts the next block, but for its last key.
+    pub(super) fn count_block(&mut self, block: &BlockSummary) {
+        if self.records == 0 {
+            self.smallest_key.clone_from(&block.first_key);
+        }
+        self.records += u64::from(block.records);
+        self.deletes += u64::from(block.deletes);
+        self.smallest_seq = self.smallest_seq.min(block.smallest_seq);
+        self.greatest_seq = self.greatest_seq.max(block.greatest_seq);
+        self.raw_bytes += block.raw_bytes;
+    }
+
+    /// Counts a range tombstone. They come behind all blocks.
+    pub(super) fn count_tombstone(&mut self, tombstone: &Tombstone) {
+        let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
+        let last = last.unwrap_or_default();
+        if self.records == 0 || *start < self.smallest_key {
+            self.smallest_key.clone_from(start);
+        }
+        if self.records == 0 || last > self.greatest_key.as_slice() {
+            self.greatest_key = last.to_vec();
+        }
+        self.records += 1;
+        self.deletes += 1;
+        self.tombstones += 1;
+        self.smallest_seq = self.smallest_seq.min(tombstone.seq);
+        self.greatest_seq = self.greatest_seq.max(tombstone.seq);
+        self.raw_bytes += tombstone.raw_bytes() as u64;
+    }
+
     /// Appends the description of `docs/format.md`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
-        put_u32(out, self.location.file);
-        put_u64(out, self.location.offset);
-        put_u32(out, self.location.len);
+        self.location.encode(out);
         put_u64(out, self.records);
         put_u64(out, self.deletes);
         put_u32(out, self.tombstones);
@@ -69,7 +118,7 @@ impl ExtentMeta {
     /// Reads a description; `None` if the bytes end first or say what no extent can be.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
         let id = reader.u64()?;
-        let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
+        let location = Location::decode(reader)?;
         let meta = ExtentMeta {
             id,
             location,

@@ -2,18 +2,15 @@
 //! bytes are described in section 3 of `docs/format.md`.
 //!
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
-//! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
-//! owns an extent, and [`lent`] borrows its blocks; [`cursor`] walks it, [`blocks`] walks several
-//! for a merge, [`ahead`] has them read many blocks at once, [`awaited`] knows what a range lacks,
-//! [`in_level`] where a walk goes on, and [`reuse`] takes blocks over undecoded; [`values`] keeps
-//! large values apart from the records; [`verify`] checks all of it; [`read_frequency`] counts
-//! reads.
+//! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
+//! [`cursor`] walks it, and [`blocks`] walks several for a merge; [`ahead`] has them read many
+//! blocks at once, and [`awaited`] knows what a range lacks; [`values`] keeps large values apart from
+//! the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
 
 mod ahead;
 mod awaited;
 mod block;
 mod blocks;
-mod buffer;
 mod builder;
 mod compress;
 mod cursor;
@@ -22,44 +19,37 @@ mod footer;
 mod found;
 mod frame;
 mod heads;
-mod in_level;
 mod index;
-mod lent;
 mod meta;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod ranges;
 mod read_frequency;
 mod reader;
-mod reuse;
 mod salvage;
 mod summary;
 mod values;
-mod varint;
 mod verify;
 
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use ahead::ReadAhead;
-pub(crate) use block::Block;
+pub(crate) use ahead::{InLevel, ReadAhead, WHOLE};
+pub(crate) use block::{Block, Blocks};
 pub(crate) use blocks::{Ahead, BlockWalk};
-pub(crate) use buffer::ExtentBuffer;
-pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};
+pub(crate) use builder::{BuiltExtent, ExtentBuffer, ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use found::{FoundExtents, find_extents};
 #[cfg(feature = "bench")]
 pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;
-pub(crate) use in_level::{InLevel, WHOLE};
-pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
 #[cfg(feature = "bench")]
 pub(crate) use reader::set_hashed;
 pub(crate) use reader::{
-    Brought, CachedBlocks, ComingPart, Estimate, Extent, Found, FoundPlace, LookUpStep, MissingPart,
+    Brought, CachedBlocks, ComingPart, Estimate, Extent, Found, FoundPlace, LookUpStep,
+    MissingPart, WholeBlock,
 };
-pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;
 pub(crate) use values::{
     Layout, ValueExtent, ValueExtents, ValueMeta, ValueUse, ValueWriter, values_of,

@@ -7,12 +7,10 @@ use bytes::Bytes;
 
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
-use super::footer::{FOOTER_LEN, Footer};
+use super::footer::{self, FOOTER_LEN, Footer};
 use super::index::Index;
-use super::reader::Parts;
-use super::{ExtentMeta, ranges, summary};
+use super::{ranges, summary};
 use crate::base::record::{Kind, Lsn, mended};
-use crate::storage::Location;
 
 pub(crate) use super::values::probe::values;
 
@@ -34,7 +32,7 @@ pub(crate) fn footer(bytes: &[u8]) -> bool {
     let decoded = Footer::decode(id, len, sum, &right);
     if let Ok(footer) = &decoded {
         let again = footer.encode(id);
-        let sum = Footer::checksum_of(&again);
+        let sum = footer::checksum_of(&again);
         assert_eq!(Footer::decode(id, len, sum, &again).as_ref(), Ok(footer));
     }
     decoded.is_ok()
@@ -142,28 +140,19 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         assert_eq!(summary::decode(id, blocks.len(), &again), Ok(blocks));
     }
     mend(&mut right, (filter, index), &[id, 1]);
-    let ranges = footer.ranges_offset() as usize;
-    mend(&mut right, (index, ranges), &[id, 2]);
-    mend(&mut right, (ranges, ranges + footer.ranges_len as usize), &[id, 4]);
-    let meta = ExtentMeta {
-        id,
-        location: Location { file: 1, offset: 0, len },
-        records: footer.records,
-        deletes: 0,
-        tombstones: 0,
-        smallest_seq: 0,
-        greatest_seq: Lsn::MAX,
-        one_seq: false,
-        kept: 0,
-        raw_bytes: 0,
-        smallest_key: Vec::new(),
-        greatest_key: vec![0xff; 8],
-        footer_checksum: sum,
-        values: [].into(),
-    };
-    let Some(parts) = Parts::decode(&meta, &right, &Arc::default()) else { return false };
-    walk_index(&parts.index);
-    parts.index.entries().iter().fold(true, |all, entry| {
+    let ranges_at = footer.ranges_offset() as usize;
+    let ranges_end = ranges_at + footer.ranges_len as usize;
+    mend(&mut right, (index, ranges_at), &[id, 2]);
+    mend(&mut right, (ranges_at, ranges_end), &[id, 4]);
+    let part = |from: usize, to: usize| right.get(from..to).unwrap_or_default().to_vec();
+    if Filter::decode(id, part(filter, index)).is_err()
+        || ranges::decode(id, &part(ranges_at, ranges_end)).is_err()
+    {
+        return false;
+    }
+    let Ok(index) = Index::decode(id, part(index, ranges_at)) else { return false };
+    walk_index(&index);
+    index.entries().iter().fold(true, |all, entry| {
         let (from, to) = (entry.offset as usize, entry.offset as usize + entry.len as usize);
         mend(&mut right, (from, to), &[id, u64::from(entry.offset)]);
         let bytes = right.get(from..to).map(Bytes::copy_from_slice);

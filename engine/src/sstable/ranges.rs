@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::frame::{set_checksum, unseal};
 use crate::base::error::Mismatch;
-use crate::base::record::{Reader, checksum, put_bytes, put_u32, put_u64};
+use crate::base::record::{Reader, put_bytes, put_u32, put_u64};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
 
 /// The section's bytes; none at all without tombstones. Each has an end.
@@ -21,8 +22,7 @@ pub(super) fn encode(extent: u64, tombstones: &[Arc<Tombstone>]) -> Vec<u8> {
         put_bytes(&mut out, interval.end.as_deref().unwrap_or_default());
         put_u64(&mut out, *seq);
     }
-    let sum = checksum(&[extent, 4], &out[4..]);
-    out[..4].copy_from_slice(&sum.to_le_bytes());
+    set_checksum(&[extent, 4], &mut out);
     out
 }
 
@@ -32,13 +32,8 @@ pub(super) fn decode(extent: u64, bytes: &[u8]) -> Result<Tombstones, Mismatch> 
         return Ok(Tombstones::default());
     }
     let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
-    let mut reader = Reader::new(bytes);
-    let sum = reader.u32().ok_or_else(too_short)?;
+    let mut reader = unseal(&[extent, 4], bytes)?;
     let count = reader.u32().ok_or_else(too_short)?;
-    let computed = checksum(&[extent, 4], &bytes[4..]);
-    if sum != computed {
-        return Err(Mismatch::checksum(sum, computed));
-    }
     let mut all: Vec<Arc<Tombstone>> = Vec::new();
     for n in 0..count {
         let tombstone = decode_one(&mut reader)

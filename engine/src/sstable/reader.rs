@@ -15,6 +15,7 @@ mod asked;
 mod hashed;
 mod in_turn;
 mod parts;
+mod reuse;
 mod share;
 mod slot;
 
@@ -23,14 +24,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::block::{Block, Hit};
-use super::filter;
+use super::block::{Block, Blocks, Hit, LentBlock};
 use super::index::{Index, IndexEntry};
-use super::lent::LentBlock;
 use super::read_frequency::ReadFrequency;
-use super::reuse::CachedCopies;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
-use super::{BlockCache, BlockSummary, BlockSwips, Blocks, Described};
+use super::{BlockCache, BlockSummary, BlockSwips, Described};
 use super::{ExtentCursor, ExtentMeta, ReadAhead};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::limits::MAX_VALUE_LEN;
@@ -50,6 +48,8 @@ pub(crate) use asked::{Brought, ComingPart, LookUpStep, MissingPart};
 #[cfg(feature = "bench")]
 pub(crate) use hashed::set_hashed;
 pub(super) use parts::{Parts, Tail};
+pub(super) use reuse::CachedCopies;
+pub(crate) use reuse::WholeBlock;
 pub(crate) use share::Estimate;
 
 const WRITTEN: u8 = 0;
@@ -223,7 +223,7 @@ impl Extent {
             values
         };
         let values = meta.values.iter().map(|one| open(&one.of)).collect();
-        Extent::new((meta, values), store, None, INSTALLED, KeptFor::default())
+        Extent::new((meta, values), store, INSTALLED, KeptFor::default())
     }
 
     /// An extent that was just written and that no edit names yet. Filter and index are taken
@@ -234,9 +234,13 @@ impl Extent {
         bytes: &[u8],
         kept_for: KeptFor,
     ) -> Arc<Extent> {
-        let parts = Parts::decode(&meta, bytes, &store.memory().parts);
-        debug_assert!(parts.is_some(), "what is written can be read back");
-        Extent::new((meta, values), store, parts, WRITTEN, kept_for)
+        let extent = Extent::new((meta, values), store, WRITTEN, kept_for);
+        let parts = extent.parts_of(&Tail { offset: 0, bytes: bytes.into() });
+        debug_assert!(parts.is_ok(), "what is written can be read back");
+        if let Ok(parts) = parts {
+            extent.parts.fill(Arc::new(parts), &extent.store.memory().clock, false);
+        }
+        extent
     }
 
     /// As [`Extent::written`], but no reader is about to read it. It holds no memory until one
@@ -245,26 +249,21 @@ impl Extent {
         (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
     ) -> Arc<Extent> {
-        Extent::new((meta, values), store, None, WRITTEN, KeptFor::default())
+        Extent::new((meta, values), store, WRITTEN, KeptFor::default())
     }
 
     fn new(
         (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
-        parts: Option<Parts>,
         state: u8,
         kept_for: KeptFor,
     ) -> Arc<Extent> {
-        let slot = Arc::new(Slot::default());
-        if let Some(parts) = parts {
-            slot.fill(Arc::new(parts), &store.memory().clock, false);
-        }
         let held = store.memory().descriptions.hold(beside_parts(&meta, &values, &kept_for) as u64);
         Arc::new(Extent {
             meta,
             numbered: OnceLock::new(),
             store,
-            parts: slot,
+            parts: Arc::default(),
             state: AtomicU8::new(state),
             read_frequency: ReadFrequency::default(),
             kept_for,
@@ -350,27 +349,13 @@ impl Extent {
         at: Lsn,
         blocks: Blocks<'g>,
     ) -> Result<Option<Found<'g>>> {
-        if !self.meta.covers(key) {
-            return Ok(None);
-        }
-        let one_seq = self.meta().one_seq();
-        let at = match one_seq {
-            Some(seq) if seq > at => return Ok(None),
-            // The numbers in the blocks are below any that is asked for.
-            Some(_) => LSN_MAX,
-            None => at,
-        };
+        let Some(at) = self.sought_in_blocks(key, at) else { return Ok(None) };
         let parts = self.lent_parts(blocks.pinned)?;
-        // The first record at or after (key, at) is in this block. So the version that is asked for
-        // is here or nowhere.
-        let Some(n) = parts.index.find(key, at) else { return Ok(None) };
-        if !parts.filter.may_contain(n, filter::hash(key)) {
-            return Ok(None);
-        }
+        let Some(n) = parts.block_with(key, at) else { return Ok(None) };
         let block = self.block(&parts, n, blocks)?;
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
         let Some(Hit { seq, kind, value }) = found else { return Ok(None) };
-        let seq = one_seq.unwrap_or(seq);
+        let seq = self.meta().one_seq().unwrap_or(seq);
         if kind == Kind::Reference {
             let at = Reference::decode(block.value(value));
             let at = at.ok_or_else(|| self.bad_entry(&parts, n))?;
@@ -378,6 +363,20 @@ impl Extent {
             return Ok(Some(Found { seq, kind: Kind::Put, value }));
         }
         Ok(Some(Found { seq, kind, value: FoundValue::Here(block, value) }))
+    }
+
+    /// The sequence number to look for in the blocks for the newest version of `key` at or below
+    /// `at`; `None` if it has no such version.
+    #[inline]
+    fn sought_in_blocks(&self, key: &[u8], at: Lsn) -> Option<Lsn> {
+        if !self.meta.covers(key) {
+            return None;
+        }
+        match self.meta().one_seq() {
+            // The numbers in the blocks are below any that is asked for.
+            Some(seq) => (seq <= at).then_some(LSN_MAX),
+            None => Some(at),
+        }
     }
 
     /// Its range tombstones, which end where it ends.

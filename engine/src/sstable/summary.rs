@@ -2,9 +2,10 @@
 //! extent without decoding it. Readers never look at it.
 
 use super::compress::number;
+use super::frame::{set_checksum, unseal};
 use crate::base::error::Mismatch;
 use crate::base::options::Compression;
-use crate::base::record::{EntryRef, Kind, Lsn, Reader, checksum, put_bytes, put_u32, put_u64};
+use crate::base::record::{EntryRef, Kind, Lsn, Reader, put_bytes, put_u32, put_u64};
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,8 +91,7 @@ pub(super) fn encode(extent: u64, summaries: &[BlockSummary]) -> Vec<u8> {
     put_u32(&mut out, 0);
     put_u32(&mut out, summaries.len() as u32);
     summaries.iter().for_each(|summary| summary.encode(&mut out));
-    let sum = checksum(&[extent, 3], &out[4..]);
-    out[..4].copy_from_slice(&sum.to_le_bytes());
+    set_checksum(&[extent, 3], &mut out);
     out
 }
 
@@ -102,12 +102,7 @@ pub(super) fn decode(
     bytes: &[u8],
 ) -> Result<Vec<BlockSummary>, Mismatch> {
     let too_short = || Mismatch::new("8 bytes or more", format!("{}", bytes.len()));
-    let mut reader = Reader::new(bytes);
-    let sum = reader.u32().ok_or_else(too_short)?;
-    let computed = checksum(&[extent, 3], &bytes[4..]);
-    if sum != computed {
-        return Err(Mismatch::checksum(sum, computed));
-    }
+    let mut reader = unseal(&[extent, 3], bytes)?;
     let count = reader.u32().ok_or_else(too_short)? as usize;
     let mut summaries = Vec::new();
     while let Some(summary) = (summaries.len() < count).then(|| BlockSummary::decode(&mut reader)) {

@@ -14,7 +14,6 @@
 //! 2. Every extent that lists it holds it. A reader holds one of these, or the value extent
 //!    itself. So no space is given back under a reader.
 
-mod footer;
 mod meta;
 mod pieces;
 mod writer;
@@ -36,7 +35,7 @@ pub(crate) use meta::{ValueMeta, ValueUse};
 pub(super) use meta::{are_sound, decode, encode};
 pub(crate) use writer::{Layout, ValueWriter};
 
-use footer::Footer;
+use meta::Footer;
 use pieces::ValuePieces;
 
 /// Values that are not further apart than this are read at once,

@@ -1,6 +1,7 @@
 //! Checks all of an extent against its checksums, against itself, and against the journal.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -12,8 +13,8 @@ use super::reader::Tail;
 use super::{BlockSummary, Extent, ExtentMeta, ReadAhead};
 use crate::base::error::{Error, Findings, Mismatch};
 use crate::base::options::Compression;
-use crate::base::record::{EntryRef, Kind, Lsn, Reference};
-use crate::mvcc::{Tombstone, Tombstones};
+use crate::base::record::{EntryRef, Lsn, Reference};
+use crate::mvcc::Tombstones;
 
 impl Extent {
     /// Reads the whole extent from the store and appends all that is wrong to `report`. References
@@ -50,7 +51,7 @@ impl Extent {
 
 impl Check<'_> {
     /// Checks all of it: what `tail` has, and for the rest what is read now.
-    fn all(&mut self, tail: &Tail) {
+    fn all(&mut self, tail: &Tail<'_>) {
         let extent = self.extent;
         let Some(footer) = self.take("extent footer", extent.footer(tail)) else { return };
         let filter = self.take("extent filter", extent.load_filter(tail, &footer));
@@ -76,18 +77,9 @@ struct ReadParts {
 }
 
 /// What was counted on the way through the blocks.
-#[derive(Default)]
 struct Tally {
-    records: u64,
-    deletes: u64,
-    tombstones: u32,
-    raw_bytes: u64,
-    smallest_seq: Option<Lsn>,
-    greatest_seq: Lsn,
-    first_key: Option<Vec<u8>>,
-    last: Option<(Vec<u8>, Lsn)>,
-    /// The last key that a range tombstone may reach.
-    reach: Option<Vec<u8>>,
+    counted: ExtentMeta,
+    last_seq: Lsn,
     /// Those that are to be checked.
     references: Vec<Reference>,
     /// Bytes referred to, by value extent.
@@ -95,55 +87,35 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts an entry; whether it sorts after the one before.
-    fn add(&mut self, entry: &EntryRef<'_>) -> bool {
-        let ordered = self.last.as_ref().is_none_or(|(key, seq)| {
-            key.as_slice() < entry.key || key.as_slice() == entry.key && *seq > entry.seq
-        });
-        self.records += 1;
-        self.deletes += u64::from(entry.kind == Kind::Delete);
-        self.raw_bytes += entry.raw_len();
+    /// Takes note of an entry; whether it sorts after the one before, if it is not the first.
+    fn add(&mut self, entry: &EntryRef<'_>, is_first: bool) -> bool {
+        let (last, last_seq) = (&mut self.counted.greatest_key, self.last_seq);
+        let ordered = is_first || (last.as_slice(), entry.seq) < (entry.key, last_seq);
         if let Some(at) = entry.reference() {
             *self.referred.entry(at.extent).or_default() += u64::from(at.len);
             self.references.push(at);
         }
-        self.smallest_seq = Some(self.smallest_seq.map_or(entry.seq, |seq| seq.min(entry.seq)));
-        self.greatest_seq = self.greatest_seq.max(entry.seq);
-        self.first_key.get_or_insert_with(|| entry.key.to_vec());
-        let (key, seq) = self.last.get_or_insert_default();
-        key.clear();
-        key.extend_from_slice(entry.key);
-        *seq = entry.seq;
+        last.clear();
+        last.extend_from_slice(entry.key);
+        self.last_seq = entry.seq;
         ordered
     }
 
-    fn add_tombstone(&mut self, tombstone: &Tombstone) {
-        let Tombstone { interval, seq, .. } = tombstone;
-        self.records += 1;
-        self.deletes += 1;
-        self.tombstones += 1;
-        self.raw_bytes += tombstone.raw_bytes() as u64;
-        self.smallest_seq = Some(self.smallest_seq.map_or(*seq, |smallest| smallest.min(*seq)));
-        self.greatest_seq = self.greatest_seq.max(*seq);
-        let first = self.first_key.get_or_insert_with(|| interval.start.clone());
-        if interval.start < *first {
-            first.clone_from(&interval.start);
+    /// Whether it is what the journal says of the extent.
+    fn agrees_with(self, meta: &ExtentMeta) -> bool {
+        let mut described = ExtentMeta {
+            location: self.counted.location,
+            values: Arc::clone(&self.counted.values),
+            one_seq: false,
+            kept: 0,
+            footer_checksum: 0,
+            ..meta.clone()
+        };
+        if meta.one_seq {
+            let ExtentMeta { smallest_seq, greatest_seq, .. } = self.counted;
+            (described.smallest_seq, described.greatest_seq) = (smallest_seq, greatest_seq);
         }
-        self.reach = interval.last_key().map(<[u8]>::to_vec).max(self.reach.take());
-    }
-
-    fn agrees_with(&self, meta: &ExtentMeta) -> bool {
-        let last = self.last.as_ref().map(|(key, _)| key).max(self.reach.as_ref());
-        self.records == meta.records
-            && self.deletes == meta.deletes
-            && self.tombstones == meta.tombstones
-            && self.raw_bytes == meta.raw_bytes
-            && (meta.one_seq
-                || self.smallest_seq == Some(meta.smallest_seq)
-                    && self.greatest_seq == meta.greatest_seq)
-            && self.first_key.as_ref() == Some(&meta.smallest_key)
-            && last == Some(&meta.greatest_key)
-            && self.referred.iter().map(|(id, bytes)| (*id, *bytes)).eq(uses(meta))
+        self.counted == described && self.referred.into_iter().eq(uses(meta))
     }
 }
 
@@ -184,10 +156,13 @@ impl Check<'_> {
     }
 
     /// Checks the blocks; the sum of their seals, if all are sound.
-    fn blocks(&mut self, tail: &Tail, parts: &ReadParts) -> Option<ContentSum> {
+    fn blocks(&mut self, tail: &Tail<'_>, parts: &ReadParts) -> Option<ContentSum> {
         let ReadParts { filter, summaries, index, ranges } = parts;
         let (before, mut content) = (self.report.count(), ContentSum::new(self.extent.meta().id));
-        let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
+        let (references, referred) = (Vec::new(), BTreeMap::new());
+        let counted = ExtentMeta::new(self.extent.meta().id);
+        let mut tally = Tally { counted, last_seq: 0, references, referred };
+        let ahead = ReadAhead::for_job(1);
         for n in 0..index.entries().len() {
             let entry = &index.entries()[n];
             let bytes = match tail.part(entry.offset, entry.len) {
@@ -199,20 +174,19 @@ impl Check<'_> {
                 self.extent.block_of(entry, bytes)
             });
             if let Some(block) = self.take("block", block)
-                && let Err(mismatch) = check_block(&block, index, n, filter.as_ref(), &mut tally)
-                    .and_then(|counted| {
-                        check_summary(counted.as_ref(), summaries.as_ref().and_then(|s| s.get(n)))
-                    })
+                && let summary = summaries.as_ref().and_then(|summaries| summaries.get(n))
+                && let Err(mismatch) =
+                    check_block(&block, index, n, (filter.as_ref(), summary), &mut tally)
             {
                 self.report.damages.push(self.extent.damage(entry.offset, "block", mismatch));
             }
         }
         self.references(std::mem::take(&mut tally.references));
-        ranges.iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
-        let meta = self.extent.meta();
+        ranges.iter().flat_map(Tombstones::iter).for_each(|t| tally.counted.count_tombstone(t));
+        let (meta, records) = (self.extent.meta(), tally.counted.records);
         if self.report.count() == before && !tally.agrees_with(meta) {
             let expected = format!("{} records as the journal describes them", meta.records);
-            let mismatch = Mismatch::new(expected, format!("{} others", tally.records));
+            let mismatch = Mismatch::new(expected, format!("{records} others"));
             self.report.damages.push(self.extent.damage(0, "records", mismatch));
         }
         (self.report.count() == before).then_some(content)
@@ -245,27 +219,28 @@ impl Check<'_> {
     }
 }
 
-/// Checks that entries decode, ascend, are known to the filter, and end as the index says; counts
-/// them.
+/// Checks that entries decode, ascend, are known to the filter, and end as the index says, and that
+/// the summary says what there is; counts them.
 fn check_block(
     block: &Block,
     index: &Index,
     n: usize,
-    filter: Option<&Filter>,
+    (filter, summary): (Option<&Filter>, Option<&BlockSummary>),
     tally: &mut Tally,
-) -> Result<Option<BlockSummary>, Mismatch> {
+) -> Result<(), Mismatch> {
     let undecodable = |_| Mismatch::new("entries that decode", "one that does not");
     block.check().map_err(undecodable)?;
     let mut cursor = BlockCursor::new(block);
     cursor.first().map_err(undecodable)?;
     let mut counted: Option<BlockSummary> = None;
     while let Some(entry) = cursor.entry() {
-        let new_key = tally.last.as_ref().is_none_or(|(key, _)| key != entry.key);
+        let is_first = tally.counted.records == 0 && counted.is_none();
+        let new_key = is_first || tally.counted.greatest_key != entry.key;
         match &mut counted {
             Some(counted) => counted.count(&entry, new_key),
             None => counted = Some(BlockSummary::begin(&entry, Compression::None)),
         }
-        if !tally.add(&entry) {
+        if !tally.add(&entry, is_first) {
             return Err(Mismatch::new("ascending records", "one that is not greater"));
         }
         if filter.is_some_and(|filter| !filter.may_contain(n, filter::hash(entry.key))) {
@@ -274,22 +249,14 @@ fn check_block(
         cursor.next().map_err(undecodable)?;
     }
     let last = (index.last_key(n), index.entries()[n].last_seq);
-    if tally.last.as_ref().map(|(key, seq)| (key.as_slice(), *seq)) != Some(last) {
+    let ends = (tally.counted.greatest_key.as_slice(), tally.last_seq) == last;
+    let Some(counted) = counted.filter(|_| ends) else {
         let expected = format!("the last record that the index has, with sequence {}", last.1);
         return Err(Mismatch::new(expected, "another one"));
-    }
-    Ok(counted)
-}
-
-/// Checks that a block holds what its summary says.
-fn check_summary(
-    counted: Option<&BlockSummary>,
-    summary: Option<&BlockSummary>,
-) -> Result<(), Mismatch> {
-    match (counted, summary) {
-        (Some(counted), Some(summary)) if !counted.counts_as(summary) => {
-            Err(Mismatch::new(format!("{summary:?}"), format!("{counted:?}")))
-        }
-        _ => Ok(()),
+    };
+    tally.counted.count_block(&counted);
+    match summary.filter(|summary| !counted.counts_as(summary)) {
+        Some(summary) => Err(Mismatch::new(format!("{summary:?}"), format!("{counted:?}"))),
+        None => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! Places of extents: in extent files, or in an object store.
 
 use super::object::{LAST_EPOCH, ObjectId};
+use crate::base::record::{Reader, put_u32, put_u64};
 
 /// Extents start at multiples of this.
 pub(super) const UNIT: u64 = 16 * 1024;
@@ -21,6 +22,18 @@ pub(crate) struct Location {
 }
 
 impl Location {
+    /// Appends it, as descriptions in the journal have it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.file);
+        put_u64(out, self.offset);
+        put_u32(out, self.len);
+    }
+
+    /// Reads it; `None` if the bytes end first.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Location> {
+        Some(Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? })
+    }
+
     /// The place of an object.
     pub(crate) fn of_object(id: ObjectId, len: u32) -> Location {
         Location { file: OBJECT | id.epoch, offset: id.extent, len }

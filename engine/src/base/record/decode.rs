@@ -26,6 +26,42 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// Appends a number as LEB128: seven bits a byte, the least significant first, the top bit set on
+/// all but the last.
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+/// The number at `*at`, which moves behind it; `None` when the bytes end first or the number has
+/// more than 64 bits.
+#[inline]
+pub(crate) fn varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut n = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        let bits = u64::from(byte & 0x7F);
+        if shift == 63 && bits > 1 {
+            return None;
+        }
+        n |= bits << shift;
+        if byte < 0x80 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// A number that is a length: it fits in 32 bits.
+#[inline]
+pub(crate) fn varint_len(bytes: &[u8], at: &mut usize) -> Option<usize> {
+    u32::try_from(varint(bytes, at)?).ok().map(|n| n as usize)
+}
+
 /// The value of a range delete that ends before `end`: whether there is an end, and the end.
 pub(crate) fn encode_end(end: Option<&[u8]>) -> Vec<u8> {
     [&[u8::from(end.is_some())], end.unwrap_or_default()].concat()
@@ -282,5 +318,26 @@ mod tests {
             let joined = [&7u64.to_le_bytes()[..], &block[..len]].concat();
             assert_eq!(checksum(&[7], &block[..len]), checksum(&[], &joined), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn varints_round_trip() {
+        for n in [0, 1, 127, 128, 16_383, 16_384, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, n);
+            let mut at = 0;
+            assert_eq!(varint(&out, &mut at), Some(n));
+            assert_eq!(at, out.len());
+            assert_eq!(varint(&out[..out.len() - 1], &mut 0), None);
+        }
+    }
+
+    #[test]
+    fn varints_of_more_than_64_bits_are_refused() {
+        assert_eq!(varint(&[0x80; 11], &mut 0), None);
+        let mut too_great = [0xFF; 10];
+        too_great[9] = 0x02;
+        assert_eq!(varint(&too_great, &mut 0), None);
+        assert_eq!(varint_len(&[0x80, 0x80, 0x80, 0x80, 0x10], &mut 0), None);
     }
 }

@@ -8,7 +8,7 @@ mod reference;
 pub(crate) use cursor::{Cursor, EntryRef, Filtered};
 pub(crate) use decode::{
     Checksum, FORMAT, Reader, SealRefused, Sealable, checksum, decode_end, encode_end,
-    other_format, put_bytes, put_u32, put_u64,
+    other_format, put_bytes, put_u32, put_u64, put_varint, varint, varint_len,
 };
 pub(crate) use merging::{MergingCursor, common, slice};
 pub(crate) use reference::{

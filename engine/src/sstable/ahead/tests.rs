@@ -1,6 +1,7 @@
+use super::prefetchers::{LANES, MOST};
 use super::*;
 use crate::base::memory::Gauge;
-use crate::sstable::index::IndexBuilder;
+use crate::sstable::index::{Index, IndexBuilder};
 
 /// The index of an extent of so many blocks of 16 KiB.
 fn index(blocks: u32) -> Index {

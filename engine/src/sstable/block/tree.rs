@@ -26,10 +26,9 @@ use std::ops::Range;
 
 use super::BadEntry;
 use crate::base::error::Mismatch;
-use crate::base::record::{Kind, Lsn, Reader, Reference};
+use crate::base::record::{Kind, Lsn, Reader, Reference, varint, varint_len};
 use crate::sstable::frame::HEADER_LEN;
 use crate::sstable::heads::{FAN_OUT, Heads, NODE, PADDING, head, nodes_for, roots_for};
-use crate::sstable::varint::{varint, varint_len};
 
 pub(super) use builder::TreeBuilder;
 pub(super) use walk::TreeCursor;

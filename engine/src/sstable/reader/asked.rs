@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::parts::Tail;
-use super::{Block, Extent, LSN_MAX, Lent, filter};
+use super::{Block, Extent, Lent};
 use crate::base::error::Result;
 use crate::base::memory::Holding;
 use crate::base::record::Lsn;
@@ -84,14 +84,7 @@ impl Extent {
         at: Lsn,
         blocks: Blocks<'_>,
     ) -> Result<LookUpStep> {
-        if !self.meta.covers(key) {
-            return Ok(LookUpStep::Passes);
-        }
-        let at = match self.meta().one_seq() {
-            Some(seq) if seq > at => return Ok(LookUpStep::Passes),
-            Some(_) => LSN_MAX,
-            None => at,
-        };
+        let Some(at) = self.sought_in_blocks(key, at) else { return Ok(LookUpStep::Passes) };
         let asks = |block| Ok(LookUpStep::Asks(MissingPart { extent: Arc::clone(self), block }));
         let is_object = self.meta.location.is_object();
         let parts = match self.parts.get(blocks.pinned) {
@@ -103,10 +96,7 @@ impl Extent {
             }
             None => self.lent_parts(blocks.pinned)?,
         };
-        let Some(n) = parts.index.find(key, at) else { return Ok(LookUpStep::Passes) };
-        if !parts.filter.may_contain(n, filter::hash(key)) {
-            return Ok(LookUpStep::Passes);
-        }
+        let Some(n) = parts.block_with(key, at) else { return Ok(LookUpStep::Passes) };
         let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
         let is_below = || blocks.cache.below().is_some_and(|below| below.get(id, offset).is_some());
         let block = match self.swips(&parts.index).peek(n).or_else(|| self.brought(n)) {
@@ -177,7 +167,7 @@ impl ComingPart {
         let ComingPart { part: MissingPart { extent, block }, offset, reading, _held } = self;
         let bytes = extent.store.end_read(reading)?;
         let Some(n) = block else {
-            let parts = Arc::new(extent.parts_of(&Tail::new(offset, bytes))?);
+            let parts = Arc::new(extent.parts_of(&Tail { offset, bytes: bytes.into() })?);
             extent.parts.fill(parts, &extent.store.memory().clock, true);
             return Ok(());
         };

@@ -1,16 +1,18 @@
 //! All of an extent but its blocks. It lies together at the extent's end.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Extent;
 use crate::base::error::{Mismatch, Result};
 use crate::base::memory::{Gauge, Holding};
+use crate::base::record::Lsn;
 use crate::cache::Lent;
 use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
-use crate::sstable::filter::Filter;
+use crate::sstable::filter::{self, Filter};
 use crate::sstable::footer::{ContentSum, FOOTER_LEN, Footer};
 use crate::sstable::index::Index;
-use crate::sstable::{ExtentMeta, ranges};
+use crate::sstable::ranges;
 
 /// One part in this many of an extent is read at its end at once, within bounds. Of most extents
 /// that is all parts.
@@ -18,18 +20,14 @@ const TAIL: u32 = 16;
 const SHORTEST_TAIL: u32 = 4 * 1024;
 const LONGEST_TAIL: u32 = 64 * 1024;
 
-/// The end of an extent, as it was read.
+/// The end of an extent, or all of it, as it was read or is to be written.
 #[derive(Debug)]
-pub(in crate::sstable) struct Tail {
-    offset: u32,
-    bytes: Vec<u8>,
+pub(in crate::sstable) struct Tail<'a> {
+    pub(super) offset: u32,
+    pub(super) bytes: Cow<'a, [u8]>,
 }
 
-impl Tail {
-    pub(super) fn new(offset: u32, bytes: Vec<u8>) -> Tail {
-        Tail { offset, bytes }
-    }
-
+impl Tail<'_> {
     /// Bytes of the extent, if it has them.
     pub(in crate::sstable) fn part(&self, offset: u32, len: u32) -> Option<&[u8]> {
         let from = offset.checked_sub(self.offset)? as usize;
@@ -37,7 +35,7 @@ impl Tail {
     }
 
     pub(in crate::sstable) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+        self.bytes.into_owned()
     }
 }
 
@@ -58,22 +56,12 @@ impl Parts {
         parts
     }
 
-    /// The parts of an extent whose bytes are in memory.
-    pub(in crate::sstable) fn decode(
-        meta: &ExtentMeta,
-        bytes: &[u8],
-        gauge: &Arc<Gauge>,
-    ) -> Option<Parts> {
-        let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
-        let footer =
-            Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
-        let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
-        let index_end = index + footer.index_len as usize;
-        let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
-        let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
-        let ranges_end = index_end + footer.ranges_len as usize;
-        let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
-        Some(Parts::new(filter, index, ranges, gauge))
+    /// The block that has the newest version of `key` at or below `at`, if any has: the first
+    /// record at or after (`key`, `at`) is in that one.
+    #[inline]
+    pub(super) fn block_with(&self, key: &[u8], at: Lsn) -> Option<usize> {
+        let n = self.index.find(key, at)?;
+        self.filter.may_contain(n, filter::hash(key)).then_some(n)
     }
 
     /// Bytes of memory that they take.
@@ -113,7 +101,7 @@ impl Extent {
     }
 
     /// The parts, of which the end or all was read.
-    pub(super) fn parts_of(&self, tail: &Tail) -> Result<Parts> {
+    pub(super) fn parts_of(&self, tail: &Tail<'_>) -> Result<Parts> {
         let footer = self.footer(tail)?;
         let filter = self.load_filter(tail, &footer)?;
         let index = self.load_index(tail, &footer)?;
@@ -123,14 +111,14 @@ impl Extent {
     }
 
     /// The end of the extent, from the store.
-    pub(in crate::sstable) fn load_tail(&self) -> Result<Tail> {
+    pub(in crate::sstable) fn load_tail(&self) -> Result<Tail<'static>> {
         let (offset, len) = self.tail_span();
-        Ok(Tail { offset, bytes: self.load_bytes(offset, len)? })
+        Ok(Tail { offset, bytes: self.load_bytes(offset, len)?.into() })
     }
 
     /// All of the extent, from the store.
-    pub(in crate::sstable) fn load_whole(&self) -> Result<Tail> {
-        Ok(Tail { offset: 0, bytes: self.load_bytes(0, self.meta.location.len)? })
+    pub(in crate::sstable) fn load_whole(&self) -> Result<Tail<'static>> {
+        Ok(Tail { offset: 0, bytes: self.load_bytes(0, self.meta.location.len)?.into() })
     }
 
     /// Where the end lies that is read at once: its offset, and how many bytes.
@@ -141,14 +129,19 @@ impl Extent {
     }
 
     /// A part, from what was read of the end, or from the store if there is more of it.
-    pub(in crate::sstable) fn part(&self, tail: &Tail, offset: u32, len: u32) -> Result<Vec<u8>> {
+    pub(in crate::sstable) fn part(
+        &self,
+        tail: &Tail<'_>,
+        offset: u32,
+        len: u32,
+    ) -> Result<Vec<u8>> {
         match tail.part(offset, len) {
             Some(bytes) => Ok(bytes.to_vec()),
             None => self.load_bytes(offset, len),
         }
     }
 
-    pub(in crate::sstable) fn footer(&self, tail: &Tail) -> Result<Footer> {
+    pub(in crate::sstable) fn footer(&self, tail: &Tail<'_>) -> Result<Footer> {
         let (id, len) = (self.meta.id, self.meta.location.len);
         let offset = len.saturating_sub(FOOTER_LEN as u32);
         let bytes = self.part(tail, offset, len - offset)?;
@@ -162,7 +155,11 @@ impl Extent {
         Ok(footer)
     }
 
-    pub(in crate::sstable) fn load_filter(&self, tail: &Tail, footer: &Footer) -> Result<Filter> {
+    pub(in crate::sstable) fn load_filter(
+        &self,
+        tail: &Tail<'_>,
+        footer: &Footer,
+    ) -> Result<Filter> {
         let bytes = self.part(tail, footer.filter_offset, footer.filter_len)?;
         let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
             let fits = filter.covers_blocks(footer.blocks as usize);
@@ -172,7 +169,7 @@ impl Extent {
         filter.map_err(|mismatch| self.corrupt(footer.filter_offset, "extent filter", mismatch))
     }
 
-    pub(in crate::sstable) fn load_index(&self, tail: &Tail, footer: &Footer) -> Result<Index> {
+    pub(in crate::sstable) fn load_index(&self, tail: &Tail<'_>, footer: &Footer) -> Result<Index> {
         let bytes = self.part(tail, footer.index_offset, footer.index_len)?;
         let index = Index::decode(self.meta.id, bytes)
             .map_err(|mismatch| self.corrupt(footer.index_offset, "extent index", mismatch))?;
@@ -187,7 +184,7 @@ impl Extent {
 
     pub(in crate::sstable) fn load_ranges(
         &self,
-        tail: &Tail,
+        tail: &Tail<'_>,
         footer: &Footer,
     ) -> Result<Tombstones> {
         let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
@@ -206,7 +203,7 @@ impl Extent {
     pub(in crate::sstable) fn content_of(
         &self,
         mut blocks: ContentSum,
-        tail: &Tail,
+        tail: &Tail<'_>,
         footer: &Footer,
     ) -> Result<u32> {
         let len = footer.ranges_len.min(4);

@@ -1,8 +1,55 @@
-//! What the journal says of value extents, with each extent that refers to them.
+//! What describes a value extent: its footer, which is its last 64 bytes, and what the journal says
+//! with each extent that refers to it.
 
-use super::footer::FOOTER_LEN;
-use crate::base::record::{Reader, put_u32, put_u64};
+use crate::base::error::Mismatch;
+use crate::base::record::{FORMAT, Reader, put_u32, put_u64};
+use crate::sstable::footer::{self, check, check_id, too_short};
 use crate::storage::Location;
+
+pub(super) use crate::sstable::footer::FOOTER_LEN;
+
+const MAGIC: &[u8; 4] = b"TVAL";
+
+/// What there is before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub(super) values: u32,
+    /// The [`ContentSum`] of the values.
+    ///
+    /// [`ContentSum`]: crate::sstable::footer::ContentSum
+    pub(super) content: u32,
+}
+
+impl Footer {
+    pub(super) fn encode(&self, extent: u64) -> [u8; FOOTER_LEN] {
+        footer::encode(MAGIC, extent, |out| {
+            put_u32(out, self.values);
+            put_u32(out, FORMAT);
+            put_u32(out, self.content);
+        })
+    }
+
+    /// Checks the footer of a value extent whose description in the journal has `journal_checksum`.
+    pub(super) fn decode(
+        extent: u64,
+        journal_checksum: u32,
+        bytes: &[u8],
+    ) -> Result<Footer, Mismatch> {
+        let short = || too_short(bytes.len());
+        if bytes.len() != FOOTER_LEN {
+            return Err(short());
+        }
+        let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
+        let id = reader.u64().ok_or_else(short)?;
+        let values = reader.u32().ok_or_else(short)?;
+        check_id("value extent", (extent, id), reader.u32().ok_or_else(short)?)?;
+        let content = reader.u32().ok_or_else(short)?;
+        if reader.rest().iter().any(|byte| *byte != 0) {
+            return Err(Mismatch::new("zeros behind the fields", "others"));
+        }
+        Ok(Footer { values, content })
+    }
+}
 
 /// A value extent's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +94,7 @@ impl ValueUse {
     fn encode(&self, out: &mut Vec<u8>) {
         let ValueMeta { id, location, values, footer_checksum } = &self.of;
         put_u64(out, *id);
-        put_u32(out, location.file);
-        put_u64(out, location.offset);
-        put_u32(out, location.len);
+        location.encode(out);
         put_u32(out, *values);
         put_u32(out, *footer_checksum);
         put_u64(out, self.bytes);
@@ -57,7 +102,7 @@ impl ValueUse {
 
     fn decode(reader: &mut Reader<'_>) -> Option<ValueUse> {
         let id = reader.u64()?;
-        let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
+        let location = Location::decode(reader)?;
         let (values, footer_checksum) = (reader.u32()?, reader.u32()?);
         let of = ValueMeta { id, location, values, footer_checksum };
         Some(ValueUse { of, bytes: reader.u64()? })

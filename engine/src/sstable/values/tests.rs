@@ -425,7 +425,7 @@ fn values_of_a_dead_extent_do_not_hide_those_behind_them() {
     for values in dead.values().iter() {
         let location = values.meta().location;
         let mut bytes = values.read_whole().unwrap();
-        let end = bytes.len() - footer::FOOTER_LEN;
+        let end = bytes.len() - meta::FOOTER_LEN;
         bytes[end..].fill(0);
         store.write(&location, &bytes).unwrap();
     }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::footer::{FOOTER_LEN, Footer};
+use super::meta::{FOOTER_LEN, Footer};
 use super::pieces::ValuePieces;
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::{Gauge, Holding};
 use crate::base::record::{EntryRef, Kind, Reference};
 use crate::sstable::compress::Trial;
-use crate::sstable::footer::ContentSum;
+use crate::sstable::footer::{self, ContentSum};
 use crate::sstable::frame::{self, HEADER_LEN};
 use crate::sstable::{BuiltExtent, Format, ValueUse};
 use crate::storage::{ExtentStore, Location};
@@ -162,7 +162,7 @@ impl ValueWriter {
         let footer = Footer { values, content: content.finish() }.encode(id);
         out.extend_from_slice(&footer);
         let location = how.write_values(id, &out)?;
-        let footer_checksum = Footer::checksum_of(&footer);
+        let footer_checksum = footer::checksum_of(&footer);
         let meta = ValueMeta { id, location, values, footer_checksum };
         self.fresh.insert(id, ValueExtent::new(meta, Arc::clone(how.store())));
         out.clear();

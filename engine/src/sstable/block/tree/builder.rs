@@ -4,10 +4,9 @@
 use std::ops::Range;
 
 use super::{ESCAPE, FIXED, GOES_ON, MOST_ENTRIES, TreeShape};
-use crate::base::record::{EntryRef, Kind, Lsn, put_u32, put_u64};
+use crate::base::record::{EntryRef, Kind, Lsn, put_u32, put_u64, put_varint};
 use crate::sstable::frame::HEADER_LEN;
 use crate::sstable::heads::{FAN_OUT, NODE, PADDING, head, nodes_for, roots_for};
-use crate::sstable::varint::put_varint;
 
 /// An interval of at least this many bytes takes no further entry: a look-up may have to pass all
 /// of it.

@@ -4,23 +4,23 @@
 
 use bytes::Bytes;
 
-use super::footer::Footer;
-use super::frame::{check_seal, reseal};
-use super::reader::{Parts, Tail};
-use super::summary::{self, BlockSummary};
-use super::{BlockCache, BlockSwips, Extent, Format, ReadAhead};
+use super::{Extent, Parts, Tail};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
+use crate::sstable::footer::Footer;
+use crate::sstable::frame::{check_seal, reseal};
+use crate::sstable::summary::{self, BlockSummary};
+use crate::sstable::{BlockCache, BlockSwips, Format, ReadAhead};
 
 /// A block of another extent, with what is known of it.
 #[derive(Debug)]
 pub(crate) struct WholeBlock {
     bytes: Bytes,
-    pub(super) summary: BlockSummary,
-    pub(super) last_key: Vec<u8>,
-    pub(super) last_seq: Lsn,
+    pub(in crate::sstable) summary: BlockSummary,
+    pub(in crate::sstable) last_key: Vec<u8>,
+    pub(in crate::sstable) last_seq: Lsn,
     /// Its lines of the filter.
-    pub(super) lines: Vec<u8>,
+    pub(in crate::sstable) lines: Vec<u8>,
     /// Which block it is, if that is in the cache.
     cached_as: Option<CachedBlock>,
 }
@@ -35,21 +35,21 @@ struct CachedBlock {
 /// Blocks of an extent that were taken over and are cached, each by its number, with the one that
 /// it was.
 #[derive(Debug, Default)]
-pub(super) struct CachedCopies(Vec<(usize, CachedBlock)>);
+pub(in crate::sstable) struct CachedCopies(Vec<(usize, CachedBlock)>);
 
 impl CachedCopies {
     /// Adds the block as the one of a number, if it is cached.
-    pub(super) fn add(&mut self, number: usize, block: &WholeBlock) {
+    pub(in crate::sstable) fn add(&mut self, number: usize, block: &WholeBlock) {
         self.0.extend(block.cached_as.clone().map(|was| (number, was)));
     }
 
     /// Bytes of those that no reader has asked for.
-    pub(super) fn unread_bytes(&self) -> u64 {
+    pub(in crate::sstable) fn unread_bytes(&self) -> u64 {
         self.0.iter().map(|(_, was)| was.swips.unread_bytes(was.number)).sum()
     }
 
     /// Has the blocks with these swips lead to the frames of those that they are copies of.
-    pub(super) fn share(&self, swips: &BlockSwips, cache: &BlockCache) {
+    pub(in crate::sstable) fn share(&self, swips: &BlockSwips, cache: &BlockCache) {
         for (n, was) in &self.0 {
             cache.share((&was.swips, was.number), (swips, *n));
         }
@@ -58,7 +58,7 @@ impl CachedCopies {
 
 impl WholeBlock {
     /// Appends the block to `out`, as the one at `offset` of `extent`.
-    pub(super) fn seal(&self, extent: u64, offset: u32, out: &mut Vec<u8>) {
+    pub(in crate::sstable) fn seal(&self, extent: u64, offset: u32, out: &mut Vec<u8>) {
         debug_assert_eq!(offset as usize, out.len(), "sealed for where it is put");
         reseal(&self.bytes, extent, out);
     }
@@ -80,14 +80,18 @@ impl Extent {
     /// # Errors
     ///
     /// `Corrupt` if they do not check out; or on an I/O error.
-    pub(super) fn summaries(&self) -> Result<Vec<BlockSummary>> {
+    pub(in crate::sstable) fn summaries(&self) -> Result<Vec<BlockSummary>> {
         let tail = self.load_tail()?;
         let footer = self.footer(&tail)?;
         self.summaries_of(&tail, &footer)
     }
 
     /// As [`summaries`](Self::summaries), of what was read already.
-    pub(super) fn summaries_of(&self, tail: &Tail, footer: &Footer) -> Result<Vec<BlockSummary>> {
+    pub(in crate::sstable) fn summaries_of(
+        &self,
+        tail: &Tail<'_>,
+        footer: &Footer,
+    ) -> Result<Vec<BlockSummary>> {
         let bytes = self.part(tail, footer.summary_offset, footer.summary_len)?;
         let blocks = footer.blocks as usize;
         let summaries = summary::decode(self.meta().id, blocks, &bytes);
@@ -95,7 +99,7 @@ impl Extent {
     }
 
     /// Whether block `n` can go into an extent of this format as it is.
-    pub(super) fn fits(
+    pub(in crate::sstable) fn fits(
         &self,
         parts: &Parts,
         n: usize,
@@ -110,7 +114,7 @@ impl Extent {
     }
 
     /// Block `n`, read, with its seal checked. It [`fits`](Self::fits).
-    pub(super) fn whole_block(
+    pub(in crate::sstable) fn whole_block(
         &self,
         parts: &Parts,
         n: usize,
