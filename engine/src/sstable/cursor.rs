@@ -35,6 +35,11 @@ impl ExtentCursor {
         ExtentCursor { extent, cache, ahead, one_seq, parts: None, position: None }
     }
 
+    /// As part of a run, all of whose records have this sequence number.
+    pub(crate) fn of_run(self, lsn: Lsn) -> ExtentCursor {
+        ExtentCursor { one_seq: Some(lsn), ..self }
+    }
+
     /// To the first record at or after (`key`, `seq`), as the blocks have it.
     fn place(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         match self.parts()?.index.find(key, seq) {

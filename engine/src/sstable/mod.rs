@@ -4,8 +4,8 @@
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
 //! [`cursor`] walks it, and [`blocks`] walks several for a merge; [`ahead`] has them read many
-//! blocks at once, and [`awaited`] knows what a range lacks; [`values`] keeps large values apart from
-//! the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
+//! blocks at once, and [`awaited`] knows what a range lacks; [`values`] keeps large values apart
+//! from the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
 
 mod ahead;
 mod awaited;

@@ -14,6 +14,8 @@ pub(crate) struct LevelCursor {
     ahead: Arc<ReadAhead>,
     /// How much of what the reader wants comes from this level, of [`WHOLE`].
     share: u32,
+    /// The sequence number of all records of a run.
+    of_run: Option<Lsn>,
     /// The number of the extent and the position in it.
     position: Option<(usize, ExtentCursor)>,
 }
@@ -27,12 +29,17 @@ impl LevelCursor {
     ) -> LevelCursor {
         let disjoint = |w: &[Arc<Extent>]| w[0].meta().greatest_key < w[1].meta().smallest_key;
         debug_assert!(extents.windows(2).all(disjoint), "the invariant of a level");
-        LevelCursor { extents, cache, ahead, share: WHOLE, position: None }
+        LevelCursor { extents, cache, ahead, share: WHOLE, of_run: None, position: None }
     }
 
     /// It is one of several levels that the reader walks in.
     pub(super) fn with_share(self, share: u32) -> LevelCursor {
         LevelCursor { share, ..self }
+    }
+
+    /// It is a run of this LSN, whatever stands in its blocks.
+    pub(super) fn of_run(self, lsn: Lsn) -> LevelCursor {
+        LevelCursor { of_run: Some(lsn), ..self }
     }
 
     fn enter(
@@ -46,7 +53,11 @@ impl LevelCursor {
                 Some(extent) => {
                     let (level, share) = (&self.extents, self.share);
                     self.ahead.goes_on(InLevel { level, number: n, share });
-                    extent.cursor(&self.cache, &self.ahead)
+                    let cursor = extent.cursor(&self.cache, &self.ahead);
+                    match self.of_run {
+                        Some(lsn) => cursor.of_run(lsn),
+                        None => cursor,
+                    }
                 }
                 None => return Ok(()),
             },

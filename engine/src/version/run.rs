@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::LevelCursor;
 use super::levels::Level;
 use crate::base::error::Result;
-use crate::base::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
+use crate::base::record::{Cursor, LSN_MAX, Lsn};
 use crate::mvcc::DrainedMap;
 use crate::sstable::{BlockCache, Blocks, Described, Extent, Found, ReadAhead};
 
@@ -85,45 +85,8 @@ impl<'a> ReadRun<'a> {
         ahead: &Arc<ReadAhead>,
     ) -> impl Cursor + 'a {
         let extents = Arc::clone(self.extents.extents());
-        let inner = LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead));
-        drained.filter(RunCursor { inner, lsn: self.lsn })
-    }
-}
-
-/// The records of a run, under its LSN.
-struct RunCursor {
-    inner: LevelCursor,
-    lsn: Lsn,
-}
-
-impl Cursor for RunCursor {
-    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        self.inner.seek(key, LSN_MAX)?;
-        // The one version of the key is newer than what is asked for.
-        if seq < self.lsn && self.inner.entry().is_some_and(|entry| entry.key == key) {
-            self.inner.next()?;
-        }
-        Ok(())
-    }
-
-    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.inner.seek_before(key)
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.inner.next()
-    }
-
-    fn prev(&mut self) -> Result<()> {
-        self.inner.prev()
-    }
-
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        self.inner.entry().map(|entry| EntryRef { seq: self.lsn, ..entry })
-    }
-
-    fn separated(&self) -> Result<Option<SeparatedValue>> {
-        self.inner.separated()
+        let cursor = LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead));
+        drained.filter(cursor.of_run(self.lsn))
     }
 }
 
