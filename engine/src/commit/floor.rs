@@ -361,6 +361,19 @@ impl FloorWriter {
 mod tests {
     use super::*;
 
+    /// A zone goes once F on the media has reached its greatest LSN, and no word there names it: a
+    /// power cut brings that floor and those words back.
+    #[test]
+    fn a_zone_goes_when_the_floor_has_reached_it_and_no_word_names_it() {
+        let floor = Floor { lsn: 5, ..Floor::default() };
+        let mut tails = Tails::default();
+        set_tail(&mut tails, 1, Gidx { zone: 3, tail: 4096 });
+        let writer = FloorWriter::new(floor, tails, 1);
+        let goes = |zones: &[u32], greatest| writer.lets_go(zones, greatest);
+        assert_eq!([4, 5, 6].map(|greatest| goes(&[0, 1], greatest)), [true, true, false]);
+        assert!(!goes(&[0, 3], 5), "stream 1 ends in zone 3");
+    }
+
     /// Bug: the floor could name less of the journal than before, also an epoch whose file was
     /// gone. Then no opening found the journal. Cause: two threads that had applied edits noted
     /// what was durable in the other order, and the later note counted. Fix: the greater mark

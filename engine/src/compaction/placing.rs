@@ -225,6 +225,9 @@ mod tests {
         // Above what they overlap; what overlaps level 1 is for the drain.
         assert_eq!(placed(load, &["", "", "7:b-f"], &[], none), "1 to 2, 2 to 2, 3 to 3, D a-k 9");
         assert_eq!(placed(load, &["7:f-f 8:j-l"], &[], none), "1 to 2, 2 to 1, 3 to 1, D a-k 9");
+        // One key in common is enough, at either end.
+        let ends = &["", "", "7:c-d 8:k-l"];
+        assert_eq!(placed(load, ends, &[], none), "1 to 2, 2 to 3, 3 to 2, D a-k 9");
         let mut full = vec![""; usize::from(SUBLEVELS) + 1];
         full[0] = "7:f-f";
         full[usize::from(SUBLEVELS) - 1] = "8:b-b";

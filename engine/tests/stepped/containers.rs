@@ -350,6 +350,20 @@ fn a_manual_compaction_takes_what_came_to_a_matrix_since_its_round_began() {
     assert_eq!(db.verify().unwrap().damages, []);
 }
 
+/// A round of a matrix takes records up to where it began. Keys ahead of it that were drained
+/// meanwhile, with newer records, stay drained up to those: a column over them leaves D there.
+#[test]
+fn a_round_goes_on_over_keys_that_a_manual_compaction_has_drained_further() {
+    let _together = together();
+    let (db, table) = in_a_round();
+    let keys = [0xc0_u8, 0xc1].as_slice()..[0xc0_u8, 0xc2].as_slice();
+    table.put([0xc0, 0xc1, 7], "newer than the round").unwrap();
+    db.compact_range(&table, keys).unwrap();
+    fill(&db, &table, &mut Chance::new(4), 12);
+    assert_eq!(table.get([0xc0, 0xc1, 7]).unwrap().unwrap(), "newer than the round");
+    assert_eq!(db.verify().unwrap().damages, []);
+}
+
 /// A database in a directory with one table of a container, and what it has to have.
 struct Stored {
     home: tempfile::TempDir,

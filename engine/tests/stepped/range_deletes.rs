@@ -188,6 +188,30 @@ fn they_are_found_again_and_salvaged() {
     assert_eq!(read_all(&db).unwrap().differs_from(&content), None);
 }
 
+/// A range delete of which the first keys alone were drained still hides what it hid of the others
+/// after an opening.
+#[test]
+fn one_that_was_drained_in_part_is_found_again() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let options = || Options::new().pm_size(4 << 20).stepped();
+    let db = options().create(&path).unwrap();
+    let table = db.table("t").unwrap();
+    let all: Vec<String> = ('a'..='z').map(String::from).collect();
+    all.iter().for_each(|key| table.put(key, "v").unwrap());
+    db.compact_range(&table, ..).unwrap();
+    table.delete_range("c".."x").unwrap();
+    db.compact_range(&table, "a".."f").unwrap();
+    let left = |table: &Table| table.iter().map(|row| row.unwrap().0).collect::<Vec<_>>();
+    let want = ["a", "b", "x", "y", "z"];
+    assert_eq!(left(&table), want);
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(&path).unwrap();
+    assert_eq!(left(&db.existing_table("t").unwrap()), want);
+}
+
 /// A range delete is a record like others to the cleaner: it is moved, and hides what it hid.
 #[test]
 fn a_cleaned_zone_gives_its_range_deletes_away() {

@@ -100,6 +100,27 @@ fn what_was_pruned_stays_away_after_an_opening() {
     assert_eq!(table.get("key 8").unwrap().unwrap(), "round 2");
 }
 
+/// A record whose LSN is that up to which its key is drained is in level 1, and nowhere else: an
+/// opening that finds it in a zone does not index it again.
+#[test]
+fn what_was_drained_last_is_not_indexed_again() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(4 << 20).stepped();
+    let db = options().create(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("a", "1").unwrap();
+    table.put("b", "2").unwrap();
+    db.compact_range(&table, ..).unwrap();
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(dir.path().join("db")).unwrap();
+    assert_eq!(db.stats().open.records_rebuilt, 0, "both are in level 1");
+    assert_eq!(db.stats().tables[0].level0_records, 0);
+    let table = db.existing_table("t").unwrap();
+    assert_eq!(table.get("b").unwrap().unwrap(), "2");
+}
+
 /// Nine writes of ten go to a hundred keys, and in each zone there is a cold one: without cleaning
 /// each cold record keeps its zone, and the region fills with what no reader will ever read.
 #[test]

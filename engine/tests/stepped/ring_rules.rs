@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+use std::path::Path;
+
 use crate::common::cuts::{KINDS, PATH, options};
 use crate::common::{Chance, together};
 use terrace::testing::{Machine, Survive};
@@ -63,6 +65,32 @@ fn table_ids_are_never_used_again_whatever_the_journal_had() {
             "{kind:?}: {cuts} cuts, {dropped} of them after the drop"
         );
     }
+}
+
+/// An opening ends before a commit that is not whole. Those behind it have numbers that somebody may
+/// have seen: the next commit gets a greater one.
+#[test]
+fn lsns_that_were_seen_behind_a_gap_are_not_given_again() {
+    let _together = together();
+    let machine = Machine::with_files();
+    let db = options(&machine, None).open(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("a", "durable").unwrap();
+    for value in ["torn value", "last value"] {
+        table.put_with(value, value, Durability::Relaxed).unwrap();
+    }
+    let seen = db.snapshot().unwrap().lsn();
+    let found = machine.kill();
+    let region = Path::new(PATH).join("region");
+    let torn = |bytes: &[u8]| bytes.ends_with(b"torn value");
+    let at = found.contents(&region).windows(20).position(torn).unwrap();
+    found.corrupt(&region, at as u64 + 19, 1);
+    let db = options(&found, None).open(PATH).unwrap();
+    let table = db.existing_table("t").unwrap();
+    assert_eq!(table.iter().map(|row| row.unwrap().0).collect::<Vec<_>>(), ["a"]);
+    table.put("b", "next").unwrap();
+    let next = db.snapshot().unwrap().lsn();
+    assert!(next > seen, "{next} after {seen}");
 }
 
 /// Each commit writes to the first and to the last key of a table, and no commit waits for a sync.

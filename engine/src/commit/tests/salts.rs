@@ -130,6 +130,24 @@ fn what_a_crashed_opening_left_is_no_sub_entry_of_the_next_one() {
     }
 }
 
+/// LSNs ascend in a zone. What lies behind a sub-entry and has its LSN, as a crashed opening that
+/// gave the LSN again may have left it, is no second part of the commit: the commit would have more
+/// parts than it says, and recovery would end before it.
+#[test]
+fn an_lsn_that_lies_twice_in_a_zone_counts_once() {
+    for dax in [false, true] {
+        let fixture = Fixture::new(dax);
+        assert_eq!(fixture.commit(&[("a", "1")]), 1);
+        let (zones, region) = (&fixture.zones, &fixture.region);
+        let tail = fixture.committer.turnstile.lock().streams[0].tail;
+        let again = forged(1, zones.generation(0), zones.salt(0));
+        region.persist([region.write(zones.geometry().zone(0) + tail, &again)]).unwrap();
+        let recovered = fixture.recover_on(&fixture.machine, &first_incarnation()).unwrap();
+        let lsns: Vec<Lsn> = recovered.zones[0].1.iter().map(|entry| entry.lsn).collect();
+        assert_eq!((recovered.last, lsns), (1, vec![1]));
+    }
+}
+
 /// Bug: damage to an acknowledged commit above the floor was taken for the end of what was written,
 /// and all from there on was dropped in silence. Cause: nothing above the floor said what had been
 /// durable. Fix: each sub-entry does.
@@ -153,11 +171,15 @@ fn damage_to_a_durable_commit_above_the_floor_is_reported() {
         // The last one may as well be the torn end of a run that no caller was told of.
         flip(places[4] + 24);
         assert_eq!(last_after_a_cut(&fixture), 4);
-        flip(places[2] + 24);
-        let error = fixture.recover_on(&fixture.machine, &first_incarnation()).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        let damage = error.damage().unwrap();
-        assert_eq!(damage.offset, places[2], "{error}");
-        assert!(damage.what.contains("LSN 3"), "{error}");
+        // The last one that was durable, and one before it.
+        for (damaged, lsn) in [(places[3], "LSN 4"), (places[2], "LSN 3")] {
+            flip(damaged + 24);
+            let error = fixture.recover_on(&fixture.machine, &first_incarnation()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corrupt);
+            let damage = error.damage().unwrap();
+            assert_eq!(damage.offset, damaged, "{error}");
+            assert!(damage.what.contains(lsn), "{error}");
+            flip(damaged + 24);
+        }
     }
 }

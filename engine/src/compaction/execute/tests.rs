@@ -63,6 +63,12 @@ impl Fixture {
         Fixture { shape, files, set, cache, table, visible, snapshots }
     }
 
+    /// Everything up to an LSN has expired.
+    pub(in crate::compaction) fn expire(&self, expired: Lsn) {
+        let op = Op::TimeToLive { table: self.table, ttl: 0, expired };
+        self.set.apply(Edit { ops: vec![op] }, self.visible.get()).unwrap();
+    }
+
     /// Merges newer records into level 1, as a drain does; what was carried over.
     pub(in crate::compaction) fn drain(&self, newer: Vec<Entry>) -> CarriedOver {
         self.drain_with(newer, Vec::new())

@@ -119,6 +119,26 @@ fn cached_blocks_are_cached_where_they_are_copied_to() {
     assert_eq!(fixture.set.store().bytes_read(), read, "from the cache, all of them");
 }
 
+/// An extent goes unread once its newest record has expired. One of which only the oldest records
+/// have expired keeps the others.
+#[test]
+fn an_extent_goes_when_its_newest_record_has_expired() {
+    for (expired, left) in [(0, 11), (1, 11), (2, 0)] {
+        let fixture = Fixture::new(BLOCKS);
+        fixture.visible.raise(1);
+        fixture.drain(puts((0..10).map(|n| 2 * n), 1));
+        fixture.visible.raise(2);
+        fixture.drain(puts((9..20).map(|n| 2 * n), 2));
+        assert_eq!(fixture.level1().len(), 1, "of both");
+        fixture.expire(expired);
+        fixture.visible.raise(3);
+        fixture.drain(puts([21].into_iter(), 3));
+        let found = (9..20).filter(|n| fixture.get(&key(2 * n), 9).is_some()).count();
+        assert_eq!(found, left, "up to {expired} has expired");
+        assert_eq!(fixture.get(&key(21), 9), Some(value(21, 3)));
+    }
+}
+
 #[test]
 fn what_was_cached_stays_cached_on_its_way_down() {
     // Levels of different compressions: everything is written anew; of the same: blocks are copied.

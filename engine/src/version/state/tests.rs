@@ -217,6 +217,17 @@ fn a_checkpoint_makes_the_state_again() {
     assert_eq!(again.extents().count(), 3);
 }
 
+/// Row tables take their numbers out of those of extents. A journal that names one keeps its number
+/// from being given again.
+#[test]
+fn the_number_of_a_row_table_is_not_used_again() {
+    let row = RowTable { id: 30, page: 2, pages: 1, checksum: 7, after: 4, upto: 9, oldest: 5 };
+    let state = apply(&start(), vec![Op::AddRow { table: 1, row }]).unwrap();
+    assert_eq!(state.counters.next_extent, 31);
+    let state = apply(&state, vec![Op::RemoveRow { table: 1, id: 30 }]).unwrap();
+    assert_eq!(state.counters.next_extent, 31, "nor once it is gone");
+}
+
 #[test]
 fn an_edit_of_everything_is_refused_for_what_is_missing() {
     let broken = State::default().apply(&one_of_each()).unwrap_err();
