@@ -3,6 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::error::ErrorKind;
 use crate::version::VersionSet;
 use terrace_testkit::Machine;
 
@@ -195,6 +196,30 @@ proptest! {
         prop_assert_eq!(seen(&committed(&mut set, &disk)), seen(&now));
         drop(set);
         prop_assert_eq!(disk.taken(), 0, "the space is given back");
+    }
+}
+
+/// The deletion of an interval that the limit forbids changes nothing: what it would have joined is
+/// apart again, and a savepoint has nothing to undo of it.
+#[test]
+fn a_range_delete_beyond_the_limit_deletes_nothing() {
+    let keys = |start: &str, end: &str| KeyInterval { start: start.into(), end: Some(end.into()) };
+    for is_saved in [false, true] {
+        let mut set = WriteSet::default();
+        if is_saved {
+            set.set_savepoint("s");
+        }
+        set.delete_range(0, &keys("a", "c"), u64::MAX).unwrap();
+        set.delete_range(0, &keys("e", "g"), u64::MAX).unwrap();
+        let (before, bytes) = (set.ranges().collect::<Vec<_>>(), set.bytes_in_memory());
+        let refused = set.delete_range(0, &keys("b", "f"), bytes as u64);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!((set.ranges().collect::<Vec<_>>(), set.bytes_in_memory()), (before, bytes));
+        assert!(!set.deletes(0, b"d"), "between the two");
+        if is_saved {
+            set.roll_back_to("s").unwrap();
+            assert_eq!((set.ranges().count(), set.bytes_in_memory()), (0, 0));
+        }
     }
 }
 
