@@ -67,8 +67,8 @@ fn table_ids_are_never_used_again_whatever_the_journal_had() {
     }
 }
 
-/// An opening ends before a commit that is not whole. Those behind it have numbers that somebody may
-/// have seen: the next commit gets a greater one.
+/// An opening ends before a commit that is not whole. Those behind it have numbers that somebody
+/// may have seen: the next commit gets a greater one.
 #[test]
 fn lsns_that_were_seen_behind_a_gap_are_not_given_again() {
     let _together = together();
