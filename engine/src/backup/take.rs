@@ -65,7 +65,8 @@ pub(crate) trait Destination {
         Ok(())
     }
 
-    /// Before an extent is written to its store: so many bytes lie above levels, with its table's.
+    /// Before an extent is written to its store, and now and then while it reads: so many bytes lie
+    /// above levels, with its table's.
     fn check_wanted(&self, _above: u64) -> Result<()> {
         Ok(())
     }

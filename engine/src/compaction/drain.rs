@@ -422,7 +422,7 @@ pub(crate) struct DumpInto<'a> {
     pub(crate) set: &'a VersionSet,
     pub(crate) store: &'a Arc<ExtentStore>,
     pub(crate) objects: Option<&'a mut dyn ExtentSink>,
-    /// Asked before each extent is written: an error ends it.
+    /// Asked before each extent is written, and now and then while it reads: an error ends it.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 

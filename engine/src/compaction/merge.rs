@@ -129,6 +129,9 @@ fn next(upper: &Side<'_>, lower: &Side<'_>) -> Next {
     }
 }
 
+/// A merge asks whether it goes on after so many steps: it may write nothing for long.
+const STEPS: u32 = 16 << 10;
+
 /// Writes what is worth keeping of both sides into extents, which the caller syncs. `lower` is in
 /// the output's level; both sides of it together have no other key between their extents. Extents
 /// are cut only between keys, so the versions of a key stay together.
@@ -144,7 +147,10 @@ pub(crate) fn merge_to_level(
 ) -> Result<Outputs> {
     let fragments = Fragments::new(&ctx.ranges.tombstones, ctx.horizon);
     let mut writer = Writer::new(ctx, &fragments);
-    loop {
+    for taken in 1u32.. {
+        if taken.is_multiple_of(STEPS) {
+            (ctx.before_write)(0)?;
+        }
         if upper.key().is_some() && upper.key() == lower.key() {
             upper.open()?;
             lower.open()?;

@@ -85,7 +85,8 @@ pub(crate) struct MergeContext<'a> {
     pub(crate) reuse: bool,
     /// The space for what it writes.
     pub(crate) reservation: &'a SpaceReservation,
-    /// Told of the bytes of each extent before it is written.
+    /// Told of the bytes of each extent before it is written, and of none now and then while the
+    /// merge reads: an error ends it.
     pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
 }
 

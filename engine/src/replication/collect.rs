@@ -65,8 +65,8 @@ pub(super) struct Kept {
     /// This writer's claim.
     claim: u64,
     /// The last two, and older ones of which followers read data: their entries, with the data that
-    /// they name. The first one may be another opening's, of which the data is not known. No data
-    /// is deleted while it is here.
+    /// they name. The first one may be an earlier opening's, of which the data is not known. No
+    /// data is deleted while it is here.
     checkpoints: VecDeque<(u64, Option<BTreeSet<String>>)>,
     /// One for each checkpoint from the oldest entry on.
     marks: VecDeque<AgeMark>,
@@ -89,18 +89,27 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// With the checkpoint that the log had before this writer; 0 if there was none.
-    pub(super) fn new(claim: u64, before: u64, (early, retention): (bool, Duration)) -> Kept {
-        let before = (before > 0).then_some((before, None));
+    /// With the checkpoint that the log had before this writer, and the data that it names, if that
+    /// is known; 0 if there was none. An earlier writer may have died while it collected.
+    pub(super) fn new(
+        claim: u64,
+        (before, data): (u64, Option<BTreeSet<String>>),
+        (early, retention): (bool, Duration),
+    ) -> Kept {
+        // What comes before it stands for all earlier ones: their data is not known.
+        let earlier = data.as_ref().map(|_| (before - 1, None));
+        let before = (before > 0).then_some((before, data));
+        let checkpoints: VecDeque<_> = earlier.into_iter().chain(before).collect();
+        let is_due = !checkpoints.is_empty();
         Kept {
             claim,
-            checkpoints: before.into_iter().collect(),
+            checkpoints,
             marks: VecDeque::new(),
             retention,
             began: time::now(),
             knows_oldest: false,
             claims: BTreeSet::new(),
-            is_due: false,
+            is_due,
             pending: 0,
             starting: BTreeMap::new(),
             made: 0,

@@ -139,7 +139,8 @@ impl Shipper {
         let early = engine.options.has(Failpoint::DeleteSegmentsEarly);
         let pieces = DataPieces { claim: writer.number(), next: 0 };
         let keeping = (early, engine.options.share_retention);
-        let kept = Kept::new(writer.number(), end.checkpoint, keeping);
+        let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
+        let kept = Kept::new(writer.number(), before, keeping);
         let state = State {
             writer,
             waiting: FedGroups::default(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::registration::Registration;
 use super::*;
 use crate::os::Files;
-use crate::replication::log::data_name;
+use crate::replication::log::{data_name, entry_name};
 use crate::storage::object_testing::ObjectServer;
 use crate::storage::open_client;
 use terrace_testkit::SimFiles;
@@ -26,7 +26,7 @@ fn begun() -> (ObjectServer, SharedLog) {
 }
 
 fn kept(before: u64) -> Kept {
-    Kept::new(OWN, before, (false, Duration::ZERO))
+    Kept::new(OWN, (before, None), (false, Duration::ZERO))
 }
 
 fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
@@ -94,6 +94,35 @@ fn all_is_kept_while_a_checkpoint_of_an_earlier_opening_is() {
     kept.add(made(11, names(OWN, &[1]), 9));
     kept.collect(&log, &no_piece).unwrap();
     assert_eq!((left(&server, 3), left(&server, OWN)), (Vec::new(), vec![0, 1]));
+}
+
+/// Bug: what a writer left that died while it made a checkpoint or collected stayed, where each
+/// opening made one checkpoint at most. Cause: a collection came after a checkpoint alone, and no
+/// data went before the second one. Fix: an opening begins one, and knows what the last checkpoint
+/// names.
+#[test]
+fn what_an_earlier_opening_left_goes_with_the_first_checkpoint() {
+    for (base, goes) in [(0, true), (11, true), (10, false), (4, false)] {
+        let (server, log) = begun();
+        (9..13).for_each(|number| server.place(&entry_name(number)));
+        assert!(log.raise_head(LogHead { oldest: 11, checkpoint: 11 }).unwrap());
+        if base > 0 {
+            enter(&log, "reader", FollowerPlace { entry: 40, base, beat: 0 });
+        }
+        let before = (11, Some(names(3, &[1, 2])));
+        let mut kept = Kept::new(OWN, before, (false, Duration::ZERO));
+        kept.collect(&log, &no_piece).unwrap();
+        let is_there = |number| server.names().contains(&entry_name(number));
+        assert_eq!([9, 10, 11, 12].map(is_there), [false, false, true, true]);
+        assert_eq!((left(&server, 3), left(&server, OWN)), (ALL.to_vec(), ALL.to_vec()));
+        kept.add(made(20, names(OWN, &[0, 5]), 6));
+        kept.collect(&log, &no_piece).unwrap();
+        let expected = match goes {
+            true => (vec![1, 2], vec![0, 5, 6, 7, 8]),
+            false => (ALL.to_vec(), ALL.to_vec()),
+        };
+        assert_eq!((left(&server, 3), left(&server, OWN)), expected, "a reader of {base}");
+    }
 }
 
 /// What followers read is kept, up to the sixteenth checkpoint. Of those that read nothing of the
