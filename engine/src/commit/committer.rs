@@ -235,6 +235,11 @@ impl Committer {
         is_durable && self.visible() >= lsn && feed.is_none_or(|feed| feed.is_decided(lsn))
     }
 
+    /// Whether it is done, or never will be.
+    pub(crate) fn is_decided(&self, lsn: Lsn, durability: Durability) -> bool {
+        self.poison.is_set() || self.is_done(lsn, durability)
+    }
+
     /// Fails for a durability that the database does not have.
     pub(crate) fn check_durability(&self, durability: Durability) -> Result<()> {
         if durability != Durability::Remote || self.feed.is_some() {

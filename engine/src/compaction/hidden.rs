@@ -232,7 +232,7 @@ fn collected<E: Described>(extent: &E, first: u64, others: &[u64]) -> BTreeSet<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::merge::Fragments;
+    use crate::compaction::Fragments;
     use crate::mvcc::{SnapshotRegistry, Watermark};
     use crate::sstable::ExtentMeta;
     use crate::storage::Location;

@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
+use super::fragments::Fragments;
 use super::output::{MergeContext, Outputs, Writer};
 use super::ranges::Ranges;
 use crate::base::error::Result;
 use crate::base::record::{Cursor, EntryRef, LSN_MAX, MergingCursor};
-use crate::merge::Fragments;
 use crate::sstable::{BlockCache, BlockWalk, Extent, ReadAhead};
 use crate::version::LevelCursor;
 

@@ -3,6 +3,7 @@
 mod choice;
 mod drain;
 mod execute;
+mod fragments;
 mod hidden;
 mod manual;
 mod merge;
@@ -12,6 +13,7 @@ mod output;
 mod pick;
 mod placing;
 mod ranges;
+mod retain;
 mod shape;
 
 pub(crate) use choice::{Choice, Situation, Work, trivial_moves};
@@ -20,6 +22,7 @@ pub(crate) use drain::{
     plan_keys,
 };
 pub(crate) use execute::{Done, Planned, run};
+pub(crate) use fragments::Fragments;
 pub(crate) use hidden::{expired, hidden, hidden_records};
 pub(crate) use manual::{NextManual, pick_manual};
 pub(crate) use misplaced::{local_of, misplaced};

@@ -8,8 +8,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::fragments::{Fragments, Walk};
 use super::operands::Operands;
 use super::ranges::Ranges;
+use super::retain::{Retain, Retention};
 use crate::base::error::Result;
 use crate::base::memory::Gauge;
 use crate::base::operator::TableOperator;
@@ -17,7 +19,6 @@ use crate::base::record::{EntryRef, Kind, Lsn};
 use crate::cache::Warmth;
 use crate::compaction::Shape;
 use crate::compaction::misplaced::WARM;
-use crate::merge::{Fragments, Retain, Retention, Walk};
 use crate::mvcc::{Horizon, Readers};
 use crate::sstable::{
     Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,

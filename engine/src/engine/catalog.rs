@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::events::Event;
-use super::table_calls::TableRef;
 use crate::base::error::{Error, Result};
 use crate::base::limits::check_table_name;
 use crate::base::options::{Durability, TableOptions, Tier};
@@ -13,11 +12,41 @@ use crate::jobs::{CountLive, JobContext, install};
 use crate::level0::{Level0, RowTables};
 use crate::memtable::Memtable;
 use crate::read::view::View;
-use crate::table::{Change, Shared, TableCore, TableSlot};
+use crate::table::{Change, Shared, Table, TableCore, TableSlot};
 use crate::version::{Room, Version};
 
 /// The table in which a follower or a standby keeps its state. A promotion drops it.
 pub(crate) const READER_TABLE: &str = "terrace-replica";
+
+/// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.
+///
+/// A handle means its own table, also where that was renamed: a call with the handle of a dropped
+/// table fails, also where another table has its name.
+#[derive(Clone, Copy, Debug)]
+pub enum TableRef<'a> {
+    /// The table that has this name.
+    Name(&'a str),
+    /// The table of this handle.
+    Handle(&'a Table),
+}
+
+impl<'a> From<&'a str> for TableRef<'a> {
+    fn from(name: &'a str) -> TableRef<'a> {
+        TableRef::Name(name)
+    }
+}
+
+impl<'a> From<&'a String> for TableRef<'a> {
+    fn from(name: &'a String) -> TableRef<'a> {
+        TableRef::Name(name)
+    }
+}
+
+impl<'a> From<&'a Table> for TableRef<'a> {
+    fn from(table: &'a Table) -> TableRef<'a> {
+        TableRef::Handle(table)
+    }
+}
 
 /// An event that is durable.
 struct CarriedOut {

@@ -36,6 +36,7 @@ use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
 use crate::version::VersionSet;
 use catalog::Catalog;
+pub use catalog::TableRef;
 use shipping::Shipping;
 
 pub use database::Database;
@@ -43,12 +44,12 @@ pub(crate) use database::OpenHow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 pub use object_store::{ObjectStats, ObjectStoreReport};
+pub use open::OpenStats;
 pub use shipping::ShareStats;
 pub use stats::{
-    CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats, PersistenceStats,
-    PmStats, Stats, TableStats,
+    CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
+    TableStats,
 };
-pub use table_calls::TableRef;
 
 /// How many threads open and close a database: as many as there are cores, one where every step is
 /// to come in its turn.

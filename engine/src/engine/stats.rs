@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::object_store::{self, ObjectStats};
+use super::open::{self, OpenStats};
 use super::shipping::ShareStats;
 use crate::compaction::{Shape, misplaced};
 use crate::jobs::memory::MemoryStats;
@@ -370,7 +371,7 @@ fn pm(engine: &Engine) -> PmStats {
     let appended = read(&engine.shared.committer.counts().appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
-        note: is_emulated.then(|| super::open::note(engine.shared.region.path())).flatten(),
+        note: is_emulated.then(|| open::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
         zone_size: geometry.unit,
         largest_zone: geometry.largest_zone(),
@@ -474,26 +475,4 @@ fn disk(engine: &Engine) -> DiskStats {
         syncs: store.syncs(),
         index_memory: store.memory().parts.bytes(),
     }
-}
-
-/// How an opening went.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct OpenStats {
-    /// Milliseconds from the call to a database that serves.
-    pub total_ms: f64,
-    /// Of these, reading zones and rebuilding the index.
-    pub rebuild_ms: f64,
-    /// Records that were indexed.
-    pub records_rebuilt: u64,
-    /// Records that were looked at; the persistent index knows the others.
-    pub records_read: u64,
-    /// Bytes of a persistent index that were held against its checksums: all of one that was
-    /// closed.
-    pub index_bytes_checked: u64,
-    /// Commit groups above the floor that recovery found whole.
-    pub groups_accepted: u64,
-    /// Edits of the journal that were replayed, its checkpoint included.
-    pub journal_edits: u64,
 }

@@ -3,40 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::catalog::TableRef;
 use super::{Database, TableStats, stats};
 use crate::base::error::Result;
 use crate::base::options::{TableOptions, Tier};
 use crate::table::{Keep, Table, TableSlot};
-
-/// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.
-///
-/// A handle means its own table, also where that was renamed: a call with the handle of a dropped
-/// table fails, also where another table has its name.
-#[derive(Clone, Copy, Debug)]
-pub enum TableRef<'a> {
-    /// The table that has this name.
-    Name(&'a str),
-    /// The table of this handle.
-    Handle(&'a Table),
-}
-
-impl<'a> From<&'a str> for TableRef<'a> {
-    fn from(name: &'a str) -> TableRef<'a> {
-        TableRef::Name(name)
-    }
-}
-
-impl<'a> From<&'a String> for TableRef<'a> {
-    fn from(name: &'a String) -> TableRef<'a> {
-        TableRef::Name(name)
-    }
-}
-
-impl<'a> From<&'a Table> for TableRef<'a> {
-    fn from(table: &'a Table) -> TableRef<'a> {
-        TableRef::Handle(table)
-    }
-}
 
 impl Database {
     /// The table called `name`; creates it when there is none.

@@ -16,7 +16,7 @@ use crate::base::error::Result;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
 use crate::compaction;
-use crate::merge::Fragments;
+use crate::compaction::Fragments;
 use crate::mvcc::{Horizon, KeyInterval, pin};
 use crate::read::view::RangeTombstones;
 use crate::table::TableCore;

@@ -2,6 +2,7 @@
 //!
 //! About how much lies in a range.
 
+mod buffered;
 mod get;
 mod key_range;
 mod many;
@@ -16,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::read::view::PinnedView;
 use crate::sstable::Estimate;
 
+pub(crate) use buffered::{BufferedCursor, clip};
 pub(crate) use get::{LentValue, Lookup, changed, contains, find, get, lend, lend_near, newest};
 pub use key_range::KeyBounds;
 pub(crate) use key_range::KeyRange;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::log::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare, data_name};
+use super::log::{DataPiece, LogCheckpoint, SharedLog, SharedPrepare};
 use crate::backup::{Destination, KnownExtents, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Failpoint;
@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::memtable::encode_record;
 use crate::os::{HashMap, time};
 use crate::sstable::{Extent, ExtentMeta, ReadAhead};
-use crate::storage::{ExtentStore, Location, SHARED_PIECES, Sends};
+use crate::storage::{ExtentStore, Location, SHARED_PIECES, Sends, shared_name};
 use crate::txn::{KeptPrepares, OpenPrepare};
 use crate::version::{Level, LevelCursor, Manifest, Version};
 
@@ -83,7 +83,7 @@ impl SentCheckpoint {
 /// The name of the object that a place in a manifest stands for.
 pub(super) fn object_of(place: &Location) -> String {
     let (claim, piece) = piece_of(place);
-    data_name(claim, piece)
+    shared_name(claim, piece)
 }
 
 /// The claim and the number of the piece that a place in a manifest stands for.

@@ -21,14 +21,13 @@
 //!    to look again, and takes the first entry then. One that becomes the first has it look again.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::task::Waker;
 
-use super::shared::Shared;
 use crate::base::options::Durability;
 use crate::base::record::Lsn;
-use crate::commit::Feed;
+use crate::commit::{Committer, Feed};
 use crate::locks::Locker;
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::thread::JoinHandle;
@@ -72,6 +71,9 @@ pub(crate) struct Awaited {
     queues: [AwaitedQueue; 3],
 }
 
+/// Starts the thread of a queue, which is to [`run`](Awaited::run).
+pub(super) type Start<'a> = &'a dyn Fn(Durability) -> io::Result<JoinHandle<()>>;
+
 impl Awaited {
     fn queue(&self, durability: Durability) -> &AwaitedQueue {
         &self.queues[durability as usize]
@@ -81,15 +83,14 @@ impl Awaited {
     /// was polled before. `None` where no thread can be had: the caller waits by itself.
     pub(super) fn register(
         &self,
-        shared: &Arc<Shared>,
+        (committer, start): (&Committer, Start<'_>),
         (lsn, durability): (Lsn, Durability),
         before: Option<Place>,
         waker: &Waker,
     ) -> Option<Place> {
         // Executors may run code of their own when a waker is cloned or dropped.
         let waker = Some(waker.clone());
-        let queue = self.queue(durability);
-        let mut state = queue.state.lock();
+        let mut state = self.queue(durability).state.lock();
         if let Some(place) = before
             && let Some(entry) = state.entries.get_mut(&place.at)
         {
@@ -100,29 +101,26 @@ impl Awaited {
             return Some(place);
         }
         drop(state);
-        let at = self.add(shared, (lsn, durability), Entry { waker, locks: None }).ok()?;
+        let entry = Entry { waker, locks: None };
+        let at = self.add((committer, start), (lsn, durability), entry).ok()?;
         Some(Place { durability, at })
     }
 
     /// Adds an entry to its queue.
     fn add(
         &self,
-        shared: &Arc<Shared>,
+        (committer, start): (&Committer, Start<'_>),
         (lsn, durability): (Lsn, Durability),
         entry: Entry,
-    ) -> std::result::Result<Key, Entry> {
+    ) -> Result<Key, Entry> {
         let queue = self.queue(durability);
         let mut state = queue.state.lock();
         if state.is_stopped {
             return Err(entry);
         }
         if state.thread.is_none() {
-            let shared = Arc::clone(shared);
-            let run = move || shared.awaited.queue(durability).run(&shared, durability);
-            match crate::os::thread::Builder::new().name("terrace-commits".into()).spawn(run) {
-                Ok(thread) => state.thread = Some(thread),
-                Err(_) => return Err(entry),
-            }
+            let Ok(thread) = start(durability) else { return Err(entry) };
+            state.thread = Some(thread);
         }
         let at = (lsn, state.next);
         state.next += 1;
@@ -133,7 +131,7 @@ impl Awaited {
         queue.changed.notify_one();
         if is_first && durability == Durability::Remote {
             // The thread may wait for a later commit (invariant 5).
-            shared.committer.feed().into_iter().for_each(Feed::look_again);
+            committer.feed().into_iter().for_each(Feed::look_again);
         }
         Ok(at)
     }
@@ -143,7 +141,7 @@ impl Awaited {
     /// stay in `locks`.
     pub(super) fn withdraw(
         &self,
-        shared: &Arc<Shared>,
+        waiting: (&Committer, Start<'_>),
         Place { durability, at }: Place,
         locks: &mut Option<Locker>,
     ) {
@@ -157,7 +155,7 @@ impl Awaited {
         drop(gone);
         if !is_done && locks.is_some() {
             let entry = Entry { waker: None, locks: locks.take() };
-            let added = self.add(shared, (at.0, durability.on_this_machine()), entry);
+            let added = self.add(waiting, (at.0, durability.on_this_machine()), entry);
             *locks = added.err().and_then(|entry| entry.locks);
         }
     }
@@ -176,17 +174,16 @@ impl Awaited {
         let others = threads.into_iter().filter(|thread| thread.thread().id() != own);
         others.for_each(|thread| thread.join().unwrap_or(()));
     }
-}
 
-impl AwaitedQueue {
-    fn run(&self, shared: &Shared, durability: Durability) {
-        let looks = || shared.committer.feed().map_or(0, Feed::looks);
-        while let (looks, Some(lsn)) = (looks(), self.first()) {
+    /// Wakes those who await a commit of this durability, until the queue is stopped.
+    pub(super) fn run(&self, committer: &Committer, durability: Durability) {
+        let queue = self.queue(durability);
+        let looks = || committer.feed().map_or(0, Feed::looks);
+        while let (looks, Some(lsn)) = (looks(), queue.first()) {
             // After a failure each future learns by itself what became of its commit.
-            let committer = &shared.committer;
             let done = committer.wait_on_this_machine(lsn, durability);
             drop(done.and_then(|()| committer.wait_for_store(lsn, durability, Some(looks))));
-            for entry in self.take_done(shared, durability) {
+            for entry in queue.take_done(committer, durability) {
                 // Locks first: what the task does next may need them.
                 drop(entry.locks);
                 // A panic of an executor's code is not ours to pass on.
@@ -196,7 +193,9 @@ impl AwaitedQueue {
             }
         }
     }
+}
 
+impl AwaitedQueue {
     /// The first commit that is awaited; `None` when the thread is to end (invariant 3).
     fn first(&self) -> Option<Lsn> {
         let mut state = self.state.lock();
@@ -212,29 +211,23 @@ impl AwaitedQueue {
     }
 
     /// Takes out those whose commits are done, or never will be (invariant 1).
-    fn take_done(&self, shared: &Shared, durability: Durability) -> Vec<Entry> {
-        let is_poisoned = shared.poison.is_set();
+    fn take_done(&self, committer: &Committer, durability: Durability) -> Vec<Entry> {
         let mut state = self.state.lock();
-        let is_done = |lsn: Lsn| is_poisoned || shared.is_done(lsn, durability);
         let mut done = Vec::new();
         // The rest is not done either (invariant 4).
-        while let Some(first) = state.entries.first_entry().filter(|first| is_done(first.key().0)) {
+        while let Some(first) = state.entries.first_entry()
+            && committer.is_decided(first.key().0, durability)
+        {
             done.push(first.remove());
         }
         done
     }
 }
 
-impl Shared {
-    /// Whether a commit is visible, and as durable as was asked for.
-    pub(super) fn is_done(&self, lsn: Lsn, durability: Durability) -> bool {
-        self.committer.is_done(lsn, durability)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
+    use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::task::{Context, Poll, Wake};
     use std::time::Duration;
@@ -278,7 +271,7 @@ mod tests {
                 let polled = Pin::new(&mut commits[n]).poll(&mut Context::from_waker(&waker(n)));
                 assert!(polled.is_pending(), "the store is away");
                 // On this machine it is done: the thread waits for the store alone.
-                while !table.shared.is_done(commits[n].number(), Durability::Durable) {
+                while !table.shared.committer.is_done(commits[n].number(), Durability::Durable) {
                     std::thread::yield_now();
                 }
             }

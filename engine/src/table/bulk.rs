@@ -11,6 +11,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::extent_writer::ExtentWriter;
 use super::{NewRun, Pinned, Range, Shared, Table, TableBatch};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -20,7 +21,6 @@ use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
 use crate::os::time;
 use crate::read::KeyRange;
-use crate::spill::ExtentWriter;
 use crate::sstable::{Format, ReadAhead};
 use crate::storage::EXTENT_BYTES;
 use crate::version::{Level, LevelCursor};

@@ -5,6 +5,7 @@ mod awaited;
 mod batch;
 mod bulk;
 mod core;
+mod extent_writer;
 mod handle;
 mod lent;
 mod pace;
@@ -16,11 +17,12 @@ mod shared;
 mod write;
 
 pub(crate) use self::core::{
-    Change, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
+    Change, ChangedTables, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
 };
 pub(crate) use awaited::Awaited;
 pub use batch::WriteBatch;
 pub use bulk::{BulkLoad, Existing};
+pub(crate) use extent_writer::{ExtentWriter, WriteMemory};
 pub use handle::Table;
 pub(crate) use pace::{Pace, Wakeup};
 pub use pending::PendingCommit;
@@ -28,4 +30,4 @@ pub use range::{KeyIter, Range, ValueIter};
 pub(crate) use reads::TableReader;
 pub use reads::{ReadTables, Snapshot};
 pub(crate) use runs::{Joined, NewRun, RunWriter};
-pub(crate) use shared::{Applying, ChangedTables, Keep, Shared, UnshippedRun, UnshippedRuns};
+pub(crate) use shared::{Applying, Keep, Shared, UnshippedRun, UnshippedRuns};

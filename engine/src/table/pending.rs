@@ -1,16 +1,18 @@
 //! A commit that has its place in the order and has not been waited for.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::awaited::Place;
+use super::awaited::{Place, Start};
 use super::shared::{Keep, Shared};
 use crate::base::error::Result;
 use crate::base::operator;
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
 use crate::locks::Locker;
+use crate::os::thread::{Builder, JoinHandle};
 
 /// A commit that nothing can keep from happening but a failure of the device: its place in the
 /// order is taken, and it waits to be visible and durable. Commits become so in the order in which
@@ -147,7 +149,8 @@ impl Future for PendingCommit {
             let in_one_queue = shared.region.has(Failpoint::AwaitInOneQueue);
             let durability = if in_one_queue { Durability::Remote } else { this.durability };
             let commit = (this.lsn, durability);
-            this.place = shared.awaited.register(shared, commit, this.place, context.waker());
+            let waiting = (&shared.committer, &starter(shared) as Start<'_>);
+            this.place = shared.awaited.register(waiting, commit, this.place, context.waker());
             // Looked at once more after it was registered (invariant 2 of `awaited`). Without a
             // thread this one waits.
             if this.place.is_some() && !this.is_decided() {
@@ -161,10 +164,26 @@ impl Future for PendingCommit {
     }
 }
 
+/// Starts the thread that waits for the awaited commits of a durability.
+fn starter(shared: &Arc<Shared>) -> impl Fn(Durability) -> io::Result<JoinHandle<()>> {
+    move |durability| {
+        let shared = Arc::clone(shared);
+        let run = move || shared.awaited.run(&shared.committer, durability);
+        Builder::new().name("terrace-commits".into()).spawn(run)
+    }
+}
+
 impl PendingCommit {
+    /// Leaves the queue, which may keep its locks.
+    fn withdraw(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let waiting = (&self.shared.committer, &starter(&self.shared) as Start<'_>);
+        self.shared.awaited.withdraw(waiting, place, &mut self.locks);
+    }
+
     /// Whether it is done, or never will be.
     fn is_decided(&self) -> bool {
-        self.shared.poison.is_set() || self.shared.is_done(self.lsn, self.durability)
+        self.shared.committer.is_decided(self.lsn, self.durability)
     }
 
     /// Asserts that the owner of a lock after this one sees the commit, unless nothing does.
@@ -179,9 +198,7 @@ impl PendingCommit {
     fn leave(&mut self) {
         self.debug_assert_may_unlock();
         self.locks = None;
-        if let Some(place) = self.place.take() {
-            self.shared.awaited.withdraw(&self.shared, place, &mut None);
-        }
+        self.withdraw();
     }
 }
 
@@ -196,12 +213,11 @@ impl Drop for PendingCommit {
         // to be in a shared store. No destructor waits for it where another thread can.
         let own = self.durability.on_this_machine();
         if self.locks.is_some() && self.place.is_none() && !self.waited {
-            let (commit, shared) = ((self.lsn, own), &self.shared);
-            self.place = shared.awaited.register(shared, commit, None, Waker::noop());
+            let shared = &self.shared;
+            let waiting = (&shared.committer, &starter(shared) as Start<'_>);
+            self.place = shared.awaited.register(waiting, (self.lsn, own), None, Waker::noop());
         }
-        if let Some(place) = self.place.take() {
-            self.shared.awaited.withdraw(&self.shared, place, &mut self.locks);
-        }
+        self.withdraw();
         if self.locks.is_some() {
             // A failure stops the database, and every later call reports it.
             drop(self.shared.committer.wait_for(self.lsn, own));

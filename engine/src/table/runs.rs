@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::bulk::writer_of;
 use super::core::{TableBatch, TableCore};
+use super::extent_writer::ExtentWriter;
 use super::shared::UnshippedRun;
 use super::{Shared, Table};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -27,7 +28,6 @@ use crate::commit::{CommitTable, JournalMark};
 use crate::memtable::record_len;
 use crate::os::sync::atomic::Ordering;
 use crate::read::view::{PendingRun, TicketLsn};
-use crate::spill::ExtentWriter;
 use crate::version::{Edit, EditReservation, Level, Op, Room, Version};
 
 /// What a commit has written to one table.

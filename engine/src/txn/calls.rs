@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use super::options::Isolation;
 use super::range::{End, Row};
+use super::spilled::Write;
 use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::base::error::{Error, Result};
 use crate::base::options::Failpoint;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
-use crate::spill::Write;
 use crate::table::{ReadTables, Table};
 
 impl Transaction {

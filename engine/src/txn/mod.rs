@@ -8,6 +8,7 @@ mod prepared;
 mod range;
 mod registry;
 mod seen;
+mod spilled;
 mod state;
 mod transaction;
 mod views;

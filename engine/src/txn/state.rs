@@ -28,6 +28,7 @@ use bytes::Bytes;
 use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
 use super::seen::Seen;
+use super::spilled::{Store, Write};
 use super::writes::WriteSet;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -42,7 +43,6 @@ use crate::os::sync::locks::{Mutex, MutexGuard};
 use crate::os::time;
 use crate::read::view::PinnedView;
 use crate::read::{self, AsOf, Lookup};
-use crate::spill::{Store, Write};
 use crate::table::{
     Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
 };

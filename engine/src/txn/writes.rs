@@ -17,11 +17,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use super::spilled::{Epoch, Epochs, Spilled, Store, Version, Write};
 use crate::base::error::{Error, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
-use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
 use crate::sstable::{BlockCache, Extent};
 
 /// What an entry costs beside its key and its value.

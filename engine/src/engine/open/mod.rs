@@ -32,7 +32,6 @@ use self::own_records::{OwnRecords, catch_up};
 use self::presence::admit;
 use super::catalog::Catalog;
 use super::instance::Instance;
-use super::stats::OpenStats;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
 use crate::base::error::{Error, Result};
 #[cfg(any(test, feature = "testing"))]
@@ -54,9 +53,8 @@ use crate::pindex::forest::Forest;
 use crate::pm::alloc::{PagePool, StreamKind, StreamPool, ZonePool};
 use crate::pm::{Region, Superblock};
 use crate::scheduler::Scheduler;
-use crate::spill::WriteMemory;
 use crate::sstable::BlockCache;
-use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup};
+use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup, WriteMemory};
 use crate::version::{JournalFloor, VersionSet};
 
 pub(crate) use create::{
@@ -89,6 +87,28 @@ pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
         create_with(&files, path, making, &found, || Ok(Content::default()))?;
     }
     LockedDatabase { files, lock }.open((path, options), how, started)
+}
+
+/// How an opening went.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct OpenStats {
+    /// Milliseconds from the call to a database that serves.
+    pub total_ms: f64,
+    /// Of these, reading zones and rebuilding the index.
+    pub rebuild_ms: f64,
+    /// Records that were indexed.
+    pub records_rebuilt: u64,
+    /// Records that were looked at; the persistent index knows the others.
+    pub records_read: u64,
+    /// Bytes of a persistent index that were held against its checksums: all of one that was
+    /// closed.
+    pub index_bytes_checked: u64,
+    /// Commit groups above the floor that recovery found whole.
+    pub groups_accepted: u64,
+    /// Edits of the journal that were replayed, its checkpoint included.
+    pub journal_edits: u64,
 }
 
 /// A database whose directory this process has locked.

@@ -10,9 +10,9 @@ use crate::base::operator::TableOperator;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor, OperandList};
 use crate::level0::Level0;
 use crate::memtable::{Memtable, Record};
-use crate::merge::{BufferedCursor, clip};
 use crate::mvcc::KeyInterval;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::read::buffered::{BufferedCursor, clip};
 use crate::sstable::{BlockCache, Blocks, Found, ReadAhead};
 use crate::version::{Level, ReadRun, Version};
 

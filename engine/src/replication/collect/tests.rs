@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::registration::Registration;
 use super::*;
 use crate::os::Files;
-use crate::replication::log::{data_name, entry_name};
+use crate::replication::log::entry_name;
 use crate::storage::object_testing::ObjectServer;
-use crate::storage::open_client;
+use crate::storage::{open_client, shared_name};
 use terrace_testkit::SimFiles;
 
 /// The claim of the writer.
@@ -18,7 +18,7 @@ const OWN: u64 = 8;
 fn begun() -> (ObjectServer, SharedLog) {
     let server = ObjectServer::new();
     for claim in [3, OWN, 12] {
-        (0..9).for_each(|piece| server.place(&data_name(claim, piece)));
+        (0..9).for_each(|piece| server.place(&shared_name(claim, piece)));
     }
     let files = SimFiles::new() as Arc<dyn Files>;
     let (client, _) = open_client((server.url(), true), &files, 0, None).unwrap();
@@ -34,7 +34,7 @@ fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
 }
 
 fn names(claim: u64, pieces: &[u32]) -> BTreeSet<String> {
-    pieces.iter().map(|piece| data_name(claim, *piece)).collect()
+    pieces.iter().map(|piece| shared_name(claim, *piece)).collect()
 }
 
 fn no_piece() -> BTreeSet<(u64, u32)> {
@@ -352,7 +352,7 @@ fn a_start_beside_each_request_of_a_collection_is_registered() {
         let registered = || log.registered(&log.read_register().unwrap().0).unwrap().len();
         assert_eq!(registered(), 1);
         // The newest one alone has piece 0.
-        server.place(&data_name(OWN, 0));
+        server.place(&shared_name(OWN, 0));
         kept.add(made(27, names(OWN, &[0]), 9));
         let (again, came) = (Arc::clone(&registration), AtomicU64::new(0));
         server.watch(Some(Box::new(move |_, after| {

@@ -2,10 +2,10 @@
 //! transactions of a checkpoint (`docs/format.md`, "Shared store"). A part has rows that the writer
 //! has in extents. They count for nothing until the segment behind them says so.
 
-use super::shared_log::data_name;
 use crate::base::limits::check_prepared_id;
 use crate::base::record::{Kind, Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 use crate::memtable::{Record, encode_record};
+use crate::storage::shared_name;
 
 /// What the records of a shipped group are. The numbers are in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ pub(crate) struct PrepareHead<'a> {
 impl DataPiece {
     /// The name of the object.
     pub(crate) fn name(&self) -> String {
-        data_name(self.claim, self.number)
+        shared_name(self.claim, self.number)
     }
 }
 

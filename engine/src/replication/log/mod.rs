@@ -19,9 +19,9 @@ pub(crate) use groups::{
     ShippedGroup, records_of,
 };
 pub(crate) use identity::Identity;
-pub(crate) use registers::{FollowerPlace, LogHead, Register};
+pub(crate) use registers::{FollowerPlace, Register};
 pub(crate) use shared_log::{
-    EntryReads, LogEnd, NextEntry, SharedLog, data_name, data_number, entry_name,
+    EntryReads, LogEnd, LogHead, NextEntry, SharedLog, data_number, entry_name,
 };
 pub(crate) use writer::{CLAIM_TRIES, LogWriter};
 

@@ -2,7 +2,8 @@
 
 use super::entry::{Entry, HEADER_LEN};
 use super::identity::Nonces;
-use super::registers::{FollowerPlace, LogHead, Register};
+use super::registers::{FollowerPlace, Register};
+use super::shared_log::LogHead;
 use crate::base::record::{Sealable, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.

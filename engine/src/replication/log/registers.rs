@@ -1,7 +1,6 @@
 //! The small objects beside the log that change.
 //!
-//! The **head** says where a search in the log begins, and which entries are still kept. It only
-//! moves up. The **register** has the names of followers, and from which checkpoint on data is
+//! The **register** has the names of followers, and from which checkpoint on data is
 //! kept: a list of objects may be old, so it does not show a follower that has just got its name.
 //! Each follower that is registered has an object by its name, with how far it has come, and from
 //! which checkpoint on it reads data of the store. The writer keeps the entries that they lack and
@@ -191,29 +190,5 @@ impl SharedLog {
         // One that registers meanwhile has its name in the register again with its next sign.
         self.strike(name)?;
         self.delete(&[object])
-    }
-}
-
-/// What it says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogHead {
-    /// Entries from here on are kept; below it only claims are. 1 as long as there is no head.
-    pub(crate) oldest: u64,
-    /// A checkpoint that is kept.
-    pub(crate) checkpoint: u64,
-}
-
-impl Sealable for LogHead {
-    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
-    const WHAT: &'static str = "head of the log";
-
-    fn encode_rest(&self, out: &mut Vec<u8>) {
-        put_u64(out, self.oldest);
-        put_u64(out, self.checkpoint);
-    }
-
-    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
-        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
-        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
     }
 }

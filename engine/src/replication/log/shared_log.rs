@@ -1,4 +1,5 @@
-//! The log in the object store: how entries are read, found and claimed.
+//! The log in the object store: how entries are read, found and claimed. Its **head** says where a
+//! search begins, and which entries are still kept. The head only moves up.
 //!
 //! Thread safety: any thread may call any method.
 
@@ -8,11 +9,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
-use super::registers::LogHead;
 use crate::backup::object_damage;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Gauge;
-use crate::base::record::{Lsn, other_format};
+use crate::base::record::{Lsn, Reader, Sealable, other_format, put_u64};
 use crate::storage::{
     FailureKind, MOST_SENT, ObjectClient, ObjectInfo, ObjectRead, ObjectSpan, ObjectTag, PutWhen,
     RequestCounts, RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
@@ -71,6 +71,30 @@ impl LogEnd {
     pub(crate) fn behind(entry: &Entry) -> LogEnd {
         let Entry { number, claim, checkpoint, last, .. } = *entry;
         LogEnd { next: number + 1, claim, checkpoint, last }
+    }
+}
+
+/// What the head says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LogHead {
+    /// Entries from here on are kept; below it only claims are. 1 as long as there is no head.
+    pub(crate) oldest: u64,
+    /// A checkpoint that is kept.
+    pub(crate) checkpoint: u64,
+}
+
+impl Sealable for LogHead {
+    const MAGIC: &'static [u8; 8] = b"TERRHEAD";
+    const WHAT: &'static str = "head of the log";
+
+    fn encode_rest(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.oldest);
+        put_u64(out, self.checkpoint);
+    }
+
+    fn decode_rest(reader: &mut Reader<'_>) -> Option<LogHead> {
+        let head = LogHead { oldest: reader.u64()?, checkpoint: reader.u64()? };
+        (1..=head.checkpoint).contains(&head.oldest).then_some(head)
     }
 }
 
@@ -388,16 +412,11 @@ pub(crate) fn entry_name(number: u64) -> String {
     format!("{PREFIX}{number:016x}")
 }
 
-/// The name of a piece of data: which claim sent it, and which of its pieces it is.
-pub(crate) fn data_name(claim: u64, number: u32) -> String {
-    shared_name(claim, number)
-}
-
 /// The piece of data of a name.
 pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
     let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
     let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
-    (data_name(found.0, found.1) == name).then_some(found)
+    (shared_name(found.0, found.1) == name).then_some(found)
 }
 
 /// Entries that are read ahead, up to an end of the log.

@@ -10,7 +10,7 @@ use crate::base::record::Kind;
 use crate::memtable::encode_record;
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
-use crate::storage::{MOST_SENT, open_client};
+use crate::storage::{MOST_SENT, open_client, shared_name};
 use terrace_testkit::SimFiles;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
@@ -482,7 +482,7 @@ fn a_search_that_trusts_a_hole_is_found() {
 
 /// Pieces of data of one length each, with names, as a checkpoint has them.
 fn pieces(count: u32) -> Vec<(String, Vec<u8>)> {
-    let piece = |n: u32| (data_name(1, n), n.to_le_bytes().repeat(100 + n as usize));
+    let piece = |n: u32| (shared_name(1, n), n.to_le_bytes().repeat(100 + n as usize));
     (0..count).map(piece).collect()
 }
 

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::ExtentWriter;
 use crate::base::error::Result;
 use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::mvcc::pin;
 use crate::sstable::{BlockCache, Blocks, Extent, ReadAhead};
+use crate::table::ExtentWriter;
 use crate::version::{Level, LevelCursor, VersionSet};
 
 /// A key's new value; `None` deletes it.
