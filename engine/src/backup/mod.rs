@@ -29,7 +29,7 @@ pub(crate) use bucket::probe as head_probe;
 pub(crate) use known::KnownExtents;
 #[cfg(test)]
 pub(crate) use restore::fetch_objects;
-pub(crate) use restore::{check_written, create_of_extents, fetch, find_room, object_damage};
+pub(crate) use restore::{check_written, fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
 pub(crate) use take::{Destination, gather};
@@ -43,7 +43,7 @@ pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
     engine.shared.check_open()?;
     match bucket::url_of(path) {
         Some(url) => bucket::back_up(engine, url),
-        None => take::back_up(engine, path),
+        None => set::back_up(engine, path),
     }
 }
 

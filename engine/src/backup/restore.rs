@@ -9,12 +9,9 @@ use super::set::Set;
 use crate::base::error::{Error, Findings, Mismatch, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::{Making, Options};
-use crate::engine::open::{
-    Content, LockedDatabase, Presence, create_with, end_making, files_of, lock, look, may_replace,
-};
-use crate::engine::{Database, OpenHow};
-use crate::jobs::memory;
-use crate::os::{Files, create_directory};
+use crate::engine::Database;
+use crate::engine::open::{Content, create_of_extents, end_making};
+use crate::os::Files;
 use crate::sstable::{Extent, ExtentMeta};
 use crate::storage::{ExtentStore, Location, ObjectClient, ObjectSpan, Transfers};
 use crate::table::WriteBatch;
@@ -82,51 +79,6 @@ pub(crate) fn check_written(
         found.check()?;
     }
     Ok(())
-}
-
-/// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
-/// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
-/// No other opening enters the directory until the caller drops what comes back.
-///
-/// # Errors
-///
-/// `Invalid` for bad options, or if there is something in `to`; `Unavailable` if another process
-/// works there; those of `fill`. There is no database then.
-pub(crate) fn create_of_extents(
-    to: &Path,
-    options: &Options,
-    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
-) -> Result<LockedDatabase> {
-    options.check()?;
-    options.check_place(to)?;
-    memory::check_new(options)?;
-    let files = files_of(options);
-    let making = options.making.unwrap_or(Making::Restore);
-    find_room(&files, to, options)?;
-    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
-    let lock = lock(&*files, to, options, OpenHow::Create)?;
-    // Another process may have been faster.
-    let found = find_room(&files, to, options)?;
-    create_with(&files, to, (options, making), &found, || fill(&files))?;
-    Ok(LockedDatabase { files, lock })
-}
-
-/// What there is in `to`, if a database may be made there.
-pub(crate) fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) -> Result<Presence> {
-    let found = look(files, to, options)?;
-    match found {
-        Presence::Missing | Presence::Empty => Ok(found),
-        Presence::Unfinished(ref left) => {
-            let making = options.making.or(Some(Making::Restore));
-            if may_replace(left, making) { Ok(found) } else { Err(left.making.cut_off(to)) }
-        }
-        Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_) => {
-            Err(Error::invalid(format!(
-                "{} is not empty; name an empty or a new directory to restore to",
-                to.display()
-            )))
-        }
-    }
 }
 
 /// Brings all objects that a manifest names to a directory, and gives the operations with the
@@ -214,6 +166,7 @@ mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
     use crate::base::options::{Index, Mode};
+    use crate::engine::OpenHow;
     use crate::engine::open::Marker;
     use crate::os::RealFiles;
     use crate::version::{FoundEdits, JournalFloor, VersionSet};

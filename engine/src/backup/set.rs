@@ -12,16 +12,38 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::VerifyReport;
 use super::known::{KnownExtents, ToCopy};
+use super::take::{Destination, gather};
+use super::{BackupInfo, VerifyReport};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Failpoint, Options};
-use crate::engine::OpenHow;
 use crate::engine::open::{files_of, lock};
+use crate::engine::{Engine, OpenHow};
 use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
 use crate::sstable::{Extent, ExtentMeta};
 use crate::storage::{ExtentStore, Location, is_extent_file_name};
 use crate::version::Manifest;
+
+/// Adds a backup to the set in the directory `path`.
+pub(super) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
+    let mut set = Set::open_or_create(path, &engine.options)?;
+    set.check_is_of(engine.set.database_id())?;
+    let added = add(engine, &mut set);
+    if added.is_err() {
+        set.give_back_unnamed();
+    }
+    added
+}
+
+/// Gathers a backup and adds it to the set.
+fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
+    let gathered = gather(engine, set)?;
+    let added = set.store().bytes_written();
+    let manifest = gathered.manifest(engine, set.next_number(), added)?;
+    set.add(&manifest)?;
+    drop(gathered);
+    Ok(BackupInfo::of(&manifest))
+}
 
 /// A set, locked.
 pub(super) struct Set {
@@ -178,15 +200,29 @@ impl Set {
     }
 }
 
+impl Destination for Writing {
+    fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let store = &self.store;
+        let mut put = |lacking: ToCopy<'_>| {
+            let _held = store.memory().jobs.hold(u64::from(lacking.location.len));
+            store.write_new(&lacking.read()?)
+        };
+        self.known.copy(extent, &mut put)
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        Ok(Arc::new(ExtentMeta::clone(dumped.meta())))
+    }
+}
+
 impl Writing {
     /// The number of the next backup.
     pub(super) fn next_number(&self) -> u64 {
         self.last_number + 1
-    }
-
-    /// Where new extents go.
-    pub(super) fn store(&self) -> &Arc<ExtentStore> {
-        &self.store
     }
 
     /// Fails if its backups are of another database.
@@ -198,16 +234,6 @@ impl Writing {
                 self.set.path.display()
             ))),
         }
-    }
-
-    /// The set's own copy of an extent, made now if it has none.
-    pub(super) fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
-        let store = &self.store;
-        let mut put = |lacking: ToCopy<'_>| {
-            let _held = store.memory().jobs.hold(u64::from(lacking.location.len));
-            store.write_new(&lacking.read()?)
-        };
-        self.known.copy(extent, &mut put)
     }
 
     /// Makes what was written durable, and then the backup that names it.

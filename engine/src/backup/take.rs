@@ -7,11 +7,8 @@
 //! by their versions alone: what the set has not is copied, at leisure. (4) The manifest is
 //! written.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use super::BackupInfo;
-use super::set::{Set, Writing};
 use crate::base::error::{Error, Result};
 use crate::base::options::TableOptions;
 use crate::base::record::Lsn;
@@ -78,20 +75,6 @@ pub(crate) trait Destination {
     fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>>;
 }
 
-impl Destination for Writing {
-    fn store(&self) -> &Arc<ExtentStore> {
-        Writing::store(self)
-    }
-
-    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
-        Writing::copy(self, extent)
-    }
-
-    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
-        Ok(Arc::new(ExtentMeta::clone(dumped.meta())))
-    }
-}
-
 /// What a backup has. It is kept until the backup is whole, or given up.
 pub(crate) struct Gathered {
     /// What was visible there is in it, and nothing else.
@@ -118,27 +101,6 @@ impl Gathered {
         };
         manifest.check().map(|()| manifest)
     }
-}
-
-/// Adds a backup to the set in the directory `path`.
-pub(super) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
-    let mut set = Set::open_or_create(path, &engine.options)?;
-    set.check_is_of(engine.set.database_id())?;
-    let added = add(engine, &mut set);
-    if added.is_err() {
-        set.give_back_unnamed();
-    }
-    added
-}
-
-/// Gathers a backup and adds it to the set.
-fn add(engine: &Engine, set: &mut Writing) -> Result<BackupInfo> {
-    let gathered = gather(engine, set)?;
-    let added = Writing::store(set).bytes_written();
-    let manifest = gathered.manifest(engine, set.next_number(), added)?;
-    set.add(&manifest)?;
-    drop(gathered);
-    Ok(BackupInfo::of(&manifest))
 }
 
 /// Brings all that is visible now to a destination.

@@ -237,21 +237,9 @@ fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
 /// The LSN of the newest version of `key`, deletions included. A version that no reader needs may
 /// be gone. No version above a registered snapshot is gone, with one exception: a range delete of a
 /// key that was not there at the snapshot and is not there now.
-pub(crate) fn newest(
-    PinnedView { view, blocks }: PinnedView<'_>,
-    key: &[u8],
-) -> Result<Option<Lsn>> {
-    let in_memory = view.newest_in_memory(key, LSN_MAX)?;
-    let above = in_memory.as_ref().map_or(0, |record| record.seq);
-    let in_runs = match view.has_runs() {
-        true => view.newest_in_runs(key, above, LSN_MAX, blocks)?.map(|found| found.seq),
-        false => None,
-    };
-    let version = match in_runs.or(in_memory.map(|record| record.seq)) {
-        Some(seq) => Some(seq),
-        None => view.version.get(key, LSN_MAX, blocks)?.map(|found| found.seq),
-    };
-    let Some(ranges) = view.range_tombstones() else { return Ok(version) };
+pub(crate) fn newest(pinned: PinnedView<'_>, key: &[u8]) -> Result<Option<Lsn>> {
+    let version = newest_at(pinned, key, LSN_MAX)?.map(|version| version.seq());
+    let Some(ranges) = pinned.range_tombstones() else { return Ok(version) };
     let over = Some(ranges.newest_over(key, LSN_MAX)?).filter(|seq| *seq > 0);
     Ok(version.max(over))
 }

@@ -63,6 +63,11 @@ impl KeyRange {
         Some(KeyInterval { start, end }).filter(|interval| !interval.is_empty())
     }
 
+    /// Both bounds.
+    pub(crate) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.lower.as_ref().map(Vec::as_slice), self.upper.as_ref().map(Vec::as_slice))
+    }
+
     /// Whether no key can lie inside.
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {

@@ -26,7 +26,7 @@ pub(crate) use many::{
     together,
 };
 pub(crate) use rows::{Chunk, FrozenRows, Rows};
-pub(crate) use scan::{backward, forward};
+pub(crate) use scan::rows;
 
 /// The moment as of which something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,21 +16,30 @@ use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::read::view::{RangeTombstones, View};
 use crate::sstable::{BlockCache, ReadAhead};
 
-/// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
-pub(crate) fn forward(
+/// The first rows of `range` at a moment from one of its ends. The caller holds an epoch guard.
+pub(crate) fn rows(
     view: &View,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
-    range: &KeyRange,
+    (range, from_back): (&KeyRange, bool),
     as_of: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
     let (at, ranges) = (as_of.lsn, view.range_tombstones());
     let is_hidden = hides(ranges.as_ref(), ahead, as_of);
     let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
-    view.version.begin_range((Some(range.start()), false), cache, ahead);
+    let begin = if from_back { end_of(range) } else { Some(Cow::Borrowed(range.start())) };
+    view.version.begin_range((begin.as_deref(), from_back), cache, ahead);
     let how = (is_hidden, (&view.operator, &**ahead));
-    let walked = walk_up(&mut rows, &mut cursor, (range, at), how, chunk);
-    so_far(rows, walked)
+    let walked = match from_back {
+        true => walk_down(&mut rows, &mut cursor, (range, at), how, chunk),
+        false => walk_up(&mut rows, &mut cursor, (range, at), how, chunk),
+    };
+    match walked {
+        // What it has passed. The next walk begins there, and is the one that fails: no row in
+        // front of damage is lost to it.
+        Err(_) if rows.end(false).is_some() => Ok(rows),
+        walked => walked.map(|()| rows),
+    }
 }
 
 /// What hides a version at a moment: its age, or a range tombstone. A tombstone that has to come
@@ -47,15 +56,6 @@ fn hides<'a>(
             ranges.hide_version(key, seq, at)
         }
         None => Ok(false),
-    }
-}
-
-/// What a walk came to. If it has left or failed, that is what it has passed before that. The next
-/// walk begins there, and is the one that fails: no row in front of damage is lost to it.
-fn so_far(rows: Rows, walked: Result<()>) -> Result<Rows> {
-    match walked {
-        Err(_) if rows.end(false).is_some() => Ok(rows),
-        walked => walked.map(|()| rows),
     }
 }
 
@@ -111,23 +111,6 @@ fn walk_up(
     }
     rows.exhausted = true;
     Ok(())
-}
-
-/// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
-pub(crate) fn backward(
-    view: &View,
-    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
-    range: &KeyRange,
-    as_of: AsOf,
-    chunk: Chunk,
-) -> Result<Rows> {
-    let (at, ranges) = (as_of.lsn, view.range_tombstones());
-    let is_hidden = hides(ranges.as_ref(), ahead, as_of);
-    let (mut cursor, mut rows) = (view.cursor(cache, ahead), Rows::default());
-    view.version.begin_range((end_of(range).as_deref(), true), cache, ahead);
-    let how = (is_hidden, (&view.operator, &**ahead));
-    let walked = walk_down(&mut rows, &mut cursor, (range, at), how, chunk);
-    so_far(rows, walked)
 }
 
 /// What a walk down knows of a key whose versions it has not all seen.

@@ -230,7 +230,7 @@ impl<'a> Uploading<'a> {
         (pieces, sent): (&'a mut DataPieces, &'a mut SentData),
         kept: Option<KeptPrepares<'a>>,
     ) -> Uploading<'a> {
-        let sends = log.sends(engine.set.store().memory().job_sends());
+        let sends = Sends::new(&log.client, engine.set.store().memory().job_sends());
         Uploading { engine, pieces, sent, sends, bytes: 0, kept, open: Vec::new() }
     }
 

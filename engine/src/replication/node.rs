@@ -463,7 +463,7 @@ impl Node {
             lag_ms: progress.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
             restarts: progress.restarts,
             missed: progress.missed,
-            gets: self.log.counts().gets,
+            gets: self.log.client.counts().gets,
             note: progress.note,
         }
     }
@@ -517,7 +517,7 @@ impl Node {
     pub(super) fn close(&self) -> Result<()> {
         self.check_closable()?;
         // No request is made again, so that the thread ends soon.
-        self.log.stop();
+        self.log.client.stop();
         self.halt();
         self.registration.arrived();
         drop(self.applier.lock().take());

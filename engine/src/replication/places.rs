@@ -10,9 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::log::Identity;
 use crate::base::error::{Error, Result};
-use crate::engine::open::remove_part;
+use crate::engine::open::{CLAIMS_FILE, remove_part};
 use crate::os::{Directory, Files, OpenHow};
 
 /// The file of a subdirectory that is being removed.
@@ -81,7 +80,7 @@ impl Places {
     }
 
     fn was_writer(&self, path: &Path) -> Result<bool> {
-        Identity::new(&self.files, path).is_there()
+        self.has(path, CLAIMS_FILE)
     }
 
     fn has(&self, path: &Path, name: &str) -> Result<bool> {

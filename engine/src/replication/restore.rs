@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::checkpoint::{object_of, piece_of};
 use super::log::{EntryBody, SharedLog, SharedPrepare};
-use crate::backup::{check_written, create_of_extents, fetch};
+use crate::backup::{check_written, fetch};
 use crate::base::error::Result;
 use crate::base::options::Options;
-use crate::engine::open::{Content, LockedDatabase};
+use crate::engine::open::{Content, LockedDatabase, create_of_extents};
 use crate::sstable::ExtentMeta;
 use crate::storage::{ExtentStore, Location, ObjectId};
 use crate::version::{Edit, Manifest};
@@ -63,7 +63,7 @@ pub(super) fn restore(
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
         let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fetch((manifest, log.client()), &object_of, &store, &|| log.check_open())?;
+        let edit = fetch((manifest, &*log.client), &object_of, &store, &|| log.check_open())?;
         store.sync()?;
         check_written(&edit, files, to, &|| log.check_open())?;
         Ok(Content { lsn: manifest.lsn, edit })

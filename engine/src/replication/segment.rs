@@ -232,7 +232,9 @@ impl FollowedLarge {
         }
         (self.lsn, self.run, self.parts) = (part.lsn, part.run, self.parts + 1);
         let loaded = part.kind == PartKind::Loaded;
-        let writer = self.writing.get_or_insert_with(|| RunWriter::new(table, loaded));
+        let writer = self
+            .writing
+            .get_or_insert_with(|| RunWriter::new(&table.shared, &table.slot.core(), loaded));
         part.rows().try_for_each(|row| writer.add(row.kind, row.key, row.value))
     }
 
@@ -248,7 +250,9 @@ impl FollowedLarge {
         (self.lsn, self.parts) = (part.lsn, self.parts + 1);
         let spilled = self.spilled.get_or_insert_with(|| SpilledRows::of(part.lsn));
         // All runs become one: the keys of its values go up with each piece.
-        let writer = self.writing.get_or_insert_with(|| RunWriter::new(table, false));
+        let writer = self
+            .writing
+            .get_or_insert_with(|| RunWriter::new(&table.shared, &table.slot.core(), false));
         for piece in rows.chunks(SPILLED_BYTES) {
             writer.add(Kind::Put, &spilled_key(part.lsn, spilled.pieces), piece)?;
             spilled.pieces += 1;

@@ -275,7 +275,7 @@ impl Shipping for Shipper {
 
     fn drain(&self, engine: &Engine) {
         let Some(feed) = engine.shared.committer.feed() else { return };
-        self.log.hurry();
+        self.log.client.hurry();
         self.closing.store(true, Ordering::Release);
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
@@ -294,7 +294,7 @@ impl Shipping for Shipper {
     }
 
     fn hurry(&self) {
-        self.log.stop();
+        self.log.client.stop();
     }
 
     fn finish(&self, engine: &Engine) {
@@ -420,7 +420,7 @@ impl State {
         self.since_checkpoint += cut.bytes;
         step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         step.shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
-        let body = NewBody::Segment(cut.groups);
+        let body = cut.groups.into();
         self.append(body, (first, last), After::Segment { last }, step)
     }
 
@@ -431,7 +431,7 @@ impl State {
         step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         let Some((part, sent)) = large.next_part(&step.engine.shared.cache, most)? else {
             let (first, last) = (self.writer.last() + 1, large.lsn);
-            let body = NewBody::Segment(large.groups());
+            let body = large.groups().into();
             return self.append(body, (first, last), After::Segment { last }, step);
         };
         let (bytes, last) = (part.records.len() as u64, self.writer.last());
@@ -448,8 +448,13 @@ impl State {
         if last < first || !is_ready || self.needs_checkpoint || step.feed.has_failed() {
             return Ok(());
         }
-        let body = NewBody::Segment(SegmentGroups::default());
-        self.append(body, (first, last), After::Segment { last }, step).map(drop)
+        self.append_empty((first, last), step).map(drop)
+    }
+
+    /// Brings the log from `first` to `last`, between which there was no news.
+    fn append_empty(&mut self, (first, last): (Lsn, Lsn), step: ShipStep<'_>) -> Result<bool> {
+        let body = SegmentGroups::default().into();
+        self.append(body, (first, last), After::Segment { last }, step)
     }
 
     /// Whether the checkpoint that is due may be sent now.
@@ -519,8 +524,7 @@ impl State {
             return self.append_entry_of(ready, step);
         }
         self.ready = Some(ready);
-        let body = NewBody::Segment(SegmentGroups::default());
-        self.append(body, (first, last), After::Segment { last }, step)
+        self.append_empty((first, last), step)
     }
 
     fn append_entry_of(

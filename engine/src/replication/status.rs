@@ -2,9 +2,10 @@
 //! nodes are.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::log::{EntryBody, FollowerPlace, SharedLog};
+use super::log::{FollowerPlace, SharedLog};
 use super::open_log;
 use crate::base::error::{Error, Result};
 use crate::base::options::Options;
@@ -80,26 +81,25 @@ pub struct RegisteredFollower {
 
 /// Forgets a registered follower.
 pub(super) fn forget_follower(url: &str, name: &str, options: &Options) -> Result<()> {
+    log_of(url, options)?.unregister(name)
+}
+
+fn log_of(url: &str, options: &Options) -> Result<Arc<SharedLog>> {
     let options = options.clone().object_store(url).share(false);
     options.check()?;
-    let log = open_log(url, &options, &files_of(&options), 0)?.log;
-    log.unregister(name)
+    Ok(open_log(url, &options, &files_of(&options), 0)?.log)
 }
 
 /// That of a URL.
 pub(super) fn shared_status(url: &str, options: &Options) -> Result<SharedStatus> {
-    let options = options.clone().object_store(url).share(false);
-    options.check()?;
-    let log = open_log(url, &options, &files_of(&options), 0)?.log;
+    let log = log_of(url, options)?;
     let (end, head) = (log.end()?, log.head()?.0);
     if end.claim == 0 {
         let message = format!("the store {} has no shared database", log.address());
         return Err(Error::invalid(message));
     }
-    let writer = match log.entry(end.claim)?.map(|entry| entry.body) {
-        Some(EntryBody::Claim(claim)) => claim.to_string(),
-        _ => "an opening of which the claim is lost".to_string(),
-    };
+    let lost = || "an opening of which the claim is lost".to_string();
+    let writer = log.claim(end.claim)?.map_or_else(lost, |claim| claim.to_string());
     let followers = log.registered(&log.read_register()?.0)?.into_iter();
     let followers = followers.map(|(name, FollowerPlace { entry, base, .. })| RegisteredFollower {
         name,
@@ -138,7 +138,7 @@ impl ShipCounts {
     /// How far it is, where the database is shared.
     pub(super) fn stats(&self, log: &SharedLog, engine: &Engine) -> Option<ShareStats> {
         let feed = engine.shared.committer.feed()?;
-        let asked = log.counts();
+        let asked = log.client.counts();
         let shipped = feed.acknowledged();
         // What came since the shipper's last look is no older than that.
         let since = self.waiting_since.lock().or_else(|| {

@@ -13,10 +13,9 @@ use super::registration::Registration;
 use super::restore::DataPlace;
 use super::shipper::Beginning;
 use super::{OpenedLog, begin, open_log, restore};
-use crate::backup::find_room;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options};
-use crate::engine::open::{files_of, remove_marker, remove_unfinished};
+use crate::engine::open::{files_of, look_for, remove_marker, remove_unfinished};
 use crate::engine::{Database, OpenHow};
 
 /// How often a takeover starts from a newer checkpoint.
@@ -52,7 +51,7 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
     options.making = Some(Making::Takeover);
     options.check()?;
     let files = &files_of(&options);
-    find_room(files, to, &options)?;
+    look_for(files, to, &options, (OpenHow::Create, options.making))?;
     let claiming = open_log(url, &options, files, 0)?;
     let registration = Registration::of_takeover(&claiming.log, claiming.nonce, options.stepped);
     let opened = registration.beating(|| {

@@ -11,23 +11,18 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::extent_writer::ExtentWriter;
-use super::{NewRun, Pinned, Range, Shared, Table, TableBatch};
+use super::runs::{NewRun, RunWriter};
+use super::{Pinned, Range, Shared, Table, TableBatch};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
-use crate::base::options::{Durability, Failpoint, TableOptions};
-use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX};
+use crate::base::options::{Durability, Failpoint};
+use crate::base::record::{Cursor, Kind, LSN_MAX};
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
 use crate::os::time;
 use crate::read::KeyRange;
-use crate::sstable::{Format, ReadAhead};
-use crate::storage::EXTENT_BYTES;
+use crate::sstable::ReadAhead;
 use crate::version::{Level, LevelCursor};
-
-/// What a load holds in memory: the extent under way, which may grow a little beyond its size. With
-/// large values as much again, for the value extent under way.
-const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 4;
 
 /// So many rows of the table in front of the next loaded key are passed one by one.
 const FEW_ROWS: usize = 64;
@@ -84,24 +79,12 @@ pub struct BulkLoad {
     existing: Existing,
     last: Option<Vec<u8>>,
     state: State,
-    /// Bytes that it holds in memory.
-    held: usize,
-}
-
-/// A writer of extents that stay, for a table with these options; and the bytes of memory that it
-/// takes, which are counted.
-pub(super) fn writer_of(shared: &Shared, options: TableOptions) -> (ExtentWriter, usize) {
-    let own = options.compression.map(|(_, deeper)| deeper);
-    let format = Format::of(options, own.unwrap_or(shared.load_compression));
-    let bytes = if options.large_values.is_some() { 2 * HELD } else { HELD };
-    shared.write_memory.changed(0, bytes);
-    (ExtentWriter::lasting(&shared.set, format), bytes)
 }
 
 enum State {
-    Writing(Box<ExtentWriter>),
+    Writing(Box<RunWriter>),
     /// All is written, and not committed yet.
-    Written(Level),
+    Written(NewRun),
     Ended,
 }
 
@@ -111,12 +94,11 @@ impl BulkLoad {
         shared.check_writable()?;
         let pinned = table.slot.pin();
         pinned.core.check()?;
-        let options = pinned.core.view().version.options;
-        let (writer, held) = writer_of(shared, options);
+        let writer = RunWriter::new(shared, &pinned.core, true);
         // The cache gives way.
         shared.wakeup.wake();
         let state = State::Writing(Box::new(writer));
-        Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state, held })
+        Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state })
     }
 
     /// Adds a key with its value.
@@ -132,9 +114,7 @@ impl BulkLoad {
         self.table.shared.check_writable()?;
         let State::Writing(writer) = &mut self.state else { return Err(ended()) };
         check(self.last.as_deref(), key, value)?;
-        // What is written here in its place means nothing.
-        let seq = 1;
-        if let Err(e) = writer.add(EntryRef { key, seq, kind: Kind::Put, value }) {
+        if let Err(e) = writer.add(Kind::Put, key, value) {
             self.state = State::Ended;
             return Err(e);
         }
@@ -162,18 +142,19 @@ impl BulkLoad {
         let shared = Arc::clone(&self.table.shared);
         let inside = shared.enter()?;
         let inside = (!shared.region.has(Failpoint::LoadOutside)).then_some(inside);
-        let extents = match std::mem::replace(&mut self.state, State::Ended) {
+        let run = match std::mem::replace(&mut self.state, State::Ended) {
             State::Writing(writer) => {
-                let extents = Level::new(writer.finish()?);
+                let run = writer.finish()?;
                 // Before a writer has to wait for this load.
                 shared.sync_extents()?;
-                extents
+                run
             }
-            State::Written(extents) => extents,
+            State::Written(run) => run,
             State::Ended => return Err(ended()),
         };
         drop(inside);
-        let Some(range) = range(&extents) else { return Ok(()) };
+        let extents = &run.extents;
+        let Some(range) = range(extents) else { return Ok(()) };
         debug_assert_eq!(
             extents.extents().last().map(|extent| extent.meta().greatest_key.as_slice()),
             self.last.as_deref(),
@@ -181,25 +162,23 @@ impl BulkLoad {
         );
         self.pinned.core.check()?;
         let locked = self.lock(&range).and_then(|locker| {
-            self.check_existing(&extents, &range)?;
+            self.check_existing(extents, &range)?;
             Ok(locker)
         });
         let _locker = match locked {
             Ok(locker) => locker,
             Err(e) => {
-                self.state = State::Written(extents);
+                self.state = State::Written(run);
                 return Err(e);
             }
         };
-        let (core, listed) = (Arc::clone(&self.pinned.core), extents.clone());
-        let run = NewRun { core, extents, loaded: true };
-        let committed = shared.commit_runs(&TableBatch::default(), vec![run]);
+        let committed = shared.commit_runs(&TableBatch::default(), vec![run.clone()]);
         if committed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Timeout) {
             debug_assert!(
-                listed.extents().iter().all(|extent| extent.is_new()),
+                extents.extents().iter().all(|extent| extent.is_new()),
                 "a commit of runs has no deadline once the journal has named them"
             );
-            self.state = State::Written(listed);
+            self.state = State::Written(run);
         }
         let lsn = committed?;
         shared.committer.wait_for(lsn, Durability::Durable)
@@ -264,12 +243,6 @@ impl BulkLoad {
             self.pinned.label(),
             shown(key)
         ))
-    }
-}
-
-impl Drop for BulkLoad {
-    fn drop(&mut self) {
-        self.table.shared.write_memory.changed(self.held, 0);
     }
 }
 

@@ -282,6 +282,68 @@ impl Table {
     }
 }
 
+impl Table {
+    /// What `f` makes of the value of `key`; `None` without one. It is lent the bytes where they
+    /// lie: a value of a cached block, or of the memtable, is not copied, and nothing is
+    /// allocated.
+    ///
+    /// While `f` runs, memory that readers may see is not given back: it should be short. A write
+    /// inside of it, to any database of the process, fails with `Invalid`, since it could wait for
+    /// this read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("counters")?;
+    /// table.put("visits", 41u64.to_le_bytes())?;
+    /// let first = table.get_with("visits", |value| value.first().copied())?;
+    /// assert_eq!(first, Some(Some(41)));
+    /// assert_eq!(table.get_with("others", |value| value.len())?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_with<T>(
+        &self,
+        key: impl AsRef<[u8]>,
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.reader().get_with(key.as_ref(), f)
+    }
+
+    /// Copies the value of `key` into `into`, in place of what is there; whether there is one.
+    /// Without one, `into` is empty. Allocates only if `into` has too little room.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`]; `into` is empty then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("users")?;
+    /// table.put("ada", "1815")?;
+    /// let mut value = Vec::new();
+    /// assert!(table.get_into("ada", &mut value)? && value == b"1815");
+    /// assert!(!table.get_into("bob", &mut value)? && value.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn get_into(&self, key: impl AsRef<[u8]>, into: &mut Vec<u8>) -> Result<bool> {
+        into.clear();
+        Ok(self.get_with(key, |value| into.extend_from_slice(value))?.is_some())
+    }
+}
+
 impl std::fmt::Debug for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Table").field("name", &self.name()).finish_non_exhaustive()

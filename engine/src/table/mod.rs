@@ -7,7 +7,6 @@ mod bulk;
 mod core;
 mod extent_writer;
 mod handle;
-mod lent;
 mod pace;
 mod pending;
 mod range;

@@ -52,8 +52,7 @@ pub struct Range {
     whole: KeyRange,
     /// What has not been read yet, between the two buffers.
     rest: KeyRange,
-    front: FrozenRows,
-    back: FrozenRows,
+    ends: [FrozenRows; 2],
     /// What was read ahead from either end.
     ahead: [Arc<ReadAhead>; 2],
     next_rows: usize,
@@ -64,7 +63,7 @@ pub struct Range {
     refused: Option<Error>,
     keys_only: bool,
     /// Whether its next row is its last one.
-    pub(super) is_reversed: bool,
+    is_reversed: bool,
     failed: bool,
 }
 
@@ -107,8 +106,7 @@ impl Range {
             exhausted: range.is_empty(),
             rest: range.clone(),
             whole: range,
-            front: FrozenRows::default(),
-            back: FrozenRows::default(),
+            ends: <_>::default(),
             ahead: [ReadAhead::for_user(), ReadAhead::for_user()],
             next_rows: FIRST_ROWS,
             left: usize::MAX,
@@ -181,7 +179,7 @@ impl Range {
         if self.failed {
             return;
         }
-        (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
+        self.ends = <_>::default();
         self.exhausted = rest.is_empty();
         self.rest = rest;
         self.next_rows = self.left.clamp(1, FIRST_ROWS);
@@ -189,12 +187,12 @@ impl Range {
 
     /// Its keys, without their values. Values that lie apart from their keys are not read.
     pub fn keys(self) -> KeyIter<Range> {
-        KeyIter::new(self.keys_only())
+        KeyIter(self.keys_only())
     }
 
     /// Its values, in the order of their keys.
     pub fn values(self) -> ValueIter<Range> {
-        ValueIter::new(self)
+        ValueIter(self)
     }
 
     /// Says that about so many rows will be asked for next, which are read at once then. Unlike
@@ -300,35 +298,21 @@ impl Range {
         }
     }
 
-    fn fill_front(&mut self) -> Result<()> {
-        let (chunk, ahead) = (self.chunk(), Arc::clone(&self.ahead[0]));
+    fn read_on_from(&mut self, from_back: bool) -> Result<()> {
+        let (chunk, ahead) = (self.chunk(), Arc::clone(&self.ahead[usize::from(from_back)]));
         let rows = self.read(&ahead, |range, view, at| {
-            read::forward(view, (&range.shared.cache, &ahead), &range.rest, at, chunk)
+            let cached = (&range.shared.cache, &ahead);
+            read::rows(view, cached, (&range.rest, from_back), at, chunk)
         })?;
-        if let Some(key) = rows.end(false) {
+        if let Some(key) = rows.end(from_back) {
             debug_assert!(
                 self.rest.above_lower(key) && self.rest.below_upper(key),
-                "a chunk from the front ends inside what was left"
+                "a chunk ends inside what was left"
             );
-            self.rest.lower = Bound::Excluded(key.to_vec());
+            let end = if from_back { &mut self.rest.upper } else { &mut self.rest.lower };
+            *end = Bound::Excluded(key.to_vec());
         }
-        self.front = self.take_in(rows);
-        Ok(())
-    }
-
-    fn fill_back(&mut self) -> Result<()> {
-        let (chunk, ahead) = (self.chunk(), Arc::clone(&self.ahead[1]));
-        let rows = self.read(&ahead, |range, view, at| {
-            read::backward(view, (&range.shared.cache, &ahead), &range.rest, at, chunk)
-        })?;
-        if let Some(key) = rows.end(true) {
-            debug_assert!(
-                self.rest.above_lower(key) && self.rest.below_upper(key),
-                "a chunk from the back ends inside what was left"
-            );
-            self.rest.upper = Bound::Excluded(key.to_vec());
-        }
-        self.back = self.take_in(rows);
+        self.ends[usize::from(from_back)] = self.take_in(rows);
         Ok(())
     }
 
@@ -342,49 +326,43 @@ impl Range {
 
     fn fail(&mut self, error: Error) -> Error {
         (self.exhausted, self.failed) = (true, true);
-        (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
+        self.ends = <_>::default();
         error
     }
 
     /// Reads a chunk from one end, unless there is one or no row is left to read or to return.
-    pub(super) fn fill(&mut self, from_back: bool) -> Result<()> {
+    fn fill(&mut self, from_back: bool) -> Result<()> {
         if let Some(error) = self.refused.take() {
             return Err(self.fail(error));
         }
         // A chunk without rows has passed keys that have none.
         while self.own(from_back).is_empty() && !self.exhausted && self.left > 0 {
-            let filled = if from_back { self.fill_back() } else { self.fill_front() };
-            filled.map_err(|e| self.fail(e))?;
+            self.read_on_from(from_back).map_err(|e| self.fail(e))?;
         }
         Ok(())
     }
 
     /// The rows that were read from one end.
     fn own(&self, from_back: bool) -> &FrozenRows {
-        if from_back { &self.back } else { &self.front }
+        &self.ends[usize::from(from_back)]
     }
 
     /// How many rows may be taken from one end without reading.
-    pub(super) fn at_hand_from(&self, from_back: bool) -> usize {
-        let (own, other) = match from_back {
-            true => (&self.back, &self.front),
-            false => (&self.front, &self.back),
-        };
+    fn at_hand_from(&self, from_back: bool) -> usize {
+        let own = self.own(from_back).len();
         // Where nothing is left to read, those of the other end's chunk follow.
-        let read = if self.exhausted { own.len() + other.len() } else { own.len() };
+        let read = if self.exhausted { own + self.own(!from_back).len() } else { own };
         read.min(self.left)
     }
 
     /// Takes the row that is next from one end: the chunk that it is in, and its number there.
-    pub(super) fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
+    fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
         self.fill(from_back)?;
         if self.left == 0 {
             return Ok(None);
         }
-        let (own, other) = match from_back {
-            true => (&mut self.back, &mut self.front),
-            false => (&mut self.front, &mut self.back),
-        };
+        let [front, back] = &mut self.ends;
+        let (own, other) = if from_back { (back, front) } else { (front, back) };
         // Of the other end's chunk the last row is the nearest one.
         let taken = match own.take_first() {
             Some(row) => Some((own, row)),
@@ -396,6 +374,91 @@ impl Range {
 
     fn take_owned(&mut self, from_back: bool) -> Option<Result<(Bytes, Bytes)>> {
         self.take(from_back).map(|taken| taken.map(|(rows, row)| rows.row(row))).transpose()
+    }
+}
+
+impl Range {
+    /// What `f` makes of the next row, of which it is lent key and value. As
+    /// [`next`](Iterator::next), but nothing is allocated for a row: rows are read many
+    /// at a time into one buffer. `f` may call the database.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::get`]. After one the range has ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// table.put("a", "123")?;
+    /// table.put("b", "45")?;
+    /// let (mut range, mut bytes) = (table.range(..), 0);
+    /// while let Some(len) = range.next_with(|_key, value| value.len()) {
+    ///     bytes += len?;
+    /// }
+    /// assert_eq!(bytes, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn next_with<T>(&mut self, f: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        self.lend(self.is_reversed, f)
+    }
+
+    /// As [`Range::next_with`], from the other end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Range::next_with`].
+    pub fn next_back_with<T>(&mut self, f: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        self.lend(!self.is_reversed, f)
+    }
+
+    /// How many of the next rows were read already. A call that takes one of them waits for
+    /// nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// table.put("a", "123")?;
+    /// table.put("b", "45")?;
+    /// let mut range = table.range(..);
+    /// assert_eq!(range.at_hand(), 0);
+    /// assert!(range.read_on()? && range.at_hand() == 2);
+    /// assert_eq!(range.next().transpose()?.unwrap().0, "a");
+    /// assert_eq!(range.at_hand(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn at_hand(&self) -> usize {
+        self.at_hand_from(self.is_reversed)
+    }
+
+    /// Reads the next rows, unless there are some [`at_hand`](Range::at_hand); whether there is a
+    /// row. It is for callers that hold something which they give up where they wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`Range::next_with`].
+    pub fn read_on(&mut self) -> Result<bool> {
+        self.fill(self.is_reversed)?;
+        Ok(self.at_hand() > 0)
+    }
+
+    fn lend<T>(&mut self, from_back: bool, f: impl FnOnce(&[u8], &[u8]) -> T) -> Option<Result<T>> {
+        let lent = self.take(from_back).map(|taken| {
+            taken.map(|(rows, row)| {
+                let (key, value) = rows.lent(row);
+                f(key, value)
+            })
+        });
+        lent.transpose()
     }
 }
 
@@ -436,52 +499,34 @@ impl std::fmt::Debug for Range {
     }
 }
 
-/// The keys of rows: see [`Range::keys`](crate::Range::keys).
-#[derive(Debug)]
-pub struct KeyIter<I>(I);
+macro_rules! parts_of_rows {
+    ($($(#[$about:meta])+ $name:ident($part:expr);)+) => {$(
+        $(#[$about])+
+        #[derive(Debug)]
+        pub struct $name<I>(pub(crate) I);
 
-/// The values of rows: see [`Range::values`](crate::Range::values).
-#[derive(Debug)]
-pub struct ValueIter<I>(I);
+        impl<I: Iterator<Item = Result<(Bytes, Bytes)>>> Iterator for $name<I> {
+            type Item = Result<Bytes>;
 
-impl<I> KeyIter<I> {
-    pub(crate) fn new(rows: I) -> KeyIter<I> {
-        KeyIter(rows)
-    }
+            fn next(&mut self) -> Option<Result<Bytes>> {
+                self.0.next().map(|row| row.map($part))
+            }
+        }
+
+        impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for $name<I> {
+            fn next_back(&mut self) -> Option<Result<Bytes>> {
+                self.0.next_back().map(|row| row.map($part))
+            }
+        }
+    )+};
 }
 
-impl<I> ValueIter<I> {
-    pub(crate) fn new(rows: I) -> ValueIter<I> {
-        ValueIter(rows)
-    }
-}
+parts_of_rows! {
+    /// The keys of rows: see [`Range::keys`](crate::Range::keys).
+    KeyIter(|(key, _)| key);
 
-impl<I: Iterator<Item = Result<(Bytes, Bytes)>>> Iterator for KeyIter<I> {
-    type Item = Result<Bytes>;
-
-    fn next(&mut self) -> Option<Result<Bytes>> {
-        self.0.next().map(|row| row.map(|(key, _)| key))
-    }
-}
-
-impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for KeyIter<I> {
-    fn next_back(&mut self) -> Option<Result<Bytes>> {
-        self.0.next_back().map(|row| row.map(|(key, _)| key))
-    }
-}
-
-impl<I: Iterator<Item = Result<(Bytes, Bytes)>>> Iterator for ValueIter<I> {
-    type Item = Result<Bytes>;
-
-    fn next(&mut self) -> Option<Result<Bytes>> {
-        self.0.next().map(|row| row.map(|(_, value)| value))
-    }
-}
-
-impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for ValueIter<I> {
-    fn next_back(&mut self) -> Option<Result<Bytes>> {
-        self.0.next_back().map(|row| row.map(|(_, value)| value))
-    }
+    /// The values of rows: see [`Range::values`](crate::Range::values).
+    ValueIter(|(_, value)| value);
 }
 
 #[cfg(all(test, not(feature = "loom")))]

@@ -188,6 +188,39 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// What `f` makes of the value that `key` of `table` had at the snapshot. See
+    /// [`Table::get_with`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`].
+    pub fn get_with<T>(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        f: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        self.reader(table)?.get_with(key.as_ref(), f)
+    }
+
+    /// Copies the value that `key` of `table` had at the snapshot into `into`. See
+    /// [`Table::get_into`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Snapshot::get`]; `into` is empty then.
+    pub fn get_into(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        into: &mut Vec<u8>,
+    ) -> Result<bool> {
+        into.clear();
+        Ok(self.get_with(table, key, |value| into.extend_from_slice(value))?.is_some())
+    }
+}
+
 impl ReadTables for Snapshot {
     type Rows = Range;
 
@@ -481,5 +514,28 @@ impl Snapshot {
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Snapshot").field("lsn", &self.lsn()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::base::options::Options;
+
+    /// A look-up borrows its table and its view. Their counts are on lines that all threads share.
+    #[test]
+    fn a_look_up_counts_no_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("a", "1").unwrap();
+        let counts = || {
+            let core = table.slot.core();
+            (Arc::strong_count(&core), Arc::strong_count(&core.view()))
+        };
+        let (before, snapshot) = (counts(), db.snapshot().unwrap());
+        assert_eq!(table.get_with("a", |_| counts()).unwrap(), Some(before));
+        assert_eq!(snapshot.get_with(&table, "a", |_| counts()).unwrap(), Some(before));
     }
 }

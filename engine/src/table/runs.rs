@@ -16,11 +16,10 @@
 
 use std::sync::Arc;
 
-use super::bulk::writer_of;
+use super::Shared;
 use super::core::{TableBatch, TableCore};
 use super::extent_writer::ExtentWriter;
 use super::shared::UnshippedRun;
-use super::{Shared, Table};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Failpoint;
 use crate::base::record::{EntryRef, Kind, Lsn, TableId};
@@ -28,9 +27,12 @@ use crate::commit::{CommitTable, JournalMark};
 use crate::memtable::record_len;
 use crate::os::sync::atomic::Ordering;
 use crate::read::view::{PendingRun, TicketLsn};
+use crate::sstable::Format;
+use crate::storage::EXTENT_BYTES;
 use crate::version::{Edit, EditReservation, Level, Op, Room, Version};
 
 /// What a commit has written to one table.
+#[derive(Clone)]
 pub(crate) struct NewRun {
     pub(crate) core: Arc<TableCore>,
     /// Each key once.
@@ -324,6 +326,10 @@ impl Shared {
     }
 }
 
+/// What a run that is being written holds in memory: the extent under way, which may grow a little
+/// beyond its size. With large values as much again, for the value extent under way.
+const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 4;
+
 /// A run that is being written. Dropped, it leaves nothing.
 pub(crate) struct RunWriter {
     core: Arc<TableCore>,
@@ -346,10 +352,15 @@ impl Drop for HeldMemory {
 
 impl RunWriter {
     /// Begins a run of a table.
-    pub(crate) fn new(table: &Table, loaded: bool) -> RunWriter {
-        let (shared, core) = (Arc::clone(&table.shared), table.slot.core());
-        let (writer, bytes) = writer_of(&shared, core.view().version.options);
-        RunWriter { core, writer, loaded, _held: HeldMemory { shared, bytes } }
+    pub(crate) fn new(shared: &Arc<Shared>, core: &Arc<TableCore>, loaded: bool) -> RunWriter {
+        let options = core.view().version.options;
+        let own = options.compression.map(|(_, deeper)| deeper);
+        let format = Format::of(options, own.unwrap_or(shared.load_compression));
+        let bytes = if options.large_values.is_some() { 2 * HELD } else { HELD };
+        shared.write_memory.changed(0, bytes);
+        let held = HeldMemory { shared: Arc::clone(shared), bytes };
+        let writer = ExtentWriter::lasting(&shared.set, format);
+        RunWriter { core: Arc::clone(core), writer, loaded, _held: held }
     }
 
     /// Adds a row, of which the key is greater than all before.

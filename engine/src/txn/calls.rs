@@ -5,8 +5,8 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use super::options::Isolation;
-use super::range::{End, Row};
-use super::spilled::Write;
+use super::range::Row;
+use super::spilled::{End, Write};
 use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::base::error::{Error, Result};

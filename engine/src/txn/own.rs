@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::options::Isolation;
 use super::seen::{Seen, bytes_of, bytes_of_range};
+use super::spilled::End;
 use super::state::{Inner, Running, Used};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
@@ -301,15 +302,15 @@ impl Running {
 
     /// Deletes the rows of a range that it has written itself.
     fn delete_own(&mut self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
-        let KeyRange { mut lower, upper } = range.clone();
+        let mut rest = range.clone();
         loop {
-            let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            let own = self.writes.first(table, bounds, &inner.shared.cache)?;
+            let cache = &inner.shared.cache;
+            let own = self.writes.outermost(table, rest.bounds(), End::Front, cache)?;
             let Some((key, write)) = own else { return Ok(()) };
             if write.is_some() {
                 self.keep(inner, table, &key, None)?;
             }
-            lower = Bound::Excluded(key.to_vec());
+            rest.lower = Bound::Excluded(key.to_vec());
         }
     }
 
@@ -409,9 +410,8 @@ impl Running {
         if range.is_empty() {
             return Ok(false);
         }
-        let bounds = (range.lower.as_ref(), range.upper.as_ref());
-        let bounds = (bounds.0.map(Vec::as_slice), bounds.1.map(Vec::as_slice));
-        let own = self.writes.first(table, bounds, &inner.shared.cache)?;
+        let cache = &inner.shared.cache;
+        let own = self.writes.outermost(table, range.bounds(), End::Front, cache)?;
         Ok(own.is_some() || self.deletes_in(table, range))
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::spilled::End;
 use super::state::{Inner, Running};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
@@ -38,8 +39,8 @@ pub struct TxnRange {
     /// What is left (invariant 1).
     rest: KeyRange,
     committed: Range,
-    front: Option<Row>,
-    back: Option<Row>,
+    /// Committed rows that were read ahead, one from each end.
+    ahead: [Option<Row>; 2],
     /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
     /// Whether no other transaction changes what it shows: it shows a snapshot of the transaction,
@@ -54,13 +55,6 @@ pub struct TxnRange {
 
 /// A walk that passes so many keys without a row notes that they have none.
 const MOST_PASSED: usize = 16;
-
-/// An end of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Front,
-    Back,
-}
 
 impl TxnRange {
     pub(super) fn new(
@@ -77,8 +71,7 @@ impl TxnRange {
             whole: rest.clone(),
             rest,
             committed,
-            front: None,
-            back: None,
+            ahead: <_>::default(),
             skip_locked,
             is_fixed: is_fixed && !skip_locked,
             is_reversed: false,
@@ -117,7 +110,7 @@ impl TxnRange {
         if self.failed {
             return;
         }
-        (self.front, self.back) = (None, None);
+        self.ahead = <_>::default();
         self.committed.restart(rest.clone());
         self.rest = rest;
     }
@@ -125,67 +118,52 @@ impl TxnRange {
     /// Its keys, without their values.
     pub fn keys(mut self) -> KeyIter<TxnRange> {
         self.committed = self.committed.keys_only();
-        KeyIter::new(self)
+        KeyIter(self)
     }
 
     /// Its values, in the order of their keys.
     pub fn values(self) -> ValueIter<TxnRange> {
-        ValueIter::new(self)
+        ValueIter(self)
     }
 
     /// The next committed row from `end`, which stays where it is.
     fn peek(&mut self, end: End) -> Result<Option<&Row>> {
-        match end {
-            End::Front if self.front.is_none() => {
-                self.front = self.committed.next().transpose()?.or_else(|| self.back.take());
-            }
-            End::Back if self.back.is_none() => {
-                self.back = self.committed.next_back().transpose()?.or_else(|| self.front.take());
-            }
-            _ => {}
+        let [front, back] = &mut self.ahead;
+        let (own, other) = if end == End::Front { (front, back) } else { (back, front) };
+        if own.is_none() {
+            let next = match end {
+                End::Front => self.committed.next(),
+                End::Back => self.committed.next_back(),
+            };
+            *own = next.transpose()?.or_else(|| other.take());
         }
-        let ahead = self.front.as_ref().zip(self.back.as_ref());
         debug_assert!(
-            ahead.is_none_or(|(front, back)| front.0 < back.0),
+            self.ahead[0].as_ref().zip(self.ahead[1].as_ref()).is_none_or(|(a, b)| a.0 < b.0),
             "rows that both ends have read ahead do not cross (invariant 1)"
         );
-        Ok(match end {
-            End::Front => self.front.as_ref(),
-            End::Back => self.back.as_ref(),
-        })
+        Ok(self.ahead[end as usize].as_ref())
     }
 
     /// The next key from `end`, with its value if it has one; it counts as returned.
     fn step(&mut self, running: &mut Running, end: End) -> Result<Option<(Bytes, Option<Bytes>)>> {
         #[cfg(test)]
         STEPS.set(STEPS.get() + 1);
-        let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
+        let bounds = self.rest.bounds();
         let cache = &self.inner.shared.cache;
-        let own = if self.rest.is_empty() {
-            None
-        } else {
-            match end {
-                End::Front => running.writes.first(self.table, bounds, cache)?,
-                End::Back => running.writes.last(self.table, bounds, cache)?,
-            }
+        let own = match self.rest.is_empty() {
+            true => None,
+            false => running.writes.outermost(self.table, bounds, end, cache)?,
         };
         let committed = self.peek(end)?.map(|(key, _)| key.clone());
         let own_first = match (&own, &committed) {
-            (Some((own, _)), Some(committed)) => match end {
-                End::Front => own <= committed,
-                End::Back => own >= committed,
-            },
+            (Some((own, _)), Some(committed)) => !end.is_before(committed, own),
             (own, _) => own.is_some(),
         };
         let same = own.as_ref().map(|(key, _)| key) == committed.as_ref();
         let row = if own_first && !same {
             own
         } else {
-            let row = match end {
-                End::Front => self.front.take(),
-                End::Back => self.back.take(),
-            };
-            let row = row.map(|(key, value)| {
+            let row = self.ahead[end as usize].take().map(|(key, value)| {
                 let is_deleted = running.writes.deletes(self.table, &key);
                 (key, (!is_deleted).then_some(value))
             });
@@ -262,7 +240,7 @@ impl TxnRange {
             },
             End::Back => self.rest.upper = Bound::Excluded(bare.start),
         }
-        (self.front, self.back) = (None, None);
+        self.ahead = <_>::default();
         self.committed.restart(self.rest.clone());
     }
 
@@ -275,10 +253,6 @@ impl TxnRange {
         self.failed = row.is_err();
         row.transpose()
     }
-}
-
-fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
-    bound.as_ref().map(Vec::as_slice)
 }
 
 impl Iterator for TxnRange {

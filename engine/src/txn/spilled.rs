@@ -30,6 +30,20 @@ pub(crate) type Write = Option<Bytes>;
 /// What was written to a key in an epoch.
 pub(crate) type Version = (Epoch, Write);
 
+/// An end of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Front,
+    Back,
+}
+
+impl End {
+    /// Whether `a` is met before `b` from this end.
+    pub(super) fn is_before(self, a: &Bytes, b: &Bytes) -> bool {
+        if self == End::Front { a < b } else { a > b }
+    }
+}
+
 /// This many pieces of a tier are merged into one of the next.
 const FAN_IN: usize = 8;
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use super::spilled::{Epoch, Epochs, Spilled, Store, Version, Write};
+use super::spilled::{End, Epoch, Epochs, Spilled, Store, Version, Write};
 use crate::base::error::{Error, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
@@ -247,40 +247,27 @@ impl WriteSet {
         }
     }
 
-    /// The first key between the bounds that was written.
-    pub(super) fn first(
+    /// The first key between the bounds, from one end, that was written.
+    pub(super) fn outermost(
         &self,
         table: usize,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        end: End,
         cache: &Arc<BlockCache>,
     ) -> Result<Option<Written>> {
         let Some(of_table) = self.tables.get(table) else { return Ok(None) };
-        let in_memory = of_table.memory.range::<[u8], _>(bounds).next().and_then(newest);
+        let mut range = of_table.memory.range::<[u8], _>(bounds);
+        let in_memory = if end == End::Front { range.next() } else { range.next_back() };
+        let in_memory = in_memory.and_then(newest);
         if of_table.spilled.is_empty() {
             return Ok(in_memory);
         }
-        let spilled = of_table.spilled.first(bounds, &self.epochs, cache)?;
+        let spilled = match end {
+            End::Front => of_table.spilled.first(bounds, &self.epochs, cache)?,
+            End::Back => of_table.spilled.last(bounds, &self.epochs, cache)?,
+        };
         Ok(match (in_memory, spilled) {
-            (Some(memory), Some(spilled)) if spilled.0 < memory.0 => Some(spilled),
-            (memory, spilled) => memory.or(spilled),
-        })
-    }
-
-    /// The last one.
-    pub(super) fn last(
-        &self,
-        table: usize,
-        bounds: (Bound<&[u8]>, Bound<&[u8]>),
-        cache: &Arc<BlockCache>,
-    ) -> Result<Option<Written>> {
-        let Some(of_table) = self.tables.get(table) else { return Ok(None) };
-        let in_memory = of_table.memory.range::<[u8], _>(bounds).next_back().and_then(newest);
-        if of_table.spilled.is_empty() {
-            return Ok(in_memory);
-        }
-        let spilled = of_table.spilled.last(bounds, &self.epochs, cache)?;
-        Ok(match (in_memory, spilled) {
-            (Some(memory), Some(spilled)) if spilled.0 > memory.0 => Some(spilled),
+            (Some(memory), Some(spilled)) if end.is_before(&spilled.0, &memory.0) => Some(spilled),
             (memory, spilled) => memory.or(spilled),
         })
     }

@@ -5,6 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
+use crate::backup::set::{Set, Writing};
 use crate::base::error::ErrorKind;
 use crate::base::options::{Durability, Options};
 use crate::engine::Database;

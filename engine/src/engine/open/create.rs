@@ -41,7 +41,7 @@ pub(crate) fn create_with(
     directory: &Path,
     (options, making): (&Options, Making),
     found: &Presence,
-    fill: impl FnOnce() -> Result<Content>,
+    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
 ) -> Result<()> {
     debug_assert!(
         matches!(found, Presence::Missing | Presence::Empty | Presence::Unfinished(_)),
@@ -120,13 +120,13 @@ struct Creation<'a> {
 }
 
 impl Creation<'_> {
-    fn run(&mut self, fill: impl FnOnce() -> Result<Content>) -> Result<()> {
+    fn run(&mut self, fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>) -> Result<()> {
         let database_id = draw_id(self.directory, self.options)?;
         let pm_path = self.options.pm_path.as_ref().map(std::path::absolute).transpose();
         let pm_path = pm_path.map_err(|e| Error::io("find the place of", self.directory, e))?;
         let marker = Marker { database_id: Some(database_id), pm_path, making: self.making };
         marker.write(&**self.files, self.directory)?;
-        self.make(database_id, &fill()?)
+        self.make(database_id, &fill(self.files)?)
     }
 
     fn make(&mut self, database_id: [u8; 16], Content { lsn, edit }: &Content) -> Result<()> {

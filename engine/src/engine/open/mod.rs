@@ -26,17 +26,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::create::create_with;
 use self::index_file::FoundIndex;
 use self::load::make_durable;
 use self::own_records::{OwnRecords, catch_up};
-use self::presence::admit;
+use self::presence::Presence;
 use super::catalog::Catalog;
 use super::instance::Instance;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
 use crate::base::error::{Error, Result};
 #[cfg(any(test, feature = "testing"))]
 use crate::base::options::Storage;
-use crate::base::options::{Failpoint, OpenProgress, Options};
+use crate::base::options::{Failpoint, Making, OpenProgress, Options};
 use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Gidx, JournalMark, Passed, Poison, Recovered, Start, recover,
@@ -57,36 +58,63 @@ use crate::sstable::BlockCache;
 use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup, WriteMemory};
 use crate::version::{JournalFloor, VersionSet};
 
-pub(crate) use create::{
-    CLAIMS_FILE, Content, create_with, end_making, remove_part, remove_unfinished,
-};
+pub(crate) use create::{CLAIMS_FILE, Content, end_making, remove_part, remove_unfinished};
 pub(crate) use load::{Loaded, check_pair, object_client};
 pub(crate) use media::{note, path as region_path};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use presence::Marker;
 pub(crate) use presence::{
-    Parts, Presence, files_of, find_damaged, lock, lock_region, look, may_replace, remove_marker,
+    Parts, files_of, find_damaged, lock, lock_region, look_for, remove_marker,
 };
 
 pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
     let started = time::now();
-    options.check()?;
-    options.check_place(path)?;
     // Once and for all: a verification of the open database looks the region up again.
     let options = &options.with_absolute_path()?;
+    let (locked, found) = enter(path, options, (how, options.making))?;
+    if found != Presence::Database {
+        let making = (options, options.making.unwrap_or_default());
+        create_with(&locked.files, path, making, &found, |_| Ok(Content::default()))?;
+    }
+    locked.open((path, options), how, started)
+}
+
+/// Locks the directory `path`, which is made if it is missing, and says what it holds.
+fn enter(
+    path: &Path,
+    options: &Options,
+    how: (OpenHow, Option<Making>),
+) -> Result<(LockedDatabase, Presence)> {
+    options.check()?;
+    options.check_place(path)?;
     let files = files_of(options);
-    if admit(look(&files, path, options)?, path, (how, options.making))? != Presence::Database {
+    if look_for(&files, path, options, how)? != Presence::Database {
         memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
-    let lock = lock(&*files, path, options, how)?;
+    let lock = lock(&*files, path, options, how.0)?;
     // Another process may have been faster.
-    let found = admit(look(&files, path, options)?, path, (how, options.making))?;
-    if found != Presence::Database {
-        let making = (options, options.making.unwrap_or_default());
-        create_with(&files, path, making, &found, || Ok(Content::default()))?;
-    }
-    LockedDatabase { files, lock }.open((path, options), how, started)
+    let found = look_for(&files, path, options, how)?;
+    Ok((LockedDatabase { files, lock }, found))
+}
+
+/// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
+/// are. It is whole only once the call that makes it says so, where [`Options::making`] names one.
+/// No other opening enters the directory until the caller drops what comes back.
+///
+/// # Errors
+///
+/// `Invalid` for bad options, or if there is something in `to`; `Unavailable` if another process
+/// works there; those of `fill`. There is no database then.
+pub(crate) fn create_of_extents(
+    to: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
+) -> Result<LockedDatabase> {
+    let making = options.making.unwrap_or(Making::Restore);
+    let (locked, found) = enter(to, options, (OpenHow::Create, Some(making)))?;
+    create_with(&locked.files, to, (options, making), &found, fill)?;
+    Ok(locked)
 }
 
 /// How an opening went.

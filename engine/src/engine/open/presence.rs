@@ -98,7 +98,7 @@ pub(super) fn is_of_volume(name: &str) -> bool {
 }
 
 /// Says what the directory `path` holds. Changes nothing.
-pub(crate) fn look(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Presence> {
+pub(super) fn look(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Presence> {
     let mut names = match files.list(path) {
         Ok(names) => names,
         Err(e) if e.kind() == NotFound => return Ok(Presence::Missing),
@@ -310,14 +310,21 @@ fn sync_names(files: &dyn Files, directory: &Path) -> Result<()> {
     Directory::at(directory).sync(files).map_err(|e| Error::io("sync", directory, e))
 }
 
-/// What is found, if an opening may go on with it: a database, or room for one that it may make.
-pub(super) fn admit(
-    found: Presence,
+/// What a directory holds, if an opening may go on with it: a database, or room for one that it may
+/// make, as the call `making` if that is one.
+pub(crate) fn look_for(
+    files: &Arc<dyn Files>,
     directory: &Path,
+    options: &Options,
     (how, making): (OpenHow, Option<Making>),
 ) -> Result<Presence> {
-    let path = directory.display();
+    let (found, path) = (look(files, directory, options)?, directory.display());
     let refusal = match (&found, how) {
+        (Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_), OpenHow::Create)
+            if making.is_some() =>
+        {
+            format!("{path} is not empty; name an empty or a new directory")
+        }
         (Presence::NoJournal(parts), _) => return Err(parts.error()),
         (Presence::Foreign(name), _) => format!(
             "{path} holds {name:?} and no Terrace database; name an empty or a new directory"
@@ -329,10 +336,10 @@ pub(super) fn admit(
         (Presence::Unfinished(marker), OpenHow::Existing) if making == Some(marker.making) => {
             return Ok(Presence::Database);
         }
-        (Presence::Unfinished(marker), _) if !may_replace(marker, making) => {
-            return Err(marker.making.cut_off(directory));
-        }
-        (Presence::Unfinished(marker), OpenHow::ReadOnly | OpenHow::Existing) => {
+        (Presence::Unfinished(marker), _)
+            if matches!(how, OpenHow::ReadOnly | OpenHow::Existing)
+                || !may_replace(marker, making) =>
+        {
             return Err(marker.making.cut_off(directory));
         }
         (Presence::Missing | Presence::Empty, OpenHow::ReadOnly | OpenHow::Existing) => {
@@ -345,7 +352,7 @@ pub(super) fn admit(
 
 /// Whether a call that makes a database may replace what another one left: an unfinished creation
 /// has no row, and of what it made itself nothing was ever whole.
-pub(crate) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
+pub(super) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
     left.making == Making::Creation || making == Some(left.making)
 }
 

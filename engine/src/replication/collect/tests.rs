@@ -397,7 +397,7 @@ fn a_closing_ends_a_collection() {
         let stops = Arc::clone(&log);
         server.watch(Some(Box::new(move |number, after| {
             if after && number == before + at {
-                stops.stop();
+                stops.client.stop();
             }
         })));
         let collected = kept.collect(&log, &no_piece);

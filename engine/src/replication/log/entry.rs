@@ -305,32 +305,22 @@ const LEVEL: i32 = 1;
 /// Bodies below it are not compressed.
 const LEAST_TO_COMPRESS: usize = 256;
 
-/// The body of an entry that is to be appended. The groups of a segment are encoded as they come.
+/// The body of an entry that is to be appended.
 #[derive(Debug)]
-pub(crate) enum NewBody {
-    Segment(SegmentGroups),
-    Other(EntryBody),
+pub(crate) struct NewBody {
+    pub(super) kind: EntryKind,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl From<EntryBody> for NewBody {
     fn from(body: EntryBody) -> NewBody {
-        NewBody::Other(body)
+        NewBody { kind: body.kind(), bytes: encode_body(&body) }
     }
 }
 
-impl NewBody {
-    pub(super) fn kind(&self) -> EntryKind {
-        match self {
-            NewBody::Segment(_) => EntryKind::Segment,
-            NewBody::Other(body) => body.kind(),
-        }
-    }
-
-    pub(super) fn into_bytes(self) -> Vec<u8> {
-        match self {
-            NewBody::Segment(groups) => groups.into_bytes(),
-            NewBody::Other(body) => encode_body(&body),
-        }
+impl From<SegmentGroups> for NewBody {
+    fn from(groups: SegmentGroups) -> NewBody {
+        NewBody { kind: EntryKind::Segment, bytes: groups.into_bytes() }
     }
 }
 

@@ -75,16 +75,6 @@ impl Identity {
         })
     }
 
-    /// Whether the directory has one: it was a writer's.
-    pub(crate) fn is_there(&self) -> Result<bool> {
-        let path = self.path();
-        match self.files.open(&path, OpenHow::Read) {
-            Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("open", &path, e)),
-        }
-    }
-
     /// Remembers the claim with this number as the directory's own.
     pub(crate) fn store_claimed(&self, nonce: [u8; 16]) -> Result<()> {
         self.store(&Nonces { claimed: nonce, intended: nonce })

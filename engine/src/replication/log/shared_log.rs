@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN};
+use super::entry::{Entry, EntryBody, EntryHeader, EntryRefused, HEADER_LEN, LogClaim};
 use crate::backup::object_damage;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::memory::Gauge;
 use crate::base::record::{Lsn, Reader, Sealable, other_format, put_u64};
 use crate::storage::{
     FailureKind, MOST_SENT, ObjectClient, ObjectInfo, ObjectRead, ObjectSpan, ObjectTag, PutWhen,
-    RequestCounts, RequestFailure, SHARED_DATA, Sends, Transfers, shared_name,
+    RequestFailure, SHARED_DATA, Transfers, shared_name,
 };
 
 const HEAD: &str = "shared/head";
@@ -29,7 +29,8 @@ const TRIES: u32 = 8;
 /// The log of a shared database.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
-    pub(super) client: Arc<ObjectClient>,
+    /// What asks the store. Once it is stopped, the log is closed.
+    pub(crate) client: Arc<ObjectClient>,
     /// Whether a search's end counts without a look at the head: a planted bug.
     trusts_searches: bool,
 }
@@ -103,34 +104,9 @@ impl SharedLog {
         SharedLog { client, trusts_searches }
     }
 
-    /// What asks the store.
-    pub(crate) fn client(&self) -> &ObjectClient {
-        &self.client
-    }
-
     /// Where it is, for messages.
     pub(crate) fn address(&self) -> String {
         self.client.address()
-    }
-
-    /// What a job sends pieces of data with, within what it may have under way.
-    pub(crate) fn sends<K>(&self, within: (&Arc<Gauge>, u64)) -> Sends<K> {
-        Sends::new(&self.client, within)
-    }
-
-    /// What was asked for so far.
-    pub(crate) fn counts(&self) -> RequestCounts {
-        self.client.counts()
-    }
-
-    /// From now on a request takes five seconds at most.
-    pub(crate) fn hurry(&self) {
-        self.client.hurry();
-    }
-
-    /// Ends pauses, and work that looks whether the log is open: the database is closing.
-    pub(crate) fn stop(&self) {
-        self.client.stop();
     }
 
     /// Whether work of several requests may go on.
@@ -192,6 +168,14 @@ impl SharedLog {
                 Entry::decode(&bytes, number).map(Some).map_err(|r| self.refuse(number, r))
             }
         }
+    }
+
+    /// The claim that entry `number` is, if it is one.
+    pub(crate) fn claim(&self, number: u64) -> Result<Option<LogClaim>> {
+        Ok(match self.entry(number)?.map(|entry| entry.body) {
+            Some(EntryBody::Claim(claim)) => Some(claim),
+            _ => None,
+        })
     }
 
     /// The entry that a reader applies next. Where there is none, it asks the head only if it

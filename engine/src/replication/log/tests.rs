@@ -10,7 +10,7 @@ use crate::base::record::Kind;
 use crate::memtable::encode_record;
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
-use crate::storage::{MOST_SENT, open_client, shared_name};
+use crate::storage::{MOST_SENT, Sends, open_client, shared_name};
 use terrace_testkit::SimFiles;
 
 fn records(rows: &[(&str, &str)]) -> Vec<u8> {
@@ -490,7 +490,7 @@ fn send_all(
     log: &SharedLog,
     pieces: &[(String, Vec<u8>)],
 ) -> (crate::base::error::Result<()>, Vec<u32>) {
-    let mut sends = log.sends((&Arc::default(), u64::MAX));
+    let mut sends = Sends::new(&log.client, (&Arc::default(), u64::MAX));
     let mut all = (0..).zip(pieces);
     let sent = all
         .try_for_each(|(n, (name, bytes))| sends.send((n, name.clone()), bytes.clone(), |_, _| ()));
@@ -504,7 +504,7 @@ fn fetch_all(
 ) -> crate::base::error::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let wanted = pieces.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u32));
-    fetch_objects(log.client(), wanted, (&Arc::default(), u64::MAX), |bytes| {
+    fetch_objects(&log.client, wanted, (&Arc::default(), u64::MAX), |bytes| {
         found.push(bytes);
         Ok(())
     })?;
@@ -543,7 +543,7 @@ fn what_is_fetched_is_counted_and_has_the_bound_of_the_limit() {
             held = held.max(gauge.bytes());
             Ok(())
         };
-        fetch_objects(log.client(), wanted, (&gauge, most), take).unwrap();
+        fetch_objects(&log.client, wanted, (&gauge, most), take).unwrap();
         // One alone may be more, and the one that is handed over is beside the next.
         assert!(held <= most.saturating_add(largest), "{held} of {most}");
         assert_eq!(held > 2 * largest, most > 2 * largest, "{held} of {most}");

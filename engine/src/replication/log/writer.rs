@@ -135,12 +135,10 @@ impl LogWriter {
     ) -> Result<u64> {
         debug_assert!(self.undecided.is_none(), "one entry after the other (invariant 2)");
         debug_assert!(last >= self.last, "the log's LSN never falls");
-        let number = self.next;
-        let body = body.into();
-        let kind = body.kind();
+        let (number, NewBody { kind, bytes }) = (self.next, body.into());
         let checkpoint = if kind == EntryKind::Checkpoint { number } else { self.checkpoint };
         let head = NewHead { number, claim: self.claim, checkpoint, first, last, kind };
-        let bytes = head.encode(&body.into_bytes(), &mut self.compressor)?;
+        let bytes = head.encode(&bytes, &mut self.compressor)?;
         self.undecided = Some((head, bytes.into()));
         self.settle()?;
         Ok(number)
@@ -178,14 +176,7 @@ impl LogWriter {
     /// The claim that an entry names, if both are there.
     fn claim_of(&self, number: u64) -> Result<Option<LogClaim>> {
         let Some(entry) = self.log.entry(number)? else { return Ok(None) };
-        let claim = match entry.body {
-            EntryBody::Claim(_) => Some(entry),
-            _ => self.log.entry(entry.claim)?,
-        };
-        Ok(claim.and_then(|claim| match claim.body {
-            EntryBody::Claim(claim) => Some(claim),
-            _ => None,
-        }))
+        self.log.claim(entry.claim)
     }
 }
 
@@ -194,13 +185,9 @@ fn check_own(log: &SharedLog, known: &Nonces, end: LogEnd) -> Result<Option<[u8;
     if end.claim == 0 {
         return Ok(None);
     }
-    match log.entry(end.claim)? {
-        Some(Entry { body: EntryBody::Claim(claim), .. }) if known.has(claim.nonce) => {
-            Ok(Some(claim.nonce))
-        }
-        Some(Entry { body: EntryBody::Claim(claim), .. }) => {
-            Err(log.fenced(&format!("{claim} has claimed it")))
-        }
-        _ => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
+    match log.claim(end.claim)? {
+        Some(claim) if known.has(claim.nonce) => Ok(Some(claim.nonce)),
+        Some(claim) => Err(log.fenced(&format!("{claim} has claimed it"))),
+        None => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }
 }

@@ -54,7 +54,7 @@ fn a_closing_ends_a_copy() {
     // As `Node::close` does, once the first piece is asked for.
     server.watch(Some(Box::new(move |_, after| {
         if after && copied() > pieces_before {
-            log.stop();
+            log.client.stop();
         }
     })));
     let error = (0..200).find_map(|_| node.step().err()).unwrap();

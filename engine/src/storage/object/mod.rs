@@ -28,7 +28,7 @@ mod tier;
 mod transfers;
 mod uploads;
 
-pub(crate) use client::{Client, ObjectRead, RequestCounts};
+pub(crate) use client::{Client, ObjectRead};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
 pub(crate) use register::TaggedValue;

@@ -66,16 +66,16 @@ fn row((key, write): Written) -> (Vec<u8>, Option<u8>) {
 /// All of table 1, walked from the front, and from the back.
 fn walk(set: &WriteSet, disk: &Disk) -> (Model, Model) {
     let (mut forward, mut backward) = (Model::new(), Model::new());
-    let mut next = set.first(1, EVERYTHING, &disk.cache).unwrap().map(row);
+    let mut next = set.outermost(1, EVERYTHING, End::Front, &disk.cache).unwrap().map(row);
     while let Some((key, value)) = next {
         let bounds = (Bound::Excluded(key.as_slice()), Bound::Unbounded);
-        next = set.first(1, bounds, &disk.cache).unwrap().map(row);
+        next = set.outermost(1, bounds, End::Front, &disk.cache).unwrap().map(row);
         assert_eq!(forward.insert(key, value), None);
     }
-    let mut next = set.last(1, EVERYTHING, &disk.cache).unwrap().map(row);
+    let mut next = set.outermost(1, EVERYTHING, End::Back, &disk.cache).unwrap().map(row);
     while let Some((key, value)) = next {
         let bounds = (Bound::Unbounded, Bound::Excluded(key.as_slice()));
-        next = set.last(1, bounds, &disk.cache).unwrap().map(row);
+        next = set.outermost(1, bounds, End::Back, &disk.cache).unwrap().map(row);
         assert_eq!(backward.insert(key, value), None);
     }
     (forward, backward)
