@@ -239,9 +239,13 @@ impl<'a, 'r> Write<'a, 'r> {
                 WriteStep::WaitForRing { oldest } => self.wait_for_ring(oldest)?,
                 WriteStep::LinkZone { stream, len } => self.link_zone(stream, len),
                 WriteStep::WaitForReserve { full } => self.wait_for_reserve(full),
-                WriteStep::WaitForSpace { full, mark } => self.wait_for_space(full, mark)?,
-                WriteStep::LockRows => self.lock_rows()?,
-                WriteStep::FollowTables { gone } => self.follow_tables(gone)?,
+                WriteStep::WaitForSpace { full, mark } => {
+                    self.wait_by(|request| request.wait_for_space(full, mark))?
+                }
+                WriteStep::LockRows => self.wait_by(|request| request.lock_rows())?,
+                WriteStep::FollowTables { gone } => {
+                    self.wait_by(|request| request.follow_tables(gone))?
+                }
                 WriteStep::Fail(error) => {
                     debug_assert!(self.pending.is_none(), "a failure has no ticket (invariant 1)");
                     return Err(error);
@@ -341,21 +345,13 @@ impl<'a, 'r> Write<'a, 'r> {
         }
     }
 
-    fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<WriteStep> {
+    /// Has the request wait, with its group to be made again.
+    fn wait_by(
+        &mut self,
+        wait: impl FnOnce(&mut dyn CommitRequest) -> Result<()>,
+    ) -> Result<WriteStep> {
         debug_assert!(self.lead.is_none(), "nothing waits with it (invariant 2)");
-        self.request.wait_for_space(full, mark)?;
-        Ok(WriteStep::MakeGroup)
-    }
-
-    fn lock_rows(&mut self) -> Result<WriteStep> {
-        debug_assert!(self.lead.is_none(), "nothing waits with it (invariant 2)");
-        self.request.lock_rows()?;
-        Ok(WriteStep::MakeGroup)
-    }
-
-    fn follow_tables(&mut self, gone: Error) -> Result<WriteStep> {
-        debug_assert!(self.lead.is_none(), "nothing waits with it (invariant 2)");
-        self.request.follow_tables(gone)?;
+        wait(self.request)?;
         Ok(WriteStep::MakeGroup)
     }
 

@@ -77,93 +77,80 @@ impl Situation<'_> {
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Choice<E = Arc<Extent>> {
-    /// An extent that overlaps nothing down to its new level goes there unread.
-    Move { table: TableId, from: u8, to: u8, extent: E },
-    /// Extents are merged with what they overlap in a deeper level, or are written again in theirs.
-    Merge {
-        table: TableId,
-        /// The upper levels first. What overlaps an input in a deeper level above `to` is one too.
-        inputs: Vec<(u8, Vec<E>)>,
-        /// The level of the overlap and of the output.
-        to: u8,
-        overlap: Vec<E>,
-        /// Value extents whose values the job rewrites, where inputs refer to them.
-        collects: BTreeSet<u64>,
-    },
+pub(crate) struct Choice<E = Arc<Extent>> {
+    pub(crate) table: TableId,
+    /// The upper levels first. They are merged with what they overlap in a deeper level, or are
+    /// written again in theirs. What overlaps an input in a deeper level above `to` is one too.
+    pub(crate) inputs: Vec<(u8, Vec<E>)>,
+    /// The level of the overlap and of the output.
+    pub(crate) to: u8,
+    pub(crate) overlap: Vec<E>,
+    /// Value extents whose values the job rewrites, where inputs refer to them.
+    pub(crate) collects: BTreeSet<u64>,
+    /// Whether the one input, which overlaps nothing down to its new level, goes there unread.
+    pub(crate) is_move: bool,
 }
 
 impl<E: Described> Choice<E> {
+    /// An extent goes down unread.
+    pub(super) fn moved(version: &Version<E>, (from, extent): (u8, &E), to: u8) -> Choice<E> {
+        debug_assert!(from < to, "an extent moves down");
+        let inputs = vec![(from, vec![extent.clone()])];
+        Choice { is_move: true, ..Choice::of(version, inputs, to) }
+    }
+
+    /// Neighbours are written again in their level.
+    pub(super) fn again(version: &Version<E>, level: u8, extents: &[E]) -> Choice<E> {
+        Choice::of(version, vec![(level, extents.to_vec())], level)
+    }
+
+    fn of(version: &Version<E>, inputs: Vec<(u8, Vec<E>)>, to: u8) -> Choice<E> {
+        let (overlap, collects) = (Vec::new(), BTreeSet::new());
+        Choice { table: version.table, inputs, to, overlap, collects, is_move: false }
+    }
+
     /// The keys that it works on: of its inputs and of what they overlap.
     pub(crate) fn interval(&self) -> KeyInterval {
-        match self {
-            Choice::Move { .. } => span(self.inputs()),
-            Choice::Merge { overlap, .. } => span(self.inputs().chain(overlap)),
-        }
+        span(self.extents().chain(&self.overlap))
     }
 
     /// What it works on: its keys, in the levels from its first input's to its output's.
     pub(crate) fn claimed(&self) -> ClaimedKeys {
-        let top = match self {
-            Choice::Move { from, .. } => Some(*from),
-            Choice::Merge { inputs, .. } => inputs.iter().map(|(n, _)| *n).min(),
-        };
-        ClaimedKeys::new(self.interval(), (top.unwrap_or(self.to()), self.to()))
+        let top = self.inputs.iter().map(|(n, _)| *n).min();
+        ClaimedKeys::new(self.interval(), (top.unwrap_or(self.to), self.to))
     }
 
     /// Whether range tombstones come into it, which may hide extents of deeper levels.
     pub(crate) fn may_hide(&self) -> bool {
-        self.inputs().any(|extent| extent.meta().tombstones > 0)
+        self.extents().any(|extent| extent.meta().tombstones > 0)
     }
 
     /// This choice, or a merge that rewrites the extent: where the level has another compression or
     /// another tier.
     pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
-        if self.is_unread(shape, options) {
-            return self;
-        }
-        let Choice::Move { table, from, to, extent } = self else { return self };
-        let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
-        Choice::Merge { table, inputs, to, overlap, collects }
+        Choice { is_move: self.is_unread(shape, options), ..self }
     }
 
     /// Whether an extent goes to another level as it is.
     fn is_unread(&self, shape: &Shape, options: TableOptions) -> bool {
-        let Choice::Move { from, to, extent, .. } = self else { return false };
-        extent.meta().location.is_object() == shape.puts_objects(*to, options)
-            && shape.compression_of(*from, options) == shape.compression_of(*to, options)
+        let to = shape.compression_of(self.to, options);
+        let puts_objects = shape.puts_objects(self.to, options);
+        self.is_move
+            && self.inputs.iter().all(|(from, _)| shape.compression_of(*from, options) == to)
+            && self.extents().all(|e| e.meta().location.is_object() == puts_objects)
     }
 
     /// Bytes that it takes out of level 1.
     pub(crate) fn out_of_level1(&self) -> u64 {
-        match self {
-            Choice::Move { from, to, extent, .. } if *from <= SUBLEVELS && *to > SUBLEVELS => {
-                bytes([extent])
-            }
-            Choice::Merge { inputs, to, .. } if *to > SUBLEVELS => {
-                let sublevels = inputs.iter().filter(|(n, _)| *n <= SUBLEVELS);
-                sublevels.map(|(_, extents)| bytes(extents)).sum()
-            }
-            _ => 0,
-        }
+        let leaves = |n: u8| n <= SUBLEVELS && self.to > SUBLEVELS;
+        let sublevels = self.inputs.iter().filter(|(n, _)| leaves(*n));
+        sublevels.map(|(_, extents)| bytes(extents)).sum()
     }
 
     /// The extents that leave a sublevel.
     pub(crate) fn leaving(&self) -> Vec<E> {
-        match self {
-            Choice::Move { from, extent, .. } if *from <= SUBLEVELS => vec![extent.clone()],
-            Choice::Move { .. } => Vec::new(),
-            Choice::Merge { inputs, to, .. } => {
-                let sublevels = inputs.iter().filter(|(n, _)| *n <= SUBLEVELS && n < to);
-                sublevels.flat_map(|(_, extents)| extents).cloned().collect()
-            }
-        }
-    }
-
-    /// The level that they go to.
-    pub(crate) fn to(&self) -> u8 {
-        let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
-        *to
+        let sublevels = self.inputs.iter().filter(|(n, _)| *n <= SUBLEVELS && *n < self.to);
+        sublevels.flat_map(|(_, extents)| extents).cloned().collect()
     }
 
     /// Whether it reads or writes objects: it may take long.
@@ -171,22 +158,19 @@ impl<E: Described> Choice<E> {
         if self.is_unread(shape, options) {
             return false;
         }
-        let (overlap, collects) = match self {
-            Choice::Move { .. } => (&[][..], &BTreeSet::new()),
-            Choice::Merge { overlap, collects, .. } => (&overlap[..], collects),
-        };
         let reads_objects = |extent: &E| {
             let meta = extent.meta();
-            let mut values = meta.values.iter().filter(|one| collects.contains(&one.of.id));
+            let mut values = meta.values.iter().filter(|one| self.collects.contains(&one.of.id));
             meta.location.is_object() || values.any(|one| one.of.location.is_object())
         };
-        shape.puts_objects(self.to(), options) || self.inputs().chain(overlap).any(reads_objects)
+        shape.puts_objects(self.to, options)
+            || self.extents().chain(&self.overlap).any(reads_objects)
     }
 
     /// Whether extents of this machine are written again in their level and nothing else: they make
     /// room for others.
     pub(crate) fn goes_down_for_room(&self) -> bool {
-        let Choice::Merge { inputs, to, overlap, collects, .. } = self else { return false };
+        let Choice { inputs, to, overlap, collects, .. } = self;
         let is_local = |e: &E| !e.meta().location.is_object();
         overlap.is_empty()
             && collects.is_empty()
@@ -194,12 +178,8 @@ impl<E: Described> Choice<E> {
     }
 
     /// What goes down, or is written again where it is.
-    pub(super) fn inputs(&self) -> impl Iterator<Item = &E> {
-        let (alone, set) = match self {
-            Choice::Move { extent, .. } => (Some(extent), &[][..]),
-            Choice::Merge { inputs, .. } => (None, &inputs[..]),
-        };
-        alone.into_iter().chain(set.iter().flat_map(|(_, extents)| extents))
+    pub(super) fn extents(&self) -> impl Iterator<Item = &E> {
+        self.inputs.iter().flat_map(|(_, extents)| extents)
     }
 
     /// Whether it is there for the tombstones of an extent, or would be: at rest too, if `rests`.
@@ -209,18 +189,18 @@ impl<E: Described> Choice<E> {
             let meta = e.meta();
             meta.deletes * share >= meta.records.max(1) || rests && meta.tombstones > 0
         };
-        self.inputs().any(is_heavy)
+        self.extents().any(is_heavy)
     }
 
     /// The less, the longer its first input has been in the database.
     pub(super) fn age(&self) -> u64 {
-        self.inputs().next().map_or(0, |extent| extent.meta().id)
+        self.extents().next().map_or(0, |extent| extent.meta().id)
     }
 
     /// What has to be written again for a byte to go down, more for what is read.
     pub(super) fn cost(&self) -> f64 {
         let (down, again) = self.bytes();
-        let read_frequency = self.inputs().map(Described::read_frequency).max().unwrap_or(0);
+        let read_frequency = self.extents().map(Described::read_frequency).max().unwrap_or(0);
         // A step for each power of two.
         let often = 1 + u32::BITS - read_frequency.leading_zeros();
         (again + 1) as f64 / down.max(1) as f64 * f64::from(often)
@@ -228,11 +208,7 @@ impl<E: Described> Choice<E> {
 
     /// Bytes that go down, and bytes that are written again for it.
     pub(super) fn bytes(&self) -> (u64, u64) {
-        let again = match self {
-            Choice::Move { .. } => 0,
-            Choice::Merge { overlap, .. } => bytes(overlap.iter()),
-        };
-        (bytes(self.inputs()), again)
+        (bytes(self.extents()), bytes(&self.overlap))
     }
 }
 
@@ -282,16 +258,14 @@ fn down<E: Described>(
 ) -> Choice<E> {
     debug_assert!(!inputs.is_empty(), "something goes down");
     debug_assert!(inputs.iter().all(|(n, _)| *n < to), "inputs lie above the level they go to");
-    let (table, overlap) = (version.table, version.overlapping(to, keys).to_vec());
-    if let ([(from, alone)], []) = (&inputs[..], &overlap[..])
-        && let [extent] = &alone[..]
-    {
-        let drops_deletes = extent.meta().deletes > 0 && hides_nothing(version, to, extent);
-        if !drops_deletes {
-            return Choice::Move { table, from: *from, to, extent: extent.clone() };
+    let overlap = version.overlapping(to, keys).to_vec();
+    let is_move = match (&inputs[..], &overlap[..]) {
+        ([(_, alone)], []) if alone.len() == 1 => {
+            alone[0].meta().deletes == 0 || !hides_nothing(version, to, &alone[0])
         }
-    }
-    Choice::Merge { table, inputs, to, overlap, collects: BTreeSet::new() }
+        _ => false,
+    };
+    Choice { overlap, is_move, ..Choice::of(version, inputs, to) }
 }
 
 /// Whether no level deeper than `level` has anything between an extent's keys.
@@ -340,7 +314,7 @@ pub(super) fn pick_intra_l1<E: Described>(
         let step = if only_moves { 1 } else { extents.len().div_ceil(MOST_PLACES).max(1) };
         let choices = extents.iter().step_by(step).filter_map(|extent| {
             let choice = cheapest(version, (first, extent), now)?;
-            let is_meant = !only_moves || matches!(choice.1, Choice::Move { .. });
+            let is_meant = !only_moves || choice.1.is_move;
             (is_meant && now.allows(&choice.1, version)).then_some(choice)
         });
         let least = choices.min_by_key(|(cost, choice)| (*cost, choice.age()));
@@ -362,9 +336,8 @@ fn cheapest<E: Described>(
         |n: &u8| !version.overlapping(*n, &keys).is_empty() || is_claimed(busy, *n, &keys);
     let below = (first + 1..=SUBLEVELS).find(is_taken).unwrap_or(SUBLEVELS + 1);
     if below > first + 1 {
-        let (table, from, to, extent) = (version.table, first, below - 1, extent.clone());
-        debug_assert!(from < to && to <= SUBLEVELS, "an extent moves down within level 1");
-        return Some((0, Choice::Move { table, from, to, extent }));
+        debug_assert!(below - 1 <= SUBLEVELS, "an extent moves down within level 1");
+        return Some((0, Choice::moved(version, (first, extent), below - 1)));
     }
     for n in first..=SUBLEVELS {
         let here = version.overlapping(n, &keys);
@@ -394,8 +367,8 @@ fn cheapest<E: Described>(
     debug_assert!(first < to && to <= SUBLEVELS, "sublevels become one within level 1");
     debug_assert!(sublevels > 1, "one sublevel alone stays as it is");
     let inputs = taken[..sublevels - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
-    let (table, overlap, collects) = (version.table, overlap.to_vec(), BTreeSet::new());
-    Some((cost, Choice::Merge { table, inputs, to, overlap, collects }))
+    let overlap = overlap.to_vec();
+    Some((cost, Choice { overlap, ..Choice::of(version, inputs, to) }))
 }
 
 // Trivial moves: which extents of level 1 move down, unread, in the edit of a compaction. A pure
@@ -420,7 +393,7 @@ pub(crate) fn trivial_moves<E: Described>(
     }
     let gone: BTreeSet<u64> = removed.iter().map(|extent| extent.meta().id).collect();
     let (keys, table) = (span(removed.iter()), version.table);
-    let (filled, output) = (done.to(), done.interval());
+    let (filled, output) = (done.to, done.interval());
     let left = |n: u8| {
         let extents = version.level(n).map_or(&[][..], |sublevel| sublevel.extents());
         extents.iter().filter(|e| !gone.contains(&e.meta().id)).cloned().collect::<Vec<_>>()

@@ -48,34 +48,17 @@ pub(crate) fn run(
     shape: &Shape,
     before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
-    match planned.choice {
-        Choice::Move { table, from, to, extent } => {
-            debug_assert!(from < to, "an extent moves down");
-            let id = extent.meta().id;
-            let op = Op::MoveExtent { table: *table, from: *from, to: *to, id };
-            let carried_over = CarriedOver::extents([extent].into_iter());
-            Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
-        }
-        Choice::Merge { .. } => merge(planned, set, cache, horizon, shape, before_write),
-    }
-}
-
-/// Does a merge: see [`run`].
-fn merge(
-    planned: Planned<'_>,
-    set: &VersionSet,
-    cache: &Arc<BlockCache>,
-    horizon: &Horizon,
-    shape: &Shape,
-    before_write: &dyn Fn(u64) -> Result<()>,
-) -> Result<Done> {
     let Planned { choice, bottom, puts_objects } = planned;
-    let Choice::Merge { table, inputs: by_level, to, overlap, collects } = choice else {
-        return Err(Error::invalid("an extent that moves is not merged"));
-    };
+    let Choice { table, inputs: by_level, to, overlap, collects, is_move } = choice;
     let (table, to) = (*table, *to);
     debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
     debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
+    if let (true, [(from, extents)]) = (is_move, &by_level[..]) {
+        let mv = |id| Op::MoveExtent { table, from: *from, to, id };
+        let ops = extents.iter().map(|extent| mv(extent.meta().id)).collect();
+        let carried_over = CarriedOver::extents(extents.iter());
+        return Ok(Done { edit: Edit { ops }, replaced: Vec::new(), carried_over });
+    }
     let inputs: Vec<_> = by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
     let version = set
         .version(table)

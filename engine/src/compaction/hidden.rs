@@ -114,7 +114,9 @@ pub(super) fn pick_superseded<E: Described>(
     version: &Version<E>,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    let some = version.extents().filter_map(|(n, e)| Some((worth(e, now)?, again(version, n, e))));
+    let some = version.extents().filter_map(|(n, e)| {
+        Some((worth(e, now)?, Choice::again(version, n, std::slice::from_ref(e))))
+    });
     let free = some.filter(|(_, choice)| now.allows(choice, version));
     let order = |(obsolete, choice): &(u64, Choice<E>)| (*obsolete, Reverse(choice.age()));
     free.max_by_key(order).map(|(_, choice)| choice)
@@ -124,12 +126,6 @@ pub(super) fn pick_superseded<E: Described>(
 fn worth<E: Described>(extent: &E, now: &Situation<'_>) -> Option<u64> {
     let obsolete = extent.obsolete(now.readers);
     is_worth(obsolete, extent.meta().records, now.rests).then_some(obsolete)
-}
-
-/// An extent is written again in its level.
-fn again<E: Described>(version: &Version<E>, level: u8, extent: &E) -> Choice<E> {
-    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
-    Choice::Merge { table: version.table, inputs, to: level, overlap, collects: BTreeSet::new() }
 }
 
 // Which value extents to empty: those of which less than half is referred to, and small ones where
@@ -205,8 +201,7 @@ fn rewrite<E: Described>(
     extent: &E,
     collects: BTreeSet<u64>,
 ) -> Choice<E> {
-    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
-    Choice::Merge { table: version.table, inputs, to: level, overlap, collects }
+    Choice { collects, ..Choice::again(version, level, std::slice::from_ref(extent)) }
 }
 
 /// Bytes that an extent refers to in a value extent.

@@ -6,8 +6,6 @@
 //! that no reader needs. Each step takes an extent down, or rids one of what it is there for. What
 //! is newer than the call is left out. So it comes to an end while writes go on.
 
-use std::collections::BTreeSet;
-
 use super::choice::{Choice, Situation, hides_nothing, input_set, send_down};
 use crate::base::record::Lsn;
 use crate::mvcc::KeyInterval;
@@ -69,8 +67,7 @@ fn from_below<'a, E: Described>(
     if n > spared {
         return input_set(version, spared + 1, extent.meta().interval());
     }
-    let (table, to, extent) = (version.table, SUBLEVELS, extent.clone());
-    Choice::Move { table, from: n, to, extent }
+    Choice::moved(version, (n, extent), SUBLEVELS)
 }
 
 /// An extent with nothing below it from which something goes.
@@ -88,12 +85,5 @@ fn pick_at_bottom<E: Described>(
             && (drops_deletes || extent.obsolete(now.readers) > 0)
     };
     let (level, extent) = version.extents().find(is_worth)?;
-    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
-    Some(Choice::Merge {
-        table: version.table,
-        inputs,
-        to: level,
-        overlap,
-        collects: BTreeSet::new(),
-    })
+    Some(Choice::again(version, level, std::slice::from_ref(extent)))
 }

@@ -71,7 +71,7 @@ fn pick_by_place<E: Described>(
                 is_misplaced(e) && bytes <= most
             };
             let few = rest[at..].iter().take_while(fits).count().max(1);
-            let choice = again(version, level, &rest[at..at + few]);
+            let choice = Choice::again(version, level, &rest[at..at + few]);
             if now.allows(&choice, version) {
                 return Some(choice);
             }
@@ -99,11 +99,9 @@ fn pick_values<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Optio
             };
             let collects: BTreeSet<u64> =
                 misplaced.by_ref().take_while(fits).map(|one| one.of.id).collect();
-            let inputs = vec![(level, vec![extent.clone()])];
-            let (table, overlap) = (version.table, Vec::new());
-            let choice = Choice::Merge { table, inputs, to: level, overlap, collects };
-            let is_some = matches!(&choice, Choice::Merge { collects, .. } if !collects.is_empty());
-            (is_some && now.allows(&choice, version)).then_some(choice)
+            let own = Choice::again(version, level, std::slice::from_ref(extent));
+            let choice = Choice { collects, ..own };
+            (!choice.collects.is_empty() && now.allows(&choice, version)).then_some(choice)
         })
     })
 }
@@ -113,12 +111,13 @@ fn pick_by_reads<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Opt
     let room = now.shape.local_room?;
     let cold = (LEVEL_2..=MAX_LEVELS).filter_map(|n| Some((n, version.level(n)?)));
     let all = cold.flat_map(|(n, level)| level.extents().iter().map(move |e| (n, e)));
-    let all =
-        all.filter(|(n, e)| now.allows(&again(version, *n, std::slice::from_ref(*e)), version));
+    let all = all.filter(|(n, e)| {
+        now.allows(&Choice::again(version, *n, std::slice::from_ref(*e)), version)
+    });
     let (objects, local): (Vec<_>, Vec<_>) = all.partition(|(_, e)| e.meta().location.is_object());
     let by_reads = |(_, e): &(u8, &E)| (e.read_frequency(), e.meta().id);
     let coldest = local.into_iter().min_by_key(by_reads);
-    let choose = |(level, e): (u8, &E)| again(version, level, std::slice::from_ref(e));
+    let choose = |(level, e): (u8, &E)| Choice::again(version, level, std::slice::from_ref(e));
     if room < 0 {
         return coldest.map(choose);
     }
@@ -131,12 +130,6 @@ fn pick_by_reads<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Opt
         return Some(choose(warmest));
     }
     coldest.filter(|(_, e)| e.read_frequency().saturating_mul(WARMER) <= reads).map(choose)
-}
-
-/// Neighbours are written again in their level.
-fn again<E: Described>(version: &Version<E>, level: u8, extents: &[E]) -> Choice<E> {
-    let (inputs, overlap) = (vec![(level, extents.to_vec())], Vec::new());
-    Choice::Merge { table: version.table, inputs, to: level, overlap, collects: BTreeSet::new() }
 }
 
 /// Bytes of a level that are not on the tier that is wanted.

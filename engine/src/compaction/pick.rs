@@ -34,8 +34,6 @@
 //! to. Otherwise replaced values would stay as long as the keys above them find room. Moving
 //! references costs little, so that is all it is held to.
 
-use std::collections::BTreeSet;
-
 use super::choice::{
     Choice, HEAVY, HEAVY_AT_REST, MOST_PLACES, Situation, hides_nothing, input_set, pick_intra_l1,
     send_down,
@@ -59,7 +57,7 @@ pub(crate) fn pick<E: Described>(version: &Version<E>, now: &Situation<'_>) -> O
         .map(|choice| choice.compressed(now.shape, version.options))
         .inspect(|choice| {
             debug_assert!(now.allows(choice, version), "what is chosen can run now");
-            debug_assert!(choice.inputs().next().is_some(), "what is chosen has inputs");
+            debug_assert!(choice.extents().next().is_some(), "what is chosen has inputs");
         })
 }
 
@@ -76,13 +74,7 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
         let choice = if hides_nothing(version, n, extent) {
             // All its tombstones go, or it would be chosen again and again.
             let done_with = extent.meta().greatest_seq <= now.oldest();
-            done_with.then(|| Choice::Merge {
-                table: version.table,
-                inputs: vec![(n, vec![extent.clone()])],
-                to: n,
-                overlap: Vec::new(),
-                collects: BTreeSet::new(),
-            })
+            done_with.then(|| Choice::again(version, n, std::slice::from_ref(extent)))
         } else {
             (n < MAX_LEVELS).then(|| send_down(version, n, extent))
         };
@@ -152,7 +144,7 @@ fn input_sets<'a, E: Described>(
         let rest = KeyInterval { start: keys.end.clone()?, end: None };
         let beside = version.overlapping(SUBLEVELS, &rest);
         let mut next = 0;
-        while next < beside.len() && !matches!(best, Choice::Move { .. }) {
+        while next < beside.len() && !best.is_move {
             let wider_keys = keys.joined(&beside[next].meta().interval());
             let wider = input_set(version, now.spared + 1, wider_keys);
             let (down, again) = wider.bytes();

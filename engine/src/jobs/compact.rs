@@ -146,7 +146,7 @@ impl Compact {
         debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
         let is_for_tombstones = choice.is_for_tombstones(rests);
         let touches_objects = choice.touches_objects(shape, version.options);
-        let puts_objects = shape.puts_objects(choice.to(), version.options);
+        let puts_objects = shape.puts_objects(choice.to, version.options);
         Look::Found(Box::new(Plan {
             table,
             choice,
@@ -239,10 +239,11 @@ impl Compact {
         let moved = moving.len() as u64;
         done.edit.ops.extend(moving);
         debug_assert!(edit_is_of(&done.edit, table.id()), "a compaction changes its own table");
-        let versions = match collects(choice) && ctx.options.has(Failpoint::CollectBeforeEdit) {
-            true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
-            false => ctx.apply_freeing(done.edit)?,
-        };
+        let versions =
+            match !choice.collects.is_empty() && ctx.options.has(Failpoint::CollectBeforeEdit) {
+                true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
+                false => ctx.apply_freeing(done.edit)?,
+            };
         install(table, &mut change, versions, horizon.newest());
         drop(change);
         ctx.metrics.count_reused(&done.carried_over);
@@ -253,12 +254,9 @@ impl Compact {
     fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
         plan.table.allow_large_jobs();
         let metrics = &ctx.metrics;
-        match plan.choice {
-            Choice::Move { .. } => metrics.moves.add(1),
-            Choice::Merge { .. } => metrics.compactions.add(1),
-        }
+        if plan.choice.is_move { &metrics.moves } else { &metrics.compactions }.add(1);
         metrics.tombstone_compactions.add(u64::from(plan.is_for_tombstones));
-        metrics.collections.add(u64::from(collects(&plan.choice)));
+        metrics.collections.add(u64::from(!plan.choice.collects.is_empty()));
         metrics.trivially_moved_extents.add(moved);
         ctx.memory.balance();
     }
@@ -275,9 +273,4 @@ impl Plan<'_> {
     pub(crate) fn table(&self) -> &TableCore {
         &self.table
     }
-}
-
-/// Whether a compaction empties value extents.
-fn collects(choice: &Choice) -> bool {
-    matches!(choice, Choice::Merge { collects, .. } if !collects.is_empty())
 }

@@ -126,10 +126,6 @@ impl Drop for Executor {
         }
         // Threads that wait for a request see the end of the queue.
         self.senders.clear();
-        if self.state.shared.fork.is_forked() {
-            // There are no such threads here.
-            self.threads.get_mut().drain(..).for_each(std::mem::forget);
-        }
         self.join();
     }
 }

@@ -113,14 +113,14 @@ fn show(choice: Option<Choice<Meta>>) -> String {
         |list: &[Meta]| list.iter().map(|e| e.meta().id.to_string()).collect::<Vec<_>>().join(" ");
     match choice {
         None => "nothing".to_string(),
-        Some(Choice::Move { to, extent, .. }) if to <= SUBLEVELS => {
-            format!("trivially move {} to sublevel {to}", extent.meta().id)
+        Some(Choice { inputs, to, is_move: true, .. }) if to <= SUBLEVELS => {
+            format!("trivially move {} to sublevel {to}", ids(&inputs[0].1))
         }
-        Some(Choice::Move { from, to, extent, .. }) => {
-            let (from, to) = (known_as(from), known_as(to));
-            format!("move {} from level {from} to level {to}", extent.meta().id)
+        Some(Choice { inputs, to, is_move: true, .. }) => {
+            let (from, to) = (known_as(inputs[0].0), known_as(to));
+            format!("move {} from level {from} to level {to}", ids(&inputs[0].1))
         }
-        Some(Choice::Merge { inputs, to, overlap, collects, .. }) => {
+        Some(Choice { inputs, to, overlap, collects, .. }) => {
             let from = inputs[0].0;
             let set: Vec<_> = inputs.iter().map(|(_, extents)| ids(extents)).collect();
             let set = set.join(" over ");
@@ -281,7 +281,7 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
         let now = Situation { work: Work::Files, ..usual_situation(&shape) };
         match pick(&version, &now) {
             None => 0,
-            Some(Choice::Merge { inputs, collects, .. }) => {
+            Some(Choice { inputs, collects, is_move: false, .. }) => {
                 assert_eq!(inputs[0].1[0].meta().id, 12);
                 collects.len()
             }
@@ -343,8 +343,7 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     let sunk_over = |to: u8, gone: &[u64], busy: &[ClaimedKeys]| {
         let is_gone = |extent: &&Meta| gone.contains(&extent.meta().id);
         let removed: Vec<Meta> = all.iter().filter(is_gone).cloned().collect();
-        let (inputs, overlap) = (vec![(1, removed)], Vec::new());
-        let done = Choice::Merge { table: 1, inputs, to, overlap, collects: BTreeSet::new() };
+        let done = Choice { to, ..Choice::again(&version, 1, &removed) };
         let ops = super::super::trivial_moves(&version, &done, busy).ops;
         let moved = ops.into_iter().map(|op| match op {
             Op::MoveExtent { table: 1, from, to, id } => (id, SUBLEVELS - from, SUBLEVELS - to),
