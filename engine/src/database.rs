@@ -1,12 +1,15 @@
 //! How a database is opened, checked and backed up: what needs the engine and the floors above it.
-
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 
-use crate::backup::{self, BackupInfo, SalvageReport, VerifyReport};
+use crate::backup::{self, BackupInfo, BackupSet, SalvageReport, VerifyReport};
 use crate::base::error::Result;
 use crate::base::options::Options;
 use crate::engine::{Database, OpenHow};
+use crate::per_core::{PerCore, ShardedTable};
 use crate::replication;
+use crate::table::{BulkLoad, PendingCommit, Range, Snapshot, Table, WriteBatch};
+use crate::txn::{Transaction, TxnRange};
 
 impl Database {
     /// Opens the database in the directory `path`; creates one when the directory is missing or
@@ -193,3 +196,31 @@ impl Options {
         Database::open_with(path.as_ref(), &self, OpenHow::ReadOnly)
     }
 }
+
+// Handles stay usable after a panic of the caller that unwinds past them: calls of the engine do
+// not run the caller's code while something is half changed, and panic for nothing that can
+// happen. A transaction that was being used is whole, and is rolled back when it is dropped.
+
+macro_rules! unwind_safe {
+    ($($handle:ty),*) => {
+        $(
+            impl UnwindSafe for $handle {}
+            impl RefUnwindSafe for $handle {}
+        )*
+    };
+}
+
+unwind_safe!(
+    Database,
+    Table,
+    Snapshot,
+    Range,
+    WriteBatch,
+    BulkLoad,
+    PendingCommit,
+    Transaction,
+    TxnRange,
+    BackupSet,
+    PerCore,
+    ShardedTable
+);

@@ -55,7 +55,6 @@ mod level0;
 mod locks;
 mod memtable;
 mod mvcc;
-mod panics;
 mod per_core;
 mod pindex;
 mod pm;

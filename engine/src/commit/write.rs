@@ -21,7 +21,7 @@ use super::committer::{Committer, Pending, Ticket};
 use super::group::{Few, Group};
 use super::publisher::Goal;
 use super::ring::ring_len;
-use super::steps::InTurnstile;
+use super::turnstile::InTurnstile;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;
 use crate::base::record::Lsn;

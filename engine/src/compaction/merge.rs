@@ -8,9 +8,8 @@
 
 use std::sync::Arc;
 
-use super::fragments::Fragments;
 use super::output::{MergeContext, Outputs, Writer};
-use super::ranges::Ranges;
+use super::ranges::{Fragments, Ranges};
 use crate::base::error::Result;
 use crate::base::record::{Cursor, EntryRef, LSN_MAX, MergingCursor};
 use crate::sstable::{BlockCache, BlockWalk, Extent, ReadAhead};

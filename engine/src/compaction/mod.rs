@@ -3,12 +3,9 @@
 mod choice;
 mod drain;
 mod execute;
-mod fragments;
 mod hidden;
-mod manual;
 mod merge;
 mod misplaced;
-mod operands;
 mod output;
 mod pick;
 mod placing;
@@ -22,11 +19,10 @@ pub(crate) use drain::{
     plan_keys,
 };
 pub(crate) use execute::{Done, Planned, run};
-pub(crate) use fragments::Fragments;
 pub(crate) use hidden::{expired, hidden, hidden_records};
-pub(crate) use manual::{NextManual, pick_manual};
 pub(crate) use misplaced::{local_of, misplaced};
 pub(crate) use output::CarriedOver;
-pub(crate) use pick::pick;
+pub(crate) use pick::{NextManual, pick, pick_manual};
 pub(crate) use placing::place;
+pub(crate) use ranges::Fragments;
 pub(crate) use shape::{ClaimedKeys, SPARED_SUBLEVELS, Shape};

@@ -8,10 +8,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::fragments::{Fragments, Walk};
-use super::operands::Operands;
-use super::ranges::Ranges;
-use super::retain::{Retain, Retention};
+use super::ranges::{Fragments, Ranges, Walk};
+use super::retain::{Operands, Retain, Retention};
 use crate::base::error::Result;
 use crate::base::memory::Gauge;
 use crate::base::operator::TableOperator;

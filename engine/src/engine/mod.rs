@@ -9,7 +9,6 @@ pub(crate) mod events;
 mod instance;
 mod object_store;
 pub(crate) mod open;
-pub(crate) mod shipping;
 mod stats;
 mod table_calls;
 mod transactions;
@@ -37,15 +36,15 @@ use crate::txn::Registry;
 use crate::version::VersionSet;
 use catalog::Catalog;
 pub use catalog::TableRef;
-use shipping::Shipping;
 
 pub use database::Database;
 pub(crate) use database::OpenHow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
+pub use instance::ShareStats;
+pub(crate) use instance::Shipping;
 pub use object_store::{ObjectStats, ObjectStoreReport};
 pub use open::OpenStats;
-pub use shipping::ShareStats;
 pub use stats::{
     CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats, PmStats, Stats,
     TableStats,

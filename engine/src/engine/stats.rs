@@ -1,9 +1,9 @@
 //! What lies where, and what it has cost.
 
 use super::Engine;
+use super::instance::ShareStats;
 use super::object_store::{self, ObjectStats};
 use super::open::{self, OpenStats};
-use super::shipping::ShareStats;
 use crate::compaction::{Shape, misplaced};
 use crate::jobs::memory::MemoryStats;
 use crate::jobs::metrics::BackgroundStats;

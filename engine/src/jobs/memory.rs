@@ -27,13 +27,14 @@
 //! the cache leaves filters what they may grow by from one look to the next.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::automatic_memory::AutomaticLimit;
 use crate::base::error::{Error, Result};
 use crate::base::options::{MemoryPlan, Mode, Options};
-use crate::os::give_back_freed;
-use crate::os::sync::atomic::AtomicU64;
 use crate::os::sync::atomic::Ordering::Relaxed;
+use crate::os::sync::atomic::{AtomicU64, AtomicUsize};
+use crate::os::sync::locks::Mutex;
+use crate::os::{Pressure, give_back_freed, memory_pressure, time};
 use crate::pindex::forest::Forest;
 use crate::pm::Geometry;
 use crate::storage::{EXTENT_BYTES, MOST_SENT};
@@ -465,82 +466,95 @@ fn check_limit(limit: u64, fixed: u64) -> Result<()> {
     )))
 }
 
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
-mod tests {
-    use super::*;
+// The memory limit of a database whose options name none: half of what the process may use, shared
+// by all such databases of the process, and less while the machine is short of memory.
+//
+// The limit bounds what the database may take. It takes nothing before it needs it.
+//
+// Thread safety: every method may be called from any thread.
+//
+// Invariants:
+//
+// 1. `SHARING` is the number of these limits that exist.
+// 2. The limit is never above the share, and falls below an eighth of it only where more databases
+//    share.
+//
+// Sources: WiredTiger's default cache (half of the memory) and `innodb_dedicated_server`, for the
+// share; the kernel's pressure stall information, for when to give back.
 
-    use crate::base::limits::MIN_PM_SIZE;
-    use terrace_testkit::Machine;
+/// The limits of this kind that exist in the process.
+static SHARING: AtomicUsize = AtomicUsize::new(0);
 
-    const MIB: u64 = 1 << 20;
+/// Pressure is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-    #[test]
-    fn shares_never_come_to_more_than_the_limit() {
-        for limit in [2 * MIB, 8 * MIB, 64 * MIB, 1 << 30, 1 << 40] {
-            for region in [0, limit / 2, limit / 4 * 3] {
-                let shares = Shares::new(limit, region, (4, true));
-                let all = shares.slack + shares.of_jobs() + shares.indexes;
-                let all = all + limit / LOCKS * u64::from(region < limit / 2) + region;
-                assert!(all <= limit, "{shares:?}");
-                let memory = MemoryStats { region, ..MemoryStats::default() };
-                assert!(shares.left_by(&memory) >= limit / 16, "{shares:?}");
-            }
-        }
+/// Under pressure the limit falls by one part of so many at each look,
+const FALL: u64 = 16;
+
+/// to no less than one of so many,
+const LEAST: u64 = 8;
+
+/// and where there is enough it rises by one of so many.
+const RISE: u64 = 64;
+
+/// A limit that follows the machine.
+#[derive(Debug)]
+pub(crate) struct AutomaticLimit {
+    /// All such databases together, where memory is not short.
+    share: u64,
+    /// All such databases together, now.
+    now: AtomicU64,
+    looked: Mutex<Instant>,
+}
+
+impl AutomaticLimit {
+    /// A limit of at most `share` bytes.
+    pub(crate) fn new(share: u64) -> AutomaticLimit {
+        SHARING.fetch_add(1, Relaxed);
+        AutomaticLimit { share, now: AtomicU64::new(share), looked: Mutex::new(time::now()) }
     }
 
-    /// Bug: under a memory limit a backup into a bucket sent its objects one by one, where the
-    /// database has no object store. Cause: extents are longer then, and what is under way had the
-    /// share of shorter ones. Fix: it has a share of its own. Begins with the smallest limit that
-    /// options allow for the smallest region; from extents beyond the least on two objects fit.
-    #[test]
-    fn two_objects_fit_in_what_is_on_its_way() {
-        let region = Geometry::for_size(MIN_PM_SIZE).region_len();
-        let least = (region..).find(|limit| check_limit(*limit, region).is_ok()).unwrap();
-        for has_objects in [false, true] {
-            let mut seen = 0;
-            for step in 0..400 {
-                let shares = Shares::new(least + step * (64 << 10), region, (4, has_objects));
-                let extent = Job::within(shares.jobs).extent;
-                if extent > LEAST_EXTENT {
-                    let object = extent * 17 / 16;
-                    assert!(2 * object <= shares.sends, "{has_objects}, {extent}: {shares:?}");
-                    seen += 1;
-                }
-            }
-            assert!(seen > 300, "{seen}");
-            let most = Shares::new(1 << 40, region, (4, has_objects));
-            assert_eq!(most.sends, MOST_SENT, "sixteen of the longest");
-        }
+    /// The limit of one database, now.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.now.load(Relaxed) / SHARING.load(Relaxed).max(1) as u64
     }
 
-    /// Bug: an opening accepted a limit that the locks of a persistent index exceeded later. Cause:
-    /// they were counted as they are, and an opening has touched no node yet. Fix: all of them are.
-    #[test]
-    fn a_limit_leaves_room_for_the_locks_of_an_index_that_was_not_touched_yet() {
-        let machine = Machine::with_memory().index(true);
-        let options = Options::new().pm_size(4 << 20).stepped().machine(&machine);
-        let db = options.clone().create("/db").unwrap();
-        let table = db.table("t").unwrap();
-        for n in 0..2000u32 {
-            table.put(n.to_be_bytes(), [7; 100]).unwrap();
+    /// Looks at the machine, if it is time; whether memory is to be given back.
+    pub(crate) fn follow_machine(&self) -> bool {
+        let Some(mut looked) = self.looked.try_lock() else { return false };
+        let now = time::now();
+        if !is_due(*looked, now) {
+            return false;
         }
-        while db.step().unwrap() {}
-        db.close().unwrap();
-        drop(table);
-        let db = options.open("/db").unwrap();
-        let (ctx, index) = (&db.inner.ctx, db.inner.ctx.forest.as_ref().unwrap());
-        assert!(index.bytes() > 0);
-        let locks = ctx.memory.most_image_bytes() - ctx.memory.image_bytes();
-        assert_eq!(index.memory().bytes() + locks, index.bytes() / NODES_TO_LOCKS);
+        *looked = now;
+        self.follow(memory_pressure())
     }
 
-    #[test]
-    fn two_jobs_fit_in_their_share() {
-        for share in [MIB / 2, 2 * MIB, 16 * MIB, 64 * MIB] {
-            let job = Job::within(share);
-            assert!(LEAST_JOBS * job.bytes() <= share, "twice {job:?} in {share}");
-        }
-        assert!((16 * MIB..17 * MIB).contains(&Job::MOST.bytes()), "as it is documented");
+    fn follow(&self, pressure: Pressure) -> bool {
+        let now = self.now.load(Relaxed);
+        let next = match pressure {
+            Pressure::Short => (now - now / FALL).max(self.share / LEAST),
+            Pressure::Tight => now,
+            Pressure::Enough => (now + self.share / RISE).min(self.share),
+        };
+        debug_assert!(next <= self.share && next >= self.share / LEAST, "invariant 2");
+        self.now.store(next, Relaxed);
+        pressure == Pressure::Short
     }
 }
+
+/// Whether it is time to look at the machine, at `now`, after a look at `last`.
+fn is_due(last: Instant, now: Instant) -> bool {
+    now.duration_since(last) >= LOOK_EVERY
+}
+
+impl Drop for AutomaticLimit {
+    fn drop(&mut self) {
+        let before = SHARING.fetch_sub(1, Relaxed);
+        debug_assert!(before > 0, "each limit was counted (invariant 1)");
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
+mod tests;

@@ -7,7 +7,6 @@
 //! changes by one journal edit. `scheduler/picker.rs` has the table of them.
 
 mod assign_streams;
-mod automatic_memory;
 pub(crate) mod claims;
 mod columns;
 mod compact;

@@ -14,12 +14,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::checkpoint::{DataPlace, FoundCheckpoint};
 use super::log::{
     Entry, EntryBody, FollowerPlace, GroupKind, LargePart, LogCheckpoint, PartKind, SharedLog,
     ShippedGroup, records_of,
 };
 use super::prepares::{FollowedPrepares, with_own_tables};
-use super::restore::{DataPlace, FoundCheckpoint};
 use super::segment::{FollowedLarge, FollowedRuns};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Durability, Failpoint, TableOptions, Tier};

@@ -1,11 +1,11 @@
 //! A database that other machines can take over, follow, and stand by for, through an object store
 //! alone. `docs/internals/shared-store.md` has the design.
 //!
-//! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints
-//! (`checkpoint.rs`) to the log, `collect.rs` deletes what is not needed. A reader: `restore.rs`
-//! makes a database of a checkpoint, `apply.rs` applies entries to it, `node.rs`
-//! does so all the time, for the handles of `api.rs`. `registration.rs` has the store keep
-//! what a reader needs. `takeover.rs` makes a reader the writer.
+//! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints (`checkpoint.rs`) to the
+//! log, `collect.rs` deletes what is not needed. A reader: a database is made of a checkpoint
+//! (`checkpoint.rs`), `apply.rs` applies entries to it, `node.rs` does so all the time, for the
+//! handles of `api.rs`. `registration.rs` has the store keep what a reader needs. `takeover.rs`
+//! makes a reader the writer.
 
 mod api;
 mod apply;
@@ -17,7 +17,6 @@ mod node;
 mod places;
 mod prepares;
 mod registration;
-mod restore;
 mod segment;
 mod shipper;
 mod status;
@@ -34,9 +33,8 @@ use crate::os::Files;
 use log::{Identity, LogEnd, LogWriter, SharedLog};
 
 pub use api::{Follower, Standby};
-use checkpoint::SentCheckpoint;
+use checkpoint::{FoundCheckpoint, SentCheckpoint};
 pub use digest::{Digest, TableDigest};
-use restore::FoundCheckpoint;
 use shipper::{Beginning, Shipper};
 pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
 
@@ -93,7 +91,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
     let own = match end.checkpoint {
         0 => Ok(None),
-        number => restore::checkpoint(&log, number),
+        number => checkpoint::read(&log, number),
     };
     // A log without a checkpoint is begun with one. One that is damaged gets another one: no reader
     // can start from it.

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::apply::{Applier, EntryApplied};
+use super::checkpoint::{self, DataPlace, FoundCheckpoint};
 use super::log::{EntryBody, FollowerPlace, NextEntry, SharedLog};
 use super::places::Places;
 use super::registration::Registration;
-use super::restore::{self, DataPlace, FoundCheckpoint};
 use super::status::NodeStatus;
 use super::takeover;
 use super::{OpenedLog, open_log};
@@ -400,7 +400,7 @@ impl Node {
         self.clean();
         let path = self.places.next()?;
         let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
-        let made = restore::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
+        let made = checkpoint::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
         let db = Database::open_made(&path, &self.options, made)?;
         let reader = Applier::restored(db, (found, place), &self.log)?;
         self.progress.lock().restarts += 1;

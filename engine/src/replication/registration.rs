@@ -13,8 +13,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::checkpoint::{self, FoundCheckpoint};
 use super::log::{FollowerPlace, SharedLog};
-use super::restore::{self, FoundCheckpoint};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::sync::channel::{RecvTimeoutError, channel};
 use crate::os::sync::locks::Mutex;
@@ -114,7 +114,7 @@ impl Registration {
             if self.log.end()?.checkpoint != number {
                 continue;
             }
-            match restore::checkpoint(&self.log, number)? {
+            match checkpoint::read(&self.log, number)? {
                 Some(found) => return Ok(Some(found)),
                 // The writer has made newer ones since.
                 None => left_behind = number,

@@ -28,7 +28,7 @@ use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
 use crate::commit::{FedGroups, Feed};
 use crate::engine::Engine;
-use crate::engine::shipping::{ShareStats, Shipping};
+use crate::engine::{ShareStats, Shipping};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::apply::{Applier, EntryApplied};
+use super::checkpoint::DataPlace;
 use super::log::{
     CLAIM_TRIES, EntryReads, FollowerPlace, Identity, LogEnd, LogWriter, NextEntry, SharedLog,
 };
 use super::registration::Registration;
-use super::restore::DataPlace;
 use super::shipper::Beginning;
-use super::{OpenedLog, begin, open_log, restore};
+use super::{OpenedLog, begin, checkpoint, open_log};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Failpoint, Making, Options};
 use crate::engine::open::{files_of, look_for, remove_marker, remove_unfinished};
@@ -93,7 +93,7 @@ fn open_once(
     let log = &claiming.log;
     let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
     let found = found.ok_or_else(|| log.empty(ErrorKind::Invalid))?;
-    let made = restore::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
+    let made = checkpoint::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
     let db = Database::open_made(to, options, made)?;
     let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
     let Some(claimed) = claim(claiming, &mut applier, registration)? else {

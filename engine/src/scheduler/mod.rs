@@ -4,7 +4,6 @@
 //! Thread safety: `step` is called by one thread at a time, the background's or the stepper's; the
 //! rest from any. `stats` and `pacing` are held for a few instructions.
 
-mod objects;
 mod pacing;
 mod picker;
 mod state;
@@ -244,7 +243,7 @@ impl Scheduler {
     ) -> Result<Outcome> {
         let is_elsewhere = work == Work::Objects;
         let running = &self.ctx.object_work.running;
-        let _counted = is_elsewhere.then(|| objects::Running::new(running));
+        let _counted = is_elsewhere.then(|| workers::Running::new(running));
         let from = self.clock();
         let outcome = self.jobs.compact.run(plan, &self.ctx, before_extent)?;
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");

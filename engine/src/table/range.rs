@@ -513,7 +513,9 @@ macro_rules! parts_of_rows {
             }
         }
 
-        impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator for $name<I> {
+        impl<I: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>> DoubleEndedIterator
+            for $name<I>
+        {
             fn next_back(&mut self) -> Option<Result<Bytes>> {
                 self.0.next_back().map(|row| row.map($part))
             }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::Group;
 use super::super::floor::Floor;
 use super::super::publisher::Goal;
-use super::super::steps::{Step, stop_at};
+use super::super::turnstile::{Step, stop_at};
 use super::Fixture;
 use super::rules::first_incarnation;
 use crate::base::error::{Error, ErrorKind};

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::choice::Work;
-use super::super::manual::{NextManual, pick_manual};
 use super::super::shape::Shape;
 use super::*;
 use crate::base::options::{Compression, Tier};

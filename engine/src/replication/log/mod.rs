@@ -6,7 +6,6 @@
 
 mod entry;
 mod groups;
-mod identity;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod registers;
@@ -18,12 +17,11 @@ pub(crate) use groups::{
     DataPiece, GroupKind, LargePart, PartKind, PrepareHead, SegmentGroups, SharedPrepare,
     ShippedGroup, records_of,
 };
-pub(crate) use identity::Identity;
 pub(crate) use registers::{FollowerPlace, Register};
 pub(crate) use shared_log::{
     EntryReads, LogEnd, LogHead, NextEntry, SharedLog, data_number, entry_name,
 };
-pub(crate) use writer::{CLAIM_TRIES, LogWriter};
+pub(crate) use writer::{CLAIM_TRIES, Identity, LogWriter};
 
 #[cfg(test)]
 mod tests;

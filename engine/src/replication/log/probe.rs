@@ -1,9 +1,9 @@
 //! What `decoders` tries: the bytes as they are, and with their checksums made right.
 
 use super::entry::{Entry, HEADER_LEN};
-use super::identity::Nonces;
 use super::registers::{FollowerPlace, Register};
 use super::shared_log::LogHead;
+use super::writer::Nonces;
 use crate::base::record::{Sealable, mended};
 
 /// Entries of the log, its head, followers, their register, and the claims that a directory knows.
