@@ -153,7 +153,13 @@ impl Shipper {
             ready: None,
             large: None,
             has_forgotten: false,
-            first_tables: shipped.then(|| tables(engine)),
+            first_tables: shipped.then(|| {
+                engine
+                    .tables()
+                    .iter()
+                    .map(|table| SharedTable { id: table.id(), name: table.name() })
+                    .collect()
+            }),
             after: None,
             since_checkpoint: 0,
             checkpoint_bytes: match engine.options.stepped {
@@ -591,11 +597,4 @@ impl State {
         self.forget_shipped(step.feed);
         step.shipper.collect_in_turn();
     }
-}
-
-/// The tables of this moment.
-fn tables(engine: &Engine) -> Vec<SharedTable> {
-    let table =
-        |table: Arc<crate::table::TableCore>| SharedTable { id: table.id(), name: table.name() };
-    engine.tables().into_iter().map(table).collect()
 }
