@@ -468,7 +468,7 @@ fn release_records(shared: &Shared, view: &View) {
             cursor.step();
         }
         for tombstone in memtable.tombstones().iter().flat_map(|set| set.iter()) {
-            shared.zones.sub_live(shared.zones.zone_of(tombstone.at), 1);
+            shared.zones.sub_live(shared.zones.zone_of(tombstone.at()), 1);
         }
     }
     shared.count_out(|| view.level0.clear());

@@ -121,7 +121,7 @@ impl Level0 {
         if deletes > 0 {
             deleted.add(vec![DeletedSpan { interval: KeyInterval::all(), deletes }]);
         }
-        let tombstones = RangeTombstones::new(region);
+        let tombstones = RangeTombstones::new(region.indexes());
         Arc::new(Level0 { in_zones, rows, tombstones, deleted, clearing })
     }
 }

@@ -11,19 +11,18 @@ use std::sync::Arc;
 
 use super::{Released, Size};
 use crate::base::error::Result;
+use crate::base::memory::Gauge;
 use crate::base::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
-use crate::memtable::{Record, record_at};
+use crate::memtable::{Record, record_len};
 use crate::mvcc::{
     DrainedMap, KeyInterval, Reach, Tombstone, TombstoneList, Tombstones, after, union,
 };
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::sync::locks::Mutex;
-use crate::pm::Region;
 
 /// The range tombstones of one table's level 0.
 #[derive(Debug)]
 pub(crate) struct RangeTombstones {
-    region: Arc<Region>,
     list: TombstoneList,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -31,9 +30,9 @@ pub(crate) struct RangeTombstones {
 
 impl RangeTombstones {
     /// An empty list.
-    pub(super) fn new(region: Arc<Region>) -> RangeTombstones {
-        let list = TombstoneList::counted(region.indexes());
-        RangeTombstones { region, list, records: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+    pub(super) fn new(indexes: &Arc<Gauge>) -> RangeTombstones {
+        let list = TombstoneList::counted(indexes);
+        RangeTombstones { list, records: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
     /// The set of this moment; `None` if it is empty.
@@ -44,7 +43,7 @@ impl RangeTombstones {
     /// Adds some.
     pub(crate) fn add(&self, tombstones: Vec<Arc<Tombstone>>) {
         self.records.fetch_add(tombstones.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_add(self.bytes_of(&tombstones), Ordering::Relaxed);
+        self.bytes.fetch_add(stored_bytes(&tombstones), Ordering::Relaxed);
         self.list.add(tombstones);
     }
 
@@ -60,7 +59,7 @@ impl RangeTombstones {
         let Some(tombstones) = self.list.load() else { return Vec::new() };
         let mut parts = Vec::new();
         let from = tombstones.newest_covering(interval, upto.min(oldest));
-        let wants = |reach: &Reach| reach.newest >= from && reach.oldest <= upto;
+        let wants = |reach: &Reach<'_>| reach.newest >= from && reach.oldest <= upto;
         let inside = tombstones.wanted(interval, wants).into_iter();
         for whole in inside.filter(|tombstone| (from..=upto).contains(&tombstone.seq)) {
             let Some(inside) = whole.interval.intersection(interval) else { continue };
@@ -122,7 +121,7 @@ impl RangeTombstones {
                 None => true,
             };
             if let Some(tombstone) = behind.next_if(is_first) {
-                next.extend(left(tombstone).map(|at| Reverse((at, self.stored_len(tombstone)))));
+                next.extend(left(tombstone).map(|at| Reverse((at, stored_len(tombstone)))));
                 continue;
             }
             let Some(Reverse((start, len))) = next.pop() else { break };
@@ -148,7 +147,7 @@ impl RangeTombstones {
             let inside = t.interval.intersection(interval);
             inside.is_some_and(|inside| !drained.undrained(&inside, t.seq).is_empty())
         };
-        begins.filter(|t| t.seq <= upto).filter(is_left).map(|t| self.stored_len(t)).sum()
+        begins.filter(|t| t.seq <= upto).filter(is_left).map(|t| stored_len(t)).sum()
     }
 
     /// Removes those with a sequence number of at most `upto` of which every part is in `interval`
@@ -161,7 +160,7 @@ impl RangeTombstones {
     ) -> Released {
         // Of one that goes on behind the interval, D covers the first key there.
         let behind = interval.end.as_ref().map(|end| (end, drained.get(end)));
-        let wants = |reach: &Reach| {
+        let wants = |reach: &Reach<'_>| {
             let is_over =
                 |(end, upto): (&Vec<u8>, Lsn)| reach.oldest <= upto || reach.has_end_by(end);
             reach.oldest <= upto && behind.is_none_or(is_over)
@@ -180,16 +179,16 @@ impl RangeTombstones {
     fn remove(
         &self,
         interval: &KeyInterval,
-        wants: impl Fn(&Reach) -> bool,
+        wants: impl Fn(&Reach<'_>) -> bool,
         which: impl Fn(&Tombstone) -> bool,
     ) -> Released {
         let gone = self.list.remove(interval, wants, which);
-        let (gone_records, gone_bytes) = (gone.len() as u64, self.bytes_of(&gone));
+        let (gone_records, gone_bytes) = (gone.len() as u64, stored_bytes(&gone));
         let records = self.records.fetch_sub(gone_records, Ordering::Relaxed);
         debug_assert!(records >= gone_records, "a range tombstone is counted in before it goes");
         let bytes = self.bytes.fetch_sub(gone_bytes, Ordering::Relaxed);
         debug_assert!(bytes >= gone_bytes, "the bytes of a range tombstone are counted once");
-        Released { records: gone.iter().map(|tombstone| tombstone.at).collect() }
+        Released { records: gone.iter().map(|tombstone| tombstone.remove()).collect() }
     }
 
     /// Whether the range tombstone at `at` is in the list.
@@ -212,14 +211,16 @@ impl RangeTombstones {
     pub(super) fn memory(&self) -> u64 {
         self.list.memory()
     }
+}
 
-    fn stored_len(&self, tombstone: &Tombstone) -> u64 {
-        record_at(&self.region, tombstone.at).stored_len() as u64
-    }
+/// The bytes of its record in a zone.
+fn stored_len(Tombstone { interval, .. }: &Tombstone) -> u64 {
+    let end = 1 + interval.end.as_ref().map_or(0, Vec::len);
+    record_len(interval.start.len(), end) as u64
+}
 
-    fn bytes_of(&self, tombstones: &[Arc<Tombstone>]) -> u64 {
-        tombstones.iter().map(|tombstone| self.stored_len(tombstone)).sum()
-    }
+fn stored_bytes(tombstones: &[Arc<Tombstone>]) -> u64 {
+    tombstones.iter().map(|tombstone| stored_len(tombstone)).sum()
 }
 
 // Where a level 0 has many deleted keys next to each other: what a range has to step over before
@@ -418,9 +419,8 @@ pub(super) fn hidden_spans(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::record::Kind;
-    use crate::memtable::{encode_record, set_seq};
-    use terrace_testkit::Machine;
+    use crate::base::record::{Kind, encode_end};
+    use crate::memtable::encode_record;
 
     fn key(n: u64) -> Vec<u8> {
         n.to_be_bytes().to_vec()
@@ -428,16 +428,22 @@ mod tests {
 
     /// Ten thousand of three keys each, ten keys apart, and the bytes of each.
     fn many() -> (RangeTombstones, u64) {
-        let region = Region::of_machine(&Machine::with_memory(), 1 << 20).unwrap();
-        let mut record = Vec::new();
-        encode_record(&mut record, 1, Kind::RangeDelete, &key(0), &[&[1], &key(3)[..]].concat());
-        set_seq(&mut record, 1);
-        region.persist([region.write(0, &record)]).unwrap();
-        let ranges = RangeTombstones::new(region);
+        let ranges = RangeTombstones::new(&Arc::default());
         let one = |n| KeyInterval { start: key(n * 10), end: Some(key(n * 10 + 3)) };
         ranges.add((0..10_000).map(|n| Arc::new(Tombstone::new(one(n), n + 1))).collect());
         let bytes = ranges.size().bytes / 10_000;
         (ranges, bytes)
+    }
+
+    #[test]
+    fn a_range_tombstone_knows_the_length_of_its_record() {
+        for end in [None, Some(&b"later"[..])] {
+            let mut bytes = Vec::new();
+            encode_record(&mut bytes, 1, Kind::RangeDelete, b"key", &encode_end(end));
+            let record = Record::decode(&bytes).unwrap();
+            let tombstone = record.tombstone(0).unwrap();
+            assert_eq!(stored_len(&tombstone), record.stored_len() as u64);
+        }
     }
 
     /// Bug: the search for a column listed what was left of all range tombstones behind its start.
@@ -459,7 +465,7 @@ mod tests {
         let wide = KeyInterval { start: key(1), end: None };
         ranges.add(vec![Arc::new(Tombstone::new(wide, 9000))]);
         drained.set(&KeyInterval { start: key(0), end: Some(key(25)) }, 10_000);
-        assert_eq!(of(0, 10_000, &drained), [25, 30, 40, 50].map(key));
+        assert_eq!(of(0, 10_000, &drained), [25, 30, 40, 50, 60].map(key));
         assert_eq!(of(99_995, 10_000, &drained), [key(99_995)]);
     }
 
@@ -497,7 +503,7 @@ mod tests {
         assert_eq!(ranges.undrained_in(&column, (20_000, 5), &drained).len(), 10_000 - 50 + 3);
         assert_eq!(ranges.bytes_in(&column, 20_000, &drained), 3 * bytes);
         drained.set(&column, 20_000);
-        let ends = |reach: &Reach| reach.has_end_by(&key(530));
+        let ends = |reach: &Reach<'_>| reach.has_end_by(&key(530));
         let looked_at = ranges.load().unwrap().wanted(&column, ends).len();
         assert!(looked_at < 100, "{looked_at} of 9,953 that overlap it");
         assert_eq!(ranges.retire(&column, 20_000, &drained).records.len(), 3 + 3);

@@ -107,7 +107,7 @@ pub(crate) fn rebuild(
         offsets.iter().for_each(|at| counts(*at));
     };
     let index = Index::build(Arc::clone(region), &parts, &seen);
-    let ranges = tombstones.iter().map(|tombstone| tombstone.at);
+    let ranges = tombstones.iter().map(|tombstone| tombstone.at());
     seen(&ranges.collect::<Vec<_>>());
     let oldest = Some(oldest.into_inner()).filter(|_| index.len() + tombstones.len() > 0);
     let (deletes, bytes) = (deletes.into_inner(), bytes.into_inner());

@@ -56,7 +56,7 @@ impl<'a> Record<'a> {
         }
         let end = decode_end(self.key, self.value)?.map(<[u8]>::to_vec);
         let interval = KeyInterval { start: self.key.to_vec(), end };
-        Some(Arc::new(Tombstone { interval, seq: self.seq, at }))
+        Some(Arc::new(Tombstone::of_record(interval, self.seq, at)))
     }
 
     /// Whether it has operands that go on with the next older version of its key.
@@ -175,7 +175,7 @@ mod tests {
         for len in 0..RECORD_HEADER + 8 {
             assert_eq!(Record::decode(&bytes[..len]), None, "{len} bytes");
         }
-        assert_eq!(record.tombstone(0), None);
+        assert!(record.tombstone(0).is_none());
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             let mut bytes = Vec::new();
             encode_record(&mut bytes, 3, Kind::RangeDelete, key, value);
             let tombstone = Record::decode(&bytes)?.tombstone(8);
-            Some(tombstone.map(|t| (t.at, t.interval.start.clone(), t.interval.end.clone())))
+            Some(tombstone.map(|t| (t.at(), t.interval.start.clone(), t.interval.end.clone())))
         };
         let until = |end: &str| Some(Some((8, b"b".to_vec(), Some(end.into()))));
         assert_eq!(decoded(b"b", &encode_end(Some(b"c"))), until("c"));

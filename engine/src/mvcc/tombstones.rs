@@ -25,19 +25,38 @@ use crate::os::sync::shared::ArcSwap;
 /// Tombstones of a leaf.
 const LEAF: usize = 128;
 
+/// Where no record lies: of a tombstone that was removed.
+const REMOVED: u64 = u64::MAX;
+
 /// A range tombstone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Tombstone {
     pub(crate) interval: KeyInterval,
     pub(crate) seq: Lsn,
-    /// Where its record lies in the region; 0 for one of an extent.
-    pub(crate) at: u64,
+    /// Where its record lies in the region; 0 for one of an extent. It changes by compare and swap,
+    /// so that a record is counted out of one zone, once.
+    at: AtomicU64,
 }
 
 impl Tombstone {
     /// A tombstone over keys of an extent.
     pub(crate) fn new(interval: KeyInterval, seq: Lsn) -> Tombstone {
-        Tombstone { interval, seq, at: 0 }
+        Tombstone::of_record(interval, seq, 0)
+    }
+
+    /// That of the record at `at` in the region.
+    pub(crate) fn of_record(interval: KeyInterval, seq: Lsn, at: u64) -> Tombstone {
+        Tombstone { interval, seq, at: AtomicU64::new(at) }
+    }
+
+    /// Where its record lies.
+    pub(crate) fn at(&self) -> u64 {
+        self.at.load(Ordering::Acquire)
+    }
+
+    /// Marks it removed; where its record lay until then.
+    pub(crate) fn remove(&self) -> u64 {
+        self.at.swap(REMOVED, Ordering::AcqRel)
     }
 
     /// Bytes of its keys.
@@ -89,7 +108,7 @@ impl Run {
     fn with(
         &self,
         interval: &KeyInterval,
-        wants: &impl Fn(&Reach) -> bool,
+        wants: &impl Fn(&Reach<'_>) -> bool,
         replace: &impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
     ) -> Option<Run> {
         let stays = |one: &Arc<Tombstone>| replace(one).is_some_and(|new| Arc::ptr_eq(&new, one));
@@ -145,7 +164,7 @@ impl Tombstones {
     fn with(
         &self,
         interval: &KeyInterval,
-        wants: impl Fn(&Reach) -> bool,
+        wants: impl Fn(&Reach<'_>) -> bool,
         replace: impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
     ) -> Tombstones {
         let mut runs: Vec<Run> =
@@ -189,7 +208,7 @@ impl Tombstones {
     pub(crate) fn wanted(
         &self,
         interval: &KeyInterval,
-        wants: impl Fn(&Reach) -> bool,
+        wants: impl Fn(&Reach<'_>) -> bool,
     ) -> Vec<&Arc<Tombstone>> {
         let mut found = Vec::new();
         let mut visit = |tombstone| {
@@ -258,10 +277,13 @@ impl Tombstones {
         best
     }
 
-    /// Whether the one that starts at `start` with `seq` lies at `at`.
-    fn finds(&self, start: &[u8], seq: Lsn, at: u64) -> bool {
-        let is_it = |t: &Arc<Tombstone>| (t.is(start, seq) && t.at == at).then_some(());
-        self.find_overlapping(&KeyInterval::closed(start, start), is_it).is_some()
+    /// The one that starts at `start` with `seq`. Runs are of one time each, as a rule.
+    fn find(&self, start: &[u8], seq: Lsn) -> Option<&Arc<Tombstone>> {
+        let runs = self.runs.iter().map(|run| (run, &run.leaves));
+        let mut runs = runs.filter(|(_, of)| (of.oldest()..=of.newest()).contains(&seq));
+        runs.find_map(|(run, _)| {
+            run.iter_from(start).take_while(|t| t.interval.start == start).find(|t| t.seq == seq)
+        })
     }
 
     /// Bytes of memory.
@@ -272,7 +294,7 @@ impl Tombstones {
 
 /// Bytes of memory that range tombstones take in a set.
 fn memory_of<'a>(all: impl IntoIterator<Item = &'a Arc<Tombstone>>) -> u64 {
-    let each = size_of::<Tombstone>() + size_of::<Arc<Tombstone>>() + size_of::<Reach>();
+    let each = size_of::<Tombstone>() + size_of::<Arc<Tombstone>>() + size_of::<Node>();
     all.into_iter().map(|tombstone| (each + tombstone.raw_bytes()) as u64).sum()
 }
 
@@ -326,7 +348,7 @@ impl TombstoneList {
     pub(crate) fn remove(
         &self,
         interval: &KeyInterval,
-        wants: impl Fn(&Reach) -> bool,
+        wants: impl Fn(&Reach<'_>) -> bool,
         which: impl Fn(&Tombstone) -> bool,
     ) -> Vec<Arc<Tombstone>> {
         let taken = |set: &Tombstones| -> Vec<Arc<Tombstone>> {
@@ -347,32 +369,22 @@ impl TombstoneList {
 
     /// Whether the one that starts at `start` with `seq` lies at `at`.
     pub(crate) fn holds(&self, start: &[u8], seq: Lsn, at: u64) -> bool {
-        self.load().is_some_and(|set| set.finds(start, seq, at))
+        self.load().is_some_and(|set| set.find(start, seq).is_some_and(|t| t.at() == at))
     }
 
     /// Moves the tombstone that starts at `start` with `seq` from `from` to `to`; whether it was at
-    /// `from`.
+    /// `from`. Costs a search, and one word.
     pub(crate) fn relocate(&self, start: &[u8], seq: Lsn, from: u64, to: u64) -> bool {
-        if !self.set.load().finds(start, seq, from) {
-            return false;
-        }
-        let moved = |t: &Arc<Tombstone>| match t.is(start, seq) && t.at == from {
-            true => Some(Arc::new(Tombstone { at: to, ..Tombstone::clone(t) })),
-            false => Some(Arc::clone(t)),
+        let set = self.set.load();
+        let moves = |t: &Arc<Tombstone>| {
+            t.at.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
         };
-        let first = KeyInterval::closed(start, start);
-        self.set.rcu(|set| set.with(&first, |_| true, moved)).finds(start, seq, from)
+        set.find(start, seq).is_some_and(moves)
     }
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
-    }
-}
-
-impl Tombstone {
-    fn is(&self, start: &[u8], seq: Lsn) -> bool {
-        self.seq == seq && self.interval.start == start
     }
 }
 
@@ -479,14 +491,13 @@ pub(crate) mod tests {
         assert!(copied <= 2, "the leaves at both ends of the column, not {copied}");
         assert_eq!(after.len(), 99_000);
         assert!(list.relocate(&key(20), 3, 0, 64));
-        let copied = leaves(&list.set.load()).difference(&leaves(&after)).count();
-        assert_eq!(copied, 1, "that of the one that moved");
+        assert!(Arc::ptr_eq(&list.set.load_full(), &after), "one that moves copies nothing");
     }
 
     #[test]
     fn one_is_found_where_it_was_copied_to() {
         let list = TombstoneList::default();
-        let one = Tombstone { at: 64, ..Tombstone::new(KeyInterval::all(), 3) };
+        let one = Tombstone::of_record(KeyInterval::all(), 3, 64);
         list.add(vec![Arc::new(one)]);
         assert!(list.holds(b"", 3, 64) && !list.holds(b"", 3, 128) && !list.holds(b"a", 3, 64));
         assert!(!list.relocate(b"", 3, 72, 128), "it is somewhere else");
@@ -502,29 +513,15 @@ pub(crate) mod tests {
 //
 // Source: the interval tree of Cormen and others, augmented by sequence numbers.
 
-/// Of some tombstones: those that end first and last, and the sequence numbers between which theirs
-/// are.
-#[derive(Clone, Debug)]
-pub(crate) struct Reach {
-    ends_first: Arc<Tombstone>,
-    ends_last: Arc<Tombstone>,
+/// Of some tombstones: the one that ends first, and the sequence numbers between which theirs are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reach<'a> {
+    ends_first: &'a Tombstone,
     pub(crate) oldest: Lsn,
     pub(crate) newest: Lsn,
 }
 
-impl Reach {
-    /// That of both.
-    fn and(&mut self, other: &Reach) {
-        if ends_before(&self.ends_last, &other.ends_last) {
-            self.ends_last = Arc::clone(&other.ends_last);
-        }
-        if ends_before(&other.ends_first, &self.ends_first) {
-            self.ends_first = Arc::clone(&other.ends_first);
-        }
-        self.oldest = self.oldest.min(other.oldest);
-        self.newest = self.newest.max(other.newest);
-    }
-
+impl Reach<'_> {
     /// Whether one of them ends at `end` or before.
     pub(crate) fn has_end_by(&self, end: &[u8]) -> bool {
         self.ends_first.interval.end.as_deref().is_some_and(|own| own <= end)
@@ -540,7 +537,11 @@ fn ends_before(one: &Tombstone, other: &Tombstone) -> bool {
 /// What a tree is made of: a tombstone, or a tree of tombstones.
 trait Span {
     fn start(&self) -> &[u8];
-    fn reach(&self) -> Reach;
+    /// The tombstone that ends first, the one that ends last, and both sequence numbers.
+    fn ends_first(&self) -> &Tombstone;
+    fn ends_last(&self) -> &Tombstone;
+    fn oldest(&self) -> Lsn;
+    fn newest(&self) -> Lsn;
     /// Raises `best` to the greatest sequence number over `key`, of those that `which` accepts.
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn);
     /// Gives `visit` each tombstone that has keys of `interval` and, as far as subtrees tell, is of
@@ -548,7 +549,7 @@ trait Span {
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
-        wants: &impl Fn(&Reach) -> bool,
+        wants: &impl Fn(&Reach<'_>) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B>;
 }
@@ -558,9 +559,20 @@ impl Span for Arc<Tombstone> {
         &self.interval.start
     }
 
-    fn reach(&self) -> Reach {
-        let (ends_first, ends_last) = (Arc::clone(self), Arc::clone(self));
-        Reach { ends_first, ends_last, oldest: self.seq, newest: self.seq }
+    fn ends_first(&self) -> &Tombstone {
+        self
+    }
+
+    fn ends_last(&self) -> &Tombstone {
+        self
+    }
+
+    fn oldest(&self) -> Lsn {
+        self.seq
+    }
+
+    fn newest(&self) -> Lsn {
+        self.seq
     }
 
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn) {
@@ -572,7 +584,7 @@ impl Span for Arc<Tombstone> {
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
-        _wants: &impl Fn(&Reach) -> bool,
+        _wants: &impl Fn(&Reach<'_>) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if self.interval.overlaps(interval) { visit(self) } else { ControlFlow::Continue(()) }
@@ -583,15 +595,31 @@ impl Span for Arc<Tombstone> {
 #[derive(Debug)]
 struct IntervalTree<T> {
     items: Vec<T>,
-    reach: Vec<Reach>,
+    /// The reach of the subtree of each span.
+    nodes: Vec<Node>,
+}
+
+/// Of a subtree: which spans have the tombstones that end first and last, and sequence numbers.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    ends_first: u32,
+    ends_last: u32,
+    oldest: Lsn,
+    newest: Lsn,
 }
 
 impl<T: Span> IntervalTree<T> {
     /// Of spans in the order of their starts; `None` of none.
     fn new(items: Vec<T>) -> Option<IntervalTree<T>> {
         debug_assert!(items.windows(2).all(|w| w[0].start() <= w[1].start()), "spans by start");
-        let reach = items.iter().map(Span::reach).collect();
-        let mut tree = IntervalTree { items, reach };
+        let node = |(n, item): (u32, &T)| Node {
+            ends_first: n,
+            ends_last: n,
+            oldest: item.oldest(),
+            newest: item.newest(),
+        };
+        let nodes = (0..).zip(&items).map(node).collect();
+        let mut tree = IntervalTree { items, nodes };
         tree.measure(0, tree.items.len()).map(|_| tree)
     }
 
@@ -604,19 +632,34 @@ impl<T: Span> IntervalTree<T> {
         self.items.partition_point(|item| item.start() < key)
     }
 
-    /// The greatest sequence number.
-    fn newest(&self) -> Lsn {
-        self.reach[self.items.len() / 2].newest
+    fn root(&self) -> usize {
+        self.items.len() / 2
     }
 
+    /// Of the subtree of a span, the tombstone that ends first, and the one that ends last.
+    fn first_end(&self, n: usize) -> &Tombstone {
+        self.items[self.nodes[n].ends_first as usize].ends_first()
+    }
+
+    fn last_end(&self, n: usize) -> &Tombstone {
+        self.items[self.nodes[n].ends_last as usize].ends_last()
+    }
+
+    /// Works the nodes of `lo..hi` out, from the leaves up; its root.
     fn measure(&mut self, lo: usize, hi: usize) -> Option<usize> {
         if lo == hi {
             return None;
         }
         let mid = lo.midpoint(hi);
         for below in [self.measure(lo, mid), self.measure(mid + 1, hi)].into_iter().flatten() {
-            let below = self.reach[below].clone();
-            self.reach[mid].and(&below);
+            let other = self.nodes[below];
+            let is_first = ends_before(self.first_end(below), self.first_end(mid));
+            let is_last = ends_before(self.last_end(mid), self.last_end(below));
+            let node = &mut self.nodes[mid];
+            node.ends_first = if is_first { other.ends_first } else { node.ends_first };
+            node.ends_last = if is_last { other.ends_last } else { node.ends_last };
+            node.oldest = node.oldest.min(other.oldest);
+            node.newest = node.newest.max(other.newest);
         }
         Some(mid)
     }
@@ -632,8 +675,7 @@ impl<T: Span> IntervalTree<T> {
             return;
         }
         let mid = lo.midpoint(hi);
-        let Reach { ends_last, newest, .. } = &self.reach[mid];
-        if *newest <= *best || !ends_last.interval.ends_after(key) {
+        if self.nodes[mid].newest <= *best || !self.last_end(mid).interval.ends_after(key) {
             return;
         }
         self.stab_in((lo, mid), key, which, best);
@@ -647,15 +689,17 @@ impl<T: Span> IntervalTree<T> {
         &'a self,
         (lo, hi): (usize, usize),
         interval: &KeyInterval,
-        wants: &impl Fn(&Reach) -> bool,
+        wants: &impl Fn(&Reach<'_>) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         if lo == hi {
             return ControlFlow::Continue(());
         }
         let mid = lo.midpoint(hi);
-        let reach = &self.reach[mid];
-        if !reach.ends_last.interval.ends_after(&interval.start) || !wants(reach) {
+        let (ends_first, ends_last) = (self.first_end(mid), self.last_end(mid));
+        let Node { oldest, newest, .. } = self.nodes[mid];
+        let is_wanted = || wants(&Reach { ends_first, oldest, newest });
+        if !ends_last.interval.ends_after(&interval.start) || !is_wanted() {
             return ControlFlow::Continue(());
         }
         self.overlapping_in((lo, mid), interval, wants, visit)?;
@@ -672,8 +716,20 @@ impl<T: Span> Span for Arc<IntervalTree<T>> {
         self.items[0].start()
     }
 
-    fn reach(&self) -> Reach {
-        self.reach[self.items.len() / 2].clone()
+    fn ends_first(&self) -> &Tombstone {
+        self.first_end(self.root())
+    }
+
+    fn ends_last(&self) -> &Tombstone {
+        self.last_end(self.root())
+    }
+
+    fn oldest(&self) -> Lsn {
+        self.nodes[self.root()].oldest
+    }
+
+    fn newest(&self) -> Lsn {
+        self.nodes[self.root()].newest
     }
 
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn) {
@@ -683,7 +739,7 @@ impl<T: Span> Span for Arc<IntervalTree<T>> {
     fn overlapping<'a, B>(
         &'a self,
         interval: &KeyInterval,
-        wants: &impl Fn(&Reach) -> bool,
+        wants: &impl Fn(&Reach<'_>) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         self.overlapping_in((0, self.items.len()), interval, wants, visit)
