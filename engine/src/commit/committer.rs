@@ -33,7 +33,7 @@ use crate::base::error::{Error, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::{Kind, Lsn};
 use crate::memtable::{Memtable, Record};
-use crate::mvcc::{Watermark, is_pinned};
+use crate::mvcc::{Tombstone, Watermark, is_pinned};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
 use crate::pm::alloc::ZonePool;
@@ -49,6 +49,16 @@ pub(crate) struct CommitCounts {
     pub(crate) spilled_runs: Counter,
     /// Bytes of zones that groups have taken.
     pub(crate) appended: Counter,
+}
+
+/// What a group has for one memtable.
+#[derive(Clone, Debug, Default)]
+struct Inserted {
+    records: u64,
+    /// Records that are deletes of one key.
+    deletes: u64,
+    bytes: u64,
+    ranges: Vec<Arc<Tombstone>>,
 }
 
 /// Commit for one database.
@@ -450,19 +460,19 @@ impl Committer {
             group.tables.len(),
             "the ticket of a group has a memtable for each of its tables (invariant 2)"
         );
-        // Records, deletes among them, and bytes of each table.
-        let mut counts: Few<(u64, u64, u64)> = smallvec![(0, 0, 0); group.tables.len()];
+        let mut inserted: Few<Inserted> = smallvec![Inserted::default(); group.tables.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let at = part_at + u64::from(placed.at);
                 if let Some(table) = placed.table.map(|table| table as usize) {
-                    counts[table].0 += 1;
-                    counts[table].1 += u64::from(part.is_delete(placed));
-                    counts[table].2 += u64::from(placed.stored);
+                    let of = &mut inserted[table];
+                    of.records += 1;
+                    of.deletes += u64::from(part.is_delete(placed));
+                    of.bytes += u64::from(placed.stored);
                     let record = || Record::decode(&part.bytes[placed.at as usize..]);
                     match part.has_ranges.then(record).flatten().and_then(|r| r.tombstone(at)) {
-                        Some(tombstone) => ticket.actives[table].insert_range(tombstone),
+                        Some(tombstone) => of.ranges.push(tombstone),
                         None => ticket.actives[table].insert(part.key(placed), ticket.lsn, at),
                     }
                 } else if group.content == Content::Commit
@@ -473,9 +483,11 @@ impl Committer {
                 }
             }
         }
-        for ((table, active), (records, deletes, bytes)) in
-            group.tables.iter().zip(&ticket.actives).zip(counts)
-        {
+        for ((table, active), of) in group.tables.iter().zip(&ticket.actives).zip(inserted) {
+            let Inserted { records, deletes, bytes, ranges } = of;
+            if !ranges.is_empty() {
+                active.insert_ranges(ranges);
+            }
             if records > 0 {
                 active.count(ticket.lsn, (records, deletes), bytes);
                 table.count(bytes);

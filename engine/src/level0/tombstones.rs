@@ -79,8 +79,8 @@ impl RangeTombstones {
         drained: &DrainedMap,
     ) -> bool {
         let is_left = |t: &Arc<Tombstone>| {
-            let inside = t.interval.intersection(interval).filter(|_| t.seq <= upto)?;
-            (!drained.undrained(&inside, t.seq).is_empty()).then_some(())
+            let first = drained.first_undrained(&t.interval, &interval.start, t.seq);
+            first.filter(|key| t.seq <= upto && interval.ends_after(key)).map(drop)
         };
         self.list.load().is_some_and(|set| set.find_overlapping(interval, is_left).is_some())
     }
@@ -98,14 +98,13 @@ impl RangeTombstones {
         budget: u64,
     ) -> Vec<(Vec<u8>, u64)> {
         let Some(tombstones) = self.list.load() else { return Vec::new() };
-        let rest = KeyInterval { start: from.to_vec(), end: None };
         let left = |t: &Arc<Tombstone>| {
-            let inside = t.interval.intersection(&rest).filter(|_| t.seq <= upto)?;
-            Some(drained.undrained(&inside, t.seq).into_iter().next()?.start)
+            let first = drained.first_undrained(&t.interval, from, t.seq);
+            first.filter(|_| t.seq <= upto).map(<[u8]>::to_vec)
         };
         let mut over = None::<Vec<u8>>;
         tombstones.find_overlapping(&KeyInterval::closed(from, from), |t| {
-            let start = left(t).filter(|_| t.interval.start < rest.start)?;
+            let start = left(t).filter(|_| t.interval.start.as_slice() < from)?;
             let is_at_from = start == from;
             let least = over.take().unwrap_or_else(|| start.clone());
             over = Some(least.min(start));
@@ -144,8 +143,8 @@ impl RangeTombstones {
         let begins = tombstones.iter_from(&interval.start);
         let begins = begins.take_while(|t| interval.ends_after(&t.interval.start));
         let is_left = |t: &&Arc<Tombstone>| {
-            let inside = t.interval.intersection(interval);
-            inside.is_some_and(|inside| !drained.undrained(&inside, t.seq).is_empty())
+            let first = drained.first_undrained(&t.interval, &interval.start, t.seq);
+            first.is_some_and(|key| interval.ends_after(key))
         };
         begins.filter(|t| t.seq <= upto).filter(is_left).map(|t| stored_len(t)).sum()
     }
@@ -166,8 +165,13 @@ impl RangeTombstones {
             reach.oldest <= upto && behind.is_none_or(is_over)
         };
         self.remove(interval, wants, |tombstone| {
-            let rest = drained.undrained(&tombstone.interval, tombstone.seq);
-            tombstone.seq <= upto && rest.iter().all(|part| interval.covers(part))
+            let (of, seq) = (&tombstone.interval, tombstone.seq);
+            let first = drained.first_undrained(of, &[], seq);
+            let none_in_front = || first.is_none_or(|key| key >= interval.start.as_slice());
+            let end = interval.end.as_ref();
+            let none_behind =
+                || end.is_none_or(|end| drained.first_undrained(of, end, seq).is_none());
+            seq <= upto && none_in_front() && none_behind()
         })
     }
 

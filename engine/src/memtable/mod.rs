@@ -74,9 +74,9 @@ impl Memtable {
         self.index.insert(key, seq, at);
     }
 
-    /// Has a range tombstone hide what it covers. As [`Memtable::insert`].
-    pub(crate) fn insert_range(&self, tombstone: Arc<Tombstone>) {
-        self.tombstones.add(vec![tombstone]);
+    /// Has range tombstones hide what they cover. As [`Memtable::insert`].
+    pub(crate) fn insert_ranges(&self, tombstones: Vec<Arc<Tombstone>>) {
+        self.tombstones.add(tombstones);
     }
 
     /// Counts records of a group that were inserted, of these the deletes of one key, and the bytes

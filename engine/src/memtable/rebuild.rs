@@ -312,7 +312,7 @@ mod tests {
         let empty = gauge.bytes();
         assert!(empty > 0);
         let interval = KeyInterval { start: vec![7; 100], end: None };
-        memtable.insert_range(Arc::new(Tombstone::new(interval, 7)));
+        memtable.insert_ranges(vec![Arc::new(Tombstone::new(interval, 7))]);
         let old = Arc::clone(&memtable);
         let rebuilt = rebuild(&region, found, 2, &|_| {});
         let level0 = rebuilt.index;

@@ -293,6 +293,26 @@ impl DrainedMap {
         parts
     }
 
+    /// The first key of `interval` at `from` or behind it in which D is below `seq`.
+    pub(crate) fn first_undrained<'a>(
+        &'a self,
+        interval: &'a KeyInterval,
+        from: &'a [u8],
+        seq: Lsn,
+    ) -> Option<&'a [u8]> {
+        let from = from.max(&interval.start);
+        let is_inside = |key: &&[u8]| interval.ends_after(key);
+        if self.get(from) < seq {
+            return Some(from).filter(is_inside);
+        }
+        let behind = self.steps.partition_point(|(start, _)| start.as_slice() <= from);
+        let mut steps = self.steps[behind..].iter();
+        steps
+            .find(|(_, drained)| *drained < seq)
+            .map(|(start, _)| start.as_slice())
+            .filter(is_inside)
+    }
+
     /// Forgets every step below `oldest_live`, the smallest sequence number that any zone still
     /// holds on the media. It changes no answer, since no record is left to which the step applies.
     /// It keeps the map as small as one drain round.
@@ -448,6 +468,13 @@ mod tests {
                 let all = KeyInterval::all();
                 for seq in 0..7 {
                     let parts = map.undrained(&all, seq);
+                    for from in (0..40).map(|from| [from]) {
+                        let own = interval(10, Some(30));
+                        let rest = own.intersection(&interval(from[0], None));
+                        let first = rest.and_then(|rest| map.undrained(&rest, seq).into_iter().next());
+                        let found = map.first_undrained(&own, &from, seq).map(<[u8]>::to_vec);
+                        prop_assert_eq!(found, first.map(|part| part.start));
+                    }
                     prop_assert!(parts.windows(2).all(|w| w[0].end.as_ref() < Some(&w[1].start)));
                     for (key, want) in array.iter().enumerate() {
                         let inside = parts.iter().any(|part| part.contains(&[key as u8]));
