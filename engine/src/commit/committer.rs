@@ -53,7 +53,7 @@ pub(crate) struct CommitCounts {
 
 /// What a group has for one memtable.
 #[derive(Clone, Debug, Default)]
-struct Inserted {
+struct IntoMemtable {
     records: u64,
     /// Records that are deletes of one key.
     deletes: u64,
@@ -460,7 +460,8 @@ impl Committer {
             group.tables.len(),
             "the ticket of a group has a memtable for each of its tables (invariant 2)"
         );
-        let mut inserted: Few<Inserted> = smallvec![Inserted::default(); group.tables.len()];
+        let mut inserted: Few<IntoMemtable> =
+            smallvec![IntoMemtable::default(); group.tables.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
@@ -484,7 +485,7 @@ impl Committer {
             }
         }
         for ((table, active), of) in group.tables.iter().zip(&ticket.actives).zip(inserted) {
-            let Inserted { records, deletes, bytes, ranges } = of;
+            let IntoMemtable { records, deletes, bytes, ranges } = of;
             if !ranges.is_empty() {
                 active.insert_ranges(ranges);
             }

@@ -471,7 +471,8 @@ mod tests {
                     for from in (0..40).map(|from| [from]) {
                         let own = interval(10, Some(30));
                         let rest = own.intersection(&interval(from[0], None));
-                        let first = rest.and_then(|rest| map.undrained(&rest, seq).into_iter().next());
+                        let parts = rest.map(|rest| map.undrained(&rest, seq)).unwrap_or_default();
+                        let first = parts.into_iter().next();
                         let found = map.first_undrained(&own, &from, seq).map(<[u8]>::to_vec);
                         prop_assert_eq!(found, first.map(|part| part.start));
                     }

@@ -6,6 +6,7 @@ mod clock;
 mod epoch;
 mod epoch_arc;
 mod interval;
+mod interval_tree;
 mod snapshots;
 mod tombstones;
 
@@ -19,8 +20,9 @@ pub(crate) use epoch::{
 };
 pub(crate) use epoch_arc::{EpochArc, Replaced};
 pub(crate) use interval::{DrainedMap, IntervalSet, KeyInterval, after, is_from, union};
+pub(crate) use interval_tree::Reach;
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
-pub(crate) use tombstones::{Reach, Tombstone, TombstoneList, Tombstones};
+pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use epoch::drive_all;
