@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::ground::Ground;
+use super::ground::{Ground, costs};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Mode;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,6 @@ pub trait Allocation {
 
     /// Lines flushed and fences so far.
     fn costs(&self) -> (u64, u64);
-}
-
-pub(super) fn costs(region: &Region) -> (u64, u64) {
-    let counts = region.counts();
-    (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
 }
 
 /// The project's object pool.

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::allocators::costs;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Mode;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +22,12 @@ const ROOT: u64 = LINE;
 /// A region of its own: a fixed page, of which the second line begins with the root's word, and
 /// objects of one size behind it.
 ///
+/// Lines flushed and fences so far.
+pub(super) fn costs(region: &Region) -> (u64, u64) {
+    let counts = region.counts();
+    (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
+}
+
 /// Thread safety: any thread reads; one thread at a time writes an object.
 #[derive(Debug)]
 pub struct Ground {

@@ -1,17 +1,11 @@
-//! What the pool holds values in, and the swips that lead to them.
+//! What the pool holds values in.
 
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::Weigh;
-use super::pool::Core;
 use super::queues::EvictionQueue;
-use super::swip::Swip;
-use crate::base::memory::{Gauge, Holding};
-use crate::mvcc::{EpochGuard, pin};
-use crate::os::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
-use crate::os::sync::shared::OnceLock;
-use crate::os::{LINE, prefetch_lines};
+use crate::base::memory::Holding;
+use crate::os::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// How warm a frame may become. A reader stores nothing into the warmest.
 const WARMEST: u8 = 4;
@@ -136,148 +130,5 @@ impl<T> Deref for Lent<'_, T> {
             Lent::Here(here) => here,
             Lent::Own(own) => own,
         }
-    }
-}
-
-/// What the swips of an extent share.
-pub(super) struct Home<V: Send + Sync + 'static> {
-    /// The pool whose frames they lead to, once there was one.
-    pub(super) pool: OnceLock<Weak<Core<V>>>,
-    /// Whether the extent was replaced: nothing is loaded into the pool for it any more.
-    pub(super) is_closed: AtomicBool,
-    _held: Holding,
-}
-
-/// The way to a value.
-pub(super) struct HintedSwip<V: Send + Sync + 'static> {
-    pub(super) swip: Swip<BufferFrame<V>>,
-    /// Where the value begins, as long as the swip leads to it. It lies beside the swip: so a
-    /// reader asks for the value's first lines before it has seen the frame.
-    begins_at: AtomicUsize,
-}
-
-impl<V: Send + Sync + 'static> Default for HintedSwip<V> {
-    fn default() -> HintedSwip<V> {
-        HintedSwip { swip: Swip::default(), begins_at: AtomicUsize::new(0) }
-    }
-}
-
-impl<V: Weigh + Send + Sync + 'static> HintedSwip<V> {
-    /// Leads to `frame` from now on, where it led to nothing.
-    pub(super) fn lead_to(&self, frame: Arc<BufferFrame<V>>) {
-        self.begins_at.store(frame.begins_at().addr(), Ordering::Relaxed);
-        let before = self.swip.set(frame);
-        debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
-    }
-}
-
-/// So many lines of a value are read first: in a block, what leads to its entries.
-const FIRST_LINES: usize = 5;
-
-/// The swips of an extent, by the number of the block.
-///
-/// Thread safety: a reader loads a swip. The pool alone changes one, under its lock.
-pub(crate) struct Swips<V: Send + Sync + 'static> {
-    pub(super) list: Arc<[HintedSwip<V>]>,
-    pub(super) home: Arc<Home<V>>,
-}
-
-impl<V: Send + Sync + 'static> Clone for Swips<V> {
-    fn clone(&self) -> Swips<V> {
-        Swips { list: Arc::clone(&self.list), home: Arc::clone(&self.home) }
-    }
-}
-
-impl<V: Send + Sync + 'static> Swips<V> {
-    /// Swips to `len` values on the medium, whose bytes `gauge` counts.
-    pub(crate) fn new(len: usize, gauge: &Arc<Gauge>) -> Swips<V> {
-        let bytes = len * size_of::<HintedSwip<V>>() + size_of::<Home<V>>();
-        let (pool, is_closed) = (OnceLock::new(), AtomicBool::new(false));
-        let held = gauge.hold(bytes as u64);
-        Swips {
-            list: (0..len).map(|_| HintedSwip::default()).collect(),
-            home: Arc::new(Home { pool, is_closed, _held: held }),
-        }
-    }
-
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Value `n`, if it is in memory. No sign of use.
-    #[inline]
-    pub(super) fn get<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g BufferFrame<V>> {
-        self.list.get(n)?.swip.get(pinned)
-    }
-
-    /// As [`Swips::get`], for a reader that searches the value next.
-    #[inline]
-    pub(super) fn get_to_search<'g>(
-        &self,
-        n: usize,
-        pinned: &'g EpochGuard,
-    ) -> Option<&'g BufferFrame<V>> {
-        let way = self.list.get(n)?;
-        let found = way.swip.get(pinned)?;
-        let begins_at = way.begins_at.load(Ordering::Relaxed);
-        prefetch_lines(std::ptr::without_provenance(begins_at), FIRST_LINES * LINE);
-        Some(found)
-    }
-
-    /// Value `n`, if it is in memory, for a holder that outlives its epoch. No sign of use.
-    pub(crate) fn peek(&self, n: usize) -> Option<Arc<BufferFrame<V>>> {
-        self.list.get(n)?.swip.pin(&pin())
-    }
-
-    /// Whether value `n` is in memory. No sign of use.
-    pub(crate) fn has(&self, n: usize) -> bool {
-        self.list.get(n).is_some_and(|way| way.swip.is_set())
-    }
-
-    /// How warm value `n` is, if it is in memory.
-    pub(crate) fn warmth(&self, n: usize) -> Option<Warmth> {
-        self.get(n, &pin()).map(BufferFrame::warmth)
-    }
-
-    /// Whether the pool may lead them to frames of `core`.
-    pub(super) fn may_lead_to(&self, core: &Arc<Core<V>>) -> bool {
-        let pool = self.home.pool.get_or_init(|| Arc::downgrade(core));
-        // See `leave`.
-        fence(Ordering::SeqCst);
-        std::ptr::eq(pool.as_ptr(), Arc::as_ptr(core))
-            && !self.home.is_closed.load(Ordering::Relaxed)
-    }
-
-    /// Whether two are the same swips.
-    pub(super) fn are(&self, others: &Swips<V>) -> bool {
-        Arc::ptr_eq(&self.home, &others.home)
-    }
-
-    /// Bytes of value `n`, if it is in memory and no reader has asked for it.
-    pub(crate) fn unread_bytes(&self, n: usize) -> u64
-    where
-        V: Weigh,
-    {
-        let guard = pin();
-        let unread = self.get(n, &guard).filter(|frame| !frame.warmth().is_used());
-        unread.map_or(0, |frame| frame.weight())
-    }
-
-    /// Takes all frames out of the pool, and has it take no more.
-    pub(crate) fn leave(&self) {
-        self.home.is_closed.store(true, Ordering::Relaxed);
-        // With the fence of the pool: it sees the mark before it takes a frame, or is seen here.
-        fence(Ordering::SeqCst);
-        if let Some(pool) = self.home.pool.get().and_then(Weak::upgrade) {
-            pool.remove_all(self);
-        }
-    }
-}
-
-impl<V: Send + Sync + 'static> std::fmt::Debug for Swips<V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let there = self.list.iter().filter(|way| way.swip.is_set()).count();
-        write!(f, "Swips({there} of {} in memory)", self.list.len())
     }
 }

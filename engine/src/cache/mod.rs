@@ -9,7 +9,6 @@
 //! Thread safety and invariants: see [`swip`] and [`pool`].
 
 mod arena;
-mod check;
 mod counts;
 mod frame;
 #[cfg(test)]
@@ -17,15 +16,14 @@ mod frame;
 mod model;
 mod pool;
 mod queues;
-mod room;
 mod swip;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use arena::{FrameArena, placed_len};
 pub(crate) use counts::{LOT, completes_a_lot};
-pub(crate) use frame::{BufferFrame, Lent, Swips, Warmth};
-pub(crate) use pool::FramePool;
+pub(crate) use frame::{BufferFrame, Lent, Warmth};
+pub(crate) use pool::{FramePool, Swips};
 pub(crate) use swip::Swip;
 
 use std::sync::Arc;

@@ -39,7 +39,7 @@ impl Drop for Value {
 }
 
 struct Model {
-    pool: FramePool<Value>,
+    pool: Arc<FramePool<Value>>,
     extents: [Swips<Value>; 2],
     alive: Arc<AtomicUsize>,
 }

@@ -19,21 +19,27 @@
 //! it was asked for. A swip keeps in its mark when its value left the small queue: what comes again
 //! soon enters the main queue.
 
-use std::sync::Arc;
+mod check;
+mod room;
+
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
 use super::arena::FrameArena;
-use super::frame::{BufferFrame, Swips, Warmth};
+use super::counts::Counts;
+use super::frame::{BufferFrame, Warmth};
 use super::queues::{EvictionQueue, Queues};
-use super::room::{LoadRoom, most_queued};
-use super::swip::Retired;
+use super::swip::{Retired, Swip};
 use super::{Below, Weigh};
-use crate::base::memory::Gauge;
-use crate::cache::counts::Counts;
+use crate::base::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, pin};
 use crate::os::sync::Mutex;
-use crate::os::sync::atomic::{AtomicU64, Ordering};
+use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use crate::os::sync::shared::OnceLock;
+use crate::os::{LINE, prefetch_lines};
+
+use room::{LoadRoom, most_queued};
 
 const HITS: usize = 0;
 const MISSES: usize = 1;
@@ -49,48 +55,45 @@ const SMALL: u64 = 10;
 const MOST_SPARED: usize = 128;
 
 /// A frame in the queues, and the swips that lead to it.
-pub(super) struct Entry<V: Send + Sync + 'static> {
-    pub(super) frame: Arc<BufferFrame<V>>,
-    pub(super) parents: SmallVec<[(Swips<V>, u32); 1]>,
+struct Entry<V: Send + Sync + 'static> {
+    frame: Arc<BufferFrame<V>>,
+    parents: SmallVec<[(Swips<V>, u32); 1]>,
 }
 
-pub(super) struct State<V: Send + Sync + 'static> {
-    pub(super) queues: Queues<Entry<V>>,
+struct State<V: Send + Sync + 'static> {
+    queues: Queues<Entry<V>>,
     /// Bytes that have left the small queue for the medium.
     passed: u64,
 }
 
-/// What swips know of their pool.
-pub(super) struct Core<V: Send + Sync + 'static> {
-    pub(super) capacity: AtomicU64,
-    pub(super) used: Arc<Gauge>,
-    /// Of `used`, what is about to be loaded.
-    pub(super) rooms: Arc<Gauge>,
-    /// Where the bytes of values lie; `None` if on the heap.
-    pub(super) arena: Option<Arc<FrameArena>>,
-    pub(super) state: Mutex<State<V>>,
-}
-
 /// Values that swips lead to, bounded by bytes. It does not know what it holds.
 pub(crate) struct FramePool<V: Send + Sync + 'static> {
-    pub(super) core: Arc<Core<V>>,
+    /// Itself, as swips know it.
+    own: Weak<FramePool<V>>,
+    capacity: AtomicU64,
+    used: Arc<Gauge>,
+    /// Of `used`, what is about to be loaded.
+    rooms: Arc<Gauge>,
+    /// Where the bytes of values lie; `None` if on the heap.
+    arena: Option<Arc<FrameArena>>,
+    state: Mutex<State<V>>,
     counts: Counts<2>,
     below: Option<Arc<dyn Below>>,
 }
 
 /// What has left the pool. The pool drops it after it has released its lock.
-pub(super) struct Gone<V: Send + Sync + 'static> {
+struct Gone<V: Send + Sync + 'static> {
     frames: Vec<Retired<BufferFrame<V>>>,
     entries: Vec<Entry<V>>,
 }
 
 impl<V: Send + Sync + 'static> Gone<V> {
-    pub(super) fn new() -> Gone<V> {
+    fn new() -> Gone<V> {
         Gone { frames: Vec::new(), entries: Vec::new() }
     }
 
     /// Lets go of it; whether there was something.
-    pub(super) fn give_up(self) -> bool {
+    fn release(self) -> bool {
         let is_some = !self.frames.is_empty();
         drop(self.entries);
         Retired::give_up(self.frames);
@@ -98,9 +101,147 @@ impl<V: Send + Sync + 'static> Gone<V> {
     }
 }
 
+/// What the swips of an extent share.
+struct Home<V: Send + Sync + 'static> {
+    /// The pool whose frames they lead to, once there was one.
+    pool: OnceLock<Weak<FramePool<V>>>,
+    /// Whether the extent was replaced: nothing is loaded into the pool for it any more.
+    is_closed: AtomicBool,
+    _held: Holding,
+}
+
+/// The way to a value.
+struct HintedSwip<V: Send + Sync + 'static> {
+    swip: Swip<BufferFrame<V>>,
+    /// Where the value begins, as long as the swip leads to it. It lies beside the swip: so a
+    /// reader asks for the value's first lines before it has seen the frame.
+    begins_at: AtomicUsize,
+}
+
+impl<V: Send + Sync + 'static> Default for HintedSwip<V> {
+    fn default() -> HintedSwip<V> {
+        HintedSwip { swip: Swip::default(), begins_at: AtomicUsize::new(0) }
+    }
+}
+
+impl<V: Weigh + Send + Sync + 'static> HintedSwip<V> {
+    /// Leads to `frame` from now on, where it led to nothing.
+    fn lead_to(&self, frame: Arc<BufferFrame<V>>) {
+        self.begins_at.store(frame.begins_at().addr(), Ordering::Relaxed);
+        let before = self.swip.set(frame);
+        debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
+    }
+}
+
+/// So many lines of a value are read first: in a block, what leads to its entries.
+const FIRST_LINES: usize = 5;
+
+/// The swips of an extent, by the number of the block.
+///
+/// Thread safety: a reader loads a swip. The pool alone changes one, under its lock.
+pub(crate) struct Swips<V: Send + Sync + 'static> {
+    list: Arc<[HintedSwip<V>]>,
+    home: Arc<Home<V>>,
+}
+
+impl<V: Send + Sync + 'static> Clone for Swips<V> {
+    fn clone(&self) -> Swips<V> {
+        Swips { list: Arc::clone(&self.list), home: Arc::clone(&self.home) }
+    }
+}
+
+impl<V: Send + Sync + 'static> Swips<V> {
+    /// Swips to `len` values on the medium, whose bytes `gauge` counts.
+    pub(crate) fn new(len: usize, gauge: &Arc<Gauge>) -> Swips<V> {
+        let bytes = len * size_of::<HintedSwip<V>>() + size_of::<Home<V>>();
+        let (pool, is_closed) = (OnceLock::new(), AtomicBool::new(false));
+        let held = gauge.hold(bytes as u64);
+        Swips {
+            list: (0..len).map(|_| HintedSwip::default()).collect(),
+            home: Arc::new(Home { pool, is_closed, _held: held }),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Value `n`, if it is in memory. No sign of use.
+    #[inline]
+    fn get<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g BufferFrame<V>> {
+        self.list.get(n)?.swip.get(pinned)
+    }
+
+    /// As [`Swips::get`], for a reader that searches the value next.
+    #[inline]
+    fn get_to_search<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g BufferFrame<V>> {
+        let way = self.list.get(n)?;
+        let found = way.swip.get(pinned)?;
+        let begins_at = way.begins_at.load(Ordering::Relaxed);
+        prefetch_lines(std::ptr::without_provenance(begins_at), FIRST_LINES * LINE);
+        Some(found)
+    }
+
+    /// Value `n`, if it is in memory, for a holder that outlives its epoch. No sign of use.
+    pub(crate) fn peek(&self, n: usize) -> Option<Arc<BufferFrame<V>>> {
+        self.list.get(n)?.swip.pin(&pin())
+    }
+
+    /// Whether value `n` is in memory. No sign of use.
+    pub(crate) fn has(&self, n: usize) -> bool {
+        self.list.get(n).is_some_and(|way| way.swip.is_set())
+    }
+
+    /// How warm value `n` is, if it is in memory.
+    pub(crate) fn warmth(&self, n: usize) -> Option<Warmth> {
+        self.get(n, &pin()).map(BufferFrame::warmth)
+    }
+
+    /// Whether the pool may lead them to frames of `pool`.
+    fn may_lead_to(&self, pool: &Weak<FramePool<V>>) -> bool {
+        let own = self.home.pool.get_or_init(|| Weak::clone(pool));
+        // See `leave`.
+        fence(Ordering::SeqCst);
+        Weak::ptr_eq(own, pool) && !self.home.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether two are the same swips.
+    fn are(&self, others: &Swips<V>) -> bool {
+        Arc::ptr_eq(&self.home, &others.home)
+    }
+
+    /// Bytes of value `n`, if it is in memory and no reader has asked for it.
+    pub(crate) fn unread_bytes(&self, n: usize) -> u64
+    where
+        V: Weigh,
+    {
+        let guard = pin();
+        let unread = self.get(n, &guard).filter(|frame| !frame.warmth().is_used());
+        unread.map_or(0, |frame| frame.weight())
+    }
+
+    /// Takes all frames out of the pool, and has it take no more.
+    pub(crate) fn leave(&self) {
+        self.home.is_closed.store(true, Ordering::Relaxed);
+        // With the fence of the pool: it sees the mark before it takes a frame, or is seen here.
+        fence(Ordering::SeqCst);
+        if let Some(pool) = self.home.pool.get().and_then(Weak::upgrade) {
+            pool.remove_all(self);
+        }
+    }
+}
+
+impl<V: Send + Sync + 'static> std::fmt::Debug for Swips<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let there = self.list.iter().filter(|way| way.swip.is_set()).count();
+        write!(f, "Swips({there} of {} in memory)", self.list.len())
+    }
+}
+
 impl<V: Send + Sync + 'static> State<V> {
     /// Evicts until the queues have at most `most` bytes.
-    pub(super) fn make_room(&mut self, most: u64, gone: &mut Gone<V>) {
+    fn make_room(&mut self, most: u64, gone: &mut Gone<V>) {
         while self.queues.bytes() > most {
             let Some(place) = self.victim() else { return };
             let bytes = self.queues.bytes();
@@ -160,9 +301,14 @@ impl<V: Send + Sync + 'static> State<V> {
     }
 }
 
-impl<V: Send + Sync + 'static> Core<V> {
+impl<V: Send + Sync + 'static> FramePool<V> {
+    /// The most bytes it will use.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
     /// Takes all frames out that `swips` lead to.
-    pub(super) fn remove_all(&self, swips: &Swips<V>) {
+    fn remove_all(&self, swips: &Swips<V>) {
         let (guard, mut gone) = (pin(), Gone::new());
         let mut state = self.state.lock();
         for (n, way) in swips.list.iter().enumerate() {
@@ -177,113 +323,28 @@ impl<V: Send + Sync + 'static> Core<V> {
             gone.frames.extend(way.swip.take(0));
         }
         drop(state);
-        gone.give_up();
-    }
-}
-
-impl<V: Weigh + Send + Sync + 'static> Core<V> {
-    /// Puts a value into a frame that swip `n` leads to, or finds that it leads to one already. If
-    /// the pool may not have it, the frame is the caller's alone.
-    fn admit(
-        self: &Arc<Self>,
-        room: LoadRoom,
-        (swips, n): (&Swips<V>, usize),
-        (mut value, warmth): (V, Option<Warmth>),
-    ) -> Arc<BufferFrame<V>> {
-        let bytes = value.weight();
-        let number = u32::try_from(n).ok();
-        let place = swips.list.get(n).zip(number).zip(self.resize(room, bytes));
-        let Some(((way, number), LoadRoom { held, loading, .. })) = place else {
-            return Arc::new(BufferFrame::apart(value));
-        };
-        self.settle(&mut value);
-        let guard = pin();
-        let mut state = self.state.lock();
-        if !swips.may_lead_to(self) {
-            drop(state);
-            return Arc::new(BufferFrame::apart(value));
-        }
-        if let Some(there) = way.swip.pin(&guard) {
-            return there;
-        }
-        let warmth = warmth.unwrap_or_else(|| self.warmth_of_new(&state, way.swip.mark()));
-        let frame = Arc::new(BufferFrame::new(value, warmth, Some(held)));
-        let parents = SmallVec::from_iter([(swips.clone(), number)]);
-        let entry = Entry { frame: Arc::clone(&frame), parents };
-        let Some(place) = state.queues.push(warmth.queue, entry, bytes) else { return frame };
-        frame.set_place(place);
-        way.lead_to(Arc::clone(&frame));
-        drop(loading);
-        frame
-    }
-
-    /// Moves a value, which has room, to where values lie.
-    fn settle(&self, value: &mut V) {
-        if let Some(arena) = &self.arena {
-            let before = value.weight();
-            value.move_into(arena);
-            debug_assert_eq!(value.weight(), before, "a value weighs the same wherever it lies");
-        }
-    }
-
-    /// What left the small queue a short time ago is wanted more than what never came.
-    fn warmth_of_new(&self, state: &State<V>, mark: u64) -> Warmth {
-        let is_back = mark > 0 && state.passed - mark <= most_queued(self.capacity());
-        Warmth {
-            queue: if is_back { EvictionQueue::Main } else { EvictionQueue::Small },
-            ..Warmth::READ
-        }
-    }
-
-    /// Puts `value` into the place of a frame that the pool has.
-    fn replace(
-        &self,
-        room: LoadRoom,
-        old: &BufferFrame<V>,
-        mut value: V,
-    ) -> Option<Arc<BufferFrame<V>>> {
-        let bytes = value.weight();
-        let LoadRoom { held, loading, .. } = self.resize(room, bytes)?;
-        self.settle(&mut value);
-        let mut gone = Gone::new();
-        let mut state = self.state.lock();
-        let place = old.place();
-        let entry = state.entry_of(old)?;
-        let new = Arc::new(BufferFrame::new(value, old.warmth(), Some(held)));
-        new.set_place(place);
-        for (swips, n) in &entry.parents {
-            let Some(way) = swips.list.get(*n as usize) else { continue };
-            gone.frames.extend(way.swip.take(0));
-            way.lead_to(Arc::clone(&new));
-        }
-        // The last reference is one of those that the swips had.
-        entry.frame = Arc::clone(&new);
-        state.queues.set_bytes(place, bytes);
-        drop(state);
-        drop(loading);
-        gone.give_up();
-        Some(new)
+        gone.release();
     }
 }
 
 impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// A pool of at most `capacity_bytes`, which is the most that it is made for, too.
-    pub(crate) fn new(capacity_bytes: u64) -> FramePool<V> {
-        let state = State { queues: Queues::default(), passed: 0 };
-        let core = Core {
+    pub(crate) fn new(capacity_bytes: u64) -> Arc<FramePool<V>> {
+        FramePool::above(capacity_bytes, None)
+    }
+
+    /// As [`FramePool::new`]. Below it may be a second cache, of bytes as they lie on the medium.
+    pub(crate) fn above(capacity_bytes: u64, below: Option<Arc<dyn Below>>) -> Arc<FramePool<V>> {
+        Arc::new_cyclic(|own| FramePool {
+            own: Weak::clone(own),
             capacity: AtomicU64::new(capacity_bytes),
             used: Arc::default(),
             rooms: Arc::default(),
             arena: FrameArena::new(capacity_bytes),
-            state: Mutex::new(state),
-        };
-        FramePool { core: Arc::new(core), counts: Counts::default(), below: None }
-    }
-
-    /// Adds a second cache below it, of bytes as they lie on the medium.
-    pub(crate) fn above(mut self, below: Option<Arc<dyn Below>>) -> FramePool<V> {
-        self.below = below;
-        self
+            state: Mutex::new(State { queues: Queues::default(), passed: 0 }),
+            counts: Counts::default(),
+            below,
+        })
     }
 
     /// What is below it.
@@ -320,13 +381,6 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
         found
     }
 
-    /// Keeps room for a value that is about to be loaded and will weigh about `bytes`, perhaps in
-    /// place of others. `None` if the pool can have no such value now: the reader then loads it for
-    /// itself alone.
-    pub(crate) fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
-        self.core.reserve(bytes)
-    }
-
     /// Puts value `n` into the room that was kept for it. If another thread was faster, its value
     /// is used. Without room it stays the reader's own.
     pub(crate) fn admit(
@@ -336,7 +390,7 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
         value: V,
     ) -> Arc<BufferFrame<V>> {
         match room {
-            Some(room) => self.core.admit(room, at, (value, None)),
+            Some(room) => self.admit_as(room, at, (value, None)),
             None => Arc::new(BufferFrame::apart(value)),
         }
     }
@@ -345,14 +399,14 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// there.
     pub(crate) fn fill(&self, (swips, n): (&Swips<V>, usize), value: V, warmth: Warmth) {
         if let Some(room) = self.reserve(value.weight()) {
-            drop(self.core.admit(room, (swips, n), (value, Some(warmth))));
+            drop(self.admit_as(room, (swips, n), (value, Some(warmth))));
         }
     }
 
     /// Has a second swip lead to the frame that a first one leads to, if that is in memory.
     pub(crate) fn share(&self, (from, n): (&Swips<V>, usize), (to, m): (&Swips<V>, usize)) {
         let guard = pin();
-        let mut state = self.core.state.lock();
+        let mut state = self.state.lock();
         let (Some(frame), Some(way), Ok(number)) = (
             from.list.get(n).and_then(|way| way.swip.pin(&guard)),
             to.list.get(m),
@@ -360,12 +414,65 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
         ) else {
             return;
         };
-        if to.may_lead_to(&self.core)
+        if to.may_lead_to(&self.own)
             && !way.swip.is_set()
             && let Some(entry) = state.entry_of(&frame)
         {
             entry.parents.push((to.clone(), number));
             way.lead_to(frame);
+        }
+    }
+
+    /// Puts a value into a frame that swip `n` leads to, or finds that it leads to one already. If
+    /// the pool may not have it, the frame is the caller's alone.
+    fn admit_as(
+        &self,
+        room: LoadRoom,
+        (swips, n): (&Swips<V>, usize),
+        (mut value, warmth): (V, Option<Warmth>),
+    ) -> Arc<BufferFrame<V>> {
+        let bytes = value.weight();
+        let number = u32::try_from(n).ok();
+        let place = swips.list.get(n).zip(number).zip(self.resize(room, bytes));
+        let Some(((way, number), LoadRoom { held, loading, .. })) = place else {
+            return Arc::new(BufferFrame::apart(value));
+        };
+        self.settle(&mut value);
+        let guard = pin();
+        let mut state = self.state.lock();
+        if !swips.may_lead_to(&self.own) {
+            drop(state);
+            return Arc::new(BufferFrame::apart(value));
+        }
+        if let Some(there) = way.swip.pin(&guard) {
+            return there;
+        }
+        let warmth = warmth.unwrap_or_else(|| self.warmth_of_new(&state, way.swip.mark()));
+        let frame = Arc::new(BufferFrame::new(value, warmth, Some(held)));
+        let parents = SmallVec::from_iter([(swips.clone(), number)]);
+        let entry = Entry { frame: Arc::clone(&frame), parents };
+        let Some(place) = state.queues.push(warmth.queue, entry, bytes) else { return frame };
+        frame.set_place(place);
+        way.lead_to(Arc::clone(&frame));
+        drop(loading);
+        frame
+    }
+
+    /// Moves a value, which has room, to where values lie.
+    fn settle(&self, value: &mut V) {
+        if let Some(arena) = &self.arena {
+            let before = value.weight();
+            value.move_into(arena);
+            debug_assert_eq!(value.weight(), before, "a value weighs the same wherever it lies");
+        }
+    }
+
+    /// What left the small queue a short time ago is wanted more than what never came.
+    fn warmth_of_new(&self, state: &State<V>, mark: u64) -> Warmth {
+        let is_back = mark > 0 && state.passed - mark <= most_queued(self.capacity());
+        Warmth {
+            queue: if is_back { EvictionQueue::Main } else { EvictionQueue::Small },
+            ..Warmth::READ
         }
     }
 
@@ -375,16 +482,36 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
         &self,
         room: LoadRoom,
         old: &BufferFrame<V>,
-        value: V,
+        mut value: V,
     ) -> Option<Arc<BufferFrame<V>>> {
-        self.core.replace(room, old, value)
+        let bytes = value.weight();
+        let LoadRoom { held, loading, .. } = self.resize(room, bytes)?;
+        self.settle(&mut value);
+        let mut gone = Gone::new();
+        let mut state = self.state.lock();
+        let place = old.place();
+        let entry = state.entry_of(old)?;
+        let new = Arc::new(BufferFrame::new(value, old.warmth(), Some(held)));
+        new.set_place(place);
+        for (swips, n) in &entry.parents {
+            let Some(way) = swips.list.get(*n as usize) else { continue };
+            gone.frames.extend(way.swip.take(0));
+            way.lead_to(Arc::clone(&new));
+        }
+        // The last reference is one of those that the swips had.
+        entry.frame = Arc::clone(&new);
+        state.queues.set_bytes(place, bytes);
+        drop(state);
+        drop(loading);
+        gone.release();
+        Some(new)
     }
 
     /// Sets the most bytes that it holds. Values beyond that leave at once.
     pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
-        let before = self.core.capacity.swap(capacity_bytes, Ordering::Relaxed);
+        let before = self.capacity.swap(capacity_bytes, Ordering::Relaxed);
         if capacity_bytes < before {
-            self.core.shrink_to(most_queued(capacity_bytes));
+            self.shrink_to(most_queued(capacity_bytes));
         }
         self.trim();
     }
@@ -392,28 +519,23 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// Gives memory back that is beyond the capacity and in no use: of values that have left since
     /// the capacity was lowered.
     pub(crate) fn trim(&self) {
-        self.core.trim(self.capacity());
+        self.trim_to(self.capacity());
     }
 
     /// Bytes in use, and those that are kept for what comes next.
     pub(crate) fn taken(&self) -> u64 {
-        self.used() + self.core.free_bytes()
+        self.used() + self.free_bytes()
     }
 
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
-        self.core.used.bytes()
+        self.used.bytes()
     }
 
     /// Whether one more value would displace no other. With less than an eighth left it counts as
     /// full.
     pub(crate) fn has_room(&self) -> bool {
         self.used() < self.capacity() / 8 * 7
-    }
-
-    /// The most bytes it will use.
-    pub(crate) fn capacity(&self) -> u64 {
-        self.core.capacity()
     }
 
     /// Look-ups that found their value.
@@ -429,18 +551,18 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// Frames in the queues.
     #[cfg(test)]
     pub(super) fn frames(&self) -> usize {
-        self.core.state.lock().queues.len()
+        self.state.lock().queues.len()
     }
 }
 
 impl<V: Send + Sync + 'static> Drop for FramePool<V> {
     fn drop(&mut self) {
-        self.core.shrink_to(0);
+        self.shrink_to(0);
     }
 }
 
 impl<V: Send + Sync + 'static> std::fmt::Debug for FramePool<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "FramePool({} of {} bytes)", self.core.used.bytes(), self.core.capacity())
+        write!(f, "FramePool({} of {} bytes)", self.used.bytes(), self.capacity())
     }
 }

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::keys::{Keys, Unread};
+use super::keys::{Heap, Keys, Unread};
 use super::node::{EPOCH, MAGIC, NODE, NODES, Shape, fixed_part};
-use super::nodes::{Heap, NodeHead, Nodes, Root};
+use super::nodes::{NodeHead, Nodes, Root};
 use super::seal::{self, ForestSeal};
 use super::tree::Tree;
 use crate::base::error::{Damage, Error, Mismatch, Result};

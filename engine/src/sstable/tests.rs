@@ -48,7 +48,7 @@ fn numbered(count: u32) -> Vec<Entry> {
 }
 
 fn cache() -> Arc<BlockCache> {
-    Arc::new(BlockCache::new(64 << 20))
+    BlockCache::new(64 << 20)
 }
 
 proptest! {

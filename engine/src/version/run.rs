@@ -127,7 +127,7 @@ mod tests {
             let counts = |e: &&Entry| drained.get(&e.key) < LSN;
             let shown: Vec<Entry> =
                 keys.iter().filter(counts).map(|e| Entry { seq: LSN, ..e.clone() }).collect();
-            let cache = Arc::new(BlockCache::new(1 << 20));
+            let cache = BlockCache::new(1 << 20);
             let read = ReadRun { lsn: LSN, extents: &extents };
             let ahead = ReadAhead::for_user();
             check_cursor(&mut read.cursor(&drained, &cache, &ahead), &shown, &key, seq);

@@ -38,7 +38,7 @@ pub(super) struct SalvagedTables<'a> {
     from: &'a Path,
     /// `None` for a table that was dropped.
     known: BTreeMap<TableId, Option<SalvagedTable>>,
-    cache: BlockCache,
+    cache: Arc<BlockCache>,
 }
 
 impl<'a> SalvagedTables<'a> {
@@ -152,7 +152,7 @@ impl SalvageReport {
         }
         if let Some(tombstone) = record.tombstone(0) {
             let left = drained.undrained(&tombstone.interval, record.seq);
-            let target = (into, &into_tables.cache);
+            let target = (into, &*into_tables.cache);
             return left.iter().try_for_each(|part| match levels {
                 Some(levels) => levels.delete_range((part, record.seq), target, writer),
                 None => writer.delete_range(into, part),
@@ -240,7 +240,7 @@ impl Layers {
 }
 
 /// A cache for what looks for newer versions.
-pub(super) fn cache() -> BlockCache {
+pub(super) fn cache() -> Arc<BlockCache> {
     BlockCache::new(CACHE_BYTES)
 }
 
@@ -256,7 +256,7 @@ impl SalvageReport {
         let Some(version) = set.version(table) else { return Ok(()) };
         let layers = Layers::of(&version, expired(set, &version), &mut self.lost);
         let cache = (!journal_is_whole).then(cache);
-        layers.write((0, None), (into, cache.as_ref()), writer, &mut self.lost)
+        layers.write((0, None), (into, cache.as_deref()), writer, &mut self.lost)
     }
 }
 

@@ -59,7 +59,7 @@ impl Fixture {
         set.apply(Edit { ops: vec![op, options] }, 1).unwrap();
         let visible = Arc::new(Watermark::new(0));
         let snapshots = SnapshotRegistry::new(Arc::clone(&visible));
-        let cache = Arc::new(BlockCache::new(16 << 20));
+        let cache = BlockCache::new(16 << 20);
         Fixture { shape, files, set, cache, table, visible, snapshots }
     }
 

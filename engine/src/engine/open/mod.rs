@@ -353,7 +353,7 @@ impl Opening<'_> {
             committer,
             snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
             clock,
-            cache: Arc::new(BlockCache::new(self.options.memory_plan().most_cache()).above(below)),
+            cache: BlockCache::above(self.options.memory_plan().most_cache(), below),
             poison,
             read_only: self.read_only,
             pace: Pace::default(),

@@ -90,7 +90,7 @@ fn rows(count: u64) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
 }
 
 fn entries_of(extent: &Arc<Extent>) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
-    let cache = Arc::new(BlockCache::new(1 << 20));
+    let cache = BlockCache::new(1 << 20);
     let mut cursor = extent.cursor(&cache, &ReadAhead::for_job(1));
     cursor.seek(b"", LSN_MAX).unwrap();
     forward(&mut cursor).into_iter().map(|entry| (entry.key, entry.kind, entry.value)).collect()

@@ -18,7 +18,7 @@ impl Disk {
         let (machine, path) = (Machine::with_files(), Path::new("/db"));
         crate::os::create_directory(&*machine.files(), path).unwrap();
         let set = VersionSet::create_empty(machine.files(), path, [1; 16]).unwrap();
-        Disk { set: Arc::new(set), cache: Arc::new(BlockCache::new(1 << 20)) }
+        Disk { set: Arc::new(set), cache: BlockCache::new(1 << 20) }
     }
 
     fn store(&self) -> Store<'_> {

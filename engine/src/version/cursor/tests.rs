@@ -27,7 +27,7 @@ proptest! {
             .enumerate()
             .map(|(n, keys)| write_extent(&store, n as u64, &keys.concat()))
             .collect();
-        let cache = Arc::new(BlockCache::new(1 << 20));
+        let cache = BlockCache::new(1 << 20);
         let mut cursor = LevelCursor::new(extents.into(), cache, ReadAhead::for_user());
         check_cursor(&mut cursor, &list, &key, seq);
     }
@@ -143,7 +143,7 @@ fn a_job_reads_its_first_piece_itself_and_no_other() {
         let (store, extents, all) = three(files);
         store.memory().set_job(1 << 20, (AHEAD, AHEAD), AHEAD);
         store.go_behind();
-        let cache = Arc::new(BlockCache::new(0));
+        let cache = BlockCache::new(0);
         let own = std::thread::current().name().map(str::to_string);
         let jobs = Arc::clone(&store.memory().jobs);
         assert_eq!(jobs.bytes(), 0);
@@ -180,7 +180,7 @@ fn a_long_walk_reads_little_itself() {
         let files = Arc::new(Watched(SimFiles::new(), Arc::clone(&reads)));
         let (store, extents, mut all) = several(files, 12);
         store.go_behind();
-        let cache = Arc::new(BlockCache::new(16 << 20));
+        let cache = BlockCache::new(16 << 20);
         let most = cache.capacity() / 16;
         let own = std::thread::current().name().map(str::to_string);
         reads.lock().clear();
@@ -220,7 +220,7 @@ fn a_long_walk_reads_little_itself() {
 fn a_walk_may_step_over_what_is_on_its_way() {
     let (store, extents, all) = three(SimFiles::new());
     store.go_behind();
-    let cache = Arc::new(BlockCache::new(0));
+    let cache = BlockCache::new(0);
     let mut walk = BlockWalk::new(&extents, &cache, false);
     walk.open().unwrap();
     let first = walk.entry().map(Entry::from);
@@ -242,7 +242,7 @@ fn a_read_that_failed_meanwhile_is_made_again() {
     let path = store.path(1);
     files.open(&path, OpenHow::Write).unwrap().set_len(200_000).unwrap();
     let ahead = ReadAhead::for_job(1);
-    let mut cursor = LevelCursor::new(extents.into(), Arc::new(BlockCache::new(0)), ahead);
+    let mut cursor = LevelCursor::new(extents.into(), BlockCache::new(0), ahead);
     let mut placed = cursor.seek(b"", LSN_MAX);
     let mut seen = 0;
     while placed.is_ok() && cursor.entry().is_some() {

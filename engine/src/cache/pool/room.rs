@@ -10,10 +10,9 @@
 //! what the free memory loses. What finds none takes new memory. The free memory is then of no use
 //! for it, and the queues have that much less.
 
-use super::pool::{Core, Gone};
+use super::{FramePool, Gone};
 use crate::base::memory::Holding;
 use crate::mvcc::{drive, pin};
-use crate::os::sync::atomic::Ordering;
 
 /// One part of so many of the capacity is kept for values that left and that readers may still use.
 const LEAVING: u64 = 32;
@@ -58,16 +57,12 @@ impl Free {
     }
 }
 
-impl<V: Send + Sync + 'static> Core<V> {
-    pub(super) fn capacity(&self) -> u64 {
-        self.capacity.load(Ordering::Relaxed)
-    }
-
-    /// Keeps room for `bytes`, perhaps in place of other values; `None` if there is none: because
-    /// they are too many, or because readers still use what left.
-    pub(super) fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
-        let capacity = self.capacity();
-        let mut gone = Gone::new();
+impl<V: Send + Sync + 'static> FramePool<V> {
+    /// Keeps room for a value that is about to be loaded and will weigh about `bytes`, perhaps in
+    /// place of others. `None` if there is none, because they are too many or because readers still
+    /// use what left: the reader then loads it for itself alone.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<LoadRoom> {
+        let (capacity, mut gone) = (self.capacity(), Gone::new());
         {
             let free = self.free_for(bytes, capacity);
             let mut state = self.state.lock();
@@ -76,7 +71,7 @@ impl<V: Send + Sync + 'static> Core<V> {
             let denied = free.denied().saturating_sub(leaving(capacity) / 2);
             state.make_room(most.saturating_sub(denied), &mut gone);
         }
-        gone.give_up();
+        gone.release();
         let hold = || {
             let coming = bytes.checked_add(self.rooms.bytes())?;
             let free = self.free_for(bytes, capacity).after(coming);
@@ -123,7 +118,7 @@ impl<V: Send + Sync + 'static> Core<V> {
 
     /// Gives memory back that is in no use, until no more than `most` bytes are taken with it, as
     /// far as it can.
-    pub(super) fn trim(&self, most: u64) {
+    pub(super) fn trim_to(&self, most: u64) {
         if let Some(arena) = &self.arena {
             arena.trim(most.saturating_sub(self.used.bytes()));
         }
@@ -133,7 +128,7 @@ impl<V: Send + Sync + 'static> Core<V> {
     pub(super) fn shrink_to(&self, most: u64) {
         let mut gone = Gone::new();
         self.state.lock().make_room(most, &mut gone);
-        if gone.give_up() {
+        if gone.release() {
             drive();
         }
     }

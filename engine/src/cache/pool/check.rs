@@ -1,8 +1,6 @@
 //! Holds the pool against its invariants: from frames to swips, and from swips to frames.
 
-use super::frame::Swips;
-use super::pool::{Entry, FramePool};
-use super::{BufferFrame, Weigh};
+use super::{BufferFrame, Entry, FramePool, Swips, Weigh};
 use crate::mvcc::pin;
 
 impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
@@ -10,7 +8,7 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// frames.
     pub(crate) fn check(&self) -> Option<String> {
         let guard = pin();
-        let state = self.core.state.lock();
+        let state = self.state.lock();
         if !state.queues.check() {
             return Some("the queues of the pool do not add up".into());
         }
@@ -39,7 +37,7 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
     /// one. It holds the lock for as long as there are swips.
     pub(crate) fn check_swips(&self, swips: &Swips<V>) -> Option<String> {
         let guard = pin();
-        let state = self.core.state.lock();
+        let state = self.state.lock();
         let is_known = |n: usize, frame: &BufferFrame<V>| {
             let lists = |entry: &Entry<V>| {
                 let is_it = |(of, m): &(Swips<V>, u32)| of.are(swips) && *m as usize == n;
