@@ -94,17 +94,22 @@ pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Resul
         parsed.push(zone(evidence, *scan, &mut payloads, lost)?);
     }
     lost.extend(ends_before_tails(evidence, &parsed));
-    let floor = floor_of(evidence, &parsed);
-    if floor == 0 && evidence.floor == Floor::default() {
-        return Ok(ReadableZones { payloads, last: LSN_MAX });
-    }
-    let witness = Witness::of(&parsed).filter(|witness| witness.durable > floor);
+    let (floor, has_floor) = (floor_of(evidence, &parsed), evidence.floor != Floor::default());
+    let is_known = floor > 0 || has_floor;
+    let first = parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header.lsn).min();
+    let from = first.filter(|_| !is_known).map_or(floor, |first| first - 1);
+    let witness = Witness::of(&parsed).filter(|witness| witness.durable > from);
     let durable = witness.map_or(floor, |witness| witness.durable);
-    let missing = missing(&parsed, floor..=durable);
-    lost.extend(
-        witness.filter(|_| !missing.is_empty()).map(|it| it.misses(evidence, &missing.to_string())),
-    );
-    Ok(ReadableZones { payloads, last: walk(durable, &parsed, false) })
+    let missing = missing(&parsed, from..=durable.max(from));
+    lost.extend(witness.filter(|_| !missing.is_empty()).map(|it| {
+        let mut damage = it.misses(evidence, &missing.to_string());
+        if !has_floor {
+            damage.got += ", or were released, or never given: the floor is lost";
+        }
+        damage
+    }));
+    let last = if is_known { walk(durable, &parsed, false) } else { LSN_MAX };
+    Ok(ReadableZones { payloads, last })
 }
 
 /// The LSNs behind the first one of a range of which not all headers are there. Those of unsound

@@ -7,10 +7,11 @@
 //!
 //! The footer of a value extent does not say where that begins. Where a value lies, and in which of
 //! several value extents of one id, its checksum in the reference says. The last value that an
-//! extent refers to ends at the footer, as a rule, which says where to look first. So values
-//! that are lost cost no others.
+//! extent refers to ends at the footer, as a rule, which says where to look first. Else a few
+//! values, from the last one on, are looked for before the others. So values that are lost cost no
+//! others, unless all of these few are.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ struct FoundValueExtent {
     /// Where it began for values that were found, the last one first. There are several where
     /// values lie before it whose own footer is gone.
     begins: RefCell<Vec<u64>>,
-    /// How many values were looked for in all places, and are nowhere.
+    /// How many values of the extent that is read were looked for here, and not found.
     failed: Cell<u32>,
 }
 
@@ -98,39 +99,45 @@ impl FoundExtents {
         lost: &mut Vec<Damage>,
         each: impl FnMut(&EntryRef<'_>) -> Result<()>,
     ) -> Result<()> {
-        let ends = self.ends_of_values(extent);
+        let ends = OnceCell::new();
         let read = |at: Reference| {
-            let values =
-                self.values.get(&at.extent).filter(|_| at.value_len as usize <= MAX_VALUE_LEN);
-            let values = values.map_or(&[][..], |values| values);
-            let last = ends.get(&at.extent).copied();
-            // Likely places come first: each costs one read.
-            let likely = values.iter().flat_map(|one| one.likely(last).map(move |at| (one, at)));
-            let others = values.iter().flat_map(|one| one.search(&at).map(move |at| (one, at)));
-            let mut found =
-                likely.chain(others).filter_map(|(one, begin)| one.read(&self.store, begin, &at));
-            found.next().ok_or_else(|| {
-                values.iter().for_each(|one| one.failed.set(one.failed.get().saturating_add(1)));
-                self.no_value(extent.meta(), &at)
-            })
+            let ends = ends.get_or_init(|| self.look_ahead(extent));
+            let found = self.value(&at, ends.get(&at.extent).copied());
+            found.ok_or_else(|| self.no_value(extent.meta(), &at))
         };
         extent.salvage_with(read, lost, each)
     }
 
-    /// Where the last value ends that an extent refers to, in each value extent.
-    fn ends_of_values(&self, extent: &Extent) -> BTreeMap<u64, u64> {
-        let ends = RefCell::new(BTreeMap::new());
-        let note = |at: Reference| {
-            let mut ends = ends.borrow_mut();
-            let last: &mut u64 = ends.entry(at.extent).or_default();
-            *last = (*last).max(u64::from(at.offset) + u64::from(at.len));
-            Ok(Bytes::new())
+    /// Finds where the value extents begin that an extent refers to, as a rule; where the last
+    /// value of it ends in each of them.
+    fn look_ahead(&self, extent: &Extent) -> BTreeMap<u64, u64> {
+        let mut references = BTreeMap::<u64, Vec<Reference>>::new();
+        // Of all versions: the last value may be that of an older one.
+        extent.each_reference(|at| references.entry(at.extent).or_default().push(at));
+        let look_for = |(id, at): (u64, Vec<Reference>)| {
+            let end = at.iter().map(|at| u64::from(at.offset) + u64::from(at.len)).max()?;
+            let values = self.values.get(&id)?;
+            values.iter().for_each(|one| one.failed.set(0));
+            let mut few = at.iter().rev().step_by(at.len().div_ceil(MOST_FAILED as usize));
+            few.find(|at| self.value(at, Some(end)).is_some());
+            Some((id, end))
         };
-        if !self.values.is_empty() {
-            // What is lost is told when it is read for good.
-            drop(extent.salvage_with(note, &mut Vec::new(), |_| Ok(())));
+        references.into_iter().filter_map(look_for).collect()
+    }
+
+    /// The value that a reference leads to, if it is there; `last` is where the last one ends that
+    /// its extent refers to.
+    fn value(&self, at: &Reference, last: Option<u64>) -> Option<Bytes> {
+        let values = self.values.get(&at.extent);
+        let values = values.filter(|_| at.value_len as usize <= MAX_VALUE_LEN)?;
+        // Likely places come first: each costs one read.
+        let likely = values.iter().flat_map(|one| one.likely(last).map(move |at| (one, at)));
+        let others = values.iter().flat_map(|one| one.search(at).map(move |at| (one, at)));
+        let found = likely.chain(others).find_map(|(one, begin)| one.read(&self.store, begin, at));
+        if found.is_none() {
+            values.iter().for_each(|one| one.failed.set(one.failed.get().saturating_add(1)));
         }
-        ends.into_inner()
+        found
     }
 
     fn no_value(&self, of: &ExtentMeta, at: &Reference) -> Error {

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::block::BlockCursor;
+use super::index::Index;
 use super::{Extent, ReadAhead};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::record::{EntryRef, Kind, Lsn, Reference};
@@ -87,8 +88,7 @@ impl Extent {
         lost: &mut Vec<Damage>,
         mut each: impl FnMut(&EntryRef<'_>) -> Result<()>,
     ) -> Result<()> {
-        let index = self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?));
-        let index = match index {
+        let index = match self.salvage_index() {
             Ok(index) => index,
             Err(error) => {
                 lost.push(keys_of(self.loss(0, "extent", &error), None, &self.meta().greatest_key));
@@ -141,6 +141,28 @@ impl Extent {
             }
         }
         versions.pass(last.as_deref(), &mut each)
+    }
+
+    /// Passes the references of all versions that can be read to `each`.
+    pub(super) fn each_reference(&self, mut each: impl FnMut(Reference)) {
+        let Ok(index) = self.salvage_index() else { return };
+        let ahead = ReadAhead::for_job(1);
+        for n in 0..index.entries().len() {
+            // What is lost is told when it is read for good.
+            let Ok(block) = self.load_in_turn(&index, n, None, &ahead) else { continue };
+            let mut cursor = BlockCursor::new(&block);
+            let mut stepped = cursor.first();
+            while stepped.is_ok()
+                && let Some(entry) = cursor.entry()
+            {
+                entry.reference().into_iter().for_each(&mut each);
+                stepped = cursor.next();
+            }
+        }
+    }
+
+    fn salvage_index(&self) -> Result<Index> {
+        self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?))
     }
 
     fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {

@@ -280,10 +280,7 @@ impl Journal {
         {
             lost.retain(|lost| lost.offset < last.offset as u64);
         }
-        lost.extend(unread.into_iter().map(|Unread { place, error }| {
-            let expected = format!("{} readable bytes", place.end - place.start);
-            damage(&path, "journal", place.start as usize, expected, error)
-        }));
+        lost.extend(unreadable(&path, unread));
         let first_number = edits.first().map_or(1, |edit| edit.number);
         let mut header = Header { database_id: [0; 16], epoch, first_number };
         match Header::of(&content) {
@@ -296,13 +293,25 @@ impl Journal {
         // One that is older by more says nothing of what came between.
         if !edits.first().is_some_and(Replayed::is_checkpoint)
             && epochs.pop().is_some_and(|before| before + 1 == epoch)
-            && let older_path = path_of(directory, epoch - 1)
-            && let Ok((_, content, _)) = read_readable(files, &older_path)
         {
-            let (mut older, lost_of_older) = bytes::scan_readable(&older_path, &content, epoch - 1);
-            lost.extend(lost_of_older);
-            older.iter_mut().for_each(|edit| edit.offset = 0);
-            edits.splice(0..0, older);
+            let older_path = path_of(directory, epoch - 1);
+            match read_readable(files, &older_path) {
+                Ok((_, content, unread)) => {
+                    let (mut older, flaws) = bytes::scan_readable(&older_path, &content, epoch - 1);
+                    lost.extend(flaws.into_iter().chain(unreadable(&older_path, unread)));
+                    older.iter_mut().for_each(|edit| edit.offset = 0);
+                    edits.splice(0..0, older);
+                }
+                Err(error) => {
+                    lost.push(damage(
+                        &older_path,
+                        "journal",
+                        0,
+                        "readable bytes",
+                        error.to_string(),
+                    ));
+                }
+            }
         }
         let last_number = edits.last().map_or(first_number, |edit| edit.number);
         let next_number = last_number.saturating_add(1);
@@ -420,6 +429,14 @@ fn read_readable(files: &dyn Files, path: &Path) -> Result<(Arc<File>, Vec<u8>, 
     let (mut content, mut unread) = (vec![0; usize::try_from(len).unwrap_or(0)], Vec::new());
     read_past(0, &mut content, &mut |at, part| file.read_exact_at(part, at), &mut unread);
     Ok((file, content, unread))
+}
+
+/// The lines about what cannot be read of a file.
+fn unreadable(path: &Path, unread: Vec<Unread>) -> impl Iterator<Item = Damage> {
+    unread.into_iter().map(move |Unread { place, error }| {
+        let expected = format!("{} readable bytes", place.end - place.start);
+        damage(path, "journal", place.start as usize, expected, error)
+    })
 }
 
 pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {

@@ -133,6 +133,39 @@ fn what_lies_behind_a_gap_is_not_committed_whatever_else_is_damaged() {
     }
 }
 
+/// Bug: without a floor a salvage told of no LSN that was missing, or took one for lost that was
+/// released or never given. Cause: without anything that says how far it was it did not ask. Fix:
+/// it asks from the first LSN that is there, and tells of it in doubt.
+#[test]
+fn without_a_floor_what_is_missing_is_told_in_doubt() {
+    let streams = TwoStreams::new();
+    for stream in [0, 1, 0, 0] {
+        streams.commit(stream, Durable);
+    }
+    let doubt = "the floor is lost";
+    assert_eq!(whats(&streams.readable(false).1), [""; 0]);
+    // It ends the zone of its stream.
+    streams.damage(2, HEADER);
+    for knows_floor in [true, false] {
+        let (found, lost) = streams.readable(knows_floor);
+        assert_eq!(whats(&lost), ["LSN 2, which was durable when LSN 4 was written,"]);
+        assert_eq!(lost[0].got.contains(doubt), !knows_floor, "{lost:?}");
+        assert_eq!(found.last, if knows_floor { 4 } else { LSN_MAX });
+    }
+    // GIDX words say how far it was, but not what was never given behind that.
+    let streams = TwoStreams::new();
+    streams.commit(0, Durable);
+    streams.commit(1, Durable);
+    streams.fixture.committer.sync_floor().unwrap();
+    for stream in [0, 1, 1] {
+        streams.commit(stream, Durable);
+    }
+    streams.damage(3, HEADER);
+    let (found, lost) = streams.readable(false);
+    assert_eq!(whats(&lost), ["LSN 3, which was durable when LSN 5 was written,"]);
+    assert!(lost[0].got.contains(doubt) && found.last == 5, "{lost:?}");
+}
+
 #[test]
 fn ranges_of_lsns_are_short() {
     let shown = |lsns: &[Lsn]| {
