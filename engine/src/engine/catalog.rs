@@ -467,9 +467,9 @@ fn release_records(shared: &Shared, view: &View) {
             shared.zones.sub_live(shared.zones.zone_of(at), 1);
             cursor.step();
         }
-        for tombstone in memtable.tombstones().iter().flat_map(|set| set.iter()) {
-            shared.zones.sub_live(shared.zones.zone_of(tombstone.at()), 1);
-        }
+        let ranges = memtable.tombstones();
+        let places = ranges.iter().flat_map(|set| set.iter()).filter_map(|t| t.remove());
+        places.for_each(|at| shared.zones.sub_live(shared.zones.zone_of(at), 1));
     }
     shared.count_out(|| view.level0.clear());
 }

@@ -86,7 +86,8 @@ impl ReleaseZones {
         ctx.shared.pace.report(None);
         let oldest = ctx.shared.zones.oldest();
         // Their maps no longer have to say what moved out of those zones.
-        for table in ctx.tables.index().having(Has::Drained) {
+        let with_steps = ctx.tables.index().having(Has::Drained);
+        for table in with_steps {
             ctx.set.forget_drained_below(table.id(), oldest);
         }
         Ok(Outcome::did(released > 0))

@@ -192,7 +192,7 @@ impl RangeTombstones {
         debug_assert!(records >= gone_records, "a range tombstone is counted in before it goes");
         let bytes = self.bytes.fetch_sub(gone_bytes, Ordering::Relaxed);
         debug_assert!(bytes >= gone_bytes, "the bytes of a range tombstone are counted once");
-        Released { records: gone.iter().map(|tombstone| tombstone.remove()).collect() }
+        Released { records: gone.iter().filter_map(|tombstone| tombstone.remove()).collect() }
     }
 
     /// Whether the range tombstone at `at` is in the list.

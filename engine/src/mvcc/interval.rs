@@ -301,16 +301,12 @@ impl DrainedMap {
         seq: Lsn,
     ) -> Option<&'a [u8]> {
         let from = from.max(&interval.start);
-        let is_inside = |key: &&[u8]| interval.ends_after(key);
         if self.get(from) < seq {
-            return Some(from).filter(is_inside);
+            return interval.ends_after(from).then_some(from);
         }
         let behind = self.steps.partition_point(|(start, _)| start.as_slice() <= from);
-        let mut steps = self.steps[behind..].iter();
-        steps
-            .find(|(_, drained)| *drained < seq)
-            .map(|(start, _)| start.as_slice())
-            .filter(is_inside)
+        let inside = self.steps[behind..].iter().take_while(|(key, _)| interval.ends_after(key));
+        inside.map(|(key, at)| (key.as_slice(), at)).find(|(_, at)| **at < seq).map(|(key, _)| key)
     }
 
     /// Forgets every step below `oldest_live`, the smallest sequence number that any zone still

@@ -5,13 +5,14 @@
 //! A set answers a stabbing query: which is the newest tombstone over a key. It also gives those
 //! that have keys of an interval. A set is a few sorted runs. Each run is at least twice as large
 //! as the next, so adding a tombstone copies little. A run is a tree of leaves, and a leaf a tree
-//! of tombstones, so removing and moving some copies their leaves only.
+//! of tombstones, so removing some copies their leaves only.
 //!
 //! Source: runs in powers of two as in Bentley and Saxe's decomposition.
 //!
-//! Thread safety: sets never change. [`TombstoneList`] replaces its set as a whole, by compare and
-//! swap, and tries again if another thread was faster. There is no lock: commits add tombstones
-//! between ticket and finish, where a stopped thread must not hold up earlier commits.
+//! Thread safety: sets never change; of a tombstone, where its record lies does, by compare and
+//! swap. [`TombstoneList`] replaces its set as a whole, and tries again if another thread was
+//! faster. There is no lock: commits add tombstones between ticket and finish, where a stopped
+//! thread must not hold up earlier commits.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -56,9 +57,9 @@ impl Tombstone {
         self.at.load(Ordering::Acquire)
     }
 
-    /// Marks it removed; where its record lay until then.
-    pub(crate) fn remove(&self) -> u64 {
-        self.at.swap(REMOVED, Ordering::AcqRel)
+    /// Marks it removed; where its record lay until then. `None` if it was removed before.
+    pub(crate) fn remove(&self) -> Option<u64> {
+        Some(self.at.swap(REMOVED, Ordering::AcqRel)).filter(|at| *at != REMOVED)
     }
 
     /// Bytes of its keys.
@@ -114,32 +115,26 @@ impl Run {
         first.items()[first.first_from(key)..].iter().chain(rest.iter().flat_map(|l| l.items()))
     }
 
-    /// The run in which `replace` says what each tombstone over keys of `interval` becomes of those
-    /// that `wants` accepts. Leaves of which none becomes another are those of this run. `None` if
-    /// none is left.
-    fn with(
+    /// The run without those over keys of `interval` that go, of those that `wants` accepts. Leaves
+    /// of which none goes are those of this run. `None` if none is left.
+    fn without(
         &self,
         interval: &KeyInterval,
         wants: &impl Fn(&Reach<'_>) -> bool,
-        replace: &impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
+        goes: &impl Fn(&Arc<Tombstone>) -> bool,
     ) -> Option<Run> {
-        let stays = |one: &Arc<Tombstone>| replace(one).is_some_and(|new| Arc::ptr_eq(&new, one));
         let mut leaves = Vec::with_capacity(self.leaves.items().len());
         let mut is_same = true;
         for leaf in self.leaves.items() {
-            let mut look = |one: &Arc<Tombstone>| match stays(one) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            let mut look = |one: &Arc<Tombstone>| match goes(one) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             };
             if leaf.overlapping(interval, wants, &mut look).is_continue() {
                 leaves.push(Arc::clone(leaf));
                 continue;
             }
-            let each = |one: &Arc<Tombstone>| match one.interval.overlaps(interval) {
-                true => replace(one),
-                false => Some(Arc::clone(one)),
-            };
-            let items: Vec<_> = leaf.items().iter().filter_map(each).collect();
+            let items: Vec<_> = leaf.items().iter().filter(|one| !goes(one)).cloned().collect();
             is_same = false;
             leaves.extend(IntervalTree::new(items).map(Arc::new));
         }
@@ -156,42 +151,40 @@ pub(crate) struct Tombstones {
 
 impl FromIterator<Arc<Tombstone>> for Tombstones {
     fn from_iter<I: IntoIterator<Item = Arc<Tombstone>>>(items: I) -> Tombstones {
-        Tombstones::default().and(items.into_iter().collect())
+        Tombstones { runs: Run::new(items.into_iter().collect()).into_iter().collect() }
     }
 }
 
 impl Tombstones {
-    /// This set and some more.
-    fn and(&self, mut items: Vec<Arc<Tombstone>>) -> Tombstones {
+    /// This set and one more run.
+    fn and(&self, run: &Run) -> Tombstones {
         let mut runs = self.runs.clone();
-        while let Some(last) = runs.pop_if(|run| run.len < 2 * items.len()) {
+        let (mut items, mut len) = (Vec::new(), run.len);
+        while let Some(last) = runs.pop_if(|last| last.len < 2 * len) {
+            len += last.len;
             items.extend(last.iter().cloned());
         }
+        if items.is_empty() {
+            runs.push(run.clone());
+            return Tombstones { runs };
+        }
+        items.extend(run.iter().cloned());
         runs.extend(Run::new(items));
         Tombstones { runs }
     }
 
-    /// The set in which `replace` says what each tombstone over keys of `interval` becomes of those
-    /// that `wants` accepts.
-    fn with(
+    /// The set without those over keys of `interval` that go, of those that `wants` accepts.
+    fn without(
         &self,
         interval: &KeyInterval,
         wants: impl Fn(&Reach<'_>) -> bool,
-        replace: impl Fn(&Arc<Tombstone>) -> Option<Arc<Tombstone>>,
+        goes: impl Fn(&Arc<Tombstone>) -> bool,
     ) -> Tombstones {
-        let mut runs: Vec<Run> =
-            self.runs.iter().filter_map(|run| run.with(interval, &wants, &replace)).collect();
+        let runs = self.runs.iter().filter_map(|run| run.without(interval, &wants, &goes));
+        let mut runs: Vec<Run> = runs.collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.len));
-        let mut set = Tombstones { runs: Vec::with_capacity(runs.len()) };
-        for run in runs {
-            match set.runs.last() {
-                Some(last) if last.len < 2 * run.len => {
-                    set = set.and(run.iter().cloned().collect())
-                }
-                _ => set.runs.push(run),
-            }
-        }
-        set
+        let set = Tombstones { runs: Vec::with_capacity(runs.len()) };
+        runs.iter().fold(set, |set, run| set.and(run))
     }
 
     /// How many there are.
@@ -352,7 +345,10 @@ impl TombstoneList {
         let bytes = memory_of(&items);
         self.gauge.add(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.set.rcu(move |set| set.and(items.clone()));
+        // Sorted before: another try costs no more than what it is merged with.
+        if let Some(run) = Run::new(items) {
+            self.set.rcu(move |set| set.and(&run));
+        }
     }
 
     /// Removes those with keys of `interval` that `which` takes, and returns them. `wants` accepts
@@ -370,8 +366,7 @@ impl TombstoneList {
             return Vec::new();
         }
         let goes = |one: &Arc<Tombstone>| found.contains(&Arc::as_ptr(one));
-        let rest = |one: &Arc<Tombstone>| (!goes(one)).then(|| Arc::clone(one));
-        let before = self.set.rcu(|set| set.with(interval, &wants, rest));
+        let before = self.set.rcu(|set| set.without(interval, &wants, goes));
         let gone = before.wanted(interval, &wants).into_iter().filter(|one| goes(one));
         let gone: Vec<Arc<Tombstone>> = gone.cloned().collect();
         self.count.fetch_sub(gone.len(), Ordering::AcqRel);
@@ -518,5 +513,8 @@ pub(crate) mod tests {
         assert!(list.relocate(b"", 3, 64, 128) && list.holds(b"", 3, 128));
         assert_eq!(list.load().map(|set| set.len()), Some(1));
         assert!(list.memory() > 0);
+        let gone = list.remove(&KeyInterval::all(), |_| true, |_| true);
+        assert_eq!((gone[0].remove(), gone[0].remove()), (Some(128), None), "counted out once");
+        assert!(!list.relocate(b"", 3, 128, 192));
     }
 }
