@@ -243,12 +243,17 @@ fn is_made_by_opening(name: &str) -> bool {
     OBJECT_FILES.contains(&name) || name.strip_suffix(".new").unwrap_or(name) == CLAIMS_FILE
 }
 
-/// A number that no other database has; on a simulated machine the same every time, so that what
-/// happens there can happen again.
+/// A number that no other database has. On a simulated machine it follows from the path, so that
+/// what happens there can happen again: the nodes of a shared store lie at paths of their own.
 fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
     let mut id = *b"simulated machin";
     if matches!(options.storage, Storage::Real) {
         draw_random(&mut id).map_err(|e| Error::io("draw a database id for", directory, e))?;
+        return Ok(id);
+    }
+    let path = directory.as_os_str().as_encoded_bytes();
+    for (n, byte) in path.iter().enumerate() {
+        id[n % 16] = id[n % 16].rotate_left(3) ^ byte;
     }
     Ok(id)
 }
