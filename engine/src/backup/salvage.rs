@@ -480,7 +480,8 @@ impl<'a> Writer<'a> {
         if let Some(blob) = self.blob {
             self.batch.set_blob(blob);
         }
-        if !self.batch.is_empty() {
+        // One with a blob alone has no operation.
+        if !self.batch.is_empty() || self.blob.is_some() {
             self.db.write(self.batch)?;
         }
         Ok(self.records)

@@ -173,6 +173,27 @@ fn the_last_blob_is_kept_and_open_prepares_are_named() {
     }
 }
 
+/// Bug: a salvage lost the last blob of a database without rows. Cause: the last batch was left out
+/// if it had no operation, and a blob is none. Fix: the blob counts.
+#[test]
+fn the_last_blob_is_kept_where_no_row_is() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let db = tiny().create(at("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "k", "v").set_blob("position");
+    db.write(batch).unwrap();
+    db.truncate_table("t").unwrap();
+    drop(table);
+    db.close().unwrap();
+    let (report, new) = salvaged(&at("db"), &at("new"));
+    assert!(report.lost.is_empty(), "{:?}", report.lost);
+    assert_eq!(new.last_blob().as_deref(), Some(&b"position"[..]));
+    assert!(rows(&new.existing_table("t").unwrap()).is_empty());
+}
+
 /// The bytes of the journal that are edits.
 fn journal(db: &Path) -> Vec<u8> {
     let mut bytes = fs::read(db.join("journal-00000001")).unwrap();

@@ -14,6 +14,7 @@ mod policy;
 mod report;
 mod rows;
 mod run;
+mod salvaged;
 mod shrink;
 mod tasks;
 mod waits;

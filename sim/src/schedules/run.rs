@@ -12,7 +12,7 @@ use terrace::{CompactionProgress, Database, ErrorKind, Result, Tier};
 
 use super::bucket;
 use super::caller::Caller;
-use super::ledger::{Ledger, Outcome, Seen, Wanted};
+use super::ledger::{Ledger, Outcome, Seen, State, Wanted};
 use super::operations::{COUNT, judge_young, resolve_all, still_prepared};
 use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
@@ -21,6 +21,7 @@ use super::rows::{
     COUNTER, LIST_KEYS, LISTS, MAIN, SHARED, TABLES, count_of, create_shared, key, read_all,
     shared, shown, stamp_of, value,
 };
+use super::salvaged;
 use super::waits;
 use super::world::World;
 use crate::Chance;
@@ -211,8 +212,9 @@ impl Schedule {
             let Some((machine, ledger)) = left else { break };
             report.cuts += 1;
             let at = ledger.now();
-            schedule::settle();
             let (world, cut) = (self.world(&machine, &ledger), Cut::default());
+            let salvaged = salvaged::found(&world);
+            schedule::settle();
             bucket::plan_faults(&world.machine, self.seed ^ life);
             let percent = if life < 3 && self.events { 30 } else { 0 };
             let planned = self.cut(&mut chance, percent, &world, &cut);
@@ -220,7 +222,7 @@ impl Schedule {
                 planned.map(|planned| Planned { at: planned.at % OPENING_POINTS, ..planned });
             let first = {
                 let (schedule, world) = (self.clone(), world.clone());
-                move || schedule.live_on(&world, at)
+                move || schedule.live_on(&world, at, salvaged)
             };
             report.add(self.under(&world, planned, first, &mut made)?);
             left = take(&cut);
@@ -348,8 +350,9 @@ impl Schedule {
         }
     }
 
-    /// What a cut or failed calls have left is opened, read, used and closed.
-    fn live_on(&self, world: &World, cut: u64) {
+    /// What a cut or failed calls have left is opened, read, used and closed. A salvage may have
+    /// found the same before.
+    fn live_on(&self, world: &World, cut: u64, salvaged: Option<State>) {
         let ledger = &world.ledger;
         let run = || -> Result<()> {
             if world.is_shared && self.seed.is_multiple_of(2) {
@@ -371,6 +374,7 @@ impl Schedule {
                 ledger.violate(Class::TwoWriters.violation(what));
             }
             let state = read_all(&db, self.callers.len(), ledger)?;
+            salvaged::compare(ledger, salvaged.as_ref(), &state);
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             counts(&db, world, Some(cut))?;
             judge_lists(&db, world, (true, "after a cut"))?;

@@ -1,0 +1,67 @@
+//! In some runs what a cut has left is salvaged before it is opened. Nothing is damaged, so both
+//! have to find the same.
+
+use std::collections::BTreeSet;
+
+use terrace::testing::Machine;
+use terrace::{Result, SalvageReport};
+
+use super::ledger::{Ledger, State};
+use super::rows::{read_all, shown};
+use super::world::World;
+use crate::machines::PATH;
+use crate::violation::Class;
+
+/// One seed of so many: a salvage writes real files.
+const ONE_OF: u64 = 8;
+
+/// What a salvage of the machine finds, with all that callers have written. The machine stays as
+/// it is. No task of a run may be under way.
+pub(super) fn found(world: &World) -> Option<State> {
+    let is_meant = (world.seed / 3).is_multiple_of(ONE_OF) && !world.is_shared;
+    if !is_meant || world.ledger.is_empty() {
+        return None;
+    }
+    let name = format!("terrace-salvaged-{}-{}", std::process::id(), world.seed);
+    let to = std::env::temp_dir().join(name);
+    let found = salvage(world, &world.machine.kill(), &to);
+    // Another run of this process takes the same name.
+    let removed = std::fs::remove_dir_all(&to);
+    let told = found.inspect_err(|error| {
+        let what = format!("a salvage after a cut: {error}, {removed:?}");
+        world.ledger.violate(Class::Refused.violation(what));
+    });
+    told.ok()
+}
+
+fn salvage(world: &World, image: &Machine, to: &std::path::Path) -> Result<State> {
+    let options = crate::tiny().machine(image).clock(&world.clock);
+    let report = options.salvage(PATH, to)?;
+    judge(&world.ledger, &report);
+    let db = crate::tiny().open_existing(to)?;
+    let state = read_all(&db, world.callers, &world.ledger)?;
+    db.close()?;
+    Ok(state)
+}
+
+/// Holds what a salvage has found, if there was one, against what an opening finds.
+pub(super) fn compare(ledger: &Ledger, salvaged: Option<&State>, opened: &State) {
+    let Some(salvaged) = salvaged else { return };
+    let places: BTreeSet<_> = salvaged.keys().chain(opened.keys()).collect();
+    let differ = places.into_iter().filter(|place| salvaged.get(place) != opened.get(place));
+    for place in differ {
+        let (salvaged, opened) = (salvaged.get(place), opened.get(place));
+        let what = format!("{}: salvaged {salvaged:?}, opened {opened:?}", shown(place));
+        ledger.violate(Class::Changed.violation(what));
+    }
+}
+
+/// Transactions that are prepared are the one thing that is not in the new database.
+fn judge(ledger: &Ledger, report: &SalvageReport) {
+    let of_prepared = |what: &str| what.contains("prepared");
+    let lost = report.lost.iter().filter(|damage| !of_prepared(&damage.to_string()));
+    let lost: Vec<String> = lost.map(ToString::to_string).collect();
+    if !lost.is_empty() {
+        ledger.violate(Class::Damaged.violation(format!("a salvage after a cut: {lost:?}")));
+    }
+}
