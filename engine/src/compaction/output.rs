@@ -20,7 +20,7 @@ use crate::compaction::misplaced::WARM;
 use crate::mvcc::{Horizon, Readers};
 use crate::sstable::{
     Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,
-    ExtentMeta, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
+    ExtentMeta, Filling, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::storage::{ExtentSink, ExtentStore, Location, SpaceReservation};
 use crate::version::VersionSet;
@@ -342,21 +342,21 @@ impl<'a, 'c> Writer<'a, 'c> {
                 if are_all { unread.saturating_sub(bytes) } else { unread.checked_sub(bytes)? };
             Some(warmest)
         };
-        let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
+        let mut warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
         let len = built.bytes.len() as u64;
         let objects = ctx.objects.as_ref().filter(|_| !self.stays_local(&built.meta, len));
         (ctx.before_write)(len)?;
+        let filling: Filling<'_> = (ctx.cache, &mut warmth);
         let (extent, bytes) = match objects.map(|objects| objects.sink.borrow_mut()) {
-            Some(mut sink) => {
-                built.write_filling((ctx.store, Some(&mut **sink)), ctx.cache, warmth)?
-            }
+            Some(mut sink) => built.write_into((ctx.store, &mut **sink), Some(filling))?,
             None => {
                 let mut sink = ctx.reservation;
-                built.write_filling((ctx.store, Some(&mut sink)), ctx.cache, warmth)?
+                built.write_into((ctx.store, &mut sink), Some(filling))?
             }
         };
+        drop(warmth);
         self.unread = unread;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);

@@ -269,66 +269,49 @@ impl BuiltExtent {
         self.cached.unread_bytes()
     }
 
-    /// As [`write_filling`](Self::write_filling), filling nothing.
+    /// Writes the extent, without a sync, for no reader.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        Ok(self.write_filling((store, None), &BlockCache::new(0), |_, _, _| None)?.0)
+        let mut sink = &store.reserve_space(0, true)?;
+        let cache = BlockCache::new(0);
+        let filling = (&*cache, &mut |_: &[u8], _: &[u8], _| None);
+        Ok(self.write_into((store, &mut sink), Some(filling))?.0)
     }
 
-    /// Reserves space and writes the extent, without a sync; or sends it as an object. Blocks of
-    /// which `warmth` says how warm they are, by their first and last key, enter the cache, and so
-    /// do those that were taken over and are cached. The space goes back when the extent is
-    /// dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes back, for the
-    /// next extent.
+    /// Writes the extent, without a sync, or begins to send it as an object. With `filling` its
+    /// parts are in memory, and blocks enter the cache: those of which that says how warm they are,
+    /// by their first and last key and the bytes that they take, and those that were taken over and
+    /// are cached. Otherwise it takes no memory until it is read. The space goes back when the
+    /// extent is dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes back,
+    /// for the next extent.
     ///
     /// # Errors
     ///
     /// `Full` when there is no room; or on an I/O error. The space is given back then. Of an
     /// object, those of its store.
-    pub(crate) fn write_filling(
+    pub(crate) fn write_into(
         mut self,
-        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
-        cache: &BlockCache,
-        warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+        (store, sink): (&Arc<ExtentStore>, &mut dyn ExtentSink),
+        filling: Option<Filling<'_>>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
-        self.place(store, sink)?;
-        let values = self.values.into_boxed_slice();
-        let extent =
-            Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
-        // Decoded already, and the same whatever extent they are in.
-        extent.take_over(&self.cached, cache);
-        extent.fill((&self.bytes, &self.summaries), cache, warmth);
-        Ok((extent, self.bytes))
-    }
-
-    /// As [`write_filling`](Self::write_filling), filling nothing: the extent takes no memory until
-    /// it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`write_filling`](Self::write_filling).
-    pub(crate) fn write_unread(
-        mut self,
-        (store, sink): (&Arc<ExtentStore>, Option<&mut dyn ExtentSink>),
-    ) -> Result<(Arc<Extent>, Vec<u8>)> {
-        let is_once = |block: &BlockSummary| block.keys == block.records;
-        debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
-        self.place(store, sink)?;
-        let values = self.values.into_boxed_slice();
-        let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
-        Ok((extent, self.bytes))
-    }
-
-    /// Gives the bytes their place there.
-    fn place(&mut self, store: &Arc<ExtentStore>, sink: Option<&mut dyn ExtentSink>) -> Result<()> {
         debug_assert_eq!(self.referred.len(), self.values.len(), "it has its list");
-        self.meta.location = match sink {
-            Some(sink) => sink.put(self.meta.id, &self.bytes)?,
-            None => store.write_new(&self.bytes)?,
-        };
-        Ok(())
+        self.meta.location = sink.put(self.meta.id, &self.bytes)?;
+        let described = (self.meta, self.values.into_boxed_slice());
+        let extent = Extent::written(described, Arc::clone(store), self.kept_for);
+        if let Some((cache, warmth)) = filling {
+            extent.keep_parts(&self.bytes);
+            // Decoded already, and the same whatever extent they are in.
+            extent.take_over(&self.cached, cache);
+            extent.fill((&self.bytes, &self.summaries), cache, warmth);
+        }
+        Ok((extent, self.bytes))
     }
 }
+
+/// A cache, and how warm a block of a first and a last key and of about so many bytes is there, if
+/// it is to enter it.
+pub(crate) type Filling<'a> =
+    (&'a BlockCache, &'a mut dyn FnMut(&[u8], &[u8], u64) -> Option<Warmth>);
 
 /// While an extent is laid out, the block under way, the filter and the index lie beside it. They
 /// take one part in this many of its bytes.
@@ -414,8 +397,8 @@ mod tests {
             buffer.filled(&built);
             assert_eq!(gauge.bytes(), before, "it has not grown");
             places.push(built.bytes.as_ptr());
-            let written = built.write_filling((&store, None), &BlockCache::new(0), |_, _, _| None);
-            let (extent, bytes) = written.unwrap();
+            let mut sink = &store.reserve_space(0, true).unwrap();
+            let (extent, bytes) = built.write_into((&store, &mut sink), None).unwrap();
             assert_eq!(extent.meta().records, n);
             buffer.put_back(bytes);
         }

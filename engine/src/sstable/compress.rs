@@ -27,11 +27,6 @@ fn kept<C>(own: &mut Option<C>, make: impl FnOnce() -> std::io::Result<C>) -> Op
     own.as_mut()
 }
 
-/// The number of a compression on the media (`docs/format.md`, section 3).
-pub(super) fn number(compression: Compression) -> u8 {
-    compression as u8
-}
-
 /// After this many bodies in a row that did not get smaller, most are not tried,
 const IN_VAIN: u32 = 4;
 
@@ -61,7 +56,7 @@ impl Trial {
     }
 }
 
-/// A body as it is written: the number of its compression, and the bytes if they are not the body's
+/// A body as it is written: the number of its compression on the media, and the bytes if they are not the body's
 /// own. A body that gets less than an eighth smaller stays as it is.
 fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
     let smaller = match compression {
@@ -72,8 +67,8 @@ fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
             .with_borrow_mut(|own| kept(own, || Compressor::new(LEVEL))?.compress(body).ok()),
     };
     match smaller.filter(|bytes| bytes.len() < body.len() - body.len() / 8) {
-        Some(bytes) => (number(compression), Some(bytes)),
-        None => (number(Compression::None), None),
+        Some(bytes) => (compression as u8, Some(bytes)),
+        None => (Compression::None as u8, None),
     }
 }
 

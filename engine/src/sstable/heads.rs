@@ -13,6 +13,7 @@ mod lanes;
 #[cfg(test)]
 mod tests;
 
+use crate::base::record::common;
 use lanes::chosen;
 
 #[cfg(any(test, feature = "bench"))]
@@ -114,7 +115,7 @@ impl OwnedHeads {
     pub(crate) fn of<'a>(keys: impl DoubleEndedIterator<Item = &'a [u8]> + Clone) -> OwnedHeads {
         let (first, last) = (keys.clone().next(), keys.clone().next_back());
         let (first, last) = (first.unwrap_or_default(), last.unwrap_or_default());
-        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        let common = common(first, last);
         let mut owned = OwnedHeads { prefix: first[..common].to_vec(), ..OwnedHeads::default() };
         for key in keys {
             let head = head(key.get(common..).unwrap_or_default()).to_le_bytes();

@@ -37,7 +37,7 @@ pub(crate) mod tests;
 pub(crate) use ahead::{InLevel, ReadAhead, WHOLE};
 pub(crate) use block::{Block, Blocks};
 pub(crate) use blocks::{Ahead, BlockWalk};
-pub(crate) use builder::{BuiltExtent, ExtentBuffer, ExtentBuilder, Format};
+pub(crate) use builder::{BuiltExtent, ExtentBuffer, ExtentBuilder, Filling, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use found::{FoundExtents, find_extents};
 #[cfg(feature = "bench")]

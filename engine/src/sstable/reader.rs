@@ -226,30 +226,23 @@ impl Extent {
         Extent::new((meta, values), store, INSTALLED, KeptFor::default())
     }
 
-    /// An extent that was just written and that no edit names yet. Filter and index are taken
-    /// from its bytes, since compactions and readers are about to use them.
+    /// An extent that was just written and that no edit names yet.
     pub(super) fn written(
-        (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
+        described: (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
-        bytes: &[u8],
         kept_for: KeptFor,
     ) -> Arc<Extent> {
-        let extent = Extent::new((meta, values), store, WRITTEN, kept_for);
-        let parts = extent.parts_of(&Tail { offset: 0, bytes: bytes.into() });
-        debug_assert!(parts.is_ok(), "what is written can be read back");
-        if let Ok(parts) = parts {
-            extent.parts.fill(Arc::new(parts), &extent.store.memory().clock, false);
-        }
-        extent
+        Extent::new(described, store, WRITTEN, kept_for)
     }
 
-    /// As [`Extent::written`], but no reader is about to read it. It holds no memory until one
-    /// does.
-    pub(super) fn written_unread(
-        (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
-        store: Arc<ExtentStore>,
-    ) -> Arc<Extent> {
-        Extent::new((meta, values), store, WRITTEN, KeptFor::default())
+    /// Takes filter and index from the bytes that were just written, since compactions and readers
+    /// are about to use them.
+    pub(super) fn keep_parts(&self, bytes: &[u8]) {
+        let parts = self.parts_of(&Tail { offset: 0, bytes: bytes.into() });
+        debug_assert!(parts.is_ok(), "what is written can be read back");
+        if let Ok(parts) = parts {
+            self.parts.fill(Arc::new(parts), &self.store.memory().clock, false);
+        }
     }
 
     fn new(
@@ -443,7 +436,7 @@ impl Extent {
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
         cache: &BlockCache,
-        mut warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+        warmth: &mut dyn FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
     ) {
         let Some(parts) = self.parts.peek() else { return };
         let (index, swips) = (&parts.index, self.swips(&parts.index));

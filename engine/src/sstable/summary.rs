@@ -1,7 +1,6 @@
 //! What is in each block of an extent, beside its bytes. It is enough to copy a block into another
 //! extent without decoding it. Readers never look at it.
 
-use super::compress::number;
 use super::frame::{set_checksum, unseal};
 use crate::base::error::Mismatch;
 use crate::base::options::Compression;
@@ -30,7 +29,7 @@ impl BlockSummary {
             records: 0,
             keys: 0,
             deletes: 0,
-            compression: number(compression),
+            compression: compression as u8,
             smallest_seq: Lsn::MAX,
             greatest_seq: 0,
             raw_bytes: 0,
@@ -52,7 +51,7 @@ impl BlockSummary {
 
     /// Whether it was to be compressed like this.
     pub(crate) fn has_compression(&self, compression: Compression) -> bool {
-        self.compression == number(compression)
+        self.compression == compression as u8
     }
 
     /// Whether the numbers, and the first key, are those of `other`.

@@ -1,6 +1,7 @@
 //! Places of extents: in extent files, or in an object store.
 
 use super::object::{LAST_EPOCH, ObjectId};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::{Reader, put_u32, put_u64};
 
 /// Extents start at multiples of this.
@@ -32,6 +33,18 @@ impl Location {
     /// Reads it; `None` if the bytes end first.
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Location> {
         Some(Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? })
+    }
+
+    /// The length of an extent of these bytes.
+    ///
+    /// # Errors
+    ///
+    /// `Full` if it is beyond 4 GiB.
+    pub(super) fn len_of(bytes: &[u8]) -> Result<u32> {
+        u32::try_from(bytes.len()).map_err(|_| {
+            let message = format!("an extent of {} bytes is beyond 4 GiB", bytes.len());
+            Error::new(ErrorKind::Full, message)
+        })
     }
 
     /// The place of an object.

@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //!
-//! 1. One [`Reserved`] or one extent holds a unit, or the unit has no holder; then it is of one
+//! 1. One writer or one extent holds a unit, or the unit has no holder; then it is of one
 //!    kind ([`allocation`]), and only a free one is ever taken.
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
 //!    durable, from any thread, with its file's name and length. Hence syncs are serialised: a
@@ -29,7 +29,6 @@ mod growth;
 mod held;
 mod objects;
 mod reservation;
-mod write;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,13 +37,13 @@ use std::sync::Arc;
 
 use super::location::{Location, SpaceUse, UNIT};
 use super::object::ObjectTier;
-use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
+use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::Failpoint;
 use crate::mvcc::about_to_wait;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::os::sync::locks::{Mutex, RwLock};
 use crate::os::sync::shared::OnceLock;
-use crate::os::{Directory, File, Files, Gate, Inside, OpenHow, reads_device};
+use crate::os::{Directory, File, Files, Gate, OpenHow, reads_device};
 
 use allocation::{Allocation, FileSpace};
 use behind::Behind;
@@ -104,37 +103,6 @@ pub(crate) struct ExtentStore {
     /// A bug that a test has planted.
     #[cfg(any(test, feature = "testing"))]
     failpoint: OnceLock<Failpoint>,
-}
-
-/// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
-#[derive(Debug)]
-pub(crate) struct Reserved {
-    store: Arc<ExtentStore>,
-    at: Location,
-    kept: bool,
-    /// No user code runs between the reservation and the write: a closing waits for them.
-    _inside: Option<Inside>,
-}
-
-impl Reserved {
-    /// Where it is.
-    pub(crate) fn location(&self) -> Location {
-        self.at
-    }
-
-    /// Hands the space to the caller, which owes the store a [`release`](ExtentStore::release).
-    pub(crate) fn keep(mut self) -> Location {
-        self.kept = true;
-        self.at
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.store.release(&self.at);
-        }
-    }
 }
 
 impl ExtentStore {
@@ -296,62 +264,6 @@ impl ExtentStore {
         }
         allocation.taken_units += at.units().map_or(0, |(_, len)| len);
         Ok(())
-    }
-
-    /// Reserves space for `len` bytes, growing the files when nothing fits.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the file system has no room; nothing has changed then.
-    #[cfg(test)]
-    pub(crate) fn reserve(self: &Arc<Self>, len: u32) -> Result<Reserved> {
-        self.reserve_of(len, None)
-    }
-
-    /// Takes space for `len` bytes, of a reservation first, and grows the files when nothing fits.
-    /// What is given up of the reservation is taken under one lock, so no other thread takes it.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when the file system has no room; nothing has changed then.
-    fn reserve_of(
-        self: &Arc<Self>,
-        len: u32,
-        reservation: Option<&SpaceReservation>,
-    ) -> Result<Reserved> {
-        if self.read_only {
-            return Err(Error::invalid("the database is open read-only; open it for writing"));
-        }
-        let inside = self.gate.enter_step()?;
-        let inside = (!self.has(Failpoint::LoadOutside)).then_some(inside);
-        let units = u64::from(len).div_ceil(UNIT).max(1);
-        let mut allocation = self.allocation.lock();
-        let spent = reservation.map_or(0, |own| own.spend(&mut allocation, units));
-        let place = self.allocate(&mut allocation, units).inspect_err(|_| {
-            reservation.inspect(|own| own.take_back(&mut allocation, spent));
-        });
-        drop(allocation);
-        let Some((file, unit)) = place? else {
-            debug_assert!(false, "a store that grew has room");
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!("no room for an extent of {len} bytes"),
-            ));
-        };
-        let at = Location { file, offset: unit * UNIT, len };
-        Ok(Reserved { store: Arc::clone(self), at, kept: false, _inside: inside })
-    }
-
-    /// Takes units beside those that are reserved, growing the files when nothing fits.
-    fn allocate(&self, allocation: &mut Allocation, units: u64) -> Result<Option<(u32, u64)>> {
-        if allocation.free_units() < allocation.reserved_units + units {
-            self.grow(allocation, units, units)?;
-        }
-        if let Some(place) = allocation.allocate(units) {
-            return Ok(Some(place));
-        }
-        self.grow(allocation, units, units)?;
-        Ok(allocation.allocate(units))
     }
 
     /// Makes every write so far durable (invariant 2).

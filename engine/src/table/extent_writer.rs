@@ -12,7 +12,8 @@ use crate::base::options::{Compression, TableOptions};
 use crate::base::record::{EntryRef, Kind};
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::sstable::{
-    BlockCache, Extent, ExtentBuffer, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter,
+    BlockCache, Extent, ExtentBuffer, ExtentBuilder, Filling, Format, Layout, ValueExtents,
+    ValueWriter,
 };
 use crate::storage::{EXTENT_BYTES, ExtentSink, ExtentStore, Location, SpaceReservation};
 use crate::version::VersionSet;
@@ -135,11 +136,13 @@ impl ExtentWriter {
         self.buffer.filled(&built);
         self.values.describe(&mut built, &self.into)?;
         let mut sink = &self.into;
-        let to = (self.into.store(), Some(&mut sink as &mut dyn ExtentSink));
-        let (extent, bytes) = match &self.into.reservation {
-            Some(_) => built.write_filling(to, &BlockCache::new(0), |_, _, _| None)?,
-            None => built.write_unread(to)?,
+        let to = (self.into.store(), &mut sink as &mut dyn ExtentSink);
+        let none = &mut |_: &[u8], _: &[u8], _| None;
+        let filling: Option<Filling<'_>> = match &self.into.reservation {
+            Some(_) => Some((&BlockCache::new(0), none)),
+            None => None,
         };
+        let (extent, bytes) = built.write_into(to, filling)?;
         self.buffer.put_back(bytes);
         self.extents.push(extent);
         Ok(())

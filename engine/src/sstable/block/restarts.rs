@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 use super::{BadEntry, Block, BlockStep};
 use crate::base::error::Mismatch;
 use crate::base::record::{
-    EntryRef, Kind, Lsn, Reference, put_u32, put_varint, varint, varint_len,
+    EntryRef, Kind, Lsn, Reference, common, put_u32, put_varint, varint, varint_len,
 };
 use crate::os::{LINE, prefetch_lines};
 use crate::sstable::frame::{self, HEADER_LEN};
@@ -50,29 +50,27 @@ struct RestartEntry {
 #[derive(Clone, Copy, Debug)]
 struct RestartEntries<'a> {
     bytes: &'a [u8],
-    entries_end: usize,
-    restarts: usize,
+    shape: &'a Restarts,
 }
 
 impl<'a> RestartEntries<'a> {
     /// The entries of a block of this layout.
     fn of(block: &'a Block) -> Option<RestartEntries<'a>> {
-        let Restarts { entries_end, restarts } = *block.restarts()?;
-        Some(RestartEntries { bytes: &block.bytes, entries_end, restarts })
+        Some(RestartEntries { bytes: &block.bytes, shape: block.restarts()? })
     }
 
     /// Where entry number `16 × restart` lies.
     fn restart(&self, restart: usize) -> Option<usize> {
-        let at = self.entries_end + 4 * restart;
+        let at = self.shape.entries_end + 4 * restart;
         let bytes = self.bytes.get(at..at + 4)?.try_into().ok()?;
         let offset = HEADER_LEN + u32::from_le_bytes(bytes) as usize;
-        (offset < self.entries_end).then_some(offset)
+        (offset < self.shape.entries_end).then_some(offset)
     }
 
     /// Decodes the entry at `at` without looking at its predecessors.
     #[inline]
     fn raw_entry(&self, mut at: usize) -> Option<RestartEntry> {
-        let entries = &self.bytes[..self.entries_end];
+        let entries = &self.bytes[..self.shape.entries_end];
         let shared = varint_len(entries, &mut at)?;
         let unshared_len = varint_len(entries, &mut at)?;
         let value_len = varint_len(entries, &mut at)?;
@@ -82,7 +80,7 @@ impl<'a> RestartEntries<'a> {
         let unshared = at..at + unshared_len;
         let value = unshared.end..unshared.end + value_len;
         let is_whole = kind != Kind::Reference || value_len == Reference::LEN;
-        (is_whole && value.end <= self.entries_end).then_some(RestartEntry {
+        (is_whole && value.end <= self.shape.entries_end).then_some(RestartEntry {
             shared,
             kind,
             seq,
@@ -115,7 +113,7 @@ impl RestartBuilder {
             self.restarts.push(self.body.len() as u32);
             0
         } else {
-            self.last_key.iter().zip(entry.key).take_while(|(a, b)| a == b).count()
+            common(&self.last_key, entry.key)
         };
         let unshared = &entry.key[shared..];
         put_varint(&mut self.body, shared as u64);
@@ -230,8 +228,8 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
     }
 
     pub(super) fn last(&mut self) -> BlockStep {
-        self.enter_restart(self.entries()?.restarts - 1)?;
-        self.walk_to_last_before(self.entries()?.entries_end)
+        self.enter_restart(self.entries()?.shape.restarts - 1)?;
+        self.walk_to_last_before(self.entries()?.shape.entries_end)
     }
 
     pub(super) fn next(&mut self) -> BlockStep {
@@ -243,10 +241,10 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
         let Some(entry) = self.entry.take() else { return Ok(()) };
         let next = entry.value.end;
         let len = next - self.at;
-        if next == self.entries()?.entries_end {
+        if next == self.entries()?.shape.entries_end {
             return Ok(());
         }
-        if self.restart + 1 < self.entries()?.restarts
+        if self.restart + 1 < self.entries()?.shape.restarts
             && self.entries()?.restart(self.restart + 1).ok_or(BadEntry)? <= next
         {
             self.restart += 1;
@@ -326,7 +324,7 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
     /// The last restart whose entry satisfies `before`, a predicate that never turns true again
     /// after it was false; the first restart if none does.
     fn last_restart(&self, before: impl Fn((&[u8], Lsn)) -> bool) -> Result<usize, BadEntry> {
-        let (mut low, mut high) = (0, self.entries()?.restarts);
+        let (mut low, mut high) = (0, self.entries()?.shape.restarts);
         while high - low > 1 {
             let middle = low.midpoint(high);
             let at = self.entries()?.restart(middle).ok_or(BadEntry)?;

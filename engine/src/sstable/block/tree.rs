@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use super::BadEntry;
 use crate::base::error::Mismatch;
-use crate::base::record::{Kind, Lsn, Reader, Reference, varint, varint_len};
+use crate::base::record::{Kind, Lsn, Reader, Reference, common, varint, varint_len};
 use crate::sstable::frame::HEADER_LEN;
 use crate::sstable::heads::{FAN_OUT, Heads, NODE, PADDING, head, nodes_for, roots_for};
 
@@ -188,7 +188,7 @@ impl First {
             return (most, self.rest_len().cmp(&sought.len()));
         }
         let (suffix, rest) = (&bytes[self.entry.unshared()], &sought[8..]);
-        let common = suffix.iter().zip(rest).take_while(|(a, b)| a == b).count();
+        let common = common(suffix, rest);
         (8 + common, suffix[common..].cmp(&rest[common..]))
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::name::ObjectId;
 use super::tier::ObjectTier;
 use super::transfers::Sends;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::memory::Gauge;
 use crate::storage::location::Location;
 
@@ -49,10 +49,7 @@ impl Uploads {
 
 impl ExtentSink for Uploads {
     fn put(&mut self, extent: u64, bytes: &[u8]) -> Result<Location> {
-        let len = u32::try_from(bytes.len()).map_err(|_| {
-            let message = format!("an extent of {} bytes is beyond 4 GiB", bytes.len());
-            Error::new(ErrorKind::Full, message)
-        })?;
+        let len = Location::len_of(bytes)?;
         let Uploads { tier, sends, has_sent } = self;
         let id = tier.reserve(extent)?;
         *has_sent = true;

@@ -1,5 +1,5 @@
-//! Reservations of space: a job that will write several extents is reserved room for all of them
-//! before it begins, so that it waits for space rather than fails half-way.
+//! Space for extents: reserved, taken and written. A job that will write several extents is reserved
+//! room for all of them before it begins, so that it waits for space rather than fails half-way.
 //!
 //! A merge needs room for what it writes while what it replaces is still there. So beside what it
 //! holds the store needs at most what is reserved to the jobs under way, the **headroom**. Its
@@ -16,6 +16,8 @@ use std::sync::Arc;
 use super::{Allocation, ExtentStore, Location, UNIT};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Failpoint;
+use crate::mvcc::about_to_wait;
+use crate::os::Inside;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::storage::object::ExtentSink;
 
@@ -106,9 +108,88 @@ impl ExtentStore {
         let store = Arc::clone(self);
         Ok(SpaceReservation { store, units_left: AtomicU64::new(units) })
     }
-}
 
-impl ExtentStore {
+    /// Takes space for `len` bytes, of a reservation first, and grows the files when nothing fits.
+    /// What is given up of the reservation is taken under one lock, so no other thread takes it. The
+    /// caller owes the store a [`release`](ExtentStore::release). No user code runs between this and
+    /// the write: a closing waits until what is inside is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the file system has no room; nothing has changed then.
+    pub(super) fn take_space(
+        &self,
+        len: u32,
+        reservation: Option<&SpaceReservation>,
+    ) -> Result<(Location, Option<Inside>)> {
+        if self.read_only {
+            return Err(Error::invalid("the database is open read-only; open it for writing"));
+        }
+        let inside = self.gate.enter_step()?;
+        let inside = (!self.has(Failpoint::LoadOutside)).then_some(inside);
+        let units = u64::from(len).div_ceil(UNIT).max(1);
+        let mut allocation = self.allocation.lock();
+        let spent = reservation.map_or(0, |own| own.spend(&mut allocation, units));
+        let place = self.allocate(&mut allocation, units).inspect_err(|_| {
+            reservation.inspect(|own| own.take_back(&mut allocation, spent));
+        });
+        drop(allocation);
+        let Some((file, unit)) = place? else {
+            debug_assert!(false, "a store that grew has room");
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!("no room for an extent of {len} bytes"),
+            ));
+        };
+        Ok((Location { file, offset: unit * UNIT, len }, inside))
+    }
+
+    /// Takes units beside those that are reserved, growing the files when nothing fits.
+    fn allocate(&self, allocation: &mut Allocation, units: u64) -> Result<Option<(u32, u64)>> {
+        if allocation.free_units() < allocation.reserved_units + units {
+            self.grow(allocation, units, units)?;
+        }
+        if let Some(place) = allocation.allocate(units) {
+            return Ok(Some(place));
+        }
+        self.grow(allocation, units, units)?;
+        Ok(allocation.allocate(units))
+    }
+
+    /// Writes a new extent: where it lies, which the caller owes the store a
+    /// [`release`](ExtentStore::release) of. Durable after the next [`sync`](Self::sync).
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room; `Closed`; or on an I/O error. The space is given back then.
+    pub(crate) fn write_new(&self, bytes: &[u8]) -> Result<Location> {
+        self.write_into(bytes, None)
+    }
+
+    /// As [`write_new`](Self::write_new), in what is reserved first.
+    fn write_into(&self, bytes: &[u8], reservation: Option<&SpaceReservation>) -> Result<Location> {
+        let (at, _inside) = self.take_space(Location::len_of(bytes)?, reservation)?;
+        self.write(&at, bytes).inspect_err(|_| self.release(&at))?;
+        Ok(at)
+    }
+
+    /// Writes an extent's bytes to their place in a file. Durable after the next
+    /// [`sync`](Self::sync).
+    pub(crate) fn write(&self, at: &Location, bytes: &[u8]) -> Result<()> {
+        about_to_wait();
+        debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
+        debug_assert!(!at.is_object(), "a job sends its objects itself");
+        let path = self.path(at.file);
+        let file = self.file(at.file, &path)?;
+        // The rest of its last unit is free. A caller that meets an error gives up the extent.
+        file.handle
+            .try_write_last_at(bytes, at.offset)
+            .map_err(|e| Error::io(&format!("write {} bytes to", bytes.len()), &path, e))?;
+        file.dirty.store(true, Ordering::Release);
+        self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Sets the least reserve, in bytes.
     pub(crate) fn keep_reserve(&self, bytes: u64) {
         self.least_reserve.store(bytes.div_ceil(UNIT), Ordering::Relaxed);

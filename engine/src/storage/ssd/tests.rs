@@ -1,7 +1,51 @@
 use super::growth::GIB;
 use super::*;
-use crate::os::RealFiles;
+use crate::base::error::ErrorKind;
+use crate::os::{Inside, RealFiles};
 use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Outcome, SimFiles, Survive};
+
+/// Space for an extent, which goes back when this is dropped unless it is kept.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    store: Arc<ExtentStore>,
+    at: Location,
+    is_kept: bool,
+    _inside: Option<Inside>,
+}
+
+impl Reserved {
+    fn location(&self) -> Location {
+        self.at
+    }
+
+    pub(super) fn keep(mut self) -> Location {
+        self.is_kept = true;
+        self.at
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.store.release(&self.at);
+        }
+    }
+}
+
+impl ExtentStore {
+    pub(crate) fn reserve(self: &Arc<Self>, len: u32) -> Result<Reserved> {
+        self.reserve_of(len, None)
+    }
+
+    fn reserve_of(
+        self: &Arc<Self>,
+        len: u32,
+        reservation: Option<&SpaceReservation>,
+    ) -> Result<Reserved> {
+        let (at, _inside) = self.take_space(len, reservation)?;
+        Ok(Reserved { store: Arc::clone(self), at, is_kept: false, _inside })
+    }
+}
 
 fn sim_store(files: &Arc<SimFiles>, taken: &[Location]) -> Result<Arc<ExtentStore>> {
     crate::os::create_directory(&**files, Path::new("/db")).unwrap();

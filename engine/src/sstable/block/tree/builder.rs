@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::{ESCAPE, FIXED, GOES_ON, MOST_ENTRIES, TreeShape};
-use crate::base::record::{EntryRef, Kind, Lsn, put_u32, put_u64, put_varint};
+use crate::base::record::{EntryRef, Kind, Lsn, common, put_u32, put_u64, put_varint};
 use crate::sstable::frame::HEADER_LEN;
 use crate::sstable::heads::{FAN_OUT, NODE, PADDING, head, nodes_for, roots_for};
 
@@ -55,12 +55,6 @@ struct Interval {
 
 fn varint_len(n: u64) -> usize {
     (64 - (n | 1).leading_zeros() as usize).div_ceil(7)
-}
-
-fn common(a: &[u8], b: &[u8]) -> usize {
-    let (a8, b8) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
-    let words = 8 * a8.iter().zip(b8).take_while(|(a, b)| a == b).count();
-    words + a[words..].iter().zip(&b[words..]).take_while(|(a, b)| a == b).count()
 }
 
 /// What a kind is in the two lowest bits beside a value's length; 0 for one that is written out.
