@@ -274,7 +274,7 @@ impl BuiltExtent {
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
         let mut sink = &store.reserve_space(0, true)?;
         let cache = BlockCache::new(0);
-        let filling = (&*cache, &mut |_: &[u8], _: &[u8], _| None);
+        let filling: Filling<'_> = (&cache, &mut |_: &[u8], _: &[u8], _| None);
         Ok(self.write_into((store, &mut sink), Some(filling))?.0)
     }
 
