@@ -11,9 +11,8 @@
 
 use std::fmt;
 
-use super::client::Client;
+use super::client::{Client, TaggedValue};
 use super::name::{LAST_EPOCH, ObjectNames};
-use super::register::TaggedValue;
 use super::store::{Failure, FailureKind};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::{Reader, Sealable, put_bytes, put_u32, put_u64};

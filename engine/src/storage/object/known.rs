@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::client::TaggedValue;
 use super::fence::{Fence, PlacedFence};
-use super::register::TaggedValue;
 use super::store::Tag;
 use crate::base::record::{Reader, Sealable, checksum, put_bytes, put_u32};
 use crate::os::{Files, Gate, OpenHow};

@@ -15,7 +15,6 @@ mod name;
 mod open;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
-mod register;
 #[cfg(feature = "object")]
 mod remote;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
@@ -26,18 +25,15 @@ mod tails;
 pub(crate) mod testing;
 mod tier;
 mod transfers;
-mod uploads;
 
-pub(crate) use client::{Client, ObjectRead};
+pub(crate) use client::{Client, ObjectRead, TaggedValue};
 pub(crate) use name::{LAST_EPOCH, ObjectId, ObjectNames, SHARED_DATA, SHARED_PIECES, shared_name};
 pub(crate) use open::{OBJECT_FILES, Settings, open_client, open_reader, owner};
-pub(crate) use register::TaggedValue;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use slow::Distance;
 pub(crate) use store::{Failure, FailureKind, ObjectInfo, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
-pub(crate) use transfers::{MOST_BYTES as MOST_SENT, Sends, Transfers};
-pub(crate) use uploads::{ExtentSink, Uploads};
+pub(crate) use transfers::{ExtentSink, MOST_BYTES as MOST_SENT, Sends, Transfers, Uploads};
 
 #[cfg(test)]
 mod tests;

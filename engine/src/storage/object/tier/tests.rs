@@ -5,7 +5,7 @@ use crate::storage::object::client::Patience;
 use crate::storage::object::clock::StepTimer;
 use crate::storage::object::memory::{Effect, MemoryServer, RequestKind};
 use crate::storage::object::store::FailureKind;
-use crate::storage::object::uploads::{ExtentSink, Uploads};
+use crate::storage::object::transfers::{ExtentSink, Uploads};
 use terrace_testkit::SimFiles;
 
 const DATABASE: [u8; 16] = [7; 16];
