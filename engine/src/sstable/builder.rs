@@ -282,8 +282,8 @@ impl BuiltExtent {
     /// parts are in memory, and blocks enter the cache: those of which that says how warm they are,
     /// by their first and last key and the bytes that they take, and those that were taken over and
     /// are cached. Otherwise it takes no memory until it is read. The space goes back when the
-    /// extent is dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes back,
-    /// for the next extent.
+    /// extent is dropped, until [`Extent::installed`] is called. Gives the buffer of its bytes
+    /// back, for the next extent.
     ///
     /// # Errors
     ///

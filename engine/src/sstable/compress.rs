@@ -56,8 +56,8 @@ impl Trial {
     }
 }
 
-/// A body as it is written: the number of its compression on the media, and the bytes if they are not the body's
-/// own. A body that gets less than an eighth smaller stays as it is.
+/// A body as it is written: the number of its compression on the media, and the bytes if they are
+/// not the body's own. A body that gets less than an eighth smaller stays as it is.
 fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
     let smaller = match compression {
         Compression::None => None,

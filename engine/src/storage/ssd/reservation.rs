@@ -1,5 +1,6 @@
-//! Space for extents: reserved, taken and written. A job that will write several extents is reserved
-//! room for all of them before it begins, so that it waits for space rather than fails half-way.
+//! Space for extents: reserved, taken and written. A job that will write several extents is
+//! reserved room for all of them before it begins, so that it waits for space rather than fails
+//! half-way.
 //!
 //! A merge needs room for what it writes while what it replaces is still there. So beside what it
 //! holds the store needs at most what is reserved to the jobs under way, the **headroom**. Its
@@ -110,9 +111,9 @@ impl ExtentStore {
     }
 
     /// Takes space for `len` bytes, of a reservation first, and grows the files when nothing fits.
-    /// What is given up of the reservation is taken under one lock, so no other thread takes it. The
-    /// caller owes the store a [`release`](ExtentStore::release). No user code runs between this and
-    /// the write: a closing waits until what is inside is dropped.
+    /// What is given up of the reservation is taken under one lock, so no other thread takes it.
+    /// The caller owes the store a [`release`](ExtentStore::release). No user code runs between
+    /// this and the write: a closing waits until what is inside is dropped.
     ///
     /// # Errors
     ///
