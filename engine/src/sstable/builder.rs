@@ -302,7 +302,7 @@ impl BuiltExtent {
             extent.keep_parts(&self.bytes);
             // Decoded already, and the same whatever extent they are in.
             extent.take_over(&self.cached, cache);
-            extent.fill((&self.bytes, &self.summaries), cache, warmth);
+            extent.fill((&self.bytes, &self.summaries), (cache, warmth));
         }
         Ok((extent, self.bytes))
     }

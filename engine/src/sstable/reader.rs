@@ -28,7 +28,7 @@ use super::block::{Block, Blocks, Hit, LentBlock};
 use super::index::{Index, IndexEntry};
 use super::read_frequency::ReadFrequency;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
-use super::{BlockCache, BlockSummary, BlockSwips, Described};
+use super::{BlockCache, BlockSummary, BlockSwips, Described, Filling};
 use super::{ExtentCursor, ExtentMeta, ReadAhead};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::limits::MAX_VALUE_LEN;
@@ -435,8 +435,7 @@ impl Extent {
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
-        cache: &BlockCache,
-        warmth: &mut dyn FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+        (cache, warmth): Filling<'_>,
     ) {
         let Some(parts) = self.parts.peek() else { return };
         let (index, swips) = (&parts.index, self.swips(&parts.index));
