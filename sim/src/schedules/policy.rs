@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use terrace::testing::schedule::{Point, PointKind, SchedulePolicy, SeededPolicy, SplitMix, Stays};
 
@@ -33,6 +34,7 @@ pub(super) struct Chooser {
     stays: Stays,
     /// Points at which time leaps.
     leaps: Vec<u64>,
+    tick: Duration,
     made: Preemptions,
     /// At no other point a task is preempted.
     only: Option<BTreeSet<u64>>,
@@ -44,14 +46,14 @@ impl Chooser {
     pub(super) fn new(
         (seed, len): (u64, u64),
         (planned, ledger): (Option<Planned>, Ledger),
-        stays: &Stays,
+        (stays, tick): (&Stays, Duration),
         only: Option<BTreeSet<u64>>,
     ) -> Chooser {
         let (policy, stays) = (SeededPolicy::new(seed, len), stays.clone());
         let mut chance = SplitMix::new(seed ^ 0x0001_EA95);
         let leaps = (0..chance.pick(&LEAPS)).map(|_| chance.below(len)).collect();
         let made = Preemptions::default();
-        Chooser { policy, planned, ledger, stays, leaps, made, only, stayed: 0 }
+        Chooser { policy, planned, ledger, stays, leaps, tick, made, only, stayed: 0 }
     }
 
     /// Where the preemptions of the run are noted.
@@ -99,5 +101,9 @@ impl SchedulePolicy for Chooser {
 
     fn leaps(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.leaps)
+    }
+
+    fn tick(&self) -> Duration {
+        self.tick
     }
 }

@@ -242,7 +242,8 @@ impl Schedule {
         let of_life = |all: &Vec<Vec<u64>>| all.get(life).into_iter().flatten().copied().collect();
         let only = self.preemptions.as_ref().map(of_life);
         let order = (self.order ^ (life as u64) << 62, USUAL_POINTS);
-        let chooser = Chooser::new(order, (planned, ledger.clone()), &world.stays, only);
+        let chooser =
+            Chooser::new(order, (planned, ledger.clone()), (&world.stays, world.tick), only);
         let noted = chooser.made();
         let run = TaskScheduler::new(chooser, MOST_POINTS, self.trace).run(first);
         made.push(noted.lock().unwrap_or_else(PoisonError::into_inner).clone());

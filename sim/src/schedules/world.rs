@@ -1,6 +1,7 @@
 //! What all callers of a run share: the machine, and the database that is open there now.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use terrace::testing::schedule::{self, Stays};
 use terrace::testing::{Failpoint, HandClock, Machine, ReadFaults};
@@ -10,7 +11,7 @@ use terrace::{
 
 use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
-use super::rows::ROWS;
+use super::rows::{LIST_KEYS, ROWS};
 use crate::machines::{Kind, PATH};
 
 /// Clones are the same world. Its mutex is no point of the scheduler.
@@ -27,8 +28,13 @@ pub(super) struct World {
     /// In so many of a hundred operations the caller stands still for a while.
     pub stayed: u64,
     pub stays: Stays,
+    /// What a point costs in time. A run of microseconds alone has ended before a thread of the
+    /// background has rested, or a lock was waited for long.
+    pub tick: Duration,
     /// A caller writes so many of its rows in each table.
     pub rows: u64,
+    /// Transactions append to so many lists.
+    pub lists: u8,
     /// Of all transactions that append to lists.
     pub isolation: Isolation,
     database: Arc<Mutex<Life>>,
@@ -73,7 +79,13 @@ impl World {
             callers,
             stayed: [0, 0, 15, 40][(seed / 3 % 4) as usize],
             stays: Stays::default(),
+            tick: Duration::from_micros(match kind {
+                // What waits for an answer of another machine gives up after seconds.
+                Kind::Shared => 1,
+                _ => [1, 10, 100, 100][(seed / 31 % 4) as usize],
+            }),
             rows: [ROWS, 2, 1][(seed / 19 % 3) as usize],
+            lists: [LIST_KEYS, 2, 1][(seed / 7 % 3) as usize],
             isolation: levels[(seed % 3) as usize],
             database: Arc::new(Mutex::new(Life::default())),
         }

@@ -9,8 +9,8 @@
 //! A thread is a task if a task has spawned it. All other threads pass every point with one look at
 //! a flag of their own.
 //!
-//! Time is the scheduler's too: it moves by a microsecond with each point, and leaps to the next
-//! deadline when every task waits.
+//! Time is the scheduler's too: it moves with each point, by a microsecond or what the policy says,
+//! and leaps to the next deadline when every task waits.
 //!
 //! Thread safety: the state is behind one mutex of the standard library. The running task takes it,
 //! a thread that becomes a task, and the thread that waits for the end. The baton of a task is a

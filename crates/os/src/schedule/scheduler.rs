@@ -66,6 +66,11 @@ pub trait SchedulePolicy: Send {
     fn leaps(&mut self) -> Vec<u64> {
         Vec::new()
     }
+
+    /// What one point costs in time: more makes pauses and deadlines end after fewer points.
+    fn tick(&self) -> Duration {
+        Duration::from_micros(1)
+    }
 }
 
 /// A task that waits.
@@ -181,6 +186,7 @@ pub(super) struct State {
     tasks: Vec<TaskState>,
     runnable: Vec<usize>,
     now: Duration,
+    tick: Duration,
     /// The earliest moment that a task waits for.
     next_moment: Option<Duration>,
     steps: u64,
@@ -261,9 +267,6 @@ const LOOKS: u32 = 8;
 /// many times that.
 const LONGEST_LEAP: Duration = Duration::from_secs(1);
 
-/// What one point costs in time.
-const TICK: Duration = Duration::from_micros(1);
-
 impl TaskScheduler {
     /// One whose tasks `policy` orders, for at most so many points. The last `trace` of them are
     /// kept.
@@ -276,10 +279,11 @@ impl TaskScheduler {
         leaps.sort_unstable_by(|one, other| other.cmp(one));
         Arc::new(TaskScheduler {
             state: Mutex::new(State {
-                policy: Box::new(policy),
                 tasks: Vec::new(),
                 runnable: Vec::new(),
                 now: Duration::ZERO,
+                tick: policy.tick(),
+                policy: Box::new(policy),
                 next_moment: None,
                 steps: 0,
                 most_steps,
@@ -393,7 +397,7 @@ impl State {
         let (part, visits) = self.places.pass(self.tasks[me].place, place);
         let point = Point { kind, place, step: self.steps, visits };
         self.steps += 1;
-        self.now += TICK;
+        self.now += self.tick;
         self.tasks[me].place = place;
         self.hash = mixed(self.hash, part.wrapping_add((me as u64) << 8 | kind as u64));
         self.keep(Step { task: me, point });

@@ -34,15 +34,15 @@ fn run(caller: &mut Caller, id: u32, from: u64) -> Result<()> {
     let can_check = caller.world.isolation != Isolation::ReadCommitted;
     let is_optimistic = caller.chance.percent(25) && can_check;
     let options = if is_optimistic { options.optimistic() } else { options };
-    // A moment is as long as a point. Some give up while others wait behind them.
+    // A point takes a microsecond or more. Some give up while others wait behind them.
     let is_impatient = caller.chance.percent(30);
-    let wait = Duration::from_micros(1 << caller.chance.below(12));
+    let wait = Duration::from_micros(1 << caller.chance.below(18));
     let options = if is_impatient { options.lock_wait(LockWait::AtMost(wait)) } else { options };
     let table = caller.db.table(LISTS)?;
     let txn = caller.db.begin_with(options)?;
     let mut done = Done { id, called: Some(from), ..Done::default() };
     for _ in 0..1 + caller.chance.below(4) {
-        let key = caller.chance.below(u64::from(LIST_KEYS)) as u8;
+        let key = caller.chance.below(u64::from(caller.world.lists)) as u8;
         match caller.chance.below(5) {
             0 => read_range(&txn, &table, &mut done)?,
             1 | 2 => {

@@ -21,7 +21,7 @@ pub(crate) const LIFE: Duration = Duration::from_secs(60);
 
 /// A row counts as written at the next mark of time. The background makes one a second, but callers
 /// may move the clock on many times while it stands still.
-const LONGEST_LIFE: Duration = Duration::from_secs(600);
+const LONGEST_LIFE: Duration = Duration::from_secs(1200);
 
 fn put(caller: &mut Caller, _from: u64) -> Result<()> {
     let ledger = caller.world.ledger.clone();
@@ -66,7 +66,7 @@ pub(crate) fn judge_young(db: &Database, ledger: &Ledger, number: usize) -> Resu
 }
 
 fn pass(caller: &mut Caller, _from: u64) -> Result<()> {
-    let time = Duration::from_secs(1 + caller.chance.below(40));
+    let time = Duration::from_secs(1 + caller.chance.below(80));
     caller.note(&format!("{time:?} pass"));
     caller.world.ledger.pass(time, || caller.world.clock.pass(time));
     Ok(())
