@@ -1,6 +1,7 @@
 //! A caller: what it knows, and how it calls an operation.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use terrace::testing::schedule::{self, SplitMix};
 use terrace::{Database, Durability, Error, ErrorKind, Result, WriteBatch};
@@ -57,9 +58,14 @@ impl Caller {
         if self.chance.percent(self.world.stayed) {
             self.world.stays.begin(task, &mut SplitMix::new(self.chance.next()));
         }
+        let rest = Duration::from_millis(1 << self.chance.below(9));
+        let rests = self.chance.percent(self.world.rests);
         let done = (operation.run)(self, from);
         self.world.stays.end(task);
         self.world.ledger.end(self.number);
+        if rests {
+            schedule::pause(rest);
+        }
         match done {
             Ok(()) => *self.done.entry(operation.name).or_default() += 1,
             Err(error) if error.kind() == ErrorKind::Closed && self.world.is_closing(self.life) => {

@@ -28,6 +28,9 @@ pub(super) struct World {
     /// In so many of a hundred operations the caller stands still for a while.
     pub stayed: u64,
     pub stays: Stays,
+    /// After so many of a hundred operations a caller rests. What callers write in a run alone wakes
+    /// no thread of the background; time does.
+    pub rests: u64,
     /// What a point costs in time. A run of microseconds alone has ended before a thread of the
     /// background has rested, or a lock was waited for long.
     pub tick: Duration,
@@ -79,6 +82,7 @@ impl World {
             callers,
             stayed: [0, 0, 15, 40][(seed / 3 % 4) as usize],
             stays: Stays::default(),
+            rests: [0, 30, 60, 60][(seed / 37 % 4) as usize],
             tick: Duration::from_micros(match kind {
                 // What waits for an answer of another machine gives up after seconds.
                 Kind::Shared => 1,

@@ -287,6 +287,38 @@ impl SchedulePolicy for Leaping {
     }
 }
 
+/// The first task that can go on, and a point takes a millisecond.
+struct Slow;
+
+impl SchedulePolicy for Slow {
+    fn next(&mut self, _current: usize, runnable: &[usize], _point: &Point) -> usize {
+        runnable[0]
+    }
+
+    fn draw(&mut self, _n: u64) -> u64 {
+        0
+    }
+
+    fn tick(&self) -> Duration {
+        Duration::from_millis(1)
+    }
+}
+
+/// Bug: in runs of whole databases no thread of the background rested, and no wait for a lock gave
+/// up, beside callers that went on. Cause: each point took a microsecond, and a run has few of them.
+/// Fix: the policy says what a point takes.
+#[test]
+fn a_point_takes_as_long_as_the_policy_says() {
+    let run = TaskScheduler::new(Slow, 100_000, 0).run(|| {
+        let (from, passed) = (time::now(), AtomicU64::new(0));
+        while time::since(from) < Duration::from_millis(400) {
+            assert!(passed.fetch_add(1, Ordering::SeqCst) < 400, "time passes with points");
+        }
+        assert!(passed.load(Ordering::SeqCst) > 40, "and no faster");
+    });
+    assert!(is_done(&run) && run.panicked.is_empty(), "{:?}", run.end);
+}
+
 #[test]
 fn a_deadline_passes_beside_a_task_that_goes_on() {
     let run = TaskScheduler::new(Leaping, 100_000, 0).run(|| {
