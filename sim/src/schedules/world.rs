@@ -28,8 +28,8 @@ pub(super) struct World {
     /// In so many of a hundred operations the caller stands still for a while.
     pub stayed: u64,
     pub stays: Stays,
-    /// After so many of a hundred operations a caller rests. What callers write in a run alone wakes
-    /// no thread of the background; time does.
+    /// After so many of a hundred operations a caller rests. What callers write in a run alone
+    /// wakes no thread of the background; time does.
     pub rests: u64,
     /// What a point costs in time. A run of microseconds alone has ended before a thread of the
     /// background has rested, or a lock was waited for long.

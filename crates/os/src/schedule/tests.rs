@@ -305,8 +305,8 @@ impl SchedulePolicy for Slow {
 }
 
 /// Bug: in runs of whole databases no thread of the background rested, and no wait for a lock gave
-/// up, beside callers that went on. Cause: each point took a microsecond, and a run has few of them.
-/// Fix: the policy says what a point takes.
+/// up, beside callers that went on. Cause: each point took a microsecond, and a run has few of
+/// them. Fix: the policy says what a point takes.
 #[test]
 fn a_point_takes_as_long_as_the_policy_says() {
     let run = TaskScheduler::new(Slow, 100_000, 0).run(|| {
