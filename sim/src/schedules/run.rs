@@ -222,7 +222,7 @@ impl Schedule {
                 planned.map(|planned| Planned { at: planned.at % OPENING_POINTS, ..planned });
             let first = {
                 let (schedule, world) = (self.clone(), world.clone());
-                move || schedule.live_on(&world, at, salvaged)
+                move || schedule.live_on(&world, at, salvaged.as_ref())
             };
             report.add(self.under(&world, planned, first, &mut made)?);
             left = take(&cut);
@@ -353,7 +353,7 @@ impl Schedule {
 
     /// What a cut or failed calls have left is opened, read, used and closed. A salvage may have
     /// found the same before.
-    fn live_on(&self, world: &World, cut: u64, salvaged: Option<State>) {
+    fn live_on(&self, world: &World, cut: u64, salvaged: Option<&State>) {
         let ledger = &world.ledger;
         let run = || -> Result<()> {
             if world.is_shared && self.seed.is_multiple_of(2) {
@@ -375,7 +375,7 @@ impl Schedule {
                 ledger.violate(Class::TwoWriters.violation(what));
             }
             let state = read_all(&db, self.callers.len(), ledger)?;
-            salvaged::compare(ledger, salvaged.as_ref(), &state);
+            salvaged::compare(ledger, salvaged, &state);
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             counts(&db, world, Some(cut))?;
             judge_lists(&db, world, (true, "after a cut"))?;
