@@ -149,10 +149,10 @@ impl Database {
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        let _inside = self.inner.shared().enter_call()?;
+        let _inside = self.inner.shared.enter_call()?;
         let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
-        self.inner.shared().queue.drive_all();
+        self.inner.shared.queue.drive_all();
         let broken = || backup::broken_cache(&self.inner);
         debug_assert!(!matches!(stepped, Ok(true)) || broken().is_none(), "{:?}", broken());
         Ok(stepped? | shipped.unwrap_or(Ok(false))?)

@@ -174,7 +174,7 @@ fn moment(engine: &Engine) -> Moment {
     let tables = engine.tables();
     // Room for them is made here, so that the turnstile allocates nothing.
     let mut views = Vec::with_capacity(tables.len());
-    let (blobs, mut last_blob) = (engine.shared.committer.blobs(), None);
+    let (blobs, mut last_blob) = (&engine.shared.committer.blobs, None);
     let snapshot = engine.shared.snapshots.register_at(|visible| {
         engine.shared.committer.at_boundary(|_| {
             // Views first: a drain takes no more to levels than what is visible by then.

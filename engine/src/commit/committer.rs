@@ -66,19 +66,23 @@ struct IntoMemtable {
 pub(crate) struct Committer {
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
-    pub(super) incarnation: u64,
+    /// The number of the opening.
+    pub(crate) incarnation: u64,
     pub(super) buckets: Buckets,
     pub(super) turnstile: Mutex<Turnstile>,
     /// Held while a zone is linked to a stream, or released.
     pub(super) linking: Mutex<()>,
     pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
-    cleaner: Option<u32>,
-    blobs: Blobs,
+    /// The cleaner's stream.
+    pub(crate) cleaner: Option<u32>,
+    /// The blobs of commits.
+    pub(crate) blobs: Blobs,
     /// 0 until transactions lock rows; then 1 + the last LSN that may have ignored locks. Set in
     /// the turnstile.
     locking_since: AtomicU64,
-    counts: CommitCounts,
+    /// What commit has done so far.
+    pub(crate) counts: CommitCounts,
     /// For measurements: see [`Committer::follow_published_rule`].
     published_rule: AtomicBool,
     /// Where groups go that are shipped.
@@ -90,29 +94,17 @@ pub(crate) struct Committer {
 #[derive(Debug)]
 pub(crate) struct Pending<'a> {
     committer: &'a Committer,
-    lsn: Lsn,
-    zone: u32,
-    at: u64,
+    /// Its place in the order.
+    pub(crate) lsn: Lsn,
+    /// The zone that its first sub-entry lies in.
+    pub(crate) zone: u32,
+    /// Where its first record lies in the region.
+    pub(crate) records_at: u64,
     durability: Durability,
     is_waited_for: bool,
 }
 
 impl Pending<'_> {
-    /// The zone that its first sub-entry lies in.
-    pub(crate) fn zone(&self) -> u32 {
-        self.zone
-    }
-
-    /// Where its first record lies in the region.
-    pub(crate) fn records_at(&self) -> u64 {
-        self.at
-    }
-
-    /// Its place in the order.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.lsn
-    }
-
     /// As [`Committer::wait_for`].
     pub(crate) fn wait(mut self) -> Result<Lsn> {
         self.is_waited_for = true;
@@ -156,11 +148,6 @@ impl Committer {
             published_rule: AtomicBool::new(false),
             feed: start.feeds.then(Feed::default),
         }
-    }
-
-    /// What commit has done so far.
-    pub(crate) fn counts(&self) -> &CommitCounts {
-        &self.counts
     }
 
     /// Publisher runs so far: groups made durable together.
@@ -226,11 +213,6 @@ impl Committer {
         }
     }
 
-    /// The number of the opening.
-    pub(crate) fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
     /// Where groups go that are shipped to a shared store.
     pub(crate) fn feed(&self) -> Option<&Feed> {
         self.feed.as_ref()
@@ -281,12 +263,12 @@ impl Committer {
     ) -> Pending<'_> {
         let (records, lsn) = (group.records(), ticket.lsn);
         let first = ticket.places.first().map_or((0, 0), |place| (place.zone, place.offset));
-        let at = self.zones.geometry().zone(first.0) + first.1 + SUB_HEADER as u64;
+        let records_at = self.zones.geometry().zone(first.0) + first.1 + SUB_HEADER as u64;
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
         let (committer, zone) = (self, first.0);
-        Pending { committer, lsn, zone, at, durability, is_waited_for: false }
+        Pending { committer, lsn, zone, records_at, durability, is_waited_for: false }
     }
 
     /// Whether transactions lock rows, so that commits without locks are refused.
@@ -320,16 +302,6 @@ impl Committer {
     /// Waits for the commit of another thread, before the caller has a ticket.
     pub(super) fn wait_before_ticket(&self, lsn: Lsn, goal: Goal) -> Result<()> {
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unavailable())
-    }
-
-    /// The blobs of commits.
-    pub(crate) fn blobs(&self) -> &Blobs {
-        &self.blobs
-    }
-
-    /// The cleaner's stream.
-    pub(crate) fn cleaner(&self) -> Option<u32> {
-        self.cleaner
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has

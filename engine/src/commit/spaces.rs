@@ -88,7 +88,7 @@ impl Committer {
         let _linking = self.linking.lock();
         let next = {
             let mut turnstile = self.turnstile.lock();
-            let idle = |(stream, s): &(u32, &StreamTail)| s.idle && self.cleaner() != Some(*stream);
+            let idle = |(stream, s): &(u32, &StreamTail)| s.idle && self.cleaner != Some(*stream);
             if let Some((stream, _)) = (0..).zip(&turnstile.streams).find(idle) {
                 turnstile.streams[stream as usize].idle = false;
                 return Ok(stream);

@@ -480,7 +480,7 @@ mod tests {
         #[test]
         fn a_blob_that_was_removed_in_between_is_not_taken_for_none() {
             let fixture = Fixture::new(true);
-            let (blobs, at) = (fixture.committer.blobs(), fixture.zones.geometry().zone(0) + 64);
+            let (blobs, at) = (fixture.committer.blobs, fixture.zones.geometry().zone(0) + 64);
             fixture.zones.add_live(0, 4);
             blobs.note(1, at, 0);
             let (asked, visible) = (Cell::new(0), Cell::new(1));
@@ -507,7 +507,7 @@ mod tests {
         #[test]
         fn without_any_there_is_none() {
             let fixture = Fixture::new(true);
-            let blobs = fixture.committer.blobs();
+            let blobs = fixture.committer.blobs;
             assert_eq!(blobs.as_of(|| 7), (7, None));
             fixture.zones.add_live(0, 1);
             blobs.note(9, fixture.zones.geometry().zone(0) + 64, 7);

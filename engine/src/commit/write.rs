@@ -377,7 +377,7 @@ impl<'a, 'r> Write<'a, 'r> {
                 if let Some(lead) = &mut self.lead {
                     lead.hand_on();
                 }
-                let lsn = pending.lsn();
+                let lsn = pending.lsn;
                 pending.wait().map_or(Outcome::Unknown(lsn), Outcome::Published)
             }
             (None, Some(outcome)) => outcome,

@@ -383,7 +383,7 @@ impl Catalog {
         let enqueued =
             self.ctx.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket);
         let committed = enqueued.and_then(|pending| {
-            let zone = pending.zone();
+            let zone = pending.zone;
             pending.wait().map(|lsn| (zone, lsn))
         });
         let (zone, lsn) = committed.inspect_err(|_| {

@@ -110,7 +110,7 @@ impl Database {
     }
 
     fn write_batch(&self, batch: Cow<'_, WriteBatch>, durability: Durability) -> Result<()> {
-        let shared = self.inner.shared();
+        let shared = &self.inner.shared;
         shared.write(&*WriteBatch::check(batch, shared)?, durability)
     }
 
@@ -120,7 +120,7 @@ impl Database {
     ///
     /// `Closed`, or `Unavailable` in a forked child.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        let shared = self.inner.shared();
+        let shared = &self.inner.shared;
         shared.check_open()?;
         Ok(Snapshot {
             shared: Arc::clone(shared),
@@ -139,7 +139,7 @@ impl Database {
     /// - `Full`: the device has no space for it, and nothing was changed;
     /// - otherwise as [`Table::put`].
     pub fn grow_pm(&self, size: u64) -> Result<u64> {
-        let (ctx, inside) = (&self.inner.ctx, self.inner.shared().enter()?);
+        let (ctx, inside) = (&self.inner.ctx, self.inner.shared.enter()?);
         let _inside = (!ctx.options.has(Failpoint::GrowOutside)).then_some(inside);
         Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
         jobs::grow(ctx, |geometry| geometry.grown_to(size).map(Some))?;
@@ -220,12 +220,12 @@ impl Database {
         let Some(keys) = range.interval() else {
             return Ok(CompactionProgress { is_finished: true, ..CompactionProgress::default() });
         };
-        if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
+        if !Arc::ptr_eq(&table.shared, &self.inner.shared) {
             return Err(Error::invalid("the table is of another database"));
         }
         let step = || self.inner.step();
         let step = self.inner.options.stepped.then_some(&step as &dyn Fn() -> Result<bool>);
-        let (shared, requests) = (self.inner.shared(), &self.inner.ctx.manual);
+        let (shared, requests) = (&self.inner.shared, &self.inner.ctx.manual);
         let ctx = manual::ManualContext { shared, requests, step };
         shared.again_after_truncations(&table.slot, |pinned| {
             manual::compact(&ctx, (Arc::clone(&pinned.core), keys.clone()), &mut progress)
@@ -243,7 +243,7 @@ impl Database {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn held(&self) -> Vec<(&'static str, u64)> {
-        let (shared, stats) = (self.inner.shared(), self.stats());
+        let (shared, stats) = (&self.inner.shared, self.stats());
         let (rows, ranges) = shared.locks.held();
         let MemoryStats { writes, locks, read_ahead, iterators, jobs, .. } = stats.memory;
         let held = [
@@ -271,7 +271,7 @@ impl Database {
     /// Whether this process was forked from the one that opened the database: every call fails
     /// with `Unavailable` then.
     pub fn is_forked(&self) -> bool {
-        self.inner.shared().fork.is_forked()
+        self.inner.shared.fork.is_forked()
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again
@@ -292,13 +292,13 @@ impl Database {
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").field("path", &self.inner.path()).finish_non_exhaustive()
+        f.debug_struct("Database").field("path", &self.inner.path).finish_non_exhaustive()
     }
 }
 
 impl Database {
     fn own<'a>(&self, table: &'a Table) -> Result<&'a Table> {
-        if Arc::ptr_eq(self.inner.shared(), &table.shared) {
+        if Arc::ptr_eq(&self.inner.shared, &table.shared) {
             return Ok(table);
         }
         let name = table.name();
@@ -386,7 +386,7 @@ impl Database {
     /// ```
     pub fn per_core(&self, shards: usize) -> Result<PerCore> {
         let slots = self.inner.ctx.tables.slots_in_order();
-        PerCore::start(self.inner.shared(), Arc::clone(&self.inner) as _, &slots, shards)
+        PerCore::start(&self.inner.shared, Arc::clone(&self.inner) as _, &slots, shards)
     }
 }
 

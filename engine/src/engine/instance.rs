@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::path::Path;
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, threads_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::{BackgroundTuning, Failpoint};
@@ -16,8 +15,6 @@ use crate::os::DirectoryLock;
 use crate::os::sync::locks::Mutex;
 use crate::os::thread::JoinHandle;
 use crate::scheduler::{Scheduler, spawn};
-use crate::table::Shared;
-use crate::txn::Registry;
 
 /// Ships the commits of one database.
 ///
@@ -119,7 +116,8 @@ impl Instance {
         inner.start_workers()?;
         if inner.has_background() {
             let others = &mut inner.other_threads.lock();
-            if inner.has_slow_links() {
+            // Making a zone takes a sync then.
+            if inner.shared.region.mode() == "file" {
                 inner.spawn(others, "zones", Scheduler::keep_zones_ready)?;
             }
             let objects = inner.set.store().objects().map_or(0, |_| OBJECT_THREADS);
@@ -189,18 +187,6 @@ impl Instance {
         let _inside = self.engine.shared.enter_call()?;
         self.engine.set_budget(tuning);
         self.start_workers()
-    }
-
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.engine.shared
-    }
-
-    pub(crate) fn transactions(&self) -> &Arc<Registry> {
-        &self.engine.transactions
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.engine.path
     }
 
     /// Closes for all handles. Each caller waits until it is closed, and has what came of it.
@@ -288,7 +274,10 @@ impl Instance {
         };
         shared.gate.bar();
         // After a failure the content of the index is unknown, so nothing is sealed.
-        let sealed = settled.and_then(|_| engine.seal_index());
+        let sealed = settled.and_then(|_| match &engine.forest {
+            Some(forest) => forest.seal(threads_of(&engine.options)),
+            None => Ok(()),
+        });
         if let Some(cache) = &engine.secondary_cache {
             cache.close();
         }

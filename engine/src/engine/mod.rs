@@ -135,24 +135,11 @@ impl Engine {
         }
     }
 
-    /// Seals the persistent index, where there is one: the last that is done to it.
-    pub(crate) fn seal_index(&self) -> Result<()> {
-        match &self.forest {
-            Some(forest) => forest.seal(threads_of(&self.options)),
-            None => Ok(()),
-        }
-    }
-
     /// Changes how commits are grouped and where their records go.
     pub(crate) fn tune(&self, tuning: CommitTuning) {
         self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
         self.shared.committer.follow_published_rule(tuning.published_rule);
         self.scheduler.tune_streams(tuning);
-    }
-
-    /// Whether links of zones take long enough for a thread of their own.
-    pub(crate) fn has_slow_links(&self) -> bool {
-        self.shared.region.mode() == "file"
     }
 }
 

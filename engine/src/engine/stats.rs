@@ -297,13 +297,14 @@ fn read(counter: &AtomicU64) -> u64 {
 
 pub(crate) fn collect(engine: &Engine) -> Stats {
     let below = engine.secondary_cache.as_ref();
+    let (reason, debt, drain_rate) = engine.scheduler.pace();
     Stats {
         mode: engine.shared.region.mode(),
         open: engine.opened,
         commit: commit(engine),
         persistence: persistence(engine),
         pm: pm(engine),
-        pace: pace(engine),
+        pace: PaceStats { reason, debt, drain_rate, delay_ns: engine.shared.pace.delay() },
         tables: tables(engine),
         disk: disk(engine),
         cache: CacheStats {
@@ -323,7 +324,7 @@ pub(crate) fn collect(engine: &Engine) -> Stats {
 
 fn commit(engine: &Engine) -> CommitStats {
     let committer = &engine.shared.committer;
-    let (counts, spent) = (committer.counts(), engine.shared.region.counts().on(Purpose::Commit));
+    let (counts, spent) = (&committer.counts, engine.shared.region.counts().on(Purpose::Commit));
     CommitStats {
         groups: read(&counts.groups),
         records: read(&counts.records),
@@ -368,7 +369,7 @@ fn pm(engine: &Engine) -> PmStats {
     // In this order, so that what is appended meanwhile does not pass for zones without bytes.
     let used = geometry.units - free;
     let (zones_linked, zones_empty) = zones.linked();
-    let appended = read(&engine.shared.committer.counts().appended);
+    let appended = read(&engine.shared.committer.counts.appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
         note: is_emulated.then(|| open::note(engine.shared.region.path())).flatten(),
@@ -394,11 +395,6 @@ fn pm(engine: &Engine) -> PmStats {
         index_note: engine.index_damage.as_ref().map(|d| format!("it was made anew: {d}")),
         index_counting: !zones.is_counted(),
     }
-}
-
-fn pace(engine: &Engine) -> PaceStats {
-    let (reason, debt, drain_rate) = engine.scheduler.pace();
-    PaceStats { reason, debt, drain_rate, delay_ns: engine.shared.pace.delay() }
 }
 
 fn tables(engine: &Engine) -> Vec<TableStats> {

@@ -88,7 +88,7 @@ impl Database {
 
     fn handle(&self, slot: Arc<TableSlot>) -> Table {
         let keep: Keep = self.inner.clone();
-        Table { shared: Arc::clone(self.inner.shared()), slot, keep }
+        Table { shared: Arc::clone(&self.inner.shared), slot, keep }
     }
 
     /// The names of all tables, sorted.
@@ -228,11 +228,6 @@ impl Database {
         change: impl FnMut(TableOptions) -> Result<TableOptions>,
     ) -> Result<()> {
         self.inner.catalog.change_options(table.into(), change)
-    }
-
-    /// As [`Database::set_table_options`], to what another node has: nothing is checked.
-    pub(crate) fn set_followed_options(&self, name: &str, options: TableOptions) -> Result<()> {
-        self.inner.catalog.set_followed_options(name, options)
     }
 
     /// What one table has where. It costs a look at that table alone.

@@ -30,7 +30,7 @@ impl Database {
     ///
     /// `Invalid` when the options contradict each other; otherwise as [`Database::begin`].
     pub fn begin_with(&self, options: TxnOptions) -> Result<Transaction> {
-        let (shared, registry) = (self.inner.shared(), self.inner.transactions());
+        let (shared, registry) = (&self.inner.shared, &self.inner.transactions);
         Transaction::begin(shared, Arc::clone(&self.inner) as _, registry, options)
     }
 
@@ -128,7 +128,7 @@ impl Database {
 
     /// The transactions that have not ended, the oldest first.
     pub fn transactions(&self) -> Vec<TransactionInfo> {
-        self.inner.transactions().list()
+        self.inner.transactions.list()
     }
 
     /// Gives a batch its place in the order of commits, without waiting until it is visible and
@@ -138,7 +138,7 @@ impl Database {
     ///
     /// As [`Database::write`], but never `UnknownOutcome`: after any error nothing was done.
     pub fn enqueue(&self, batch: WriteBatch, durability: Durability) -> Result<PendingCommit> {
-        let shared = self.inner.shared();
+        let shared = &self.inner.shared;
         let keep = Arc::clone(&self.inner) as _;
         shared.enqueue_write(keep, &*WriteBatch::check(Cow::Owned(batch), shared)?, durability)
     }
@@ -174,7 +174,7 @@ impl Database {
     /// # }
     /// ```
     pub fn sync(&self) -> Result<()> {
-        let shared = self.inner.shared();
+        let shared = &self.inner.shared;
         shared.check_writable()?;
         shared.committer.sync()
     }
@@ -183,20 +183,20 @@ impl Database {
     /// ago that was. `None` once the database is closed.
     pub fn last_blob(&self) -> Option<Bytes> {
         let _guard = crate::mvcc::pin();
-        self.inner.shared().check_open().ok()?;
-        let committer = &self.inner.shared().committer;
-        let (_, last) = committer.blobs().as_of(|| committer.readable());
-        last.map(|last| committer.blobs().read(last).into())
+        self.inner.shared.check_open().ok()?;
+        let committer = &self.inner.shared.committer;
+        let (_, last) = committer.blobs.as_of(|| committer.readable());
+        last.map(|last| committer.blobs.read(last).into())
     }
 
     /// The transactions that are prepared and have neither been committed nor rolled back, by name;
     /// none once the database is closed.
     pub fn list_prepared(&self) -> Vec<PreparedInfo> {
         let _guard = crate::mvcc::pin();
-        if self.inner.shared().check_open().is_err() {
+        if self.inner.shared.check_open().is_err() {
             return Vec::new();
         }
-        self.inner.transactions().prepared.list(self.inner.shared())
+        self.inner.transactions.prepared.list(&self.inner.shared)
     }
 
     /// Commits the transaction that was prepared under this name, durably. What it wrote becomes
@@ -259,8 +259,8 @@ impl Database {
         blob: Option<&[u8]>,
         durability: Durability,
     ) -> Result<PendingCommit> {
-        let (shared, keep) = (self.inner.shared(), Arc::clone(&self.inner) as _);
-        let prepared = &self.inner.transactions().prepared;
+        let (shared, keep) = (&self.inner.shared, Arc::clone(&self.inner) as _);
+        let prepared = &self.inner.transactions.prepared;
         let (lsn, locks) = prepared.resolve(shared, id, verdict, (blob, durability))?;
         Ok(PendingCommit::new(shared, keep, (Some(lsn), durability), locks))
     }
@@ -270,18 +270,18 @@ impl Database {
     /// none; nor in a merge operator, for which a call of the transaction may wait.
     pub fn kill_transaction(&self, id: u64) -> bool {
         // A thread of the parent may hold what a kill takes.
-        !self.is_forked() && !operator::is_running() && self.inner.transactions().kill(id)
+        !self.is_forked() && !operator::is_running() && self.inner.transactions.kill(id)
     }
 
     /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one
     /// of [`Database::snapshot`]. Versions of keys that it needs cannot go.
     pub fn oldest_snapshot_age(&self) -> Option<Duration> {
-        self.inner.shared().snapshots.oldest_age()
+        self.inner.shared.snapshots.oldest_age()
     }
 
     /// How many locks are held at present: on keys, on ranges.
     pub fn locks_held(&self) -> (usize, usize) {
-        self.inner.shared().locks.held()
+        self.inner.shared.locks.held()
     }
 }
 

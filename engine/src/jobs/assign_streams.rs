@@ -69,7 +69,7 @@ impl AssignStreams {
         let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
         // The zones that streams are about to fill may be what divides the piece asked for.
         let asked_for = zones.lacks_wanted();
-        let closes = |stream: &u32| asked_for || committer.cleaner() != Some(*stream);
+        let closes = |stream: &u32| asked_for || committer.cleaner != Some(*stream);
         if committer.reopened_streams().iter().any(closes) {
             return Some(Plan::CloseReopened { cleaner: asked_for });
         }
@@ -114,7 +114,7 @@ impl AssignStreams {
                 debug_assert_ne!(stream, 0, "the shared stream is no table's own");
                 debug_assert_ne!(
                     Some(stream),
-                    ctx.shared.committer.cleaner(),
+                    ctx.shared.committer.cleaner,
                     "nor is the cleaner's"
                 );
                 debug_assert_eq!(before, None, "a table has one stream of its own at most");

@@ -153,7 +153,7 @@ pub(super) fn are_worth_it(ctx: &JobContext, zones: &[u32], batch: Batch) -> boo
 pub(super) fn close_reopened(ctx: &JobContext, cleaner: bool) -> Result<bool> {
     let committer = &ctx.shared.committer;
     let reopened = committer.reopened_streams();
-    let closes = |stream: &&u32| cleaner || committer.cleaner() != Some(**stream);
+    let closes = |stream: &&u32| cleaner || committer.cleaner != Some(**stream);
     let Some(stream) = reopened.iter().find(closes) else { return Ok(false) };
     committer.close_stream(*stream)?;
     Ok(true)

@@ -149,7 +149,7 @@ impl CleanZones {
     /// Moves what lives out of as many as a job may. Where the region is full it does not: drains
     /// make room.
     pub(crate) fn step(&self, batch: Batch, ctx: &JobContext) -> Result<Outcome> {
-        let Some(stream) = ctx.shared.committer.cleaner() else { return Ok(Outcome::NOTHING) };
+        let Some(stream) = ctx.shared.committer.cleaner else { return Ok(Outcome::NOTHING) };
         let Some(zones) = self.zones(batch, ctx) else { return Ok(Outcome::NOTHING) };
         // What is read of the zones stays, also while this waits for the copies to be durable.
         let _hold = ctx.shared.queue.hold();
@@ -210,7 +210,7 @@ fn living_in(ctx: &JobContext, zone: u32) -> Result<Vec<Living<'_>>> {
 }
 
 fn is_last_blob(ctx: &JobContext, record: &Record<'_>, at: u64) -> bool {
-    record.kind == Kind::Blob && ctx.shared.committer.blobs().holds(record.seq, at)
+    record.kind == Kind::Blob && ctx.shared.committer.blobs.holds(record.seq, at)
 }
 
 /// Commits copies of the records, durably; their zone, and where the first one is.
@@ -220,7 +220,7 @@ fn copy(ctx: &JobContext, stream: u32, living: &[Living<'_>]) -> Result<(u32, u6
     let group = Group::moved(stream, &records);
     let committer = &ctx.shared.committer;
     let pending = committer.enqueue(&mut OneGroup::new(group), Durability::Durable)?;
-    let (zone, at) = (pending.zone(), pending.records_at());
+    let (zone, at) = (pending.zone, pending.records_at);
     // Before D forgets what only it knows of older records.
     let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);
     ctx.shared.zones.lower_oldest(zone, oldest);
@@ -244,7 +244,7 @@ fn relocate(ctx: &JobContext, living: &[Living<'_>], (zone, mut at): (u32, u64))
                 let _guard = pin();
                 table.view().relocate(record, *from, at)?
             }
-            None => ctx.shared.committer.blobs().relocate(record.seq, *from, at),
+            None => ctx.shared.committer.blobs.relocate(record.seq, *from, at),
         };
         // One that went in the meantime has counted its old place out; no index has the new one.
         let gone_from = if found { zones.zone_of(*from) } else { zone };

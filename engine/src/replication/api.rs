@@ -1,13 +1,16 @@
 //! Calls that take a shared database over, follow it, or stand by for it, and the handles of what
 //! follows and what stands by.
 
+use std::ops::Deref;
 use std::path::Path;
+use std::sync::Arc;
 
-use super::node::{NodeHandle, NodeKind};
+use super::node::{Node, NodeKind};
 use super::{NodeStatus, SharedStatus, status, takeover};
 use crate::base::error::Result;
 use crate::base::options::Options;
 use crate::engine::Database;
+use crate::os::ForkGuard;
 
 impl Database {
     /// Takes the shared database of a store over, whichever machine writes to it, and opens it to
@@ -128,7 +131,7 @@ impl Options {
     ///
     /// As [`Database::follow`].
     pub fn follow(self, url: &str, path: impl AsRef<Path>) -> Result<Follower> {
-        Follower::start(url, path.as_ref(), &self)
+        Follower::start(url, path.as_ref(), (&self, NodeKind::Follower))
     }
 
     /// Says how far the shared database of a store is. Costs about twenty small requests, and
@@ -157,18 +160,28 @@ impl Options {
     ///
     /// As [`Database::standby`].
     pub fn standby(self, url: &str, path: impl AsRef<Path>) -> Result<Standby> {
-        Standby::start(url, path.as_ref(), &self)
+        Follower::start(url, path.as_ref(), (&self, NodeKind::Standby)).map(Standby)
     }
 }
 
 /// A database that shows what the writer of a shared store commits. Reads see a prefix of the
 /// writer's order, over all tables at once.
-#[derive(Debug)]
-pub struct Follower(NodeHandle);
+pub struct Follower {
+    pub(super) node: Arc<Node>,
+    fork: ForkGuard,
+}
 
 impl Follower {
-    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Follower> {
-        NodeHandle::start(url, path, (options, NodeKind::Follower)).map(Follower)
+    /// Opens a node, and starts its thread.
+    pub(super) fn start(
+        url: &str,
+        path: &Path,
+        (options, kind): (&Options, NodeKind),
+    ) -> Result<Follower> {
+        let node = Node::open(url, path, (options, kind))?;
+        let follower = Follower { node, fork: ForkGuard::new() };
+        follower.node.start()?;
+        Ok(follower)
     }
 
     /// The database, to read. Its handles keep what they show, also where the follower had to start
@@ -181,12 +194,12 @@ impl Follower {
     /// `Closed`; `Unavailable` if it has to start from the newest checkpoint, and the store does
     /// not answer or has none that is newer than what the follower shows.
     pub fn database(&self) -> Result<Database> {
-        self.0.database()
+        self.node.database()
     }
 
     /// How far it is.
     pub fn status(&self) -> NodeStatus {
-        self.0.status()
+        self.node.status()
     }
 
     /// Applies the next entry of the log, if there is one: for followers that were opened
@@ -198,7 +211,7 @@ impl Follower {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        self.0.step()
+        self.node.step()
     }
 
     /// Ends following. The next one in the same directory goes on where it was.
@@ -207,44 +220,40 @@ impl Follower {
     ///
     /// As [`Database::close`]. Where that is `Invalid`, it goes on: close it elsewhere.
     pub fn close(&self) -> Result<()> {
-        self.0.close()
+        self.node.close()
     }
 }
 
-/// A database that applies what the writer of a shared store commits, and can take its place.
+impl Drop for Follower {
+    fn drop(&mut self) {
+        if self.fork.is_forked() {
+            // The parent's node.
+            std::mem::forget(Arc::clone(&self.node));
+            return;
+        }
+        // No caller is left to take the error.
+        let close = |node: &Node| drop(node.close());
+        if self.node.check_closable().is_ok() {
+            return close(&self.node);
+        }
+        // Without another thread the directory stays locked until the process ends.
+        let (node, closes) = (Arc::clone(&self.node), crate::os::thread::Builder::new());
+        drop(closes.name("terrace-close".into()).spawn(move || close(&node)));
+    }
+}
+
+impl std::fmt::Debug for Follower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Follower").field(&self.node.directory).finish()
+    }
+}
+
+/// A database that applies what the writer of a shared store commits, and can take its place. Until
+/// then it is a follower that has all data itself, and has its calls.
 #[derive(Debug)]
-pub struct Standby(NodeHandle);
+pub struct Standby(Follower);
 
 impl Standby {
-    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Standby> {
-        NodeHandle::start(url, path, (options, NodeKind::Standby)).map(Standby)
-    }
-
-    /// As [`Follower::database`](crate::Follower::database).
-    ///
-    /// # Errors
-    ///
-    /// `Closed`.
-    pub fn database(&self) -> Result<Database> {
-        self.0.database()
-    }
-
-    /// How far it is.
-    pub fn status(&self) -> NodeStatus {
-        self.0.status()
-    }
-
-    /// As [`Follower::step`](crate::Follower::step).
-    ///
-    /// # Errors
-    ///
-    /// Those of the store and of writes.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    pub fn step(&self) -> Result<bool> {
-        self.0.step()
-    }
-
     /// Makes it the writer: applies what is left, claims the shared store, and opens the database
     /// to write. It lies in the directory that [`NodeStatus::directory`] names. All handles of the
     /// standby's database are closed by it.
@@ -255,15 +264,14 @@ impl Standby {
     /// empty directory. `Invalid` where [`Database::close`] is: it goes on then, and another thread
     /// can promote it.
     pub fn promote(&self) -> Result<Database> {
-        self.0.promote()
+        self.0.node.promote()
     }
+}
 
-    /// As [`Follower::close`](crate::Follower::close).
-    ///
-    /// # Errors
-    ///
-    /// As [`Follower::close`](crate::Follower::close).
-    pub fn close(&self) -> Result<()> {
-        self.0.close()
+impl Deref for Standby {
+    type Target = Follower;
+
+    fn deref(&self) -> &Follower {
+        &self.0
     }
 }

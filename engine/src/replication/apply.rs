@@ -278,7 +278,7 @@ impl Applier {
         }
         (self.position.entry, self.position.lsn) = (entry, group.lsn);
         self.complete(&mut batch)?;
-        let shared = self.db.inner.shared();
+        let shared = &self.db.inner.shared;
         let lsn = shared.commit_runs(&*WriteBatch::check(Cow::Owned(batch), shared)?, runs)?;
         shared.committer.wait_for(lsn, Durability::Durable)?;
         self.prepares.tell(&self.db);
@@ -394,7 +394,8 @@ impl Applier {
             }
             Event::Options { table, options, .. } => {
                 let name = self.name_of(*table)?.to_string();
-                self.db.set_followed_options(&name, self.fitting(*options))?;
+                let options = self.fitting(*options);
+                self.db.inner.catalog.set_followed_options(&name, options)?;
             }
             Event::Drop { table } => {
                 if let Some(name) = self.position.tables.remove(table)

@@ -107,10 +107,10 @@ impl Database {
     /// ```
     pub fn digest(&self) -> Result<Digest> {
         // An operator must not wait for the end of a truncation.
-        self.inner.shared().check_open()?;
+        self.inner.shared.check_open()?;
         let (tables, snapshot) = {
             // None is created, dropped or renamed meanwhile.
-            let _ddl = self.inner.shared().ddl.lock();
+            let _ddl = self.inner.shared.ddl.lock();
             let tables = self.table_names().into_iter();
             let tables = tables.map(|name| Ok((self.existing_table(&name)?, name)));
             (tables.collect::<Result<Vec<_>>>()?, self.snapshot()?)

@@ -72,7 +72,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
         )));
     }
     let url = engine.options.object_store.as_deref().unwrap_or_default();
-    let incarnation = engine.shared.committer.incarnation();
+    let incarnation = engine.shared.committer.incarnation;
     let OpenedLog { log, nonce } = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);

@@ -29,7 +29,7 @@ use crate::engine::{Database, OpenHow};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
-use crate::os::{DirectoryLock, ForkGuard, create_directory, time};
+use crate::os::{DirectoryLock, create_directory, time};
 use crate::storage::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
@@ -57,9 +57,6 @@ pub(super) enum NodeKind {
     Standby,
 }
 
-/// A node that ends when its owner lets it drop.
-pub(super) struct NodeHandle(Arc<Node>, ForkGuard);
-
 /// What followers and standbys are.
 pub(super) struct Node {
     log: Arc<SharedLog>,
@@ -68,7 +65,7 @@ pub(super) struct Node {
     options: Options,
     /// Its data is read in the store, and this machine has a bounded part of it.
     reads_store: bool,
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     places: Places,
     /// Databases that were replaced, as long as others have handles of them.
     replaced: Mutex<Vec<Current>>,
@@ -106,7 +103,7 @@ struct Progress {
 
 impl Node {
     /// Opens what the directory has, or restores the newest checkpoint into it.
-    fn open(
+    pub(super) fn open(
         url: &str,
         directory: &Path,
         (options, kind): (&Options, NodeKind),
@@ -165,7 +162,7 @@ impl Node {
     }
 
     /// Starts the thread, but where steps come in their turn.
-    fn start(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn start(self: &Arc<Self>) -> Result<()> {
         if self.options.stepped {
             return Ok(());
         }
@@ -204,7 +201,7 @@ impl Node {
     /// has of it may be wrong. Reads go on.
     fn stop_because(&self, what: &str) {
         if let Some(current) = &*self.current.read() {
-            current.db.inner.shared().stop_because(what);
+            current.db.inner.shared.stop_because(what);
         }
         self.progress.lock().note = Some(format!("{what}; open the node again"));
     }
@@ -415,7 +412,7 @@ impl Node {
     /// Shows a database from now on, and lets no caller but the reader write to it. The status
     /// comes later: who has seen a commit there finds it in the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
-        applier.db.inner.shared().follows.store(true, Ordering::Release);
+        applier.db.inner.shared.follows.store(true, Ordering::Release);
         let current = Current { db: applier.db.clone(), path, base: applier.base };
         let replaced = self.current.write().replace(current);
         let mut progress = self.progress.lock();
@@ -469,7 +466,7 @@ impl Node {
     }
 
     /// Fails where the end of it would wait for this thread. It goes on then.
-    fn check_closable(&self) -> Result<()> {
+    pub(super) fn check_closable(&self) -> Result<()> {
         operator::check_outside()?;
         self.current.read().as_ref().map_or(Ok(()), |current| current.db.inner.check_closable())
     }
@@ -491,7 +488,7 @@ impl Node {
         self.check_closable()?;
         self.halt();
         if let Some(current) = &*self.current.read() {
-            current.db.inner.shared().poison.check()?;
+            current.db.inner.shared.poison.check()?;
         }
         let claiming = open_log(&self.url, &self.options, &files_of(&self.options), 0)?;
         let mut guard = self.applier.lock();
@@ -531,51 +528,6 @@ impl Node {
 /// The objects that a database reads.
 fn objects_of(db: &Database) -> Option<&ObjectTier> {
     db.inner.set.store().objects().map(|tier| &**tier)
-}
-
-impl NodeHandle {
-    /// Opens a node, and starts its thread.
-    pub(super) fn start(
-        url: &str,
-        path: &Path,
-        (options, kind): (&Options, NodeKind),
-    ) -> Result<NodeHandle> {
-        let node = NodeHandle(Node::open(url, path, (options, kind))?, ForkGuard::new());
-        node.0.start()?;
-        Ok(node)
-    }
-}
-
-impl std::ops::Deref for NodeHandle {
-    type Target = Node;
-
-    fn deref(&self) -> &Node {
-        &self.0
-    }
-}
-
-impl Drop for NodeHandle {
-    fn drop(&mut self) {
-        if self.1.is_forked() {
-            // The parent's node.
-            std::mem::forget(Arc::clone(&self.0));
-            return;
-        }
-        // No caller is left to take the error.
-        let close = |node: &Node| drop(node.close());
-        if self.0.check_closable().is_ok() {
-            return close(&self.0);
-        }
-        // Without another thread the directory stays locked until the process ends.
-        let (node, closes) = (Arc::clone(&self.0), crate::os::thread::Builder::new());
-        drop(closes.name("terrace-close".into()).spawn(move || close(&node)));
-    }
-}
-
-impl std::fmt::Debug for NodeHandle {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("NodeHandle").field(&self.0.directory).finish()
-    }
 }
 
 #[cfg(all(test, not(feature = "loom")))]

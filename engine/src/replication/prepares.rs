@@ -262,7 +262,7 @@ impl FollowedPrepares {
 
     /// The commit is done: what it changed is listed.
     pub(super) fn tell(&mut self, db: &Database) {
-        let listed = &db.inner.transactions().prepared;
+        let listed = &db.inner.transactions.prepared;
         for (id, kept) in std::mem::take(&mut self.news) {
             let info = kept.map(|kept| PreparedInfo::new(&id, kept.writes, kept.locks));
             listed.follow(&id, info);
@@ -304,7 +304,7 @@ impl FollowedPrepares {
             if !bytes.is_empty() {
                 return Err(damage(db, "whole records"));
             }
-            db.inner.transactions().prepared.follow(id, None);
+            db.inner.transactions.prepared.follow(id, None);
             txn.prepare(id)?;
             self.prepared.insert(id.clone());
         }
@@ -348,5 +348,5 @@ fn put_parts(
 fn damage(db: &Database, expected: &str) -> Error {
     let found = Mismatch::new(expected, "other bytes");
     let what = "a prepared transaction of the shared database";
-    Error::corrupt(found.at(what, "ssd", db.inner.path(), 0))
+    Error::corrupt(found.at(what, "ssd", &db.inner.path, 0))
 }

@@ -163,7 +163,7 @@ impl RegionUsage {
             released: zones.released(),
             usual: u64::from(geometry.usual_units()),
             is_asked_for: zones.lacks_wanted(),
-            appended: committer.counts().appended.load(Ordering::Relaxed),
+            appended: committer.counts.appended.load(Ordering::Relaxed),
             undrained: totals.undrained,
             bytes_due,
             bound,

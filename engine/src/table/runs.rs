@@ -263,7 +263,7 @@ impl Shared {
             });
         }
         let count = joined.len() as u64;
-        self.committer.counts().spilled_runs.fetch_add(count, Ordering::Relaxed);
+        self.committer.counts.spilled_runs.fetch_add(count, Ordering::Relaxed);
         self.zones.sub_live(zone, count);
         self.wakeup.wake();
     }

@@ -241,7 +241,7 @@ impl<'a> BatchRequest<'a> {
             return self.enqueue_runs().map(Some);
         }
         let shared = self.shared;
-        let lsn = shared.committer.enqueue(self, durability)?.lsn();
+        let lsn = shared.committer.enqueue(self, durability)?.lsn;
         self.debug_assert_small_done();
         shared.wrote(self.charged.unwrap_or(0));
         Ok(Some(lsn))
@@ -291,7 +291,7 @@ impl<'a> BatchRequest<'a> {
             }
         };
         shared.wrote(self.charged.unwrap_or(0));
-        let (zone, lsn) = (pending.zone(), pending.lsn());
+        let (zone, lsn) = (pending.zone, pending.lsn);
         let Some(placed) = self.placed.take() else { unreachable!("its group was of runs") };
         debug_assert!(
             placed.reservation.is_some(),

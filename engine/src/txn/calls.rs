@@ -11,6 +11,7 @@ use super::state::Running;
 use super::{Transaction, TxnRange};
 use crate::base::error::{Error, Result};
 use crate::base::options::Failpoint;
+use crate::locks::Mode;
 use crate::read::{self, KeyBounds, KeyRange, Lookups};
 use crate::table::{ReadTables, Table};
 
@@ -255,7 +256,7 @@ impl Transaction {
     ) -> Result<bool> {
         let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
-            running.own(self.inner(), at, key)?;
+            running.own(self.inner(), (at, key), Mode::Exclusive)?;
             let old = running.read(self.inner(), at, key)?;
             match decide(old.as_deref()) {
                 Some(new) => running.write(self.inner(), at, key, new).map(|()| true),
@@ -308,7 +309,7 @@ impl Transaction {
                     End::Front => KeyRange::from_bounds(&(..=&key)),
                     End::Back => KeyRange::from_bounds(&(&key..)),
                 };
-                running.own_range(inner, at, &to_key)?;
+                running.own_range(inner, (at, &to_key), Mode::Exclusive)?;
                 if inner.shared.region.has(Failpoint::PopUnlockedRow) {
                     running.write(inner, at, &key, None)?;
                     return Ok(Some((key, value)));

@@ -79,13 +79,18 @@ impl Running {
     }
 
     /// Makes a key its own: locked and, if it reads a snapshot, not changed since.
-    pub(super) fn own(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+    pub(super) fn own(
+        &mut self,
+        inner: &Inner,
+        (table, key): (usize, &[u8]),
+        mode: Mode,
+    ) -> Result<()> {
         limits::check_key(key)?;
         if inner.options.optimistic {
             return self.rely_on_key(table, key);
         }
         let patience = self.patience();
-        let is_new = self.lock(inner, table, key, (Mode::Exclusive, patience))?;
+        let is_new = self.lock(inner, table, key, (mode, patience))?;
         self.check_locked(inner, table, key, is_new)
     }
 
@@ -103,17 +108,6 @@ impl Running {
         }
     }
 
-    /// Locks a key so that nothing changes it. Others may do the same.
-    pub(super) fn share(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        limits::check_key(key)?;
-        if inner.options.optimistic {
-            return self.rely_on_key(table, key);
-        }
-        let patience = self.patience();
-        let is_new = self.lock(inner, table, key, (Mode::Shared, patience))?;
-        self.check_locked(inner, table, key, is_new)
-    }
-
     /// Whether there may be locks on keys that were not checked (invariant 2).
     fn owes_checks(&self) -> bool {
         self.owes_checks || self.locker.has_escalated()
@@ -128,27 +122,13 @@ impl Running {
     pub(super) fn own_range(
         &mut self,
         inner: &Inner,
-        table: usize,
-        range: &KeyRange,
+        (table, range): (usize, &KeyRange),
+        mode: Mode,
     ) -> Result<()> {
         if inner.options.optimistic {
             return self.rely_on_range(table, range);
         }
-        let new = self.lock_range(inner, table, range, Mode::Exclusive)?;
-        self.check_locked_range(inner, table, range, new.as_ref())
-    }
-
-    /// Locks a range with its gaps so that nothing changes it. Others may do the same.
-    pub(super) fn share_range(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-    ) -> Result<()> {
-        if inner.options.optimistic {
-            return self.rely_on_range(table, range);
-        }
-        let new = self.lock_range(inner, table, range, Mode::Shared)?;
+        let new = self.lock_range(inner, table, range, mode)?;
         self.check_locked_range(inner, table, range, new.as_ref())
     }
 
@@ -278,7 +258,7 @@ impl Running {
         let Some(interval) = range.interval() else { return Ok(()) };
         limits::check_key(&interval.start)?;
         limits::check_key(interval.end.as_deref().unwrap_or_default())?;
-        self.own_range(inner, table, range)?;
+        self.own_range(inner, (table, range), Mode::Exclusive)?;
         // All of it, or nothing.
         let savepoints = self.writes.savepoints();
         self.writes.set_savepoint("");

@@ -465,7 +465,7 @@ fn append(
         if joined.is_empty() { enqueue() } else { without_deadline(enqueue) }
     });
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
-    let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());
+    let (zone, at, lsn) = (pending.zone, pending.records_at, pending.lsn);
     pending.wait()?;
     debug_assert!(
         records.get() > 0 && len.get() > 0,
@@ -512,7 +512,7 @@ impl Prepared {
         pending: Pending<'_>,
         commits: Option<EditReservation<'_>>,
     ) -> (Lsn, u32) {
-        let (lsn, zone) = (pending.lsn(), pending.zone());
+        let (lsn, zone) = (pending.lsn, pending.zone);
         if !self.runs.is_empty() && pending.wait().is_ok() {
             debug_assert!(
                 lsn <= shared.committer.durable(),

@@ -35,7 +35,7 @@ use crate::base::limits;
 use crate::base::operator;
 use crate::base::options::Failpoint;
 use crate::base::record::{Kind, Lsn};
-use crate::locks::{Locker, OwnerId, Patience, killed};
+use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
 use crate::os::earlier;
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -506,7 +506,7 @@ impl Running {
         if let Some(value) = &write {
             limits::check_value(value)?;
         }
-        self.own(inner, table, key)?;
+        self.own(inner, (table, key), Mode::Exclusive)?;
         self.keep(inner, table, key, write)
     }
 

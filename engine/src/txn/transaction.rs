@@ -98,7 +98,7 @@ impl Transaction {
         let key = key.as_ref();
         let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
-            running.own(&self.inner, at, key)?;
+            running.own(&self.inner, (at, key), Mode::Exclusive)?;
             running.read(&self.inner, at, key)
         })
     }
@@ -175,7 +175,7 @@ impl Transaction {
     pub fn range_for_update(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| {
-            running.own_range(&self.inner, at, &range)?;
+            running.own_range(&self.inner, (at, &range), Mode::Exclusive)?;
             Ok(self.cursor(running, None, (table, at), range, false))
         })
     }

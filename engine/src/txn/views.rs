@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::{Isolation, Transaction, TxnRange};
 use crate::base::error::{Error, Result};
+use crate::locks::Mode;
 use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::Table;
@@ -124,7 +125,7 @@ impl Transaction {
         let key = key.as_ref();
         let _brought = self.bring(table, key)?;
         self.on(table, |running, at| {
-            running.share(self.inner(), at, key)?;
+            running.own(self.inner(), (at, key), Mode::Shared)?;
             running.read(self.inner(), at, key)
         })
     }
@@ -154,7 +155,7 @@ impl Transaction {
     pub fn range_for_share(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| {
-            running.share_range(self.inner(), at, &range)?;
+            running.own_range(self.inner(), (at, &range), Mode::Shared)?;
             Ok(self.cursor(running, None, (table, at), range, false))
         })
     }

@@ -128,13 +128,13 @@ fn a_backup_holds_no_other_database_and_has_all_of_its_moment() {
         }
     };
     fill(0);
-    let (engine, queue) = (&db.inner, &other.inner.shared().queue);
+    let (engine, queue) = (&db.inner, &other.inner.shared.queue);
     let dumping = || {
         assert!(!is_pinned());
         let (ran, has_run) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (sets, has_set) = (Arc::clone(&ran), Arc::clone(&has_run));
         queue.defer(move || sets.store(true, Ordering::SeqCst));
-        engine.shared().queue.defer(move || has_set.store(true, Ordering::SeqCst));
+        engine.shared.queue.defer(move || has_set.store(true, Ordering::SeqCst));
         assert!(drive_until(|| {
             queue.drive();
             ran.load(Ordering::SeqCst)
@@ -182,7 +182,7 @@ fn a_closing_waits_for_one_extent_of_a_backup() {
         let asks = || {
             asked.set(asked.get() + 1);
             match asked.get() == ASKED {
-                true if closes => engine.shared().gate.shut(),
+                true if closes => engine.shared.gate.shut(),
                 true => return Err(Error::closed()),
                 false => {}
             }
@@ -218,7 +218,7 @@ fn a_closing_ends_a_backup_that_reads_and_writes_nothing() {
         let asks = || {
             asked.set(asked.get() + 1);
             match asked.get() == 2 {
-                true if closes => engine.shared().gate.shut(),
+                true if closes => engine.shared.gate.shut(),
                 true => return Err(Error::closed()),
                 false => {}
             }

@@ -43,7 +43,7 @@ fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
             .collect();
         let commits = 2 * threads.len() as u64;
         threads.into_iter().for_each(|t| t.join().unwrap());
-        let groups = fixture.committer.counts().groups.load(Ordering::Relaxed);
+        let groups = fixture.committer.counts.groups.load(Ordering::Relaxed);
         assert!(group > 1 || groups == commits, "every batch is a group of its own");
         assert_eq!(fixture.committer.visible(), groups, "LSNs are dense");
         assert_eq!(fixture.committer.sync_floor().unwrap(), groups);
@@ -111,7 +111,7 @@ fn two_streams_that_go_on_to_their_next_zones() {
             })
             .collect();
         threads.into_iter().for_each(|t| t.join().unwrap());
-        let switches = fixture.committer.counts().zone_switches.load(Ordering::Relaxed);
+        let switches = fixture.committer.counts.zone_switches.load(Ordering::Relaxed);
         assert!(switches >= 3, "first zones, and those after them: {switches}");
         assert_eq!(fixture.committer.sync_floor().unwrap(), begun + 6, "LSNs are dense");
         assert!(fixture.committer.is_floor_current());

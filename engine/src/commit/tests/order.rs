@@ -47,7 +47,7 @@ fn a_run_is_bounded_and_handed_over() {
     // The thread that waits for the first one publishes so many, and then returns.
     fixture.committer.publisher.wait(1, Goal::Durable).unwrap();
     assert_eq!((fixture.committer.visible(), runs()), (most, u64::from(TURNS)));
-    let last = pending.last().unwrap().lsn();
+    let last = pending.last().unwrap().lsn;
     fixture.committer.publisher.wait(most + 1, Goal::Durable).unwrap();
     assert_eq!((fixture.committer.visible(), runs()), (last, u64::from(TURNS) + 2));
 }
@@ -59,7 +59,7 @@ fn a_durable_commit_is_not_visible_before_its_sync() {
     let fixture = Fixture::new(false);
     let batch = fixture.batch(&[("k", "1")]);
     let lsns = [Durable, Relaxed, Durable, Durable]
-        .map(|durability| fixture.committer.enqueue(&mut &batch, durability).unwrap().lsn());
+        .map(|durability| fixture.committer.enqueue(&mut &batch, durability).unwrap().lsn);
     assert_eq!(lsns, [1, 2, 3, 4]);
     let (committer, publisher) = (&fixture.committer, &fixture.committer.publisher);
     // A thread that waits for no sync hands over all four.
@@ -78,8 +78,7 @@ fn what_is_left_of_a_bounded_run_is_handed_to_a_sleeper() {
     let mut first = fixture.group(&fixture.batch(&[("first", "1")]));
     let mut ticket = fixture.ticket_of(&first);
     let batch = fixture.batch(&[("k", "1")]);
-    let last =
-        (0..most + 10).map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap().lsn());
+    let last = (0..most + 10).map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap().lsn);
     let last = last.last().unwrap();
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || fixture.committer.publisher.wait(last, Goal::Durable));

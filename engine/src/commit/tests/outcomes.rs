@@ -66,7 +66,7 @@ fn a_first_row_lock_is_no_commit() {
     about_to_fail(&fixture.machine);
     let error = fixture.committer.lock_rows().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    let lsn = other.lsn();
+    let lsn = other.lsn;
     let error = other.wait().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     assert!(names_lsn(&error, lsn), "{error}");

@@ -32,7 +32,7 @@ impl Fixture {
         let batch = self.batch(&[("k", &"x".repeat(50 << 10))]);
         let commit = |_| {
             let pending = self.committer.enqueue(&mut &batch, durability).unwrap();
-            let zone = pending.zone();
+            let zone = pending.zone;
             pending.wait().unwrap();
             zone
         };
@@ -176,7 +176,7 @@ fn groups_of_several_threads_are_dense_and_wait_for_nobody_alone() {
             });
         }
     });
-    let groups = fixture.committer.counts().groups.load(Ordering::Relaxed);
+    let groups = fixture.committer.counts.groups.load(Ordering::Relaxed);
     assert!((101..=401).contains(&groups), "{groups} groups of at most 4 for 401 batches");
     assert_eq!(fixture.committer.durable(), groups, "LSNs are dense");
 }
@@ -203,13 +203,13 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         let large = "x".repeat(700 << 10);
         let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("large", &large)]), Durable);
         let pending = pending.unwrap();
-        let zone = pending.zone();
+        let zone = pending.zone;
         pending.wait().unwrap();
         assert_eq!(fixture.zones.units_of(zone), 8, "a MiB");
         // What is left of it is used, too.
         let next =
             fixture.committer.enqueue(&mut &fixture.batch(&[("next", "1")]), Durable).unwrap();
-        assert_eq!((next.zone(), next.wait().unwrap()), (zone, 3));
+        assert_eq!((next.zone, next.wait().unwrap()), (zone, 3));
         assert_eq!(fixture.zones.zone_of(fixture.zones.geometry().zone(zone + 7)), zone);
         assert_eq!(fixture.get("large", 3), Some(large));
         let recovered = fixture.recover(&first_incarnation()).unwrap();
@@ -232,7 +232,7 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     for _ in 0..150 {
         let pending =
             fixture.committer.enqueue(&mut &fixture.batch(&[("k", &value)]), Relaxed).unwrap();
-        let units = fixture.zones.units_of(pending.zone());
+        let units = fixture.zones.units_of(pending.zone);
         pending.wait().unwrap();
         if sizes.last() != Some(&units) {
             sizes.push(units);
@@ -242,7 +242,7 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
     let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "1")]), Relaxed).unwrap();
-    assert_eq!(fixture.zones.units_of(pending.zone()), 1);
+    assert_eq!(fixture.zones.units_of(pending.zone), 1);
     pending.wait().unwrap();
 }
 
@@ -405,7 +405,7 @@ fn a_sync_makes_all_relaxed_commits_durable_at_once() {
         assert_eq!(fixture.committer.durable(), if dax { 50 } else { 0 });
         let syncs = fixture.syncs();
         fixture.committer.sync().unwrap();
-        assert_eq!(fixture.committer.durable(), pending.lsn());
+        assert_eq!(fixture.committer.durable(), pending.lsn);
         fixture.committer.sync().unwrap();
         assert_eq!(fixture.syncs() - syncs, u64::from(!dax), "dax: {dax}");
     }
@@ -488,7 +488,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.committer.make_standby(stream, 0, false).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
     let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "0")]), Durable).unwrap();
-    let zone = pending.zone();
+    let zone = pending.zone;
     pending.wait().unwrap();
     fixture.table.stream.store(0, Ordering::Relaxed);
     let free = fixture.zones.free();

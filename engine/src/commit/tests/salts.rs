@@ -70,7 +70,7 @@ fn last_with_a_forged_value(salted: bool, dax: bool) -> Lsn {
         let mut batch = super::super::Batch::default();
         batch.push(&fixture.target, Kind::Put, b"k", value);
         let pending = fixture.committer.enqueue(&mut &batch, Durable).unwrap();
-        let zone = pending.zone();
+        let zone = pending.zone;
         (zone, pending.wait().unwrap())
     };
     let long = vec![b'x'; 60_000];
@@ -159,7 +159,7 @@ fn damage_to_a_durable_commit_above_the_floor_is_reported() {
             let pending =
                 fixture.committer.enqueue(&mut &fixture.batch(&[("k", "value")]), Durable);
             let pending = pending.unwrap();
-            let at = pending.records_at();
+            let at = pending.records_at;
             pending.wait().unwrap();
             at
         };

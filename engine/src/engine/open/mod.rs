@@ -226,7 +226,7 @@ impl Opening<'_> {
         engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = recovered.records_read();
-        engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
+        engine.shared.committer.counts.appended.store(found, Ordering::Relaxed);
         let region = Arc::clone(&engine.shared.region);
         let own = OwnRecords::find(&region, &recovered, &engine.set)?;
         catch_up(&engine, &recovered, &own)?;

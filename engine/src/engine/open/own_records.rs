@@ -118,7 +118,7 @@ impl<'a> OwnRecords<'a> {
         let (zones, prepared) = (&engine.shared.zones, &engine.transactions.prepared);
         if let Some((lsn, at)) = self.blob {
             zones.add_live(zones.zone_of(at), 1);
-            engine.shared.committer.blobs().note(lsn, at, lsn);
+            engine.shared.committer.blobs.note(lsn, at, lsn);
         }
         let slots = engine.ctx.tables.slots();
         for found in &self.prepares {

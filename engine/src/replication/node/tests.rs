@@ -4,6 +4,7 @@
 
 use std::thread::yield_now;
 
+use super::super::api::Follower;
 use super::*;
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
@@ -190,7 +191,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
     let kind = (&Options::new().pm_size(4 << 20), NodeKind::Standby);
-    let node = NodeHandle::start(server.url(), &dir.path().join("node"), kind).unwrap();
+    let node = Follower::start(server.url(), &dir.path().join("node"), kind).unwrap();
     server.watch(Some(Box::new(|_, _| {
         let own = std::thread::current();
         assert!(own.name() != Some("terrace-follower"), "planned");
@@ -203,7 +204,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     server.watch(None);
     let shown = node.database().unwrap();
     assert!(shown.existing_table("table 1").unwrap().get("001").unwrap().is_some());
-    let error = node.promote().unwrap_err();
+    let error = node.node.promote().unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
     // The writer goes on.
     let table = db.existing_table("last").unwrap();
@@ -227,7 +228,7 @@ fn a_node_that_ends_before_it_has_started_is_not_registered() {
         let options =
             name.iter().fold(options.clone(), |options, name| options.follower_name(*name));
         let path = dir.path().join(format!("node {named} {closes}"));
-        let node = NodeHandle::start(server.url(), &path, (&options, NodeKind::Standby)).unwrap();
+        let node = Follower::start(server.url(), &path, (&options, NodeKind::Standby)).unwrap();
         assert_eq!(registered().len(), 1, "it has not come to the end yet");
         if closes {
             node.close().unwrap();
@@ -280,7 +281,7 @@ fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
     let (options, path) = (Options::new().pm_size(4 << 20), dir.path().join("node"));
-    let standby = || crate::Standby::start(server.url(), &path, &options);
+    let standby = || options.clone().standby(server.url(), &path);
     let first = standby().unwrap();
     let refused = || [first.close().unwrap_err(), first.promote().map(drop).unwrap_err()];
     let lent = first.database().unwrap().existing_table("last").unwrap();

@@ -42,7 +42,7 @@ fn goes_on_beside<F>(db: &Database, table: &Table, get: F) -> bool
 where
     F: for<'a> Fn(Vec<Watched<'a>>) -> Result<Vec<Option<Bytes>>>,
 {
-    let queue = &db.inner.shared().queue;
+    let queue = &db.inner.shared.queue;
     let (ran, at_end, begun) =
         (Arc::new(AtomicBool::new(false)), Cell::new(false), Cell::new(false));
     let seen = |n: u32| {
