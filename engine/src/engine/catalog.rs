@@ -213,13 +213,10 @@ impl Catalog {
         self.ctx.shared.check_open()?;
         let name = match table {
             TableRef::Name(name) => name,
-            TableRef::Handle(table) if Arc::ptr_eq(&table.shared, &self.ctx.shared) => {
+            TableRef::Handle(table) => {
+                table.check_is_of(&self.ctx.shared, "the one asked")?;
                 table.slot.core().check()?;
                 return Ok(Arc::clone(&table.slot));
-            }
-            TableRef::Handle(table) => {
-                let name = table.name();
-                return Err(Error::invalid(format!("table {name:?} is of another database")));
             }
         };
         self.find(name).ok_or_else(|| {

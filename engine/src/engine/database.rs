@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::instance::Instance;
 use super::open;
 use super::stats::{self, Stats};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::limits;
 use crate::base::options::{BackgroundTuning, CommitTuning, Durability, Failpoint, Options};
 use crate::jobs;
@@ -220,9 +220,7 @@ impl Database {
         let Some(keys) = range.interval() else {
             return Ok(CompactionProgress { is_finished: true, ..CompactionProgress::default() });
         };
-        if !Arc::ptr_eq(&table.shared, &self.inner.shared) {
-            return Err(Error::invalid("the table is of another database"));
-        }
+        self.own(table)?;
         let step = || self.inner.step();
         let step = self.inner.options.stepped.then_some(&step as &dyn Fn() -> Result<bool>);
         let (shared, requests) = (&self.inner.shared, &self.inner.ctx.manual);
@@ -298,11 +296,7 @@ impl std::fmt::Debug for Database {
 
 impl Database {
     fn own<'a>(&self, table: &'a Table) -> Result<&'a Table> {
-        if Arc::ptr_eq(&self.inner.shared, &table.shared) {
-            return Ok(table);
-        }
-        let name = table.name();
-        Err(Error::invalid(format!("table {name:?} is of another database than the one asked")))
+        table.check_is_of(&self.inner.shared, "the one asked").map(|()| table)
     }
 }
 

@@ -35,6 +35,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use super::DEFAULT_WAIT;
 use super::graph::Graph;
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
@@ -42,7 +43,7 @@ use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
-use crate::os::{ForkGuard, RandomKeys, arrival};
+use crate::os::{ForkGuard, RandomKeys, arrival, time};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,13 @@ pub(crate) enum Patience {
     Until(Instant),
     /// Not at all.
     None,
+}
+
+impl Patience {
+    /// That of a writer of which nothing else is said.
+    pub(crate) fn usual() -> Patience {
+        Patience::Until(time::now() + DEFAULT_WAIT)
+    }
 }
 
 /// How an attempt ended at once, or did not.

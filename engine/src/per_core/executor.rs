@@ -21,7 +21,7 @@ use crate::table::{Keep, Shared, Table, TableSlot};
 
 /// What all handles of an executor share. It ends with the last of them.
 pub(super) struct Executor {
-    state: Arc<ExecutorState>,
+    pub(super) state: Arc<ExecutorState>,
     maps: ShardMaps,
     /// By shard.
     senders: Vec<SyncSender<ShardRequest>>,
@@ -75,10 +75,6 @@ impl Executor {
         self.senders.push(sender);
         self.threads.get_mut().push(thread);
         Ok(())
-    }
-
-    pub(super) fn state(&self) -> &Arc<ExecutorState> {
-        &self.state
     }
 
     /// How many shards there are.
@@ -183,11 +179,7 @@ impl PerCore {
     pub fn table(&self, table: &Table) -> Result<ShardedTable> {
         let state = &self.executor.state;
         state.check_open()?;
-        if !Arc::ptr_eq(&state.shared, &table.shared) {
-            let name = table.name();
-            let message = format!("table {name:?} is of another database than the executor");
-            return Err(Error::invalid(message));
-        }
+        table.check_is_of(&state.shared, "the executor")?;
         let mut slots = state.slots.write();
         let known = slots.iter().position(|slot| Arc::ptr_eq(slot, &table.slot));
         let number = known.unwrap_or(slots.len());
@@ -273,7 +265,7 @@ pub struct ShardedTable {
     executor: Arc<Executor>,
     table: Table,
     /// In the list of the executor.
-    number: usize,
+    pub(super) number: usize,
     map: Arc<ShardMap>,
 }
 
@@ -324,11 +316,6 @@ impl ShardedTable {
         F: FnOnce(&ShardScope<'_>) -> Result<T> + Send + 'static,
     {
         submit_to(&self.executor, self.shard_of(key), f)
-    }
-
-    /// Its number in the list of its executor.
-    pub(super) fn number(&self) -> usize {
-        self.number
     }
 
     /// Whether it is of this executor.

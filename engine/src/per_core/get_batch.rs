@@ -85,7 +85,7 @@ impl GetBatch {
         }
         let shard = table.shard_of(key).min(self.shards.len() - 1);
         if let Some(gets) = &mut self.shards[shard] {
-            let number = gets.push(table.number(), key);
+            let number = gets.push(table.number, key);
             self.places.push(AnswerPlace { shard, number });
         }
         self
@@ -142,7 +142,7 @@ impl GetBatch {
     }
 
     fn check(&self) -> Result<()> {
-        let state = self.executor.state();
+        let state = &self.executor.state;
         state.check_open()?;
         if let Some((n, name)) = &self.foreign {
             let message = format!("table {name:?} of key {n} is of another executor");
@@ -161,7 +161,7 @@ impl GetBatch {
         let snapshot = self.snapshot.as_ref().map(|snapshot| Arc::clone(&snapshot.registered));
         let request = GetsRequest::new(shard, gets, &self.replies, snapshot);
         if is_shard() {
-            let mut server = ShardServer::new(self.executor.state());
+            let mut server = ShardServer::new(&self.executor.state);
             request.answer(|gets, snapshot| server.look_up(gets, snapshot));
         } else {
             // A request that cannot be sent answers itself.
@@ -223,7 +223,7 @@ impl PendingGets {
             outcome = outcome.and(reply.outcome);
         }
         batch.taken = taken;
-        outcome.map(|()| FoundValues::new(batch))
+        outcome.map(|()| FoundValues { batch })
     }
 }
 
@@ -240,10 +240,6 @@ pub struct FoundValues {
 }
 
 impl FoundValues {
-    pub(super) fn new(batch: GetBatch) -> FoundValues {
-        FoundValues { batch }
-    }
-
     /// How many keys the batch had.
     pub fn len(&self) -> usize {
         self.batch.len()

@@ -18,8 +18,7 @@ use crate::base::error::Result;
 use crate::base::limits;
 use crate::base::options::Durability;
 use crate::base::record::Kind;
-use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
-use crate::os::time;
+use crate::locks::{Locker, Mode, Patience, RunsHere};
 use crate::read;
 use crate::read::KeyRange;
 
@@ -165,7 +164,7 @@ impl Table {
         key: &[u8],
         decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
     ) -> Result<T> {
-        self.rows().change(key, patience(), decide)
+        self.rows().change(key, Patience::usual(), decide)
     }
 
     fn rows(&self) -> ChangeRows<'_> {
@@ -186,7 +185,7 @@ impl Table {
                 };
                 let (mut locker, name) = (rows.locker()?, || pinned.label());
                 let space = pinned.lock_space();
-                locker.lock_range(space, &to_key, Mode::Exclusive, patience(), &name)?;
+                locker.lock_range(space, &to_key, Mode::Exclusive, Patience::usual(), &name)?;
                 let Some(row) = outermost(Range::of_now(self, to_key), is_last)? else {
                     // Another call was faster.
                     continue;
@@ -200,10 +199,6 @@ impl Table {
             }
         })
     }
-}
-
-fn patience() -> Patience {
-    Patience::Until(time::now() + DEFAULT_WAIT)
 }
 
 /// The first row of a range, or its last one.

@@ -17,9 +17,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::{Cursor, Kind, LSN_MAX};
-use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::locks::{Locker, Mode, Patience};
 use crate::mvcc::KeyInterval;
-use crate::os::time;
 use crate::read::KeyRange;
 use crate::sstable::ReadAhead;
 use crate::version::{Level, LevelCursor};
@@ -194,8 +193,7 @@ impl BulkLoad {
         shared.committer.lock_rows()?;
         let mut locker = Locker::new(&shared.locks);
         let (space, name) = (self.pinned.lock_space(), || self.pinned.label());
-        let patience = Patience::Until(time::now() + DEFAULT_WAIT);
-        locker.lock_range(space, range, Mode::Exclusive, patience, &name)?;
+        locker.lock_range(space, range, Mode::Exclusive, Patience::usual(), &name)?;
         Ok(locker)
     }
 

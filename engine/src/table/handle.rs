@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{
     BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableReader, TableSlot, TableTarget,
 };
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::options::Durability;
 use crate::base::record::Kind;
 use crate::os::with_deadline;
@@ -231,7 +231,7 @@ impl Table {
     /// of [`Table::get`], come as items. After a truncation the range fails with `Invalid`, whether
     /// or not a row of it was taken.
     pub fn range(&self, range: impl KeyBounds) -> Range {
-        self.iterate(KeyRange::from_bounds(&range))
+        Range::of_now(self, KeyRange::from_bounds(&range))
     }
 
     /// All keys with their values.
@@ -241,11 +241,7 @@ impl Table {
 
     /// The keys that begin with `prefix`, with their values.
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        self.iterate(KeyRange::prefix(prefix.as_ref()))
-    }
-
-    fn iterate(&self, range: KeyRange) -> Range {
-        Range::of_now(self, range)
+        Range::of_now(self, KeyRange::prefix(prefix.as_ref()))
     }
 
     /// About how many keys lie in `range`. Versions, deletes and expired records that were not
@@ -274,6 +270,16 @@ impl Table {
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
         self.reader().read(|view, at| read::estimate(view, range, at))
+    }
+
+    /// Fails if it is of another database than `than`, whose handles share `shared`.
+    #[inline]
+    pub(crate) fn check_is_of(&self, shared: &Arc<Shared>, than: &str) -> Result<()> {
+        if Arc::ptr_eq(&self.shared, shared) {
+            return Ok(());
+        }
+        let name = self.name();
+        Err(Error::invalid(format!("table {name:?} is of another database than {than}")))
     }
 
     /// Reads it as of now.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Keep, Range, Shared, Table, TableSlot};
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::options::TableOptions;
 use crate::mvcc::Registered;
 use crate::read;
@@ -474,40 +474,28 @@ impl Snapshot {
             self.lsn() <= self.shared.committer.visible(),
             "a snapshot shows what was visible when it was taken"
         );
-        self.check_own(table)?;
+        table.check_is_of(&self.shared, "the snapshot")?;
         let snapshot = Some(&*self.registered);
         Ok(TableReader { shared: &self.shared, slot: &table.slot, snapshot })
     }
 
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].
     pub fn range(&self, table: &Table, range: impl KeyBounds) -> Range {
-        let registered = Arc::clone(&self.registered);
-        Range::new(table, read::KeyRange::from_bounds(&range), registered, || {
-            self.check(table).err()
-        })
+        self.iterate(table, read::KeyRange::from_bounds(&range))
     }
 
     /// The keys of `table` that begin with `prefix`, with their values, at the snapshot.
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Range {
-        let registered = Arc::clone(&self.registered);
-        Range::new(table, read::KeyRange::prefix(prefix.as_ref()), registered, || {
-            self.check(table).err()
-        })
+        self.iterate(table, read::KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn iterate(&self, table: &Table, range: read::KeyRange) -> Range {
+        Range::new(table, range, Arc::clone(&self.registered), || self.check(table).err())
     }
 
     pub(super) fn check(&self, table: &Table) -> Result<()> {
-        self.check_own(table)?;
+        table.check_is_of(&self.shared, "the snapshot")?;
         table.slot.check_not_emptied_since(self.lsn())
-    }
-
-    fn check_own(&self, table: &Table) -> Result<()> {
-        if !Arc::ptr_eq(&self.shared, &table.shared) {
-            return Err(Error::invalid(format!(
-                "table {:?} is of another database than the snapshot",
-                table.name()
-            )));
-        }
-        Ok(())
     }
 }
 

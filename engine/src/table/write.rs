@@ -29,10 +29,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
 use crate::commit::{CommitRequest, Group, Pending};
-use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::locks::{Locker, Mode, Patience};
 use crate::mvcc::is_waited_for;
 use crate::os::Inside;
-use crate::os::{time, without_deadline};
+use crate::os::without_deadline;
 use crate::pm::LINE;
 use crate::read::KeyRange;
 use crate::version::EditReservation;
@@ -358,7 +358,7 @@ impl<'a> BatchRequest<'a> {
         debug_assert!(self.placed.is_none(), "no lock is waited for with runs (invariant 2)");
         self.shared.check_writable()?;
         let mut locker = Locker::new(&self.shared.locks);
-        let patience = Patience::Until(time::now() + DEFAULT_WAIT);
+        let patience = Patience::usual();
         let mut ranges: Vec<_> = self.batch.ranges().collect();
         ranges
             .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));

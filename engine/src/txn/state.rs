@@ -412,12 +412,7 @@ impl Running {
         if let Some(at) = self.tables.iter().position(|u| Arc::ptr_eq(&u.slot, &table.slot)) {
             return Ok(at);
         }
-        if !Arc::ptr_eq(&inner.shared, &table.shared) {
-            let name = table.name();
-            return Err(Error::invalid(format!(
-                "table {name:?} is of another database than the transaction"
-            )));
-        }
+        table.check_is_of(&inner.shared, "the transaction")?;
         // The table of this moment first: emptied after that, it fails by itself.
         let pinned = Arc::new(table.slot.pin());
         if let Some(snapshot) = &self.snapshot {

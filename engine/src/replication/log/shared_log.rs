@@ -147,12 +147,7 @@ impl SharedLog {
     /// The header of an entry, if there is one.
     pub(crate) fn header(&self, number: u64) -> Result<Option<EntryHeader>> {
         let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
-        match self.get(number, span)? {
-            None => Ok(None),
-            Some(bytes) => {
-                EntryHeader::decode(&bytes, number).map(Some).map_err(|r| self.refuse(number, r))
-            }
-        }
+        self.decoded(number, span, EntryHeader::decode)
     }
 
     /// An entry, if there is one.
@@ -162,12 +157,18 @@ impl SharedLog {
     /// `Corrupt` if it is damaged, `Invalid` if it is of another format; `Unavailable` if the
     /// store does not answer.
     pub(crate) fn entry(&self, number: u64) -> Result<Option<Entry>> {
-        match self.get(number, ObjectSpan::Whole)? {
-            None => Ok(None),
-            Some(bytes) => {
-                Entry::decode(&bytes, number).map(Some).map_err(|r| self.refuse(number, r))
-            }
-        }
+        self.decoded(number, ObjectSpan::Whole, Entry::decode)
+    }
+
+    fn decoded<T>(
+        &self,
+        number: u64,
+        span: ObjectSpan,
+        decode: fn(&[u8], u64) -> std::result::Result<T, EntryRefused>,
+    ) -> Result<Option<T>> {
+        let bytes = self.get(number, span)?;
+        let decoded = bytes.map(|bytes| decode(&bytes, number)).transpose();
+        decoded.map_err(|refused| self.refuse(number, refused))
     }
 
     /// The claim that entry `number` is, if it is one.
