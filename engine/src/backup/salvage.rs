@@ -70,9 +70,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let mark = loaded.as_ref().map_or_else(JournalMark::default, |loaded| loaded.floor.journal);
     let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
     let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded)).transpose()?;
-    let in_zones = in_zones.unwrap_or_default();
+    let mut in_zones = in_zones.unwrap_or_default();
     let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
-    let region_is_whole = all_is_read && report.lost.is_empty();
+    let region_is_whole = all_is_read && report.lost.is_empty() && in_zones.has_no_gap();
     let files = Arc::clone(&opening.files);
     let journal = VersionSet::open_readable(files, from, floor, in_zones.decided())?;
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
@@ -85,6 +85,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();
     if let Some(loaded) = &loaded {
+        report.behind_gap(&loaded.region, &mut in_zones, journal.durable);
         let mut rows = report.named_rows(&loaded.region, set)?;
         if !journal_is_whole {
             rows.extend(report.unnamed_rows(&loaded.region, &journal, &in_zones.zones)?);
@@ -121,8 +122,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     report.unclaimed_extents(&journal, region_is_whole, &mut writer)?;
     report.records = writer.finish()?;
     report.tables = target.table_names().len() as u64;
-    end(target, to)?;
-    Ok(report)
+    end(target, to).map(|()| report)
 }
 
 /// Makes the new database. It is whole only after [`end`].
@@ -189,11 +189,19 @@ fn in_place<'a>(records: &mut Vec<Record<'a>>) {
 struct InZones<'a> {
     records: Vec<Record<'a>>,
     prepared: Vec<Payload>,
+    /// The same of what lies behind a gap of LSNs, and the last LSN in front of it.
+    records_behind: Vec<Record<'a>>,
+    prepared_behind: Vec<Payload>,
+    last: Lsn,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
 }
 
 impl InZones<'_> {
+    fn has_no_gap(&self) -> bool {
+        self.records_behind.is_empty() && self.prepared_behind.is_empty()
+    }
+
     /// The events and the runs that were committed.
     fn decided(&self) -> Decided {
         let mut decided = Decided::default();
@@ -215,17 +223,6 @@ impl InZones<'_> {
 fn id_of(set: &VersionSet, loaded: &Option<Loaded>) -> [u8; 16] {
     let own = Some(set.database_id()).filter(|id| *id != [0; 16]);
     own.or(loaded.as_ref().map(|loaded| loaded.superblock.database_id)).unwrap_or_default()
-}
-
-/// The line about LSNs that are there, behind a gap. No opening takes them.
-fn behind_gap(region: &Region, last: Lsn, above: BTreeSet<Lsn>) -> Option<Damage> {
-    let mut lsns = LsnRanges::default();
-    lsns.extend(above);
-    (!lsns.is_empty()).then(|| {
-        let got = "a gap before it: it may never have been committed, and is left out";
-        let found = Mismatch::new(format!("all LSNs from {} on", last + 1), got);
-        region.damage(0, format!("LSN {lsns}"), found)
-    })
 }
 
 impl SalvageReport {
@@ -348,17 +345,34 @@ impl SalvageReport {
         let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
         let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
         // What the cleaner has copied was committed before the copy was.
-        let (records, above): (Vec<_>, Vec<_>) = records.partition(counts);
-        let (prepared, prepared_above): (Vec<_>, Vec<_>) =
-            prepared.into_iter().partition(|it| it.lsn <= last);
-        let above = above.iter().map(|record| record.seq);
-        let above: BTreeSet<Lsn> = above.chain(prepared_above.iter().map(|it| it.lsn)).collect();
-        self.lost.extend(behind_gap(&loaded.region, last, above));
+        let (records, records_behind) = records.partition(counts);
+        let (prepared, prepared_behind) = prepared.into_iter().partition(|it| it.lsn <= last);
         let span = |scan: &ZoneScan| {
             let at = geometry.zone(scan.zone);
             at..at + scan.len(geometry)
         };
-        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect() })
+        let zones = scans.iter().map(span).collect();
+        Ok(InZones { records, prepared, records_behind, prepared_behind, last, zones })
+    }
+
+    /// Takes in what lies behind a gap up to `durable`, as which the journal knows it. The rest has
+    /// a line: no opening takes it.
+    fn behind_gap(&mut self, region: &Region, in_zones: &mut InZones<'_>, durable: Lsn) {
+        let last = in_zones.last.max(durable);
+        let records = std::mem::take(&mut in_zones.records_behind).into_iter();
+        let (known, records): (Vec<_>, Vec<_>) = records.partition(|it| it.seq <= last);
+        in_zones.records.extend(known);
+        let prepared = std::mem::take(&mut in_zones.prepared_behind).into_iter();
+        let (known, prepared): (Vec<_>, Vec<_>) = prepared.partition(|it| it.lsn <= last);
+        in_zones.prepared.extend(known);
+        let above = records.iter().map(|it| it.seq).chain(prepared.iter().map(|it| it.lsn));
+        let mut lsns = LsnRanges::default();
+        lsns.extend(above.collect::<BTreeSet<_>>());
+        if !lsns.is_empty() {
+            let got = "a gap before it: it may never have been committed, and is left out";
+            let found = Mismatch::new(format!("all LSNs from {} on", last + 1), got);
+            self.lost.push(region.damage(0, format!("LSN {lsns}"), found));
+        }
     }
 
     /// The GIDX words of the streams. Of damaged streams only the first is told: as a rule they lie

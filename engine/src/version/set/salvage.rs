@@ -46,6 +46,8 @@ pub(crate) struct SalvagedSet {
     pub(crate) lost: Vec<Damage>,
     pub(crate) ended: Ended,
     pub(crate) lost_edits: LostEdits,
+    /// All up to here was durable when the last sound edit was made.
+    pub(crate) durable: Lsn,
     /// Whether lost edits may have named objects: sound ones do, or say that a table's extents
     /// become some. So may a checkpoint that is lost, and the last edits.
     pub(crate) may_have_objects: bool,
@@ -201,12 +203,13 @@ impl VersionSet {
         let may_have_objects = ends_early
             || !edits.first().is_some_and(Replayed::is_checkpoint)
             || edits.iter().flat_map(|edit| &edit.edit.ops).any(speaks_of_objects);
+        let durable = edits.iter().map(durable_at).max().unwrap_or(0);
         let SalvageReplay { state, ended, nameless, .. } = replay;
         lost_edits.nameless = nameless;
         let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
         let state = opened(&state, &store);
         let set = VersionSet::assemble(files, directory, store, journal, state, true);
-        Ok(SalvagedSet { set, lost, ended, lost_edits, may_have_objects })
+        Ok(SalvagedSet { set, lost, ended, lost_edits, durable, may_have_objects })
     }
 }
 
@@ -222,6 +225,17 @@ fn moved_run(edit: &Edit<Arc<ExtentMeta>>) -> Option<(u64, Lsn)> {
         _ => None,
     })?;
     Some((run, lsn))
+}
+
+/// The LSN up to which all was durable when an edit was made: that of its event, or of what it took
+/// out of memory.
+fn durable_at(edit: &Replayed) -> Lsn {
+    let taken = edit.edit.ops.iter().map(|op| match op {
+        Op::AddRow { row, .. } => row.upto,
+        Op::Drained { seq, .. } => *seq,
+        _ => 0,
+    });
+    taken.max().unwrap_or(0).max(edit.event_lsn())
 }
 
 /// Whether an operation names an object, or says that extents of a table become some.

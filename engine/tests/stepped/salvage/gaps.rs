@@ -55,6 +55,10 @@ struct Killed {
 
 impl Killed {
     fn new(act: fn(&Database)) -> Killed {
+        Killed::with(act, false)
+    }
+
+    fn with(act: fn(&Database), keeps_edit: bool) -> Killed {
         let home = tempfile::tempdir().unwrap();
         let at = |name: &str| home.path().join(name);
         let db = tiny().stepped().create(at("db")).unwrap();
@@ -77,7 +81,8 @@ impl Killed {
         // The edit of what was done is lost with the process.
         let mut bytes = fs::read(killed.join("journal-00000001")).unwrap();
         let edits = edits_from(&journal(&killed), 64);
-        edits[before..].last().into_iter().for_each(|last| bytes[last.clone()].fill(0));
+        let lost = edits[before..].last().filter(|_| !keeps_edit);
+        lost.into_iter().for_each(|last| bytes[last.clone()].fill(0));
         fs::write(killed.join("journal-00000001"), bytes).unwrap();
         let killed = Killed { home, want };
         killed.change_region("killed", |region| {
@@ -130,6 +135,25 @@ impl Killed {
         let mut others = others.filter(|name| *name != "below");
         assert_eq!(others.next(), None, "{what}");
         assert_eq!(new.last_blob().as_deref(), Some(&b"before"[..]), "{what}");
+    }
+}
+
+/// Bug: a salvage said that it left out what the journal knows. Cause: what is behind a gap was
+/// asked of the region alone. An edit says that all up to its event was durable. Fix: the journal
+/// is asked, too. Without the edit it is left out, and told.
+#[test]
+fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
+    let _alone = alone();
+    let rename = ACTS.iter().find(|(name, _)| *name == "rename").unwrap().1;
+    for keeps_edit in [true, false] {
+        let killed = Killed::with(rename, keeps_edit);
+        let (from, to) = (killed.at("killed"), killed.at("new"));
+        let report = Database::salvage(&from, &to).unwrap();
+        let gaps = report.lost.iter().filter(|lost| lost.got.contains("a gap before it"));
+        assert_eq!(gaps.count(), usize::from(!keeps_edit), "{:?}", report.lost);
+        let new = Database::open(&to).unwrap();
+        let name = if keeps_edit { "a" } else { "t" };
+        assert!(rows(&new.existing_table(name).unwrap()) == killed.want["t"]);
     }
 }
 
