@@ -114,21 +114,21 @@ impl<V: std::fmt::Debug> std::fmt::Debug for BufferFrame<V> {
 
 /// What a reader uses: lent to it while its epoch is pinned, or with a reference of its own.
 #[derive(Debug)]
-pub(crate) enum Lent<'g, T> {
+pub(crate) enum Borrowed<'g, T> {
     /// A swip led to it.
     Here(&'g T),
     /// The reader loaded it.
     Own(Arc<T>),
 }
 
-impl<T> Deref for Lent<'_, T> {
+impl<T> Deref for Borrowed<'_, T> {
     type Target = T;
 
     #[inline]
     fn deref(&self) -> &T {
         match self {
-            Lent::Here(here) => here,
-            Lent::Own(own) => own,
+            Borrowed::Here(here) => here,
+            Borrowed::Own(own) => own,
         }
     }
 }

@@ -22,7 +22,7 @@ mod tests;
 
 pub(crate) use arena::{FrameArena, placed_len};
 pub(crate) use counts::{LOT, completes_a_lot};
-pub(crate) use frame::{BufferFrame, Lent, Warmth};
+pub(crate) use frame::{Borrowed, BufferFrame, Warmth};
 pub(crate) use pool::{FramePool, Swips};
 pub(crate) use swip::Swip;
 

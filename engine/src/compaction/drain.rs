@@ -138,10 +138,10 @@ fn sublevel_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 
     let clear = (1..=SUBLEVELS).take_while(is_clear).last().unwrap_or(0);
     let next = clear + 1;
     // A drain waits for no object store: what a takeover has named there stays below.
-    let is_far = |extent: &Arc<Extent>| extent.meta().location.is_object();
+    let is_remote = |extent: &Arc<Extent>| extent.meta().location.is_object();
     let is_little = next <= SUBLEVELS && {
         let under = version.overlapping(next, interval);
-        bytes(under) <= shape.little_bytes && !under.iter().any(is_far)
+        bytes(under) <= shape.little_bytes && !under.iter().any(is_remote)
     };
     if clear == 0 || is_little { next } else { clear }
 }

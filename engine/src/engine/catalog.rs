@@ -92,7 +92,7 @@ impl Catalog {
             level0: self.empty_level0(&version),
             pending_runs: Vec::new(),
             operator: self.ctx.set.operator_of(version.options),
-            is_far: version.has_objects(),
+            is_remote: version.has_objects(),
             version,
             pruned: 0,
         }

@@ -84,7 +84,12 @@ impl Level0 {
         let region = Arc::clone(rows.region());
         let index = Versions::Memory(Index::new(Arc::clone(&region)));
         let unknown = if rows.is_empty() { 0 } else { UNKNOWN };
-        Level0::over(GlobalIndex::new(Arc::clone(&region), index), Some(rows), region, unknown)
+        Level0::over(
+            GlobalIndex::new(Arc::clone(&region), index),
+            Some(rows),
+            RangeTombstones::new(region.indexes()),
+            unknown,
+        )
     }
 
     /// One whose index lies in persistent memory, with what an opening found there. Its records are
@@ -94,8 +99,10 @@ impl Level0 {
         forest: Arc<Forest>,
         table: TableId,
     ) -> Arc<Level0> {
-        let in_zones = GlobalIndex::new(Arc::clone(&region), Versions::persistent(forest, table));
-        Level0::over(in_zones, None, region, UNKNOWN)
+        let index = Versions::persistent(forest, table);
+        let tombstones = RangeTombstones::new(region.indexes());
+        let in_zones = GlobalIndex::new(region, index);
+        Level0::over(in_zones, None, tombstones, UNKNOWN)
     }
 
     /// One with these row tables and with what an opening found in the zones.
@@ -105,7 +112,8 @@ impl Level0 {
         // Where deleted keys are is looked up when there is time.
         let deletes = if rows.is_empty() { rebuilt.deletes } else { UNKNOWN };
         let in_zones = GlobalIndex::rebuilt(Arc::clone(&region), rebuilt);
-        let level0 = Level0::over(in_zones, Some(rows), region, deletes);
+        let level0 =
+            Level0::over(in_zones, Some(rows), RangeTombstones::new(region.indexes()), deletes);
         level0.tombstones.add(tombstones);
         level0
     }
@@ -114,14 +122,13 @@ impl Level0 {
     fn over(
         in_zones: GlobalIndex,
         rows: Option<RowTables>,
-        region: Arc<Region>,
+        tombstones: RangeTombstones,
         deletes: u64,
     ) -> Arc<Level0> {
         let (clearing, deleted) = (Clearing::default(), DeletedSpans::default());
         if deletes > 0 {
             deleted.add(vec![DeletedSpan { interval: KeyInterval::all(), deletes }]);
         }
-        let tombstones = RangeTombstones::new(region.indexes());
         Arc::new(Level0 { in_zones, rows, tombstones, deleted, clearing })
     }
 }

@@ -110,7 +110,7 @@ impl ShardServer {
         let pinned = pin();
         while let Some(table) = tables.next().and_then(|n| gets.table(n)) {
             self.learn(table);
-            if self.slots[table].lent_core(&pinned).lent_view(&pinned).is_far {
+            if self.slots[table].lent_core(&pinned).lent_view(&pinned).is_remote {
                 far.push(table);
                 continue;
             }

@@ -88,7 +88,7 @@ pub(crate) fn lend_near<T>(
 ) -> Result<LentValue<T>> {
     let lent = match shown(view, key, (as_of, as_of.lsn))? {
         None => None,
-        Some(Located::Disk(found)) if found.kind != Kind::Merge && !found.is_far() => {
+        Some(Located::Disk(found)) if found.kind != Kind::Merge && !found.is_remote() => {
             Some(found.lend(f)?)
         }
         Some(Located::Memory(record)) if record.kind != Kind::Merge => Some(f(record.value)),
@@ -154,7 +154,7 @@ impl Located<'_> {
             Located::Memory(record) => Lookup::Here(Bytes::copy_from_slice(record.value)),
             Located::Disk(found) => match found.into_place() {
                 FoundPlace::Here(value) => Lookup::Here(value),
-                FoundPlace::Apart(value) if value.from.is_far() => Lookup::Apart(value),
+                FoundPlace::Apart(value) if value.from.is_remote() => Lookup::Apart(value),
                 FoundPlace::Apart(value) => Lookup::Here(value.read()?),
             },
         })

@@ -18,7 +18,7 @@ use super::{AsOf, find};
 use crate::base::error::Result;
 use crate::base::record::{ComingValues, Lsn, Reference, SeparatedValue};
 use crate::read::view::PinnedView;
-use crate::sstable::{BlockCache, Brought, ComingPart, MissingPart};
+use crate::sstable::{BlockCache, ComingPart, Fetched, MissingPart};
 use crate::version::MAX_LEVELS;
 
 /// So many look-ups ask side by side at most.
@@ -46,7 +46,7 @@ pub(crate) fn find_many<K: AsRef<[u8]>>(
 
 /// What `read` makes of a view; `None` if it may need something of objects.
 pub(crate) fn near<T>(view: PinnedView<'_>, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-    if view.is_far { Ok(None) } else { read().map(Some) }
+    if view.is_remote { Ok(None) } else { read().map(Some) }
 }
 
 /// Keys of which all is asked for before the first of them is looked up.
@@ -94,8 +94,8 @@ pub(crate) fn bring(
     cache: &BlockCache,
     before: &mut AskedParts,
     missing: impl Fn() -> Result<MissingParts>,
-) -> Result<Brought> {
-    let (mut asked, mut brought) = (BTreeSet::new(), Brought::default());
+) -> Result<Fetched> {
+    let (mut asked, mut brought) = (BTreeSet::new(), Fetched::default());
     for _ in 0..ROUNDS {
         let mut missing = missing()?;
         missing.0.retain(|place, _| asked.insert(*place));
@@ -119,7 +119,7 @@ pub(crate) fn missing<K: AsRef<[u8]>>(
     at: Lsn,
 ) -> Result<MissingParts> {
     let mut missing = MissingParts::default();
-    if !view.is_far {
+    if !view.is_remote {
         return Ok(missing);
     }
     let ranges = view.range_tombstones();

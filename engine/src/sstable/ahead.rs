@@ -227,7 +227,7 @@ impl ReadAhead {
     pub(super) fn wait_for_piece(&self, extent: u64, store: &ExtentStore) -> Result<()> {
         let first = self.walks.lock().find(extent).and_then(|walk| walk.coming.pop_front());
         let Some(mut first) = first else { return Ok(()) };
-        first.reading = store.bring(first.reading)?;
+        first.reading = store.fetch(first.reading)?;
         if let Some(prefetcher) = self.walks.lock().find(extent) {
             prefetcher.coming.push_front(first);
         }

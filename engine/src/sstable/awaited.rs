@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{BlockCache, Brought, MissingPart, ReadAhead};
+use super::{BlockCache, Fetched, MissingPart, ReadAhead};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::{Reference, SeparatedValue};
 use crate::os::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ impl ReadAhead {
     ///
     /// Those of reading it; or the reader must not wait, and lacks it.
     pub(crate) fn value(&self, apart: &SeparatedValue) -> Result<Bytes> {
-        if !self.leaves() || !apart.from.is_far() {
+        if !self.leaves() || !apart.from.is_remote() {
             return apart.read();
         }
         match self.awaited.value.lock().take() {
@@ -96,7 +96,7 @@ impl ReadAhead {
             None => Ok(()),
             Some(Lacking::Part(part)) => {
                 // The end of an extent, which its slot keeps.
-                part.ask()?.keep(cache, &mut Brought::default())
+                part.ask()?.keep(cache, &mut Fetched::default())
             }
             Some(Lacking::Piece { store, extent }) => self.wait_for_piece(extent, &store),
             Some(Lacking::Value(apart)) => {

@@ -15,7 +15,7 @@ use super::frame::{self, HEADER_LEN};
 use crate::base::error::Mismatch;
 use crate::base::options::Compression;
 use crate::base::record::{EntryRef, Kind, Lsn};
-use crate::cache::{BufferFrame, FrameArena, Lent, Weigh, placed_len};
+use crate::cache::{Borrowed, BufferFrame, FrameArena, Weigh, placed_len};
 use crate::mvcc::EpochGuard;
 
 use restarts::{RestartBuilder, RestartCursor, Restarts};
@@ -375,7 +375,7 @@ impl<'g> Blocks<'g> {
 }
 
 /// A block that a look-up uses.
-pub(super) type LentBlock<'g> = Lent<'g, BufferFrame<Block>>;
+pub(super) type BorrowedBlock<'g> = Borrowed<'g, BufferFrame<Block>>;
 
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,7 @@ impl Format {
     }
 
     /// Whether a value of `len` bytes lies apart.
-    pub(crate) fn lies_apart(&self, len: usize) -> bool {
+    pub(crate) fn is_separated(&self, len: usize) -> bool {
         self.large_values.is_some_and(|from| len >= from as usize)
     }
 }

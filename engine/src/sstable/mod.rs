@@ -47,7 +47,7 @@ pub(crate) use meta::{Described, ExtentMeta};
 #[cfg(feature = "bench")]
 pub(crate) use reader::set_hashed;
 pub(crate) use reader::{
-    Brought, CachedBlocks, ComingPart, Estimate, Extent, Found, FoundPlace, LookUpStep,
+    CachedBlocks, ComingPart, Estimate, Extent, Fetched, Found, FoundPlace, LookUpStep,
     MissingPart, WholeBlock,
 };
 pub(crate) use summary::BlockSummary;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::block::{Block, Blocks, Hit, LentBlock};
+use super::block::{Block, Blocks, BorrowedBlock, Hit};
 use super::index::{Index, IndexEntry};
 use super::read_frequency::ReadFrequency;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
@@ -34,7 +34,7 @@ use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::limits::MAX_VALUE_LEN;
 use crate::base::memory::Holding;
 use crate::base::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
-use crate::cache::{Below, BufferFrame, Lent, Warmth, Weigh};
+use crate::cache::{Below, Borrowed, BufferFrame, Warmth, Weigh};
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::os::Gate;
 use crate::os::sync::Mutex;
@@ -44,7 +44,7 @@ use crate::storage::ExtentStore;
 
 use slot::Slot;
 
-pub(crate) use asked::{Brought, ComingPart, LookUpStep, MissingPart};
+pub(crate) use asked::{ComingPart, Fetched, LookUpStep, MissingPart};
 #[cfg(feature = "bench")]
 pub(crate) use hashed::set_hashed;
 pub(super) use parts::{Parts, Tail};
@@ -68,7 +68,7 @@ pub(crate) struct Found<'g> {
 #[derive(Debug)]
 enum FoundValue<'g> {
     /// In the block.
-    Here(LentBlock<'g>, Range<usize>),
+    Here(BorrowedBlock<'g>, Range<usize>),
     Separated(SeparatedValue),
 }
 
@@ -81,8 +81,8 @@ pub(crate) enum FoundPlace {
 
 impl Found<'_> {
     /// Whether the value lies apart in an object.
-    pub(crate) fn is_far(&self) -> bool {
-        matches!(&self.value, FoundValue::Separated(apart) if apart.from.is_far())
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(&self.value, FoundValue::Separated(apart) if apart.from.is_remote())
     }
 
     /// The value, unless it lies apart. It is copied, unless it is a large part of its block.
@@ -171,8 +171,8 @@ pub(crate) struct Extent {
     kept_for: KeptFor,
     /// The ways to its blocks, once its parts were read. They stay when the parts are let go of.
     swips: OnceLock<BlockSwips>,
-    /// Blocks that look-ups hold, of an object ([`Brought`]).
-    brought: Mutex<Vec<(usize, Arc<BufferFrame<Block>>)>>,
+    /// Blocks that look-ups hold, of an object ([`Fetched`]).
+    fetched: Mutex<Vec<(usize, Arc<BufferFrame<Block>>)>>,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
     /// Counts what it has beside its parts.
@@ -261,7 +261,7 @@ impl Extent {
             read_frequency: ReadFrequency::default(),
             kept_for,
             swips: OnceLock::new(),
-            brought: Mutex::default(),
+            fetched: Mutex::default(),
             values,
             _held: held,
         })
@@ -343,7 +343,7 @@ impl Extent {
         blocks: Blocks<'g>,
     ) -> Result<Option<Found<'g>>> {
         let Some(at) = self.sought_in_blocks(key, at) else { return Ok(None) };
-        let parts = self.lent_parts(blocks.pinned)?;
+        let parts = self.borrowed_parts(blocks.pinned)?;
         let Some(n) = parts.block_with(key, at) else { return Ok(None) };
         let block = self.block(&parts, n, blocks)?;
         let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
@@ -471,7 +471,7 @@ impl Extent {
 
     /// Block `n`, from the cache or from the store, for a user. It enters the cache and counts as a
     /// read of the extent.
-    fn block<'g>(&self, parts: &Parts, n: usize, blocks: Blocks<'g>) -> Result<LentBlock<'g>> {
+    fn block<'g>(&self, parts: &Parts, n: usize, blocks: Blocks<'g>) -> Result<BorrowedBlock<'g>> {
         self.read_frequency.read(self.store.read_clock());
         let Blocks { cache, pinned } = blocks;
         #[cfg(feature = "bench")]
@@ -480,20 +480,20 @@ impl Extent {
                 Some(block) => Ok(block),
                 None => self.load_block(&parts.index, n, cache),
             };
-            return self.hashed_block(n, load).map(Lent::Own);
+            return self.hashed_block(n, load).map(Borrowed::Own);
         }
         let Some(frame) = cache.get(self.swips(&parts.index), n, pinned) else {
-            return self.load_block(&parts.index, n, cache).map(Lent::Own);
+            return self.load_block(&parts.index, n, cache).map(Borrowed::Own);
         };
         if frame.is_tree() {
-            return Ok(Lent::Here(frame));
+            return Ok(Borrowed::Here(frame));
         }
         // It is asked for again, so a faster search is worth the work.
         let tree = || {
             let room = cache.reserve(frame.weight())?;
             cache.replace(room, frame, frame.as_tree()?)
         };
-        Ok(tree().map_or(Lent::Here(frame), Lent::Own))
+        Ok(tree().map_or(Borrowed::Here(frame), Borrowed::Own))
     }
 
     /// Block `n`, read into the cache for a user, unless a look-up holds it. What cannot be read
@@ -504,7 +504,7 @@ impl Extent {
         n: usize,
         cache: &BlockCache,
     ) -> Result<Arc<BufferFrame<Block>>> {
-        if let Some(block) = self.brought(n) {
+        if let Some(block) = self.fetched(n) {
             return Ok(block);
         }
         let room = cache.reserve(Block::weight_of(index.entries()[n].len as usize));

@@ -319,7 +319,7 @@ fn open_at(
 }
 
 impl ReadValue for ValueExtent {
-    fn is_far(&self) -> bool {
+    fn is_remote(&self) -> bool {
         self.meta.location.is_object()
     }
 
@@ -337,7 +337,7 @@ impl ReadValue for ValueExtent {
         };
         self.check_inside(first).and_then(|()| self.check_inside(last))?;
         let (start, len) = (first.offset, last.offset + last.len - first.offset);
-        let reading = self.is_far().then(|| self.store.ask(&self.meta.location, start, len));
+        let reading = self.is_remote().then(|| self.store.ask(&self.meta.location, start, len));
         let (count, reading) = (near.len(), reading.transpose()?);
         let wait = move || {
             let bytes = match reading {

@@ -14,7 +14,7 @@ use crate::mvcc::Registered;
 use crate::read;
 use crate::read::view::PinnedView;
 use crate::read::{AsOf, AskedParts, KeyBounds, LentValue, Lookups, MissingParts};
-use crate::sstable::Brought;
+use crate::sstable::Fetched;
 
 /// What can be read of tables, whatever they are read through: a database as it is now, a snapshot,
 /// a transaction. For code that works with any of them; each has these calls itself, too.
@@ -266,7 +266,7 @@ impl ReadTables for Snapshot {
 // store too.
 //
 // Then the look-up runs as always, and finds all of that on this machine: it holds the blocks
-// ([`Brought`]). Values that lie apart in objects are read behind it. A look-up holds the space of
+// ([`Fetched`]). Values that lie apart in objects are read behind it. A look-up holds the space of
 // what it reads then.
 
 /// What look-ups of one table go through.
@@ -377,9 +377,9 @@ impl TableReader<'_> {
     }
 
     /// Whether a look-up may need something of an object store.
-    pub(crate) fn is_far(self) -> Result<bool> {
+    pub(crate) fn is_remote(self) -> Result<bool> {
         // Without an object store nothing is far.
-        Ok(self.has_objects() && self.read(|view, _| Ok(view.is_far))?)
+        Ok(self.has_objects() && self.read(|view, _| Ok(view.is_remote))?)
     }
 
     fn has_objects(self) -> bool {
@@ -387,7 +387,7 @@ impl TableReader<'_> {
     }
 
     /// Brings to this machine what look-ups of keys need of an object store.
-    pub(crate) fn bring<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Brought> {
+    pub(crate) fn bring<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Fetched> {
         self.bring_beside(keys, &mut AskedParts::default())
     }
 
@@ -396,9 +396,9 @@ impl TableReader<'_> {
         self,
         keys: &[K],
         before: &mut AskedParts,
-    ) -> Result<Brought> {
+    ) -> Result<Fetched> {
         if !self.has_objects() {
-            return Ok(Brought::default());
+            return Ok(Fetched::default());
         }
         read::bring(&self.shared.cache, before, || self.missing(keys))
     }

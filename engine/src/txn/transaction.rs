@@ -19,7 +19,7 @@ use crate::mvcc::Registered;
 use crate::os::sync::atomic::Ordering;
 use crate::os::with_deadline;
 use crate::read::{KeyBounds, KeyRange};
-use crate::sstable::Brought;
+use crate::sstable::Fetched;
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
 /// Reads and writes that become visible and durable together, or not at all.
@@ -427,13 +427,13 @@ impl Transaction {
     }
 
     /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
-    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<Brought> {
-        if !table.reader().is_far()? {
-            return Ok(Brought::default());
+    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<Fetched> {
+        if !table.reader().is_remote()? {
+            return Ok(Fetched::default());
         }
         let has_written = |running: &mut Running, at| running.has_written(&self.inner, at, key);
         if self.on(table, has_written)? {
-            Ok(Brought::default())
+            Ok(Fetched::default())
         } else {
             table.reader().bring(&[key])
         }

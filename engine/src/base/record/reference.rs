@@ -61,7 +61,7 @@ impl Reference {
 /// Where values are read from.
 pub(crate) trait ReadValue: Debug + Send + Sync {
     /// Whether it takes a request to an object store.
-    fn is_far(&self) -> bool;
+    fn is_remote(&self) -> bool;
 
     /// The value at a place.
     fn read_value(&self, at: &Reference) -> Result<Bytes>;

@@ -61,7 +61,7 @@ pub(crate) struct View {
     pub(crate) pending_runs: Vec<PendingRun>,
     pub(crate) version: Arc<Version>,
     /// Whether the version has objects: reads may need something of the object store.
-    pub(crate) is_far: bool,
+    pub(crate) is_remote: bool,
     /// What merges operands.
     pub(crate) operator: TableOperator,
     pub(crate) pruned: Lsn,
@@ -85,7 +85,7 @@ impl Deref for PinnedView<'_> {
 impl View {
     /// Has it show another version.
     pub(crate) fn show(&mut self, version: Arc<Version>) {
-        (self.is_far, self.version) = (version.has_objects(), version);
+        (self.is_remote, self.version) = (version.has_objects(), version);
     }
 
     /// One cursor over everything in the view, for the user that `ahead` is of. The caller holds an

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::parts::Tail;
-use super::{Block, Extent, Lent};
+use super::{Block, Borrowed, Extent};
 use crate::base::error::Result;
 use crate::base::memory::Holding;
 use crate::base::record::Lsn;
@@ -48,16 +48,16 @@ pub(crate) struct ComingPart {
 /// cache may have had no room for them, or have it no more: it would wait for the store again.
 #[derive(Debug, Default)]
 #[must_use = "it holds blocks for the look-up behind it"]
-pub(crate) struct Brought(Vec<(Arc<Extent>, usize)>);
+pub(crate) struct Fetched(Vec<(Arc<Extent>, usize)>);
 
-impl Drop for Brought {
+impl Drop for Fetched {
     fn drop(&mut self) {
         for (extent, n) in &self.0 {
-            let mut brought = extent.brought.lock();
+            let mut fetched = extent.fetched.lock();
             // Of several that look-ups hold, each is the same.
-            let at = brought.iter().position(|(held, _)| held == n);
-            let block = at.map(|at| brought.swap_remove(at));
-            drop(brought);
+            let at = fetched.iter().position(|(held, _)| held == n);
+            let block = at.map(|at| fetched.swap_remove(at));
+            drop(fetched);
             drop(block);
         }
     }
@@ -65,12 +65,12 @@ impl Drop for Brought {
 
 impl Extent {
     /// Block `n`, if a look-up holds it.
-    pub(super) fn brought(&self, n: usize) -> Option<Arc<BufferFrame<Block>>> {
+    pub(super) fn fetched(&self, n: usize) -> Option<Arc<BufferFrame<Block>>> {
         if !self.meta.location.is_object() {
             return None;
         }
-        let brought = self.brought.lock();
-        brought.iter().find(|(held, _)| *held == n).map(|(_, block)| Arc::clone(block))
+        let fetched = self.fetched.lock();
+        fetched.iter().find(|(held, _)| *held == n).map(|(_, block)| Arc::clone(block))
     }
 
     /// The step that a look-up of the newest version of `key` at or below `at` takes here.
@@ -88,19 +88,19 @@ impl Extent {
         let asks = |block| Ok(LookUpStep::Asks(MissingPart { extent: Arc::clone(self), block }));
         let is_object = self.meta.location.is_object();
         let parts = match self.parts.get(blocks.pinned) {
-            Some(parts) => Lent::Here(parts),
+            Some(parts) => Borrowed::Here(parts),
             // From an end that is kept here it goes on at once, so that it asks for its block in
             // the round of others.
             None if is_object && !self.store.keeps_end_of(&self.meta.location) => {
                 return asks(None);
             }
-            None => self.lent_parts(blocks.pinned)?,
+            None => self.borrowed_parts(blocks.pinned)?,
         };
         let Some(n) = parts.block_with(key, at) else { return Ok(LookUpStep::Passes) };
         let (id, offset) = (self.meta.id, parts.index.entries()[n].offset);
         let is_below = || blocks.cache.below().is_some_and(|below| below.get(id, offset).is_some());
-        let block = match self.swips(&parts.index).peek(n).or_else(|| self.brought(n)) {
-            Some(block) => Lent::Own(block),
+        let block = match self.swips(&parts.index).peek(n).or_else(|| self.fetched(n)) {
+            Some(block) => Borrowed::Own(block),
             None if is_object && !is_below() => return asks(Some(n)),
             None => self.block(&parts, n, blocks)?,
         };
@@ -158,12 +158,12 @@ impl MissingPart {
 }
 
 impl ComingPart {
-    /// Waits until it is here, and keeps it; a block for as long as `brought` lives, at least.
+    /// Waits until it is here, and keeps it; a block for as long as `fetched` lives, at least.
     ///
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn keep(self, cache: &BlockCache, brought: &mut Brought) -> Result<()> {
+    pub(crate) fn keep(self, cache: &BlockCache, fetched: &mut Fetched) -> Result<()> {
         let ComingPart { part: MissingPart { extent, block }, offset, reading, _held } = self;
         let bytes = extent.store.end_read(reading)?;
         let Some(n) = block else {
@@ -178,8 +178,8 @@ impl ComingPart {
         let room = cache.reserve(Block::weight_of(bytes.len()));
         let block = extent.block_of(&parts.index.entries()[n], Bytes::from(bytes))?;
         let block = cache.admit(room, (extent.swips(&parts.index), n), block);
-        extent.brought.lock().push((n, block));
-        brought.0.push((extent, n));
+        extent.fetched.lock().push((n, block));
+        fetched.0.push((extent, n));
         Ok(())
     }
 }

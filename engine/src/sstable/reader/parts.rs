@@ -7,7 +7,7 @@ use super::Extent;
 use crate::base::error::{Mismatch, Result};
 use crate::base::memory::{Gauge, Holding};
 use crate::base::record::Lsn;
-use crate::cache::Lent;
+use crate::cache::Borrowed;
 use crate::mvcc::{EpochGuard, KeyInterval, Tombstones};
 use crate::sstable::filter::{self, Filter};
 use crate::sstable::footer::{ContentSum, FOOTER_LEN, Footer};
@@ -73,13 +73,13 @@ impl Parts {
 impl Extent {
     /// All but the blocks, loaded where they are not there, while an epoch is pinned.
     #[inline]
-    pub(in crate::sstable) fn lent_parts<'g>(
+    pub(in crate::sstable) fn borrowed_parts<'g>(
         &self,
         pinned: &'g EpochGuard,
-    ) -> Result<Lent<'g, Parts>> {
+    ) -> Result<Borrowed<'g, Parts>> {
         match self.parts.get(pinned) {
-            Some(parts) => Ok(Lent::Here(parts)),
-            None => self.read_parts().map(Lent::Own),
+            Some(parts) => Ok(Borrowed::Here(parts)),
+            None => self.read_parts().map(Borrowed::Own),
         }
     }
 

@@ -40,7 +40,7 @@ impl Extent {
         if interval.covers(&meta.interval()) {
             return Ok(Estimate { records: meta.records, bytes: meta.raw_bytes });
         }
-        let parts = self.lent_parts(blocks.pinned)?;
+        let parts = self.borrowed_parts(blocks.pinned)?;
         let entries = parts.index.entries();
         let Some(from) = parts.index.find_key(&interval.start) else {
             return Ok(Estimate::default());

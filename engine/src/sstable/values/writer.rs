@@ -117,7 +117,7 @@ impl ValueWriter {
             let at = values.add(at.value_len, |id, _, out| frame::reseal(&bytes, id, out));
             return Ok(Some(at.encode()));
         }
-        if entry.kind != Kind::Put || !how.format().lies_apart(entry.value.len()) {
+        if entry.kind != Kind::Put || !how.format().is_separated(entry.value.len()) {
             return Ok(None);
         }
         let values = self.values(HEADER_LEN + entry.value.len(), how)?;

@@ -182,7 +182,7 @@ impl ExtentStore {
     /// # Errors
     ///
     /// As [`read`](ExtentStore::read).
-    pub(crate) fn bring(&self, reading: Reading) -> Result<Reading> {
+    pub(crate) fn fetch(&self, reading: Reading) -> Result<Reading> {
         let Reading { at, offset, len, .. } = reading;
         let bytes = self.end_read(reading)?;
         Ok(Reading { at, offset, len, source: Source::Object(Box::new(Fetch::Here(bytes))) })
