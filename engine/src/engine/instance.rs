@@ -213,20 +213,8 @@ impl Instance {
         done
     }
 
-    /// Fails where a closing would wait for this thread.
-    pub(crate) fn check_closable(&self) -> Result<()> {
-        if !self.waits_for_this_thread() {
-            return Ok(());
-        }
-        let message = "a call of the database is under way on this thread, as in a merge operator \
-                       or a closure that a value is lent to: a closing would wait for it; close on \
-                       another thread";
-        Err(Error::invalid(message))
-    }
-
-    /// Whether a closing waits for this thread: for its call or step, or for what it reads.
-    fn waits_for_this_thread(&self) -> bool {
-        self.engine.shared.gate.is_inside() || is_waited_for() || operator::is_running()
+    fn check_closable(&self) -> Result<()> {
+        check_closing(self.engine.shared.gate.is_inside())
     }
 
     /// The order of it is in `os/gate.rs`.
@@ -316,6 +304,18 @@ impl Instance {
     }
 }
 
+/// Fails where a closing would wait for this thread: for its call or step, with which it
+/// `is_inside` of the gate, or for what it reads, in whichever database.
+pub(crate) fn check_closing(is_inside: bool) -> Result<()> {
+    if !(is_inside || is_waited_for() || operator::is_running()) {
+        return Ok(());
+    }
+    let message = "a call of the database is under way on this thread, as in a merge operator or a \
+                   closure that a value is lent to: a closing would wait for it; close on another \
+                   thread";
+    Err(Error::invalid(message))
+}
+
 impl std::ops::Deref for Instance {
     type Target = Engine;
 
@@ -329,7 +329,7 @@ impl Drop for Instance {
         if self.engine.shared.fork.is_forked() {
             // The parent's database: what its parts hold is not this process's to give back.
             std::mem::forget(self.taken());
-        } else if !self.waits_for_this_thread() {
+        } else if self.check_closable().is_ok() {
             // No caller is left to take the error. A caller that needs it calls `close`.
             drop(self.close());
         } else if self.closed.get_mut().is_none() {

@@ -42,7 +42,7 @@ pub(crate) use database::OpenHow;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 pub use instance::ShareStats;
-pub(crate) use instance::Shipping;
+pub(crate) use instance::{Shipping, check_closing};
 pub use object_store::{ObjectStats, ObjectStoreReport};
 pub use open::OpenStats;
 pub use stats::{

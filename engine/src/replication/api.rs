@@ -260,9 +260,9 @@ impl Standby {
     ///
     /// # Errors
     ///
-    /// As [`Database::open_shared`]. Open the standby again and promote that, or take over in an
-    /// empty directory. `Invalid` where [`Database::close`] is: it goes on then, and another thread
-    /// can promote it.
+    /// `Invalid` where [`Database::close`] is: it goes on then, and another thread can promote it.
+    /// After each other error, as [`Database::open_shared`] has them, it is closed, and its
+    /// directory is free. Open the standby again and promote that, or take over in an empty one.
     pub fn promote(&self) -> Result<Database> {
         self.0.node.promote()
     }

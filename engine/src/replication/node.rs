@@ -25,7 +25,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::Options;
 use crate::engine::open::{files_of, lock};
-use crate::engine::{Database, OpenHow};
+use crate::engine::{Database, OpenHow, check_closing};
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
@@ -69,7 +69,8 @@ pub(super) struct Node {
     places: Places,
     /// Databases that were replaced, as long as others have handles of them.
     replaced: Mutex<Vec<Current>>,
-    _lock: DirectoryLock,
+    /// Until the node ends.
+    lock: Mutex<Option<DirectoryLock>>,
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
     progress: Mutex<Progress>,
@@ -131,7 +132,7 @@ impl Node {
             directory: directory.to_path_buf(),
             places: Places::new(&files, directory),
             replaced: Mutex::default(),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
             applier: Mutex::default(),
             current: RwLock::default(),
             progress: Mutex::new(progress),
@@ -465,10 +466,12 @@ impl Node {
         }
     }
 
-    /// Fails where the end of it would wait for this thread. It goes on then.
+    /// Fails where the end of it would wait for this thread. It goes on then. A promotion that has
+    /// taken the database out waits for what is read there, and holds what this end needs.
     pub(super) fn check_closable(&self) -> Result<()> {
-        operator::check_outside()?;
-        self.current.read().as_ref().map_or(Ok(()), |current| current.db.inner.check_closable())
+        let current = self.current.read();
+        let is_inside = |it: &Current| it.db.inner.shared.gate.is_inside();
+        check_closing(current.as_ref().is_some_and(is_inside))
     }
 
     /// Ends the thread.
@@ -483,10 +486,23 @@ impl Node {
         }
     }
 
-    /// Applies what is left, claims the log, and opens the database to write.
+    /// Applies what is left, claims the log, and opens the database to write. The node ends, whatever
+    /// comes of it: its thread has ended, and a claim may be in the log though its answer is lost.
     pub(super) fn promote(&self) -> Result<Database> {
         self.check_closable()?;
         self.halt();
+        let promoted = self.try_promote();
+        if let Err(error) = &promoted
+            && error.kind() != ErrorKind::Closed
+        {
+            let note = format!("the promotion failed: {error}; open the standby again");
+            self.progress.lock().note = Some(note);
+        }
+        let closed = self.close();
+        promoted.and_then(|db| closed.map(|()| db))
+    }
+
+    fn try_promote(&self) -> Result<Database> {
         if let Some(current) = &*self.current.read() {
             current.db.inner.shared.poison.check()?;
         }
@@ -503,25 +519,28 @@ impl Node {
             tries += 1;
         };
         let applier = guard.take().ok_or_else(Error::closed)?;
-        let current = self.current.write().take().ok_or_else(Error::closed)?;
-        let path = current.path;
-        drop(current.db);
+        let path = self.current.write().take().ok_or_else(Error::closed)?.path;
         let db = takeover::finish(claimed, applier, &path, &self.options)?;
         self.registration.end();
         Ok(db)
     }
 
+    /// Closes the database, and gives the directory back.
     pub(super) fn close(&self) -> Result<()> {
         self.check_closable()?;
         // No request is made again, so that the thread ends soon.
         self.log.client.stop();
         self.halt();
         self.registration.arrived();
-        drop(self.applier.lock().take());
-        match self.current.write().take() {
-            Some(current) => current.db.close(),
-            None => Ok(()),
-        }
+        let unused = (self.applier.lock().take(), std::mem::take(&mut *self.replaced.lock()));
+        drop(unused);
+        // No lock is held meanwhile: a closure that a value is lent to may ask for the status. A
+        // second call waits for the same closing.
+        let current = self.current.read().clone();
+        let closed = current.map_or(Ok(()), |current| current.db.close());
+        let ended = (self.current.write().take(), self.lock.lock().take());
+        drop(ended);
+        closed
     }
 }
 

@@ -194,7 +194,7 @@ fn apply_rest(
 ) -> Result<RestApplied> {
     let store = Arc::clone(applier.db.inner.set.store());
     let within = store.memory().job_sends();
-    let mut entries = EntryReads::new(log, (applier.next()?, end.next), within)?;
+    let mut entries = EntryReads::new(log, (applier.next()?, end.next), within);
     loop {
         let number = applier.next()?;
         if number >= end.next {

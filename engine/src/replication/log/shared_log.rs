@@ -23,6 +23,9 @@ const HEAD: &str = "shared/head";
 /// What an entry is taken for, of which no list has told the length: a full segment.
 const ENTRY_BYTES: u64 = 4 << 20;
 
+/// A list shows so many objects at most.
+pub(super) const PAGE: usize = 1000;
+
 /// How often a put is looked at again whose object comes and goes.
 const TRIES: u32 = 8;
 
@@ -309,12 +312,9 @@ impl SharedLog {
 
     /// The numbers of entries below `number` that a list shows.
     pub(crate) fn entries_below(&self, number: u64) -> Result<Vec<u64>> {
-        let below = |name: &str| {
-            let found = u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()?;
-            (found < number).then_some(found)
-        };
         let listed = self.listed((PREFIX, ""), Some(&entry_name(number)))?;
-        Ok(listed.iter().filter_map(|info| below(&info.name)).collect())
+        let numbers = listed.iter().filter_map(|info| entry_number(&info.name));
+        Ok(numbers.filter(|found| *found < number).collect())
     }
 
     /// The pieces of data that a list shows.
@@ -331,16 +331,21 @@ impl SharedLog {
     ) -> Result<Vec<ObjectInfo>> {
         let mut found: Vec<ObjectInfo> = Vec::new();
         loop {
-            self.check_open()?;
             let last = found.last().map_or(after, |last| &last.name);
-            let listed = self.client.told("list", prefix, self.client.list(prefix, last))?;
-            let is_last = listed.len() < 1000;
+            let listed = self.page(prefix, last)?;
+            let is_last = listed.len() < PAGE;
             found.extend(listed);
             let last = found.last().map(|last| last.name.as_str());
             if is_last || upto.is_some() && last >= upto {
                 return Ok(found);
             }
         }
+    }
+
+    /// What one list shows of a prefix, after a name; fewer than [`PAGE`] if no more follow.
+    fn page(&self, prefix: &str, after: &str) -> Result<Vec<ObjectInfo>> {
+        self.check_open()?;
+        self.client.told("list", prefix, self.client.list(prefix, after))
     }
 
     /// The error of an entry that cannot be used.
@@ -397,6 +402,11 @@ pub(crate) fn entry_name(number: u64) -> String {
     format!("{PREFIX}{number:016x}")
 }
 
+/// The number of the entry of a name.
+fn entry_number(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()
+}
+
 /// The piece of data of a name.
 pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
     let (claim, number) = name.strip_prefix(SHARED_DATA)?.split_once('-')?;
@@ -411,8 +421,10 @@ pub(crate) struct EntryReads<'a> {
     /// The number of the next one that is begun.
     next: u64,
     end: u64,
-    /// Bytes of entries by name, where those of full segments would leave no room for many.
-    lens: BTreeMap<String, u64>,
+    /// Bytes of entries that are not begun, where those of full segments would leave no room for
+    /// many: one page at most. Entries below `listed` have their place in it.
+    lens: BTreeMap<u64, u64>,
+    listed: u64,
     under_way: Transfers<(u64, ObjectRead)>,
 }
 
@@ -423,26 +435,35 @@ impl<'a> EntryReads<'a> {
         log: &'a SharedLog,
         (first, end): (u64, u64),
         within: (&Arc<Gauge>, u64),
-    ) -> Result<EntryReads<'a>> {
-        let listed = match within.1 < MOST_SENT && first < end {
-            true => log.listed((PREFIX, &entry_name(first - 1)), Some(&entry_name(end)))?,
-            false => Vec::new(),
-        };
-        let lens = listed.into_iter().map(|info| (info.name, info.len)).collect();
-        Ok(EntryReads { log, next: first, end, lens, under_way: Transfers::new(within) })
+    ) -> EntryReads<'a> {
+        let listed = if within.1 < MOST_SENT { first } else { end };
+        let (lens, under_way) = (BTreeMap::new(), Transfers::new(within));
+        EntryReads { log, next: first, end, lens, listed, under_way }
+    }
+
+    /// The bytes of the next one that is begun: those of a full segment, if no list shows it.
+    fn next_len(&mut self) -> Result<u64> {
+        if self.next == self.listed {
+            let page = self.log.page(PREFIX, &entry_name(self.next - 1))?;
+            let of = |info: &ObjectInfo| Some((entry_number(&info.name)?, info.len));
+            self.lens = page.iter().filter_map(of).collect();
+            let last = self.lens.last_key_value().filter(|_| page.len() == PAGE);
+            self.listed = last.map_or(self.end, |(last, _)| last + 1);
+        }
+        Ok(self.lens.get(&self.next).copied().unwrap_or(ENTRY_BYTES))
     }
 
     /// The next entry, whose number is `number`; [`NextEntry::Deleted`] where the log has left it
     /// behind.
     pub(crate) fn next(&mut self, number: u64) -> Result<NextEntry> {
         while self.next < self.end {
-            let name = entry_name(self.next);
-            let len = self.lens.get(&name).copied().unwrap_or(ENTRY_BYTES);
+            let len = self.next_len()?;
             if !self.under_way.has_room_for(len) {
                 break;
             }
-            let read = self.log.client.begin_get(&name, ObjectSpan::Whole);
+            let read = self.log.client.begin_get(&entry_name(self.next), ObjectSpan::Whole);
             self.under_way.add(len, (self.next, read));
+            self.lens.remove(&self.next);
             self.next += 1;
         }
         let Some((_held, (found, read))) = self.under_way.oldest() else {

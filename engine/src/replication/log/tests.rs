@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::entry::LogClaim;
-use super::shared_log::PREFIX;
+use super::shared_log::{PAGE, PREFIX};
 use super::*;
 use crate::backup::fetch_objects;
 use crate::base::error::ErrorKind;
@@ -554,7 +554,7 @@ fn what_is_fetched_is_counted_and_has_the_bound_of_the_limit() {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
     let gauge = Arc::new(Gauge::default());
-    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 10 << 20)).unwrap();
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 10 << 20));
     assert!(matches!(reads.next(3).unwrap(), NextEntry::There(_)));
     let listed = first.log.listed((PREFIX, &entry_name(3)), Some(&entry_name(10))).unwrap();
     let left = listed.iter().filter(|info| info.name <= entry_name(10));
@@ -577,7 +577,7 @@ fn small_entries_are_read_side_by_side_under_a_small_limit() {
         let gauge = Arc::new(Gauge::default());
         let ((), rounds) = server.in_rounds(|| {
             let within = (&gauge, most);
-            let mut reads = EntryReads::new(&first.log, (3, writer.next()), within).unwrap();
+            let mut reads = EntryReads::new(&first.log, (3, writer.next()), within);
             for number in 3..writer.next() {
                 assert!(matches!(reads.next(number).unwrap(), NextEntry::There(_)), "{number}");
             }
@@ -587,10 +587,34 @@ fn small_entries_are_read_side_by_side_under_a_small_limit() {
     server.always(Some(StoreFault::Stale(60)));
     let gauge = Arc::new(Gauge::default());
     let within = (&gauge, 5 << 20);
-    let mut reads = EntryReads::new(&first.log, (3, writer.next()), within).unwrap();
-    server.always(None);
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), within);
     assert!(matches!(reads.next(3).unwrap(), NextEntry::There(_)));
+    server.always(None);
     assert!(gauge.bytes() <= 5 << 20, "{}", gauge.bytes());
+}
+
+/// Bug: under a small memory limit a takeover had the names of all entries in memory that it was to
+/// read, and asked for all of them before it read one. Cause: their lengths were listed at once.
+/// Fix: a page is listed when the reads come past the one before.
+#[test]
+fn lengths_of_entries_are_listed_a_page_at_a_time() {
+    let server = ObjectServer::new();
+    let (first, mut writer) = begun(&server);
+    while writer.next() < 2 * PAGE as u64 + 10 {
+        let lsn = writer.next() + 1;
+        writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
+    }
+    let gauge = Arc::new(Gauge::default());
+    let lists = server.asked("").lists;
+    let mut reads = EntryReads::new(&first.log, (3, writer.next()), (&gauge, 1 << 20));
+    for number in 3..writer.next() {
+        assert!(matches!(reads.next(number).unwrap(), NextEntry::There(_)), "{number}");
+        // Eight are under way, and the length of the next one was looked for.
+        let begun = (number + 8).min(writer.next() - 1);
+        let pages = [3, 3 + PAGE as u64, 3 + 2 * PAGE as u64].iter().filter(|it| **it <= begun);
+        assert_eq!(server.asked("").lists - lists, pages.count() as u64, "{number}");
+    }
+    assert_eq!(server.asked("").lists - lists, 3);
 }
 
 #[test]
@@ -660,7 +684,7 @@ fn entries_that_are_read_ahead_come_in_their_order() {
         writer.append(segment(lsn, lsn), (lsn, lsn)).unwrap();
     }
     let log = Machine::new(&server).log;
-    let mut reads = EntryReads::new(&log, (3, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
+    let mut reads = EntryReads::new(&log, (3, writer.next()), (&Arc::default(), u64::MAX));
     let ((), rounds) = server.in_rounds(|| {
         for number in 3..writer.next() {
             let NextEntry::There(entry) = reads.next(number).unwrap() else { panic!("{number}") };
@@ -671,12 +695,10 @@ fn entries_that_are_read_ahead_come_in_their_order() {
     assert!(rounds.waits < 30, "{rounds:?}");
     assert!(first.log.raise_head(LogHead { oldest: 20, checkpoint: 20 }).unwrap());
     first.log.delete(&(10..20).map(entry_name).collect::<Vec<_>>()).unwrap();
-    let mut reads =
-        EntryReads::new(&first.log, (9, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
+    let mut reads = EntryReads::new(&first.log, (9, writer.next()), (&Arc::default(), u64::MAX));
     assert!(matches!(reads.next(9).unwrap(), NextEntry::There(_)));
     assert!(matches!(reads.next(10).unwrap(), NextEntry::Deleted));
     server.lose(&entry_name(30));
-    let mut reads =
-        EntryReads::new(&first.log, (30, writer.next()), (&Arc::default(), u64::MAX)).unwrap();
+    let mut reads = EntryReads::new(&first.log, (30, writer.next()), (&Arc::default(), u64::MAX));
     assert!(matches!(reads.next(30).unwrap(), NextEntry::Absent), "lost, and not deleted");
 }

@@ -306,6 +306,114 @@ fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
     drop(db);
 }
 
+/// What `inside` finds on a thread of its own, within a closure that a value of the node's database
+/// is lent to, once `is_ending` holds of the node. `end` runs beside it, and waits for the closure.
+fn lent_while<T: Send + 'static>(
+    node: &Arc<Node>,
+    end: fn(&Node),
+    is_ending: impl Fn(&Node, &Database) -> bool + Send + 'static,
+    inside: fn(&Node) -> T,
+) -> T {
+    let until = Instant::now() + Duration::from_mins(1);
+    let (lent, is_lent) = std::sync::mpsc::channel();
+    let (told, found) = std::sync::mpsc::channel();
+    let of_closure = Arc::clone(node);
+    let reader = std::thread::spawn(move || {
+        let db = of_closure.database().unwrap();
+        let within = |_: &[u8]| {
+            lent.send(()).unwrap();
+            while !is_ending(&of_closure, &db) {
+                assert!(Instant::now() < until, "the node ends within a minute");
+                yield_now();
+            }
+            told.send(inside(&of_closure)).unwrap();
+        };
+        db.existing_table("last").unwrap().get_with("a", within).unwrap().unwrap();
+    });
+    is_lent.recv().unwrap();
+    let ending = Arc::clone(node);
+    let ends = std::thread::spawn(move || end(&ending));
+    let found = found.recv_timeout(Duration::from_mins(2)).expect("no thread waits for another");
+    reader.join().unwrap();
+    ends.join().unwrap();
+    found
+}
+
+/// Bug: a closing of a node and a status that another thread asked for inside of a closure, which a
+/// value is lent to, waited for each other. Cause: the closing held the lock of the database of the
+/// moment while it waited for the closure. Fix: it holds none.
+#[test]
+fn a_status_inside_of_a_closure_waits_for_no_closing() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    for kind in [NodeKind::Standby, NodeKind::Follower] {
+        let options = Options::new().pm_size(4 << 20).stepped();
+        let path = dir.path().join(format!("{kind:?}"));
+        let node = Node::open(server.url(), &path, (&options, kind)).unwrap();
+        while node.step().unwrap() {}
+        let close = |node: &Node| node.close().unwrap();
+        let is_closing = |_: &Node, db: &Database| db.inner.ctx.is_stopping();
+        let status = lent_while(&node, close, is_closing, Node::status);
+        assert!(status.commit > 0, "{status:?}");
+        assert_eq!(node.database().unwrap_err().kind(), ErrorKind::Closed);
+    }
+}
+
+/// Bug: a promotion and an end of the standby that another thread asked for inside of a closure,
+/// which a value is lent to, waited for each other. Cause: whether the end may wait for its own
+/// thread was asked of the database of the moment, and the promotion has taken that out. Fix: what
+/// holds of all databases is asked without one too.
+#[test]
+fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    for ends in [|node: &Node| node.close(), |node: &Node| node.promote().map(drop)] {
+        let path = dir.path().join(format!("node {:?}", ends as *const ()));
+        let kind = (&options, NodeKind::Standby);
+        let node = Node::open(server.url(), &path, kind).unwrap();
+        while node.step().unwrap() {}
+        let promote = |node: &Node| drop(node.promote().unwrap());
+        let is_taken = |node: &Node, _: &Database| node.current.read().is_none();
+        let refused = lent_while(&node, promote, is_taken, ends).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    }
+}
+
+/// Bug: a standby whose promotion failed kept its directory, and applied nothing any more. It could
+/// not be opened again, as its documentation says, while its handle was there. Cause: the lock of
+/// the directory lived as long as the handle. Fix: each end of a node gives it back, and a promotion
+/// ends the node whatever comes of it.
+#[test]
+fn a_promotion_that_fails_gives_the_directory_back() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    for options in [Options::new().pm_size(4 << 20), Options::new().pm_size(4 << 20).stepped()] {
+        let path = dir.path().join(format!("node {}", options.stepped));
+        let standby = || options.clone().standby(server.url(), &path).unwrap();
+        let closed = standby();
+        closed.close().unwrap();
+        let failed = standby();
+        server.always(Some(StoreFault::Refuse));
+        let error = failed.promote().unwrap_err();
+        server.always(None);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let note = failed.status().note.unwrap();
+        assert!(note.contains("the promotion failed") && note.contains("open the"), "{note}");
+        assert_eq!(failed.database().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(failed.promote().unwrap_err().kind(), ErrorKind::Closed);
+        let again = standby();
+        let promoted = again.promote().unwrap();
+        assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+        // One that follows the new writer lies beside it.
+        let next = standby();
+        assert_ne!(next.status().directory, promoted.inner.path());
+        drop((closed, failed, again));
+        next.close().unwrap();
+    }
+    drop(db);
+}
+
 /// Bug: a follower's status told of a commit that its database did not have yet. Cause: the status
 /// was set before the database of a new checkpoint was shown. Fix: the database comes first.
 #[test]
