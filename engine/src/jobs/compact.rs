@@ -73,11 +73,15 @@ impl Compact {
             }
             match self.look_at(ctx, table.clone(), (rest, work)) {
                 Look::Found(plan) => return Some(plan),
+                Look::Busy => {}
+                // A larger job may have something to do, where no thread finds a small one.
+                Look::Nothing if table.job_halvings() > 0 => {
+                    if let Look::Nothing = self.look_at(ctx, table.clone(), (rest, Work::Any)) {
+                        table.allow_large_jobs();
+                    }
+                }
                 // The other threads may find something.
                 Look::Nothing if work != Work::Any && concerns_objects => {}
-                Look::Busy => {}
-                // A larger job may have something to do.
-                Look::Nothing if table.job_halvings() > 0 => table.allow_large_jobs(),
                 Look::Nothing => {
                     ctx.tables.index().not_compactable(table.id(), &version, rest);
                 }
@@ -252,7 +256,12 @@ impl Compact {
     }
 
     fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
-        plan.table.allow_large_jobs();
+        // A move says nothing about room: it writes nothing.
+        if !plan.choice.is_move {
+            let (refused, id) = (&ctx.refused, plan.table.id());
+            plan.table.allow_large_jobs();
+            refused.compare_exchange(id, 0, Ordering::Relaxed, Ordering::Relaxed).unwrap_or(id);
+        }
         let metrics = &ctx.metrics;
         if plan.choice.is_move { &metrics.moves } else { &metrics.compactions }.add(1);
         metrics.tombstone_compactions.add(u64::from(plan.is_for_tombstones));

@@ -181,6 +181,7 @@ fn a_success_of_a_table_is_none_of_another_that_has_no_room() {
     machine.set_capacity(None);
     run_until_idle(&db);
     assert_eq!(sizes(), [0; 4], "its own success sets it back");
+    assert_eq!(ctx.refused.load(Ordering::Relaxed), 0, "and no table comes last");
     assert_eq!(db.table("a").unwrap().iter().map(Result::unwrap).count(), 8000);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
@@ -373,6 +374,61 @@ fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
     let version = Arc::clone(&table.view().version);
     assert!(version.level(LEVEL_2).is_some_and(|level| !level.is_empty()));
     assert!(!version.has_objects(), "objects were sent");
+}
+
+/// Bug: a move set the size of a table's jobs back, and the next one was too large for the disk once
+/// more. Cause: each success did. Fix: a move does not, since it writes nothing.
+#[test]
+fn a_move_says_nothing_about_the_room_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(2 << 20).stepped();
+    filled(&dir, options(), [("t", 0), ("t", 1), ("filler", 0)]);
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let done = || [&ctx.metrics.moves, &ctx.metrics.compactions].map(|n| n.get());
+    while let Some(plan) = job.plan(ctx, Work::Any) {
+        let before = done();
+        plan.table().allow_large_jobs();
+        plan.table().halve_jobs();
+        assert!(job.run(&plan, ctx, &|_| Ok(())).unwrap().did);
+        let moves = done()[0] - before[0];
+        assert_eq!(u64::from(plan.table().job_halvings()), moves, "{before:?}, {:?}", done());
+    }
+    assert!(done().iter().all(|n| *n > 0), "{:?}", done());
+}
+
+/// Bug: a table with objects had small jobs for good after one that found no room. Cause: a thread
+/// that found nothing left the table to the others before it asked whether a larger job may have
+/// something to do. Fix: it asks, once none of them would find anything.
+#[test]
+fn a_table_with_objects_gets_large_jobs_again_where_no_thread_finds_a_small_one() {
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let options = || Options::new().pm_size(4 << 20).machine(&machine).stepped();
+    let db = options().object_store(server.url()).create("/db").unwrap();
+    let rows = db.create_table("t", TableOptions::new().cold(Tier::Object)).unwrap();
+    (0..200).map(|n| row(n, 0)).for_each(|(key, value)| rows.put(&key, &value).unwrap());
+    db.compact_range(&rows, ..).unwrap();
+    run_until_idle(&db);
+    db.close().unwrap();
+    for (tier, halvings) in [(Tier::Object, [0, 0]), (Tier::Ssd, [1, 0])] {
+        // An opening looks at all tables.
+        let db = options().object_store(server.url()).open("/db").unwrap();
+        let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+        let table = table_called(ctx, "t");
+        assert!(table.view().version.has_objects());
+        if tier == Tier::Ssd {
+            db.set_cold_tier("t", tier).unwrap();
+        }
+        table.halve_jobs();
+        assert!(job.plan(ctx, Work::Files).is_none());
+        let found = job.plan(ctx, Work::Objects);
+        assert_eq!(found.is_some(), tier == Tier::Ssd, "objects are brought back");
+        let before = table.job_halvings();
+        let done = found.is_none_or(|plan| job.run(&plan, ctx, &|_| Ok(())).unwrap().did);
+        assert_eq!((done, [before, table.job_halvings()]), (true, halvings), "{tier:?}");
+        db.close().unwrap();
+    }
 }
 
 /// Bug: on a full disk what brought objects back to this machine took the space that is kept for
