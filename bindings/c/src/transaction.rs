@@ -484,8 +484,9 @@ pub extern "C" fn terrace_transaction_enqueue(
 /// Prepares the transaction under an id of 1 to 140 bytes: the first phase of a commit in two. Once
 /// this returns it survives everything, with its locks, until terrace_database_commit_prepared or
 /// terrace_database_roll_back_prepared. The transaction has ended for its handle, also after an
-/// error, which rolls it back. But where the shared store does not acknowledge a TERRACE_REMOTE
-/// one, it is prepared here, and either call ends it.
+/// error, which rolls it back. But after TERRACE_UNKNOWN_OUTCOME of a TERRACE_REMOTE one it is
+/// prepared here, and either call ends it. After TERRACE_FENCED it is void: the new writer does not
+/// have it.
 ///
 /// Errors: TERRACE_INVALID when the id is taken, or the transaction has a blob; TERRACE_FULL when
 /// those that are prepared keep as much of the region as they may; otherwise as

@@ -341,14 +341,19 @@ impl Inner {
             debug_assert_eq!(running.locker.held(), 0, "a prepare takes over all row locks");
             Ok(lsn)
         })?;
-        // It is open by now: the store may be waited for by a thread that takes a checkpoint.
-        self.shared.committer.wait_for(lsn, durability).map_err(|error| {
+        // It is durable and open by now: a thread that takes a checkpoint may wait for the store.
+        self.shared.committer.wait_for_store(lsn, durability, None).map_err(|error| {
             let id = id.escape_ascii();
-            let message = format!(
-                "{error}; the transaction is prepared here as \"{id}\": commit it or roll it back \
-                 by that name"
-            );
-            Error::new(error.kind(), message)
+            let what_it_is = match error.kind() {
+                ErrorKind::UnknownOutcome => {
+                    format!("is prepared here as \"{id}\": commit it or roll it back by that name")
+                }
+                _ => format!(
+                    "is not prepared: what is here as \"{id}\" is void, since the new writer does \
+                     not have it; run it again there"
+                ),
+            };
+            Error::new(error.kind(), format!("{error}; the transaction {what_it_is}"))
         })
     }
 

@@ -339,9 +339,13 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// As [`Transaction::commit`]; the transaction is rolled back then. Where the shared store does
-    /// not acknowledge it, that is `UnknownOutcome` or `Fenced`, and it is prepared here:
-    /// [`Database::list_prepared`] has its name, and either verdict ends it.
+    /// As [`Transaction::commit`]; the transaction is rolled back then. But it stays in
+    /// [`Database::list_prepared`] where it was to be `Remote` and the store does not have it:
+    ///
+    /// - `UnknownOutcome`: it is prepared here, and either verdict ends it;
+    /// - `Fenced`: it is void, since the new writer does not have it.
+    ///
+    /// The others:
     ///
     /// - `Invalid`: a transaction is prepared under that name already, or it has a blob, which goes
     ///   with the resolve;

@@ -229,6 +229,24 @@ fn a_prepare_that_the_store_does_not_acknowledge_is_one_that_its_coordinator_can
     }
 }
 
+/// Bug: a prepare on a writer that was taken over said that it is prepared and can be committed by
+/// its name. Cause: each error of the wait for the store said so. Fix: only `UnknownOutcome` does;
+/// after `Fenced` the prepare is void, since the new writer does not have it.
+#[test]
+fn a_prepare_that_a_takeover_has_fenced_off_is_called_void() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let second = taken_over(&server);
+    let error = prepare(&db, "one", 2, Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    let told = error.to_string();
+    assert!(told.contains("\"one\" is void") && !told.contains("by that name"), "{told}");
+    assert!(names(&second).is_empty());
+}
+
 /// A rollback that was acknowledged as remote is one after a takeover. It returned before the store
 /// had it, so a takeover could find the transaction prepared again. One that is not remote may be.
 #[test]
