@@ -486,8 +486,9 @@ impl Node {
         }
     }
 
-    /// Applies what is left, claims the log, and opens the database to write. The node ends, whatever
-    /// comes of it: its thread has ended, and a claim may be in the log though its answer is lost.
+    /// Applies what is left, claims the log, and opens the database to write. The node ends,
+    /// whatever comes of it: its thread has ended, and a claim may be in the log though its answer
+    /// is lost.
     pub(super) fn promote(&self) -> Result<Database> {
         self.check_closable()?;
         self.halt();

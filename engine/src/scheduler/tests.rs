@@ -376,8 +376,8 @@ fn a_compaction_in_files_stays_one_when_the_table_changes_its_tier() {
     assert!(!version.has_objects(), "objects were sent");
 }
 
-/// Bug: a move set the size of a table's jobs back, and the next one was too large for the disk once
-/// more. Cause: each success did. Fix: a move does not, since it writes nothing.
+/// Bug: a move set the size of a table's jobs back, and the next one was too large for the disk
+/// once more. Cause: each success did. Fix: a move does not, since it writes nothing.
 #[test]
 fn a_move_says_nothing_about_the_room_on_the_disk() {
     let dir = tempfile::tempdir().unwrap();

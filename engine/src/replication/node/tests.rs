@@ -382,8 +382,8 @@ fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
 
 /// Bug: a standby whose promotion failed kept its directory, and applied nothing any more. It could
 /// not be opened again, as its documentation says, while its handle was there. Cause: the lock of
-/// the directory lived as long as the handle. Fix: each end of a node gives it back, and a promotion
-/// ends the node whatever comes of it.
+/// the directory lived as long as the handle. Fix: each end of a node gives it back, and a
+/// promotion ends the node whatever comes of it.
 #[test]
 fn a_promotion_that_fails_gives_the_directory_back() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
