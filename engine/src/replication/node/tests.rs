@@ -407,7 +407,7 @@ fn a_promotion_that_fails_gives_the_directory_back() {
         assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
         // One that follows the new writer lies beside it.
         let next = standby();
-        assert_ne!(next.status().directory, promoted.inner.path());
+        assert_ne!(next.status().directory, promoted.inner.path);
         drop((closed, failed, again));
         next.close().unwrap();
     }
