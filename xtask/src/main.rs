@@ -19,6 +19,7 @@ mod object;
 mod package;
 mod peers;
 mod python;
+mod reference;
 mod setup;
 mod tidy;
 mod tour;
@@ -59,6 +60,7 @@ usage: cargo xtask check            what passes on a fresh machine, in minutes; 
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
        cargo xtask header           make the header of the C interface out of its source
+       cargo xtask reference        make docs/reference.md out of the source
        cargo xtask python [--test]  build the wheel, install it below target, and test it
        cargo xtask package c DIR    build the C interface for release, and install it in DIR
        cargo xtask package python DIR
@@ -97,6 +99,7 @@ fn main() -> ExitCode {
         ["object", "--long"] => object::run(&root(), true),
         ["corpora"] => fuzz::corpora(&root()),
         ["header"] => c::header(&root()),
+        ["reference"] => reference::run(&root()),
         ["python", rest @ ..] => python::run(&root(), rest),
         ["package", what, folder] => package::run(&root(), what, Path::new(folder)),
         ["mariadb", rest @ ..] => mariadb::run(&root(), rest),

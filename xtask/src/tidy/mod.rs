@@ -27,6 +27,8 @@ use config::Config;
 use documents::Document;
 use source::Source;
 
+use crate::reference;
+
 /// A place where a rule is broken, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
@@ -87,6 +89,11 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     documents::check(&documents, &paths, &sources, &config.document_limits, &mut findings);
     let targets = fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
     decoders::check(&sources, (&paths, &targets), &config.decoders, &mut findings);
+    let reference = fs::read_to_string(root.join(reference::PATH)).unwrap_or_default();
+    if reference != reference::text(root)? {
+        let advice = "the source says something else: run `cargo xtask reference`";
+        findings.push(Finding::new(reference::PATH, 1, "reference", advice));
+    }
     findings.sort();
     Ok(findings)
 }
