@@ -132,7 +132,7 @@ fn dump(
     destination: &mut dyn Destination,
 ) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
     // A closing waits for the extent under way.
-    let _inside = engine.shared.gate.enter_call()?;
+    let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
     // A table with records that are not counted yet looks as if it had none above its levels.
     engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
     let _hold = engine.shared.queue.hold();
@@ -218,7 +218,7 @@ impl Half {
         let sublevel = free.last();
         let top = sublevel.unwrap_or(1);
         for extent in &self.dumped.extents {
-            gate.check_open()?;
+            gate.check_open().map_err(Error::not_open)?;
             ops.push(add(top, into.keep(extent)?));
         }
         let first: u8 = if self.dumped.extents.is_empty() || sublevel.is_some() { 1 } else { 2 };
@@ -233,7 +233,7 @@ impl Half {
         for (level, extents) in (first..).zip(&version.levels) {
             let is_shown = |extent: &&Arc<Extent>| !self.dumped.hidden.contains(&extent.meta().id);
             for extent in extents.extents().iter().filter(is_shown) {
-                gate.check_open()?;
+                gate.check_open().map_err(Error::not_open)?;
                 ops.push(add(level, into.copy(extent)?));
             }
         }

@@ -241,7 +241,24 @@ impl Error {
 
     /// The error of every call on a database that was closed.
     pub(crate) fn closed() -> Error {
-        NotOpen::Closed.into()
+        Error::not_open(NotOpen::Closed)
+    }
+
+    // No `From`: with one beside the reflexive one, `?` would not settle the error of a closure
+    // that `Database::run` runs.
+    pub(crate) fn not_open(why: NotOpen) -> Error {
+        let kind = match why {
+            NotOpen::Closed => ErrorKind::Closed,
+            NotOpen::Forked => ErrorKind::Unavailable,
+        };
+        Error::new(kind, why.to_string())
+    }
+
+    pub(crate) fn lock(error: LockError) -> Error {
+        match error {
+            LockError::InUse(message) => Error::new(ErrorKind::Unavailable, message),
+            LockError::Io(doing, path, error) => Error::io(doing, &path, error),
+        }
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
@@ -410,25 +427,6 @@ fn is_shortage(error: &io::Error) -> bool {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.message)
-    }
-}
-
-impl From<NotOpen> for Error {
-    fn from(why: NotOpen) -> Error {
-        let kind = match why {
-            NotOpen::Closed => ErrorKind::Closed,
-            NotOpen::Forked => ErrorKind::Unavailable,
-        };
-        Error::new(kind, why.to_string())
-    }
-}
-
-impl From<LockError> for Error {
-    fn from(error: LockError) -> Error {
-        match error {
-            LockError::InUse(message) => Error::new(ErrorKind::Unavailable, message),
-            LockError::Io(doing, path, error) => Error::io(doing, &path, error),
-        }
     }
 }
 

@@ -16,7 +16,7 @@ mod transactions;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::base::error::{Damage, Result};
+use crate::base::error::{Damage, Error, Result};
 use crate::base::options::{BackgroundTuning, CommitTuning, Level0Container, Options};
 use crate::base::record::Lsn;
 use crate::cache::Below;
@@ -104,7 +104,7 @@ impl Engine {
 
     /// Does a job of the background, where that has no thread.
     pub(crate) fn step(&self) -> Result<bool> {
-        let _inside = self.shared.gate.enter_call()?;
+        let _inside = self.shared.gate.enter_call().map_err(Error::not_open)?;
         self.scheduler.step()
     }
 

@@ -122,7 +122,7 @@ fn tier(engine: &Engine) -> Result<&std::sync::Arc<ObjectTier>> {
 
 /// Looks at all objects; deletes those that are not needed unless it is a `dry_run`.
 pub(crate) fn collect(engine: &Engine, dry_run: bool) -> Result<ObjectStoreReport> {
-    let _inside = engine.shared.gate.enter_call()?;
+    let _inside = engine.shared.gate.enter_call().map_err(Error::not_open)?;
     let tier = tier(engine)?;
     let found = tier.collect(dry_run)?;
     let path = |id: &ObjectId| tier.path(*id).display().to_string();

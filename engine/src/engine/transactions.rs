@@ -34,8 +34,16 @@ impl Database {
         Transaction::begin(shared, Arc::clone(&self.inner) as _, registry, options)
     }
 
-    /// Runs `f` in a transaction and commits it; starts over when it fails with a conflict or a
-    /// deadlock, up to 64 times. `f` must do nothing that cannot be done twice.
+    /// Runs `f` in a transaction and commits it. An error of `f` rolls it back and is returned as
+    /// it is: `E` is [`Error`], or any error that can be made of it.
+    ///
+    /// `f` runs again after a conflict or a deadlock, up to 64 times, so it must do nothing that
+    /// cannot be done twice. The transaction remembers that it met another one: it does not matter
+    /// what `f` makes of that error. A deadlock that a plain write of `f` meets counts too.
+    ///
+    /// A closure that ends in `Ok(…)` leaves its error open. In a function that returns
+    /// [`terrace::Result`](crate::Result), `?` settles it. Elsewhere the closure says
+    /// `Ok::<_, terrace::Error>(…)`.
     ///
     /// # Errors
     ///
@@ -59,27 +67,11 @@ impl Database {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn run<T>(&self, f: impl Fn(&Transaction) -> Result<T>) -> Result<T> {
-        self.run_with(&TxnOptions::new(), f)
-    }
-
-    /// As [`Database::run`], with errors of the caller's own. An error of `f` rolls the transaction
-    /// back and is returned as it is. What `f` makes of a conflict or a deadlock of its transaction
-    /// is no such error: the transaction remembers that it met another one, and `f` runs again.
     ///
-    /// A closure that ends in `Ok(…)` has to name its error, since any error that can be made of
-    /// [`Error`] would do.
-    ///
-    /// # Errors
-    ///
-    /// Those of `f`; otherwise as [`Database::run`].
-    ///
-    /// # Examples
+    /// With an error of the caller's own:
     ///
     /// ```
     /// # fn main() -> terrace::Result<()> {
-    /// use terrace::TxnOptions;
-    ///
     /// #[derive(Debug)]
     /// enum BookingError {
     ///     SoldOut,
@@ -95,7 +87,7 @@ impl Database {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
     /// let seats = db.table("seats")?;
-    /// let booked = db.transact(&TxnOptions::new(), |txn| {
+    /// let booked = db.run(|txn| {
     ///     txn.put(&seats, "asked for", "1")?;
     ///     let (seat, _) = txn.pop_first(&seats)?.ok_or(BookingError::SoldOut)?;
     ///     if seat == "asked for" { Err(BookingError::SoldOut) } else { Ok(seat) }
@@ -105,12 +97,11 @@ impl Database {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn transact<T, E: From<Error>>(
+    pub fn run<T, E: From<Error>>(
         &self,
-        options: &TxnOptions,
         f: impl Fn(&Transaction) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        txn::run(|| self.begin_with(options.clone()), f, |_| false)
+        self.run_with(&TxnOptions::new(), f)
     }
 
     /// As [`Database::run`], in a transaction as it is asked for.
@@ -118,12 +109,12 @@ impl Database {
     /// # Errors
     ///
     /// As [`Database::run`].
-    pub fn run_with<T>(
+    pub fn run_with<T, E: From<Error>>(
         &self,
         options: &TxnOptions,
-        f: impl Fn(&Transaction) -> Result<T>,
-    ) -> Result<T> {
-        txn::run(|| self.begin_with(options.clone()), f, Error::is_retryable)
+        f: impl Fn(&Transaction) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        txn::run(|| self.begin_with(options.clone()), f)
     }
 
     /// The transactions that have not ended, the oldest first.

@@ -18,7 +18,7 @@
 use std::time::{Duration, Instant};
 
 use super::context::{JobContext, Outcome};
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Failpoint;
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
@@ -80,7 +80,7 @@ pub(crate) fn grow(
     next: impl FnOnce(Geometry) -> Result<Option<Geometry>>,
 ) -> Result<bool> {
     let shared = &ctx.shared;
-    let inside = shared.gate.enter_step()?;
+    let inside = shared.gate.enter_step().map_err(Error::not_open)?;
     let _inside = (!ctx.options.has(Failpoint::GrowOutside)).then_some(inside);
     let mut superblock = ctx.superblock.lock();
     let before = superblock.geometry;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::manager::{Attempt, Granted, LockManager, Patience};
+use super::manager::{Attempt, Granted, LockManager, Patience, note_deadlock};
 use super::ranges::RangeLocks;
 use super::request::Shard;
 use super::request::{
@@ -324,6 +324,7 @@ impl Locker {
         match self.manager.wait(waiter, earlier(deadline)) {
             Outcome::Granted { grown } => Ok(grown),
             Outcome::Deadlock(cycle) => {
+                note_deadlock(&self.manager);
                 let advice = "was rolled back to end a deadlock; run it again";
                 let message = format!("transaction {} {advice}: {cycle}", self.id);
                 Err(Error::new(ErrorKind::Deadlock, message))

@@ -483,8 +483,11 @@ fn end_deadlocks(graph: &mut Graph, owner: OwnerId) {
 /// the manager alive.
 type Running = (usize, OwnerId);
 
+/// One of them, and whether the thread has met a deadlock meanwhile.
+type Listed = (Running, bool);
+
 thread_local! {
-    static RUNNING: RefCell<Vec<Running>> = const { RefCell::new(Vec::new()) };
+    static RUNNING: RefCell<Vec<Listed>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Lists a transaction for as long as it lives.
@@ -498,14 +501,20 @@ impl RunsHere {
     /// The calling thread runs the transaction `owner`.
     pub(crate) fn enter(manager: &LockManager, owner: OwnerId) -> RunsHere {
         let running = (address(manager), owner);
-        RUNNING.with_borrow_mut(|list| list.push(running));
+        RUNNING.with_borrow_mut(|list| list.push((running, false)));
         RunsHere { running, _thread: PhantomData }
+    }
+
+    /// Whether a call of this thread was ended since, to end a deadlock: of any owner, as a plain
+    /// write is one.
+    pub(crate) fn has_met_deadlock(&self) -> bool {
+        RUNNING.with_borrow(|list| list.contains(&(self.running, true)))
     }
 }
 
 impl Drop for RunsHere {
     fn drop(&mut self) {
-        let last = RUNNING.with_borrow_mut(Vec::pop);
+        let last = RUNNING.with_borrow_mut(Vec::pop).map(|(running, _)| running);
         debug_assert_eq!(last, Some(self.running), "runs of one thread end in reverse order");
     }
 }
@@ -513,8 +522,16 @@ impl Drop for RunsHere {
 /// The transactions of a database that the calling thread runs, but for `owner` itself.
 fn on_this_thread(manager: &LockManager, owner: OwnerId) -> SmallVec<[OwnerId; 2]> {
     let here = address(manager);
-    let others = |&&(of, id): &&Running| of == here && id != owner;
-    RUNNING.with_borrow(|list| list.iter().filter(others).map(|&(_, id)| id).collect())
+    let others = |&&((of, id), _): &&Listed| of == here && id != owner;
+    RUNNING.with_borrow(|list| list.iter().filter(others).map(|&((_, id), _)| id).collect())
+}
+
+/// Notes for what the calling thread runs that one of its calls is ended, to end a deadlock.
+pub(super) fn note_deadlock(manager: &LockManager) {
+    let here = address(manager);
+    RUNNING.with_borrow_mut(|list| {
+        list.iter_mut().filter(|((of, _), _)| *of == here).for_each(|(_, met)| *met = true);
+    });
 }
 
 fn address(manager: &LockManager) -> usize {

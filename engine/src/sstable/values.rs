@@ -274,7 +274,7 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
-        let inside = self.store.gate().enter_step()?;
+        let inside = self.store.gate().enter_step().map_err(Error::not_open)?;
         let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
         drop(inside);
         let (bytes, mut damages) = (Bytes::from(read), Vec::new());

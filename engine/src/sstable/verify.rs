@@ -37,7 +37,7 @@ impl Extent {
     /// `Corrupt` if it is damaged; or an I/O error.
     pub(crate) fn read_whole(&self) -> Result<Vec<u8>, Error> {
         // The next opening may write where it lies.
-        let inside = self.gate().enter_step()?;
+        let inside = self.gate().enter_step().map_err(Error::not_open)?;
         let whole = self.load_whole()?;
         drop(inside);
         let mut found = Findings::default();

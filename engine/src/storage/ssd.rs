@@ -274,7 +274,7 @@ impl ExtentStore {
     /// database.
     pub(crate) fn sync(&self) -> Result<()> {
         about_to_wait();
-        let _inside = self.gate.enter_step()?;
+        let _inside = self.gate.enter_step().map_err(Error::not_open)?;
         let _serialised = self.syncing.lock();
         let files: Vec<_> = self.handles.read().iter().map(|(n, f)| (*n, Arc::clone(f))).collect();
         for (number, file) in files {

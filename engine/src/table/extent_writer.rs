@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::{Compression, TableOptions};
 use crate::base::record::{EntryRef, Kind};
@@ -131,7 +131,7 @@ impl ExtentWriter {
     }
 
     fn write(&mut self, done: ExtentBuilder) -> Result<()> {
-        let _inside = self.into.store().gate().enter_call()?;
+        let _inside = self.into.store().gate().enter_call().map_err(Error::not_open)?;
         let mut built = done.finish();
         self.buffer.filled(&built);
         self.values.describe(&mut built, &self.into)?;

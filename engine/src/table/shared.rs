@@ -89,14 +89,14 @@ impl Shared {
 
     /// Enters the gate for a call that waits for others, or for locks.
     pub(crate) fn enter_call(&self) -> Result<Inside> {
-        let inside = self.gate.enter_call()?;
+        let inside = self.gate.enter_call().map_err(Error::not_open)?;
         operator::check_outside()?;
         Ok(inside)
     }
 
     /// Enters the gate for a call that writes.
     pub(crate) fn enter(&self) -> Result<Inside> {
-        let inside = self.gate.enter_call()?;
+        let inside = self.gate.enter_call().map_err(Error::not_open)?;
         self.check_writable()?;
         Ok(inside)
     }
@@ -134,7 +134,7 @@ impl Shared {
     /// Whether reads may go on.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
-        self.gate.check_open()?;
+        self.gate.check_open().map_err(Error::not_open)?;
         operator::check_outside()
     }
 

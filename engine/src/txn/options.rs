@@ -186,12 +186,10 @@ const RUNS: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(50);
 const DOUBLINGS: u32 = 8;
 
-/// Begins, runs `f`, commits; again while a conflict or a deadlock ends the transaction, or
-/// `is_retryable` says so of an error of `f`.
+/// Begins, runs `f`, commits; again while a conflict or a deadlock ends the transaction.
 pub(crate) fn run<T, E: From<Error>>(
     begin: impl Fn() -> Result<Transaction>,
     f: impl Fn(&Transaction) -> std::result::Result<T, E>,
-    is_retryable: impl Fn(&E) -> bool,
 ) -> std::result::Result<T, E> {
     let mut runs = 0;
     loop {
@@ -199,6 +197,8 @@ pub(crate) fn run<T, E: From<Error>>(
         let inner = Arc::clone(txn.inner());
         let here = txn.runs_here();
         let done = f(&txn);
+        // Of a plain write in `f`, say: it waited for who waits for this transaction.
+        let met_deadlock = here.has_met_deadlock();
         drop(here);
         let failed = match done.and_then(|done| Ok(txn.commit().map(|()| done)?)) {
             Ok(done) => return Ok(done),
@@ -206,7 +206,7 @@ pub(crate) fn run<T, E: From<Error>>(
         };
         runs += 1;
         // `f` may have made another error of the one that ended the transaction, or none.
-        if runs == RUNS || !(inner.met_another() || is_retryable(&failed)) {
+        if runs == RUNS || !(met_deadlock || inner.met_another()) {
             return Err(failed);
         }
         pause(runs, inner.id);

@@ -404,7 +404,7 @@ impl VersionSet {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
-        let inside = self.store.gate().enter_step()?;
+        let inside = self.store.gate().enter_step().map_err(Error::not_open)?;
         let writer = self.writer.lock();
         if self.poisoned() {
             let message = "an earlier failure poisoned the database; open it again";

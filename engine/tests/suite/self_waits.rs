@@ -122,7 +122,7 @@ fn waits_for_other_threads_are_no_errors() {
             txn.put(table, "k", "first")?;
             locked.send(()).unwrap();
             until_one_waits(db);
-            Ok(())
+            Ok::<_, terrace::Error>(())
         })
         .unwrap();
         writer.join().unwrap().unwrap();

@@ -397,7 +397,7 @@ fn a_truncation_is_a_conflict_and_run_runs_again() {
             if runs.fetch_add(1, Ordering::Relaxed) == 0 {
                 db.truncate_table("t")?;
             }
-            Ok(())
+            Ok::<_, Error>(())
         })
         .unwrap();
         assert_eq!(runs.load(Ordering::Relaxed), 2, "{level:?}");
@@ -454,7 +454,7 @@ fn a_bank_keeps_its_money() {
                 for _ in 0..rounds(150, 10_000) {
                     let (from, to) = (chance.below(ACCOUNTS), chance.below(ACCOUNTS));
                     let moved = chance.below(30);
-                    let done = db.run_with(&options, |txn| {
+                    let done: Result<(), Error> = db.run_with(&options, |txn| {
                         let read = |n: u64| {
                             let value = txn.get_for_update(table, n.to_be_bytes())?;
                             Ok::<_, Error>(amount(&value.unwrap()))
@@ -551,7 +551,7 @@ fn run_calls_again_until_there_is_no_conflict_and_does_it_once() {
             let options = TxnOptions::new();
             let options = if optimistic { options.optimistic() } else { options };
             let calls = AtomicU64::new(0);
-            let done = db.run_with(&options, |txn| {
+            let done: Result<u64, Error> = db.run_with(&options, |txn| {
                 let call = calls.fetch_add(1, Ordering::Relaxed);
                 txn.put(&table, format!("call {call}"), "")?;
                 if call < conflicts {
@@ -697,20 +697,20 @@ impl From<Error> for Own {
 type Made = fn(Result<(), Error>) -> Result<(), Own>;
 
 /// Bug: the error of a closure that `run` runs could only be the engine's. A caller that returned
-/// its own one as a value had its transaction committed. Cause: one type of error. Fix: `transact`
+/// its own one as a value had its transaction committed. Cause: one type of error. Fix: `run`
 /// takes any that can be made of the engine's, rolls back and returns it as it is.
 #[test]
-fn transact_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts() {
+fn run_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts() {
     let (_dir, db, table) = open();
     let options = TxnOptions::new();
     let calls = AtomicU64::new(0);
-    let refused = db.transact(&options, |txn| {
+    let refused = db.run_with(&options, |txn| {
         txn.put(&table, "k", "1")?;
         Err::<(), _>(Own::Refused(calls.fetch_add(1, Ordering::Relaxed)))
     });
     assert_eq!((refused, calls.into_inner()), (Err(Own::Refused(0)), 1));
     assert_eq!((table.get("k").unwrap(), db.locks_held()), (None, (0, 0)), "it is rolled back");
-    let kept = db.transact(&options, |txn| txn.put(&table, "k", "1").map_err(Own::from));
+    let kept = db.run_with(&options, |txn| txn.put(&table, "k", "1").map_err(Own::from));
     assert_eq!((kept, table.get("k").unwrap().is_some()), (Ok(()), true));
     // Whatever the closure makes of a conflict, the transaction remembers it.
     let made: [Made; 4] = [
@@ -725,7 +725,7 @@ fn transact_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts()
     for (n, make) in made.iter().enumerate() {
         for conflicts in [0, 1, 3, 64] {
             let calls = AtomicU64::new(0);
-            let done = db.transact(&options, |txn| {
+            let done = db.run_with(&options, |txn| {
                 let call = calls.fetch_add(1, Ordering::Relaxed);
                 if call < conflicts {
                     table.put("other", call.to_be_bytes())?;
@@ -736,9 +736,18 @@ fn transact_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts()
             assert_eq!(done.is_ok(), conflicts < 64, "{n} {conflicts}: {done:?}");
         }
     }
+    // Only its own transaction counts: a conflict of another one does not go away by running again.
+    let calls = AtomicU64::new(0);
+    let nested: Result<(), Error> = db.run(|_| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let inner = db.begin()?;
+        table.put("other", "changed")?;
+        inner.put(&table, "other", "own")
+    });
+    assert_eq!((kind(nested), calls.into_inner()), (ErrorKind::Conflict, 1));
     // A plain error of the engine is the caller's to see, and no reason to run again.
     let calls = AtomicU64::new(0);
-    let failed = db.transact(&options, |txn| {
+    let failed = db.run_with(&options, |txn| {
         calls.fetch_add(1, Ordering::Relaxed);
         Ok::<_, Own>(txn.put(&table, vec![1; 70_000], "too long a key")?)
     });

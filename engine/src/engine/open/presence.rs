@@ -381,7 +381,7 @@ pub(crate) fn lock(
 ) -> Result<DirectoryLock> {
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
     match (&options.storage, files.real().filter(|_| locks(options))) {
-        (_, Some(files)) => Ok(DirectoryLock::take(files, path, access(how))?),
+        (_, Some(files)) => DirectoryLock::take(files, path, access(how)).map_err(Error::lock),
         #[cfg(any(test, feature = "testing"))]
         (Storage::Simulated(machine), None) if access(how) == Access::Exclusive => {
             Ok(DirectoryLock::simulated(machine.lock(path)))
@@ -407,7 +407,9 @@ pub(crate) fn lock_region(
     how: OpenHow,
 ) -> Result<()> {
     match files.real().filter(|_| locks(options)) {
-        Some(files) => Ok(lock.take_region(files, &media::path(path, options), access(how))?),
+        Some(files) => {
+            lock.take_region(files, &media::path(path, options), access(how)).map_err(Error::lock)
+        }
         None => Ok(()),
     }
 }

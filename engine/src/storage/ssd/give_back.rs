@@ -27,7 +27,7 @@ impl ExtentStore {
     ///
     /// An I/O error. Nothing is lost by it.
     pub(crate) fn give_back(&self) -> Result<u64> {
-        let _inside = self.gate.enter_step()?;
+        let _inside = self.gate.enter_step().map_err(Error::not_open)?;
         let mut allocation = self.allocation.lock();
         let step = growth_step(allocation.file_bytes()) / UNIT;
         let keep = allocation.reserved_units.max(allocation.taken_units / SLACK).max(step);
@@ -43,7 +43,7 @@ impl ExtentStore {
     ///
     /// As [`give_back`](Self::give_back).
     pub(crate) fn give_back_all(&self) -> Result<u64> {
-        let _inside = self.gate.enter_step()?;
+        let _inside = self.gate.enter_step().map_err(Error::not_open)?;
         let mut allocation = self.allocation.lock();
         if allocation.reserved_units > 0 || self.read_only {
             return Ok(0);

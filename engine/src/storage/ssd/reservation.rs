@@ -97,7 +97,7 @@ impl ExtentStore {
             // Nothing is written to its files: objects take no space there.
             return Ok(SpaceReservation { store: Arc::clone(self), units_left: AtomicU64::new(0) });
         }
-        let _inside = self.gate.enter_step()?;
+        let _inside = self.gate.enter_step().map_err(Error::not_open)?;
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
         let wanted = allocation.reserved_units + units + reserve;
@@ -126,7 +126,7 @@ impl ExtentStore {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));
         }
-        let inside = self.gate.enter_step()?;
+        let inside = self.gate.enter_step().map_err(Error::not_open)?;
         let inside = (!self.has(Failpoint::LoadOutside)).then_some(inside);
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
