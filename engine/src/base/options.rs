@@ -245,7 +245,7 @@ declare! {
     /// Opening asks the store for nothing, so it works while the store is away. One database may
     /// write to a store at a time: a second opening of a copy takes the store over, and the first
     /// one stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced). Databases may share a bucket
-    /// and a prefix. `docs/operations.md` has what the store must allow.
+    /// and a prefix. `docs/machines.md` has what the store must allow.
     object_store(url: impl Into<String>): Option<String> = None => Some(url.into()), takes URL;
 
     /// How many bytes of cold levels may lie on this machine, of tables that have them in the

@@ -31,6 +31,19 @@ pub(crate) struct Config {
     /// Documents that may be longer than the limit.
     #[serde(default, rename = "document_limit")]
     pub(crate) document_limits: Vec<DocumentLimit>,
+    /// Names in documents that are of other programs.
+    #[serde(default, rename = "foreign_names")]
+    pub(crate) foreign_names: Vec<ForeignNames>,
+}
+
+/// Names in documents that no source has.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForeignNames {
+    /// The names.
+    pub(crate) names: Vec<String>,
+    /// Whose they are.
+    pub(crate) reason: String,
 }
 
 /// Names that several types of the engine have, for one reason.
@@ -130,6 +143,9 @@ impl Config {
         }
         for shared in &config.shared_names {
             ensure!(!shared.reason.trim().is_empty(), "{:?} have no reason", shared.names);
+        }
+        for foreign in &config.foreign_names {
+            ensure!(!foreign.reason.trim().is_empty(), "{:?} have no reason", foreign.names);
         }
         for limit in &config.document_limits {
             ensure!(!limit.reason.trim().is_empty(), "{} has no reason", limit.path);

@@ -1,4 +1,5 @@
-//! What documents say is there: each Rust file that they name exists, and so does each function.
+//! What documents say is there: each file and folder that they name exists, and so does each
+//! function.
 //! The overview of the architecture stays short enough to be read in one go.
 
 use std::collections::HashSet;
@@ -21,9 +22,7 @@ pub(crate) struct Document {
 
 /// Whether the rule speaks about a file.
 pub(crate) fn is_document(path: &str) -> bool {
-    path == OVERVIEW
-        || path == "CONTRIBUTING.md"
-        || path.starts_with("docs/") && path.ends_with(".md")
+    path.ends_with(".md")
 }
 
 /// Finds files and functions that documents name and that do not exist, and documents that are too
@@ -38,8 +37,9 @@ pub(crate) fn check(
     let functions = functions(sources);
     for Document { path, text } in documents {
         for (number, line) in text.lines().enumerate() {
-            for span in spans(line) {
+            for span in spans(line).chain(folders(line)) {
                 let missing = missing_file(span, paths)
+                    .or_else(|| missing_path(span, paths))
                     .or_else(|| missing_function(span, &functions).then(|| span.to_owned()));
                 if let Some(missing) = missing {
                     let advice = format!("`{missing}` does not exist: name what is there");
@@ -71,8 +71,28 @@ fn check_lengths(documents: &[Document], limits: &[DocumentLimit], findings: &mu
 }
 
 /// What stands between backticks in a line.
-fn spans(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
+}
+
+/// Folders of the engine in a line, also in a picture.
+fn folders(line: &str) -> impl Iterator<Item = &str> {
+    let words = line.split(|c: char| c.is_whitespace() || ",()`\"".contains(c));
+    words
+        .filter(|word| word.starts_with("engine/src/"))
+        .map(|word| word.trim_end_matches(['.', ':']))
+}
+
+/// A span that is a path from a folder of the root, and that there is not.
+fn missing_path(span: &str, paths: &[String]) -> Option<String> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let (first, _) = span.split_once('/').filter(|_| span.chars().all(is_path))?;
+    let within = |path: &String, folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let is_of_root = paths.iter().any(|path| path.contains('/') && within(path, first));
+    let exists = paths.iter().any(|path| within(path, span.trim_end_matches('/')));
+    (is_of_root && !exists).then(|| span.to_owned())
 }
 
 /// The first Rust file that a span names and that no path ends with. `a/{b,c}.rs` names two.
@@ -139,6 +159,16 @@ mod tests {
         assert!(found("`a/d.rs`")[0].contains("a/d.rs"));
         assert!(found("`a/{b,d}.rs`")[0].contains("a/d.rs"));
         assert!(found("`ab.rs` is no end of a/b.rs")[0].contains("ab.rs"));
+    }
+
+    #[test]
+    fn folders_that_are_not_there_are_found_also_in_pictures() {
+        assert!(
+            found("`engine/src/a`, `engine/src/a/`, `target/x`, engine/src/a, `no path/`")
+                .is_empty()
+        );
+        assert!(found("`engine/gone`")[0].contains("engine/gone"));
+        assert!(found("   │ drain   engine/src/gone, b")[0].contains("engine/src/gone"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod closed;
 mod config;
 mod dead_files;
 mod decoders;
+mod document_names;
 mod documents;
 mod file_length;
 pub(crate) mod files;
@@ -24,6 +25,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use config::Config;
+use document_names::Words;
 use documents::Document;
 use source::Source;
 
@@ -60,7 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<usize> {
 fn check(root: &Path) -> Result<Vec<Finding>> {
     let config = Config::load(root)?;
     let (mut sources, mut documents) = (Vec::new(), Vec::new());
-    let mut findings = Vec::new();
+    let (mut findings, mut words) = (Vec::new(), Words::default());
     let paths = files::list(root)?;
     for path in &paths {
         let bytes = fs::read(root.join(path)).with_context(|| format!("reading {path}"))?;
@@ -68,7 +70,11 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         let Ok(text) = String::from_utf8(bytes) else { continue };
         machine_paths::check(path, &text, &mut findings);
         if path.ends_with(".rs") {
-            sources.push(Source::new(path, &text));
+            let source = Source::new(path, &text);
+            words.add_source(&source);
+            sources.push(source);
+        } else if !documents::is_document(path) && path != "tidy.toml" {
+            words.add(&text);
         }
         if documents::is_document(path) {
             documents.push(Document { path: path.clone(), text });
@@ -86,6 +92,7 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     unsafe_code::check(&sources, &config.unsafe_code, &mut findings);
     dead_files::check(&sources, &mut findings);
     type_names::check(&sources, &config.shared_names, &mut findings);
+    document_names::check(&documents, &words, &config.foreign_names, &mut findings);
     documents::check(&documents, &paths, &sources, &config.document_limits, &mut findings);
     let targets = fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
     decoders::check(&sources, (&paths, &targets), &config.decoders, &mut findings);
