@@ -6,6 +6,7 @@ use std::thread::yield_now;
 
 use super::super::api::Follower;
 use super::*;
+use crate::base::options::Mode;
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
 use terrace_testkit::SimFiles;
@@ -307,7 +308,8 @@ fn a_handle_that_is_closed_or_dropped_inside_of_an_operator_is_not_lost() {
 }
 
 /// What `inside` finds on a thread of its own, within a closure that a value of the node's database
-/// is lent to, once `is_ending` holds of the node. `end` runs beside it, and waits for the closure.
+/// is lent to, once `is_ending` holds of the node. `end` runs beside it, and waits for the closure,
+/// since the region is mapped.
 fn lent_while<T: Send + 'static>(
     node: &Arc<Node>,
     end: fn(&Node),
@@ -347,7 +349,10 @@ fn a_status_inside_of_a_closure_waits_for_no_closing() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
     for kind in [NodeKind::Standby, NodeKind::Follower] {
-        let options = Options::new().pm_size(4 << 20).stepped();
+        let options = Options::new()
+            .pm_size(4 << 20)
+            .stepped()
+            .mode(Mode::Emulated { delay: Duration::ZERO });
         let path = dir.path().join(format!("{kind:?}"));
         let node = Node::open(server.url(), &path, (&options, kind)).unwrap();
         while node.step().unwrap() {}
@@ -367,7 +372,8 @@ fn a_status_inside_of_a_closure_waits_for_no_closing() {
 fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options =
+        Options::new().pm_size(4 << 20).stepped().mode(Mode::Emulated { delay: Duration::ZERO });
     for ends in [|node: &Node| node.close(), |node: &Node| node.promote().map(drop)] {
         let path = dir.path().join(format!("node {:?}", ends as *const ()));
         let kind = (&options, NodeKind::Standby);
