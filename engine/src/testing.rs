@@ -59,12 +59,12 @@ thread_local! {
     static IN_TURNSTILE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread is in the turnstile, where nothing is allocated. An allocator may ask.
-pub fn is_in_turnstile() -> bool {
+/// Whether this thread is in the sequencer, where nothing is allocated. An allocator may ask.
+pub fn is_in_sequencer() -> bool {
     IN_TURNSTILE.get()
 }
 
-pub(crate) fn set_in_turnstile(is_in: bool) {
+pub(crate) fn set_in_sequencer(is_in: bool) {
     IN_TURNSTILE.set(is_in);
 }
 

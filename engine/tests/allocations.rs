@@ -1,4 +1,4 @@
-//! What is allocated where nothing may be: in the turnstile, which every commit passes one after
+//! What is allocated where nothing may be: in the sequencer, which every commit passes one after
 //! the other; and in reads that lend a value. The allocator of this binary counts it.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{indexed, tiny};
 use terrace::Durability::Relaxed;
-use terrace::testing::is_in_turnstile;
+use terrace::testing::is_in_sequencer;
 use terrace::{CommitTuning, WriteBatch};
 
-/// The system's allocator, which counts what threads ask of it in the turnstile.
+/// The system's allocator, which counts what threads ask of it in the sequencer.
 struct Counting;
 
 static IN_TURNSTILE: AtomicU64 = AtomicU64::new(0);
@@ -27,7 +27,7 @@ thread_local! {
 
 impl Counting {
     fn count() {
-        let place = if is_in_turnstile() { &IN_TURNSTILE } else { &ELSEWHERE };
+        let place = if is_in_sequencer() { &IN_TURNSTILE } else { &ELSEWHERE };
         place.fetch_add(1, Ordering::Relaxed);
         OWN.set(OWN.get() + 1);
     }
@@ -62,11 +62,11 @@ static COUNTING: Counting = Counting;
 /// Commits of one record and of many, over one table and over eight, into streams that are shared
 /// and own ones, with zone switches, range deletes, table events, freezes and backups between them.
 ///
-/// Bug: a backup allocated in the turnstile. Cause: its snapshot was registered there, so as to be
-/// of the same moment as its views. Fix: the registry is locked around the turnstile, and gets its
+/// Bug: a backup allocated in the sequencer. Cause: its snapshot was registered there, so as to be
+/// of the same moment as its views. Fix: the registry is locked around the sequencer, and gets its
 /// entry afterwards.
 #[test]
-fn the_turnstile_allocates_nothing() {
+fn the_sequencer_allocates_nothing() {
     let dir = tempfile::tempdir().unwrap();
     for (name, options) in [("file", tiny().stepped()), ("emulated", indexed())] {
         let tuning = CommitTuning::new().own_streams(2).group_batches(4);

@@ -17,7 +17,7 @@
 //! closed, so jobs under way end as they began. Nothing writes behind them.
 //!
 //! A commit that fits in a zone does not enter: it would write a line that others write. It passes
-//! the turnstile, which is a door of the same kind: the closing shuts it, and waits for the last
+//! the sequencer, which is a door of the same kind: the closing shuts it, and waits for the last
 //! ticket, after a failure too (`commit/write.rs`).
 //!
 //! A read does not enter: it holds an epoch. A read of an extent asks [`Gate::is_closed`] once its

@@ -172,7 +172,7 @@ fn moment(engine: &Engine) -> Moment {
     // For the blob: a later commit frees its zone.
     let _guard = pin();
     let tables = engine.tables();
-    // Room for them is made here, so that the turnstile allocates nothing.
+    // Room for them is made here, so that the sequencer allocates nothing.
     let mut views = Vec::with_capacity(tables.len());
     let (blobs, mut last_blob) = (&engine.shared.committer.blobs, None);
     let snapshot = engine.shared.snapshots.register_at(|visible| {

@@ -33,10 +33,10 @@ pub(crate) trait CommitTable: Send + Sync {
     /// Its number.
     fn table(&self) -> TableId;
 
-    /// Fails when it was dropped. Asked in the turnstile, where drops are ordered too.
+    /// Fails when it was dropped. Asked in the sequencer, where drops are ordered too.
     fn check_alive(&self) -> Result<()>;
 
-    /// The memtable that takes groups now. Asked in the turnstile, where freezes are ordered too.
+    /// The memtable that takes groups now. Asked in the sequencer, where freezes are ordered too.
     fn active(&self) -> Arc<Memtable>;
 
     /// The stream that its records are appended to at present.
@@ -45,13 +45,13 @@ pub(crate) trait CommitTable: Send + Sync {
     /// Counts bytes of records that were appended for it.
     fn count(&self, bytes: u64);
 
-    /// Keeps it from being dropped, for one prepared transaction more. Said in the turnstile.
+    /// Keeps it from being dropped, for one prepared transaction more. Said in the sequencer.
     fn hold(&self);
 
     /// Takes one [`CommitTable::hold`] back.
     fn release_hold(&self);
 
-    /// Fails while a prepared transaction holds it. Asked in the turnstile.
+    /// Fails while a prepared transaction holds it. Asked in the sequencer.
     fn check_droppable(&self) -> Result<()>;
 }
 

@@ -1,13 +1,13 @@
 //! Commit groups from their ticket on, and all that a database asks of commit.
 //!
 //! Outline. (1) `write` encodes a group and brings it to its ticket; everything that can fail or
-//! block happens there. (2) In the turnstile it takes its ticket, its space and the memtables that
+//! block happens there. (2) In the sequencer it takes its ticket, its space and the memtables that
 //! will hold it. (3) Outside, beside other groups, its bytes are stored, flushed and fenced, its
 //! records indexed, its slot finished; no lock is waited for. (4) A thread that waits publishes all
 //! consecutive finished slots together (`publisher`).
 //!
-//! Thread safety: every method takes `&self`. Lock order: `linking`, `turnstile`, and the
-//! publisher's; turnstile and publisher are never held together.
+//! Thread safety: every method takes `&self`. Lock order: `linking`, `sequencer`, and the
+//! publisher's; sequencer and publisher are never held together.
 //!
 //! Invariants:
 //!
@@ -27,8 +27,8 @@ use super::group::{Few, Group};
 use super::poison::{Poison, Stopped};
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
+use super::sequencer::{InSequencer, Place, Sequencer, Start, Step, reached};
 use super::subentry::{Blobs, Content, SUB_HEADER, SubEntry};
-use super::turnstile::{InTurnstile, Place, Start, Step, Turnstile, reached};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::{Kind, Lsn};
@@ -69,7 +69,7 @@ pub(crate) struct Committer {
     /// The number of the opening.
     pub(crate) incarnation: u64,
     pub(super) buckets: Buckets,
-    pub(super) turnstile: Mutex<Turnstile>,
+    pub(super) sequencer: Mutex<Sequencer>,
     /// Held while a zone is linked to a stream, or released.
     pub(super) linking: Mutex<()>,
     pub(super) publisher: Publisher,
@@ -79,7 +79,7 @@ pub(crate) struct Committer {
     /// The blobs of commits.
     pub(crate) blobs: Blobs,
     /// 0 until transactions lock rows; then 1 + the last LSN that may have ignored locks. Set in
-    /// the turnstile.
+    /// the sequencer.
     locking_since: AtomicU64,
     /// What commit has done so far.
     pub(crate) counts: CommitCounts,
@@ -135,7 +135,7 @@ impl Committer {
         Committer {
             publisher: Publisher::new(media, Arc::clone(&poison), visible, &start, tails),
             buckets: Buckets::new(),
-            turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams)),
+            sequencer: Mutex::new(Sequencer::new(start.last + 1, start.streams)),
             blobs: Blobs::new(Arc::clone(&region), Arc::clone(&zones)),
             region,
             zones,
@@ -197,7 +197,7 @@ impl Committer {
 
     /// The number of the last commit that has its place in the order.
     pub(crate) fn last_ticket(&self) -> Lsn {
-        self.turnstile.lock().next - 1
+        self.sequencer.lock().next - 1
     }
 
     /// Waits until the shared store has a commit, if that was asked for.
@@ -308,9 +308,9 @@ impl Committer {
     /// its memtables; every later one asks for them again. `f` must be short, and allocates
     /// nothing.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
-        let turnstile = self.turnstile.lock();
-        let _inside = InTurnstile::enter();
-        f(turnstile.next - 1)
+        let sequencer = self.sequencer.lock();
+        let _inside = InSequencer::enter();
+        f(sequencer.next - 1)
     }
 
     /// Step 3: stores, fences and indexes a group that has its ticket.
@@ -533,7 +533,7 @@ impl Committer {
     }
 }
 
-// A ticket: a group's place in the order of commits, from the turnstile to its finished slot.
+// A ticket: a group's place in the order of commits, from the sequencer to its finished slot.
 //
 // Thread safety: the thread that took it owns it.
 //

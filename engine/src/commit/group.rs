@@ -238,7 +238,7 @@ impl Group {
         part.check(largest)
     }
 
-    /// The same group, of a batch whose rows are not locked: it is refused in the turnstile once
+    /// The same group, of a batch whose rows are not locked: it is refused in the sequencer once
     /// transactions take locks.
     pub(crate) fn without_locks(mut self) -> Group {
         self.unlocked = true;

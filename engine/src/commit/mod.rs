@@ -13,9 +13,9 @@ mod publisher;
 mod recover;
 mod ring;
 mod salvage;
+mod sequencer;
 mod spaces;
 mod subentry;
-mod turnstile;
 mod write;
 
 pub(crate) use batch::{Batch, CommitTable, Target};
@@ -26,15 +26,15 @@ pub(crate) use group::{Group, LockRecord, Resolution};
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::{LsnRanges, Passed, Payload, ReadableZones, readable};
+pub(crate) use sequencer::Start;
+pub(crate) use sequencer::{Step, reached};
 pub(crate) use subentry::{Content, RESUME, Resume, payloads_of};
-pub(crate) use turnstile::Start;
-pub(crate) use turnstile::{Step, reached};
 pub(crate) use write::{CommitRequest, OneGroup};
 
+#[cfg(all(test, not(feature = "loom")))]
+pub(crate) use sequencer::stop_at;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SALT_AT, SUB_HEADER, SubEntry};
-#[cfg(all(test, not(feature = "loom")))]
-pub(crate) use turnstile::stop_at;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use super::floor::{FloorWriter, StoredFloor, Tails};
 use super::group::Few;
 use super::publisher::{Publisher, Writer};
 use super::ring::{is_modelled, ring_len};
-use super::turnstile::{Step, reached};
+use super::sequencer::{Step, reached};
 use crate::base::error::Result;
 use crate::base::record::Lsn;
 use crate::os::sync::{MutexGuard, Ordering};

@@ -13,8 +13,8 @@
 use std::collections::BTreeSet;
 
 use super::floor::{Floor, Gidx};
+use super::sequencer::StreamTail;
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
-use super::turnstile::StreamTail;
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::Failpoint;
 use crate::base::record::{Lsn, SYSTEM_TABLE};

@@ -1,11 +1,11 @@
 //! Zones for streams, and streams for tables: everything that makes space ready before a ticket.
 //!
 //! Thread safety: every method takes `&self`. A thread that links, seals or gives back a zone holds
-//! `linking`, which is taken before the turnstile and never in it.
+//! `linking`, which is taken before the sequencer and never in it.
 
 use super::committer::Committer;
 use super::group::{Group, SHARED_STREAM};
-use super::turnstile::StreamTail;
+use super::sequencer::StreamTail;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::pm::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
 use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
@@ -19,11 +19,11 @@ impl Committer {
         let _linking = self.linking.lock();
         self.poison.check()?;
         let (tail, outgrown) = {
-            let mut turnstile = self.turnstile.lock();
-            if turnstile.is_shut {
+            let mut sequencer = self.sequencer.lock();
+            if sequencer.is_shut {
                 return Err(Error::closed());
             }
-            let s = &mut turnstile.streams[stream as usize];
+            let s = &mut sequencer.streams[stream as usize];
             if s.standby_fits(len) {
                 return Ok(());
             }
@@ -48,7 +48,7 @@ impl Committer {
             self.stop(e);
         }
         let zone = linked?;
-        self.turnstile.lock().streams[stream as usize].standby = Some(zone);
+        self.sequencer.lock().streams[stream as usize].standby = Some(zone);
         Ok(())
     }
 
@@ -57,8 +57,8 @@ impl Committer {
     pub(crate) fn make_room(&self, group: &Group) -> Result<()> {
         loop {
             let (lacks, is_kept) = {
-                let turnstile = self.turnstile.lock();
-                (turnstile.lacks_space(group), turnstile.is_kept_from(group, &self.zones))
+                let sequencer = self.sequencer.lock();
+                (sequencer.lacks_space(group), sequencer.is_kept_from(group, &self.zones))
             };
             match lacks {
                 Some((stream, len)) => self.make_standby(stream, len, group.frees)?,
@@ -78,8 +78,8 @@ impl Committer {
 
     /// Whether some stream that is in use has no standby zone.
     pub(crate) fn lacks_standby(&self) -> Option<u32> {
-        let turnstile = self.turnstile.lock();
-        turnstile.streams.iter().position(|s| s.standby.is_none() && !s.idle).map(|s| s as u32)
+        let sequencer = self.sequencer.lock();
+        sequencer.streams.iter().position(|s| s.standby.is_none() && !s.idle).map(|s| s as u32)
     }
 
     /// A stream for a busy table: one that is idle, or else a new one, durably.
@@ -87,13 +87,13 @@ impl Committer {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         let next = {
-            let mut turnstile = self.turnstile.lock();
+            let mut sequencer = self.sequencer.lock();
             let idle = |(stream, s): &(u32, &StreamTail)| s.idle && self.cleaner != Some(*stream);
-            if let Some((stream, _)) = (0..).zip(&turnstile.streams).find(idle) {
-                turnstile.streams[stream as usize].idle = false;
+            if let Some((stream, _)) = (0..).zip(&sequencer.streams).find(idle) {
+                sequencer.streams[stream as usize].idle = false;
                 return Ok(stream);
             }
-            turnstile.streams.len() as u32
+            sequencer.streams.len() as u32
         };
         if next == STREAM_SLOTS {
             let message = format!("all {STREAM_SLOTS} streams of the region are taken");
@@ -102,7 +102,7 @@ impl Committer {
         let object = StreamObject { stream: next, generation: 0, kind: StreamKind::Own };
         let made = self.region.persist(StreamPool::take(&self.region, &object));
         made.inspect_err(|e| self.stop(e))?;
-        self.turnstile.lock().streams.push(StreamTail::default());
+        self.sequencer.lock().streams.push(StreamTail::default());
         Ok(next)
     }
 
@@ -112,8 +112,8 @@ impl Committer {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         let (sealed, standby) = {
-            let mut turnstile = self.turnstile.lock();
-            let s = &mut turnstile.streams[stream as usize];
+            let mut sequencer = self.sequencer.lock();
+            let s = &mut sequencer.streams[stream as usize];
             s.idle = true;
             s.units = 1;
             let sealed = s.zone.take().map(|z| self.zones.seal(z.number, s.tail, s.greatest));
@@ -126,7 +126,7 @@ impl Committer {
 
     /// How many streams tables have.
     pub(crate) fn streams_used(&self) -> u32 {
-        self.turnstile.lock().streams.iter().filter(|s| !s.idle).count() as u32
+        self.sequencer.lock().streams.iter().filter(|s| !s.idle).count() as u32
     }
 
     /// Streams without a zone that is or will be appended to.
@@ -141,8 +141,8 @@ impl Committer {
     }
 
     fn streams_that(&self, are: impl Fn(&StreamTail) -> bool) -> Vec<u32> {
-        let turnstile = self.turnstile.lock();
-        let streams = turnstile.streams.iter().zip(0..);
+        let sequencer = self.sequencer.lock();
+        let streams = sequencer.streams.iter().zip(0..);
         streams.filter(|(stream, _)| are(stream)).map(|(_, n)| n).collect()
     }
 

@@ -3,7 +3,7 @@
 //! Outline. (1) The request encodes its group; everything that can be wrong with it fails here.
 //! With shared groups the thread brings it to a bucket, and leads or follows. (2) The group tries
 //! to take its ticket. If it cannot, the attempt says what has to happen before the next one. (3)
-//! The loop does that outside of the turnstile, and tries again. The committer itself waits for
+//! The loop does that outside of the sequencer, and tries again. The committer itself waits for
 //! the ring and links zones. The request waits for space, locks rows and follows tables, since
 //! these are parts above commit.
 //!
@@ -21,7 +21,7 @@ use super::committer::{Committer, Pending, Ticket};
 use super::group::{Few, Group};
 use super::publisher::Goal;
 use super::ring::ring_len;
-use super::turnstile::InTurnstile;
+use super::sequencer::InSequencer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;
 use crate::base::record::Lsn;
@@ -35,7 +35,7 @@ pub(crate) trait CommitRequest {
     /// after every wait but those for the ring and for a zone.
     fn group(&mut self, largest: u64) -> Result<Group>;
 
-    /// The group takes its ticket. Runs in the turnstile and must be short.
+    /// The group takes its ticket. Runs in the sequencer and must be short.
     fn at_ticket(&mut self, _lsn: Lsn) {}
 
     /// What [`CommitRequest::wait_for_space`] compares with. Read before a zone is asked for, so
@@ -158,7 +158,7 @@ impl Committer {
         }
     }
 
-    /// Takes the ticket of a group, if nothing has to happen before. Nothing in the turnstile
+    /// Takes the ticket of a group, if nothing has to happen before. Nothing in the sequencer
     /// allocates, waits or does I/O.
     pub(super) fn take_ticket(
         &self,
@@ -169,16 +169,16 @@ impl Committer {
         let mut ticket = Ticket {
             committer: self,
             lsn: 0,
-            // Room for them is made here, so that the turnstile allocates nothing.
+            // Room for them is made here, so that the sequencer allocates nothing.
             places: Few::with_capacity(group.parts.len()),
             actives: Few::with_capacity(group.tables.len()),
             guard: None,
         };
         // To pin may run what others have deferred, with locks: not after the ticket.
         let guard = pin();
-        let mut turnstile = self.turnstile.lock();
-        let _inside = InTurnstile::enter();
-        if turnstile.is_shut {
+        let mut sequencer = self.sequencer.lock();
+        let _inside = InSequencer::enter();
+        if sequencer.is_shut {
             return Err(WriteStep::Fail(Error::closed()));
         }
         for table in &group.tables {
@@ -190,20 +190,20 @@ impl Committer {
         if group.unlocked && self.locks_rows() {
             return Err(WriteStep::LockRows);
         }
-        if turnstile.next > self.publisher.credit() {
-            return Err(WriteStep::WaitForRing { oldest: turnstile.next - ring_len() });
+        if sequencer.next > self.publisher.credit() {
+            return Err(WriteStep::WaitForRing { oldest: sequencer.next - ring_len() });
         }
-        if let Some((stream, len)) = turnstile.lacks_space(group) {
+        if let Some((stream, len)) = sequencer.lacks_space(group) {
             return Err(WriteStep::LinkZone { stream, len });
         }
-        if turnstile.is_kept_from(group, &self.zones) {
+        if sequencer.is_kept_from(group, &self.zones) {
             return Err(WriteStep::WaitForReserve { full: self.zones.kept_back() });
         }
         for table in &group.tables {
             ticket.actives.push(table.active());
         }
         ticket.guard = Some(guard);
-        ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
+        ticket.lsn = sequencer.pass(group, &self.zones, &mut ticket.places);
         at_ticket(ticket.lsn);
         Ok(ticket)
     }
@@ -397,7 +397,7 @@ impl<'a, 'r> Write<'a, 'r> {
 // The end of commits: the database is being closed.
 //
 // A thread may have found the database open just before it was closed, and commit just after. The
-// turnstile refuses it: no group gets a ticket once the closing has begun to settle. Groups that
+// sequencer refuses it: no group gets a ticket once the closing has begun to settle. Groups that
 // have theirs are waited for, after a failure too, so nothing is written to the region after the
 // closing.
 impl Committer {
@@ -408,9 +408,9 @@ impl Committer {
         let last = {
             // A zone that is being linked is linked before that, and none afterwards.
             let _linking = self.linking.lock();
-            let mut turnstile = self.turnstile.lock();
-            turnstile.is_shut = true;
-            turnstile.next - 1
+            let mut sequencer = self.sequencer.lock();
+            sequencer.is_shut = true;
+            sequencer.next - 1
         };
         if self.publisher.wait(last, Goal::Durable).is_err() {
             self.publisher.wait_for_tickets(last);

@@ -50,7 +50,7 @@ use crate::version::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 pub(crate) fn pick<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
     pick_heavy(version, now)
         .or_else(|| pick_values(version, now))
-        .or_else(|| is_crowded(version).then(|| pick_intra_l1(version, now)).flatten())
+        .or_else(|| has_too_many_sublevels(version).then(|| pick_intra_l1(version, now)).flatten())
         .or_else(|| pick_level(version, now))
         .or_else(|| pick_intra_l1(version, now))
         .or_else(|| pick_superseded(version, now))
@@ -90,11 +90,11 @@ fn pick_level<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
     let shape = now.shape;
     let mut full = Vec::new();
     let sublevels = shape.fullness_in_bytes(version);
-    let from = match (now.spared, is_crowded(version)) {
+    let from = match (now.spared, has_too_many_sublevels(version)) {
         (0, true) => 1..=LAST_SUBLEVELS,
         (spared, _) => spared + 1..=SUBLEVELS,
     };
-    if sublevels > 1.0 || is_crowded(version) {
+    if sublevels > 1.0 || has_too_many_sublevels(version) {
         full.push((sublevels.max(1.0), SUBLEVELS));
     }
     for n in LEVEL_2..MAX_LEVELS {
@@ -113,7 +113,7 @@ fn pick_level<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
 }
 
 /// Whether drains have come up to the last sublevels.
-fn is_crowded<E: Described>(version: &Version<E>) -> bool {
+fn has_too_many_sublevels<E: Described>(version: &Version<E>) -> bool {
     version.levels.iter().take(usize::from(LAST_SUBLEVELS)).any(|sublevel| !sublevel.is_empty())
 }
 

@@ -357,7 +357,7 @@ impl Catalog {
     }
 
     /// Commits an event and brings the journal up to it. `of` is the table that the event drops, or
-    /// of which it changes the options. One that it drops is marked in the turnstile, with the
+    /// of which it changes the options. One that it drops is marked in the sequencer, with the
     /// event's ticket: groups before it still reach the table, groups after it do not.
     ///
     /// Once the event has its ticket, the journal has to follow it, and no other outcome can be

@@ -121,7 +121,7 @@ impl ShardServer {
         }
         drop(pinned);
         for table in far {
-            self.look_up_far(gets, table, snapshot)?;
+            self.look_up_remote(gets, table, snapshot)?;
         }
         // It may have to wait for the truncation, which may wait for epochs.
         let ShardServer { state, slots } = self;
@@ -143,7 +143,7 @@ impl ShardServer {
 
     /// Looks up the keys of one table that has objects. It waits for the store with no epoch
     /// pinned.
-    fn look_up_far(
+    fn look_up_remote(
         &self,
         gets: &mut ShardGets,
         table: usize,
@@ -151,7 +151,7 @@ impl ShardServer {
     ) -> Result<()> {
         let (slot, shared) = (&self.slots[table], &self.state.shared);
         let (numbers, keys): (Vec<usize>, Vec<&[u8]>) = gets.keys_of(table).unzip();
-        let values = TableReader { shared, slot, snapshot }.multi_get_far(&keys)?;
+        let values = TableReader { shared, slot, snapshot }.multi_get_remote(&keys)?;
         for (number, value) in numbers.into_iter().zip(values) {
             if let Some(value) = value {
                 gets.found(number, &value);

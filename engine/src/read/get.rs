@@ -81,7 +81,7 @@ pub(crate) enum LentValue<T> {
 }
 
 /// As [`lend`], but a value that lies apart in an object is not read: `f` has not run then.
-pub(crate) fn lend_near<T>(
+pub(crate) fn borrow_local<T>(
     view: PinnedView<'_>,
     (key, as_of): (&[u8], AsOf),
     f: impl FnOnce(&[u8]) -> T,

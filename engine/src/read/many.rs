@@ -45,7 +45,10 @@ pub(crate) fn find_many<K: AsRef<[u8]>>(
 }
 
 /// What `read` makes of a view; `None` if it may need something of objects.
-pub(crate) fn near<T>(view: PinnedView<'_>, read: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+pub(crate) fn local<T>(
+    view: PinnedView<'_>,
+    read: impl FnOnce() -> Result<T>,
+) -> Result<Option<T>> {
     if view.is_remote { Ok(None) } else { read().map(Some) }
 }
 
@@ -90,7 +93,7 @@ pub(crate) fn ask_ahead(cache: &BlockCache, missing: MissingParts) -> Result<Ask
 ///
 /// Those of `missing`; `Corrupt` if an object is lost or damaged; `Unavailable` if the store does
 /// not answer.
-pub(crate) fn bring(
+pub(crate) fn fetch(
     cache: &BlockCache,
     before: &mut AskedParts,
     missing: impl Fn() -> Result<MissingParts>,
@@ -145,7 +148,7 @@ const MOST_BYTES: u64 = 32 << 20;
 
 /// Sorts values by their places, reads them in this order, and gives each to `take` with the
 /// caller's number for it.
-pub(super) fn read_apart(
+pub(super) fn read_separated(
     values: &mut [(usize, SeparatedValue)],
     take: impl FnMut(usize, Bytes),
 ) -> Result<()> {
@@ -237,7 +240,7 @@ impl Lookups {
     /// The values. Those that lie apart are read now.
     pub(crate) fn into_values(mut self) -> Result<Vec<Option<Bytes>>> {
         let values = &mut self.values;
-        read_apart(&mut self.apart, |number, value| values[number] = Some(value))?;
+        read_separated(&mut self.apart, |number, value| values[number] = Some(value))?;
         for (number, operands) in self.merges {
             debug_assert!(values[number].is_some(), "what lies below was read");
             values[number] = Some(operands.over(values[number].as_deref())?);

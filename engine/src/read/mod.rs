@@ -18,11 +18,11 @@ use crate::read::view::PinnedView;
 use crate::sstable::Estimate;
 
 pub(crate) use buffered::{BufferedCursor, clip};
-pub(crate) use get::{LentValue, Lookup, changed, contains, find, get, lend, lend_near, newest};
+pub(crate) use get::{LentValue, Lookup, borrow_local, changed, contains, find, get, lend, newest};
 pub use key_range::KeyBounds;
 pub(crate) use key_range::KeyRange;
 pub(crate) use many::{
-    AskedParts, Lookups, MissingParts, ask_ahead, bring, find_many, missing, near, side_by_side,
+    AskedParts, Lookups, MissingParts, ask_ahead, fetch, find_many, local, missing, side_by_side,
     together,
 };
 pub(crate) use rows::{Chunk, FrozenRows, Rows};

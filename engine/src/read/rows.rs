@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::many::read_apart;
+use super::many::read_separated;
 use crate::base::error::Result;
 use crate::base::memory::{Gauge, Holding};
 use crate::base::operator::TableOperator;
@@ -146,7 +146,7 @@ impl Rows {
     }
 
     fn read_values(&mut self, separated: &mut [(usize, SeparatedValue)]) -> Result<()> {
-        read_apart(separated, |start, value| {
+        read_separated(separated, |start, value| {
             self.bytes[start..start + value.len()].copy_from_slice(&value);
         })
     }

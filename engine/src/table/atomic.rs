@@ -227,7 +227,7 @@ impl ChangeRows<'_> {
         self.shared.check_writable()?;
         limits::check_key(key)?;
         let _brought =
-            TableReader { shared: self.shared, slot: self.slot, snapshot: None }.bring(&[key])?;
+            TableReader { shared: self.shared, slot: self.slot, snapshot: None }.fetch(&[key])?;
         self.shared.again_after_truncations(self.slot, |pinned| {
             let mut locker = self.locker()?;
             let name = || pinned.label();

@@ -2,7 +2,7 @@
 //!
 //! Thread safety: readers load the view and take no lock. Those that are short borrow it, while
 //! their epoch is pinned, and count no reference. The view is replaced under `changing`,
-//! or, for a freeze, in the turnstile **and** under `changing`.
+//! or, for a freeze, in the sequencer **and** under `changing`.
 //!
 //! Invariants:
 //!
@@ -55,7 +55,7 @@ pub(crate) struct TableCore {
     changing: Mutex<DrainRound>,
     merged: AtomicU64,
     dropped: AtomicBool,
-    /// Prepared transactions that have written to it. Changed, and looked at, in the turnstile.
+    /// Prepared transactions that have written to it. Changed, and looked at, in the sequencer.
     held: AtomicU32,
     /// The stream that its records go to. Records name their table, so it may change at any time.
     stream: AtomicU32,
@@ -214,7 +214,7 @@ impl TableCore {
         drop(replaced);
     }
 
-    /// Marks it as dropped, in the turnstile: later groups are refused.
+    /// Marks it as dropped, in the sequencer: later groups are refused.
     pub(crate) fn mark_dropped(&self) {
         debug_assert!(!self.is_held(), "a table with prepared writes is not dropped (invariant 4)");
         debug_assert!(self.check().is_ok(), "a table is dropped once (invariant 4)");

@@ -294,18 +294,18 @@ impl TableReader<'_> {
 
     /// The value of `key`.
     pub(super) fn get(self, key: &[u8]) -> Result<Option<Bytes>> {
-        let near = self.read(|view, at| read::near(view, || read::get(view, key, at)))?;
-        near.map_or_else(|| Ok(self.multi_get_far(&[key])?.pop().flatten()), Ok)
+        let local = self.read(|view, at| read::local(view, || read::get(view, key, at)))?;
+        local.map_or_else(|| Ok(self.multi_get_remote(&[key])?.pop().flatten()), Ok)
     }
 
     /// Whether there is `key`.
     fn contains_key(self, key: &[u8]) -> Result<bool> {
         let contains = |view: PinnedView<'_>, at| read::contains(view, key, at);
-        let near = self.read(|view, at| read::near(view, || contains(view, at)))?;
-        if let Some(near) = near {
-            return Ok(near);
+        let local = self.read(|view, at| read::local(view, || contains(view, at)))?;
+        if let Some(local) = local {
+            return Ok(local);
         }
-        let _brought = self.bring(&[key])?;
+        let _brought = self.fetch(&[key])?;
         self.read(contains)
     }
 
@@ -314,13 +314,14 @@ impl TableReader<'_> {
         // The table may turn out to be emptied, and is looked into again then. `f` has not run.
         let f = Cell::new(Some(f));
         let make = |value: &[u8]| f.take().map(|f| f(value));
-        let near = self.read(|view, at| read::near(view, || read::lend(view, (key, at), make)))?;
-        if let Some(near) = near {
-            debug_assert!(!matches!(near, Some(None)), "a value is lent once");
-            return Ok(near.flatten());
+        let local =
+            self.read(|view, at| read::local(view, || read::lend(view, (key, at), make)))?;
+        if let Some(local) = local {
+            debug_assert!(!matches!(local, Some(None)), "a value is lent once");
+            return Ok(local.flatten());
         }
-        let _brought = self.bring(&[key])?;
-        match self.read(|view, at| read::lend_near(view, (key, at), make))? {
+        let _brought = self.fetch(&[key])?;
+        match self.read(|view, at| read::borrow_local(view, (key, at), make))? {
             LentValue::Made(made) => Ok(made.flatten()),
             LentValue::Found(found) => {
                 let mut one = Lookups::with_capacity(1);
@@ -335,14 +336,14 @@ impl TableReader<'_> {
     pub(super) fn multi_get<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
         // No epoch stays pinned over many keys: it would hold back space in every database.
         if self.snapshot.is_some() || read::together(keys).nth(1).is_some() {
-            return self.multi_get_far(keys);
+            return self.multi_get_remote(keys);
         }
-        let near = self.read(|view, at| read::near(view, || read::find_many(view, keys, at)))?;
-        near.map_or_else(|| self.multi_get_far(keys), |found| self.values_of(found))
+        let local = self.read(|view, at| read::local(view, || read::find_many(view, keys, at)))?;
+        local.map_or_else(|| self.multi_get_remote(keys), |found| self.values_of(found))
     }
 
     /// The same of a table that is far, or of many keys.
-    pub(crate) fn multi_get_far<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
+    pub(crate) fn multi_get_remote<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Vec<Option<Bytes>>> {
         if self.snapshot.is_some() || self.side_by_side(keys).nth(1).is_none() {
             return self.some_at_a_time(keys);
         }
@@ -362,7 +363,7 @@ impl TableReader<'_> {
         for all in read::together(keys) {
             let mut asked = self.ask_ahead(all)?;
             for some in self.side_by_side(all) {
-                let _brought = self.bring_beside(some, &mut asked)?;
+                let _brought = self.fetch_beside(some, &mut asked)?;
                 values.extend(
                     self.values_of(self.read(|view, at| read::find_many(view, some, at))?)?,
                 );
@@ -387,12 +388,12 @@ impl TableReader<'_> {
     }
 
     /// Brings to this machine what look-ups of keys need of an object store.
-    pub(crate) fn bring<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Fetched> {
-        self.bring_beside(keys, &mut AskedParts::default())
+    pub(crate) fn fetch<K: AsRef<[u8]>>(self, keys: &[K]) -> Result<Fetched> {
+        self.fetch_beside(keys, &mut AskedParts::default())
     }
 
     /// The same, beside what was asked for before.
-    pub(crate) fn bring_beside<K: AsRef<[u8]>>(
+    pub(crate) fn fetch_beside<K: AsRef<[u8]>>(
         self,
         keys: &[K],
         before: &mut AskedParts,
@@ -400,7 +401,7 @@ impl TableReader<'_> {
         if !self.has_objects() {
             return Ok(Fetched::default());
         }
-        read::bring(&self.shared.cache, before, || self.missing(keys))
+        read::fetch(&self.shared.cache, before, || self.missing(keys))
     }
 
     /// Asks for what look-ups of all of these keys need, if they are looked up some at a time.

@@ -41,7 +41,7 @@ impl Transaction {
         for all in read::together(&keys) {
             let mut asked = reader.ask_ahead(all)?;
             for some in reader.side_by_side(all) {
-                let _brought = reader.bring_beside(some, &mut asked)?;
+                let _brought = reader.fetch_beside(some, &mut asked)?;
                 values.extend(reader.values_of(self.find_some(table, some)?)?);
             }
         }
@@ -254,7 +254,7 @@ impl Transaction {
         key: &[u8],
         decide: impl FnOnce(Option<&[u8]>) -> Option<Write>,
     ) -> Result<bool> {
-        let _brought = self.bring(table, key)?;
+        let _brought = self.fetch(table, key)?;
         self.on(table, |running, at| {
             running.own(self.inner(), (at, key), Mode::Exclusive)?;
             let old = running.read(self.inner(), at, key)?;

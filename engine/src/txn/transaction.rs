@@ -82,7 +82,7 @@ impl Transaction {
     /// of [`Transaction::get_for_update`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.bring(table, key)?;
+        let _brought = self.fetch(table, key)?;
         self.on(table, |running, at| running.get(&self.inner, at, key))
     }
 
@@ -96,7 +96,7 @@ impl Transaction {
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.bring(table, key)?;
+        let _brought = self.fetch(table, key)?;
         self.on(table, |running, at| {
             running.own(&self.inner, (at, key), Mode::Exclusive)?;
             running.read(&self.inner, at, key)
@@ -431,7 +431,7 @@ impl Transaction {
     }
 
     /// Brings what a look-up of a key needs of an object store, unless this transaction wrote it.
-    pub(super) fn bring(&self, table: &Table, key: &[u8]) -> Result<Fetched> {
+    pub(super) fn fetch(&self, table: &Table, key: &[u8]) -> Result<Fetched> {
         if !table.reader().is_remote()? {
             return Ok(Fetched::default());
         }
@@ -439,7 +439,7 @@ impl Transaction {
         if self.on(table, has_written)? {
             Ok(Fetched::default())
         } else {
-            table.reader().bring(&[key])
+            table.reader().fetch(&[key])
         }
     }
 

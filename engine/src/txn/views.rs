@@ -123,7 +123,7 @@ impl Transaction {
     /// As [`Transaction::get_for_update`].
     pub fn get_for_share(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
-        let _brought = self.bring(table, key)?;
+        let _brought = self.fetch(table, key)?;
         self.on(table, |running, at| {
             running.own(self.inner(), (at, key), Mode::Shared)?;
             running.read(self.inner(), at, key)

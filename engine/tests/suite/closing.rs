@@ -74,7 +74,7 @@ fn waits_for_space_end_when_the_database_is_closed() {
 }
 
 /// Bug: a thread that had found the database open could commit after the closing had settled, and
-/// given the directory back. Cause: nothing held it up in between. Fix: the turnstile is shut
+/// given the directory back. Cause: nothing held it up in between. Fix: the sequencer is shut
 /// before the closing settles. Each commit that returned is there at the next opening.
 #[test]
 fn what_returned_before_a_closing_is_there_and_nothing_comes_after_it() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::Group;
 use super::super::floor::Floor;
 use super::super::publisher::Goal;
-use super::super::turnstile::{Step, stop_at};
+use super::super::sequencer::{Step, stop_at};
 use super::Fixture;
 use super::rules::first_incarnation;
 use crate::base::error::{Error, ErrorKind};
@@ -366,7 +366,7 @@ fn closed_after_a_failure_while_stopped_at(step: Step, dax: bool, dies: bool) {
             assert!(left.load(Ordering::SeqCst), "a thread still writes: {step:?}, dax {dax}");
         });
         let begun = Instant::now();
-        while !fixture.committer.turnstile.lock().is_shut {
+        while !fixture.committer.sequencer.lock().is_shut {
             assert!(begun.elapsed() < LONG, "the closing begins");
             std::thread::yield_now();
         }
@@ -386,7 +386,7 @@ fn closed_after_a_failure_while_stopped_at(step: Step, dax: bool, dies: bool) {
 }
 
 /// Bug: a thread that was to link a zone did so after the failure, and after the closing where that
-/// failed early. Cause: it asked whether the turnstile was shut, and not whether the database had
+/// failed early. Cause: it asked whether the sequencer was shut, and not whether the database had
 /// stopped. Fix: it asks for both.
 #[test]
 fn no_zone_is_linked_after_a_failure() {

@@ -1,4 +1,4 @@
-//! The order of commits: what the turnstile does, what one group and one run take along, and which
+//! The order of commits: what the sequencer does, what one group and one run take along, and which
 //! side of a boundary each record is on.
 
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::mvcc::pin;
 use crate::pm::Spent;
 
 #[test]
-fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
+fn the_sequencer_does_no_io_not_even_for_a_zone_switch() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);
         fixture.commit(&[("fills the zone", &"x".repeat(120 << 10))]);
@@ -97,13 +97,13 @@ fn sizes(lsns: &[Lsn]) -> Vec<usize> {
     groups.into_values().collect()
 }
 
-/// Nine batches queue behind a leader that is held in front of the turnstile, where `change` is
+/// Nine batches queue behind a leader that is held in front of the sequencer, where `change` is
 /// called before it goes on; the sizes of the groups that they become.
 fn groups_of_nine(fixture: &Fixture, value: &str, change: impl FnOnce()) -> Vec<usize> {
     let bucket = fixture.committer.buckets.of_this_thread(false).unwrap();
     let first = fixture.committer.visible();
     let lsns = std::thread::scope(|scope| {
-        let turnstile = fixture.committer.turnstile.lock();
+        let sequencer = fixture.committer.sequencer.lock();
         let commit = |key: String| move || fixture.commit(&[(&key, value)]);
         let leader = scope.spawn(commit("leader".into()));
         wait_until(|| bucket.is_led());
@@ -113,7 +113,7 @@ fn groups_of_nine(fixture: &Fixture, value: &str, change: impl FnOnce()) -> Vec<
             wait_until(|| bucket.waiting() == n + 1);
         }
         change();
-        drop(turnstile);
+        drop(sequencer);
         assert_eq!(leader.join().unwrap(), first + 1, "the leader had gone alone");
         members.into_iter().map(|member| member.join().unwrap()).collect::<Vec<_>>()
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::Feed;
 use super::super::bucket::{Bucket, Outcome, Part};
 use super::super::ring::ring_len;
-use super::super::turnstile::{Step, stop_at};
+use super::super::sequencer::{Step, stop_at};
 use super::Fixture;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::options::Durability::{Durable, Relaxed, Remote};

@@ -107,7 +107,7 @@ fn last_with_a_forged_tail(resumes: bool, dax: bool) -> Lsn {
     let (zones, region) = (&fixture.zones, &fixture.region);
     let (before, generation) = (zones.salt(0), zones.generation(0));
     let (tail, zone_at) =
-        (fixture.committer.turnstile.lock().streams[0].tail, zones.geometry().zone(0));
+        (fixture.committer.sequencer.lock().streams[0].tail, zones.geometry().zone(0));
     let line = if resumes { RESUME as u64 } else { 0 };
     let place = zone_at + tail + line + zone_len(1);
     region.persist([region.write(place, &forged(3, generation, before))]).unwrap();
@@ -116,7 +116,7 @@ fn last_with_a_forged_tail(resumes: bool, dax: bool) -> Lsn {
         let resume = Resume { incarnation: 1, zone_generation: generation, stream: 0, salt };
         let bytes = resume.encode(0, before);
         region.persist([region.write(zone_at + tail, &bytes)]).unwrap();
-        fixture.committer.turnstile.lock().streams[0].skip(line);
+        fixture.committer.sequencer.lock().streams[0].skip(line);
     }
     assert_eq!(fixture.commit(&[("b", "2")]), 2);
     last_after_a_cut(&fixture)
@@ -139,7 +139,7 @@ fn an_lsn_that_lies_twice_in_a_zone_counts_once() {
         let fixture = Fixture::new(dax);
         assert_eq!(fixture.commit(&[("a", "1")]), 1);
         let (zones, region) = (&fixture.zones, &fixture.region);
-        let tail = fixture.committer.turnstile.lock().streams[0].tail;
+        let tail = fixture.committer.sequencer.lock().streams[0].tail;
         let again = forged(1, zones.generation(0), zones.salt(0));
         region.persist([region.write(zones.geometry().zone(0) + tail, &again)]).unwrap();
         let recovered = fixture.recover_on(&fixture.machine, &first_incarnation()).unwrap();

@@ -288,7 +288,7 @@ impl View {
 // A run is in its table's view before its commit has a ticket. No reader sees it then. The ticket
 // gives the run its LSN. From then on every read at or above that LSN sees it.
 //
-// Thread safety: the LSN is stored once, in the turnstile, before the commit is visible. A thread
+// Thread safety: the LSN is stored once, in the sequencer, before the commit is visible. A thread
 // that reads at or above it has loaded the visible watermark after that.
 
 /// The LSN of a commit that may not have its ticket yet.

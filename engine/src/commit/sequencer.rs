@@ -1,4 +1,4 @@
-//! The turnstile: tickets, and the space that goes with them, in one order.
+//! The sequencer: tickets, and the space that goes with them, in one order.
 //!
 //! Thread safety: behind the committer's one mutex. Nothing in here allocates memory of any size,
 //! faults, waits or does I/O; what it needs was made ready before.
@@ -81,7 +81,7 @@ pub(super) struct Place {
 const MOST_UNITS: u32 = 1 << 16;
 
 #[derive(Debug)]
-pub(super) struct Turnstile {
+pub(super) struct Sequencer {
     /// Whether it gives out no ticket any more.
     pub(super) is_shut: bool,
     pub(super) next: Lsn,
@@ -90,11 +90,11 @@ pub(super) struct Turnstile {
     appended: u64,
 }
 
-impl Turnstile {
-    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>) -> Turnstile {
+impl Sequencer {
+    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>) -> Sequencer {
         // Room for all there can be, so that a new one is no allocation.
         streams.reserve_exact(STREAM_SLOTS as usize - streams.len());
-        Turnstile { is_shut: false, next, streams, appended: 0 }
+        Sequencer { is_shut: false, next, streams, appended: 0 }
     }
 
     /// The first stream that needs a standby zone before the group can pass, and for how many
@@ -121,7 +121,7 @@ impl Turnstile {
 
     /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
     pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
-        debug_assert!(!self.is_shut, "a turnstile that is shut gives out no ticket");
+        debug_assert!(!self.is_shut, "a sequencer that is shut gives out no ticket");
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
@@ -229,21 +229,21 @@ pub(crate) enum Step {
     TableHalfKnown,
 }
 
-/// Says, as long as it lives, that this thread is in the turnstile, where nothing is allocated.
-pub(super) struct InTurnstile(());
+/// Says, as long as it lives, that this thread is in the sequencer, where nothing is allocated.
+pub(super) struct InSequencer(());
 
-impl InTurnstile {
-    pub(super) fn enter() -> InTurnstile {
+impl InSequencer {
+    pub(super) fn enter() -> InSequencer {
         #[cfg(any(test, feature = "testing"))]
-        crate::testing::set_in_turnstile(true);
-        InTurnstile(())
+        crate::testing::set_in_sequencer(true);
+        InSequencer(())
     }
 }
 
 #[cfg(any(test, feature = "testing"))]
-impl Drop for InTurnstile {
+impl Drop for InSequencer {
     fn drop(&mut self) {
-        crate::testing::set_in_turnstile(false);
+        crate::testing::set_in_sequencer(false);
     }
 }
 
