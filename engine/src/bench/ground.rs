@@ -19,15 +19,15 @@ const SEGMENT: u64 = 64 * 1024;
 /// Offset of the word with the root.
 const ROOT: u64 = LINE;
 
-/// A region of its own: a fixed page, of which the second line begins with the root's word, and
-/// objects of one size behind it.
-///
 /// Lines flushed and fences so far.
 pub(super) fn costs(region: &Region) -> (u64, u64) {
     let counts = region.counts();
     (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
 }
 
+/// A region of its own: a fixed page, of which the second line begins with the root's word, and
+/// objects of one size behind it.
+///
 /// Thread safety: any thread reads; one thread at a time writes an object.
 #[derive(Debug)]
 pub struct Ground {

@@ -24,6 +24,7 @@ mod room;
 
 use std::sync::{Arc, Weak};
 
+use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use super::arena::FrameArena;
@@ -76,7 +77,8 @@ pub(crate) struct FramePool<V: Send + Sync + 'static> {
     rooms: Arc<Gauge>,
     /// Where the bytes of values lie; `None` if on the heap.
     arena: Option<Arc<FrameArena>>,
-    state: Mutex<State<V>>,
+    /// On lines of its own: loads and evictions write it, and hits read what lies beside it.
+    state: CachePadded<Mutex<State<V>>>,
     counts: Counts<2>,
     below: Option<Arc<dyn Below>>,
 }
@@ -341,7 +343,7 @@ impl<V: Weigh + Send + Sync + 'static> FramePool<V> {
             used: Arc::default(),
             rooms: Arc::default(),
             arena: FrameArena::new(capacity_bytes),
-            state: Mutex::new(State { queues: Queues::default(), passed: 0 }),
+            state: CachePadded::new(Mutex::new(State { queues: Queues::default(), passed: 0 })),
             counts: Counts::default(),
             below,
         })

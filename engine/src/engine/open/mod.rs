@@ -69,6 +69,8 @@ pub(crate) use presence::{
 
 pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
     let started = time::now();
+    options.check()?;
+    options.check_place(path)?;
     // Once and for all: a verification of the open database looks the region up again.
     let options = &options.with_absolute_path()?;
     let (locked, found) = enter(path, options, (how, options.making))?;

@@ -178,8 +178,11 @@ impl LogWriter {
 
     /// The claim that an entry names, if both are there.
     fn claim_of(&self, number: u64) -> Result<Option<LogClaim>> {
-        let Some(entry) = self.log.entry(number)? else { return Ok(None) };
-        self.log.claim(entry.claim)
+        match self.log.entry(number)? {
+            Some(Entry { body: EntryBody::Claim(claim), .. }) => Ok(Some(claim)),
+            Some(entry) => self.log.claim(entry.claim),
+            None => Ok(None),
+        }
     }
 }
 
