@@ -2,8 +2,11 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::mpsc::channel;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use crate::failure::Failure;
 
 const AFTER: &str = "\
 Data goes to standard output, everything else to standard error.
@@ -33,6 +36,35 @@ pub(crate) struct Arguments {
     pub(crate) command: Command,
 }
 
+impl Arguments {
+    /// The arguments of a command line. An option of opening counts before the command's name and
+    /// behind it: of an argument that all commands take, clap keeps the values of one place alone.
+    pub(crate) fn read(line: &[OsString]) -> Result<Arguments, clap::Error> {
+        let (send, all) = channel();
+        let keep = move |text: &str| send.send(text.to_owned()).map(|()| text.to_owned());
+        let command = Arguments::command().mut_arg("option", |option| option.value_parser(keep));
+        let matches = command.try_get_matches_from(line)?;
+        let mut arguments = Arguments::from_arg_matches(&matches)?;
+        arguments.global.option = all.try_iter().collect();
+        Ok(arguments)
+    }
+}
+
+/// The end of a command line that is not understood, or that asks for help. With `--json` an error
+/// is JSON here too.
+pub(crate) fn explain(error: &clap::Error, line: &[OsString]) -> u8 {
+    if error.use_stderr() && line.iter().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        let failure = Failure::Invalid(message.to_owned());
+        crate::output::say(&failure.report(true));
+        return failure.exit_code();
+    }
+    // Where no process reads it, it is lost, and nothing else.
+    error.print().unwrap_or_default();
+    u8::try_from(error.exit_code()).unwrap_or(2)
+}
+
 /// What every command understands.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
@@ -47,6 +79,9 @@ pub(crate) struct Global {
     /// Ship what is committed to the object store, so that other machines can take over
     #[arg(long, global = true)]
     pub(crate) share: bool,
+    /// Set an option of opening, as docs/reference.md lists them; may be repeated
+    #[arg(short, long, global = true, value_name = "NAME=VALUE")]
+    pub(crate) option: Vec<String>,
     /// Print JSON; errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,

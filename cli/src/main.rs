@@ -11,24 +11,29 @@ mod session;
 mod text;
 mod tour;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
-
-use clap::Parser;
 
 use args::{Arguments, Command};
 use failure::{Failure, Outcome};
 use session::Session;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let mut session = Session::new(arguments.global);
-    let outcome = run(&mut session, arguments.command)
-        .and_then(|outcome| session.output.flush().map(|()| outcome));
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let Arguments { global, command } = match Arguments::read(&line) {
+        Ok(arguments) => arguments,
+        Err(error) => return ExitCode::from(args::explain(&error, &line)),
+    };
+    let json = global.json;
+    let outcome = Session::new(global).and_then(|mut session| {
+        let outcome = run(&mut session, command)?;
+        session.output.flush().map(|()| outcome)
+    });
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
         Err(failure) => {
-            output::say(&failure.report(session.output.json));
+            output::say(&failure.report(json));
             ExitCode::from(failure.exit_code())
         }
     }

@@ -18,22 +18,45 @@ pub(crate) struct Session {
     /// Where to print.
     pub(crate) output: Output,
     db: PathBuf,
+    /// As `--option` has them.
+    named: Options,
     object_store: Option<String>,
     share: bool,
 }
 
 impl Session {
     /// A session as the arguments ask for it.
-    pub(crate) fn new(mut global: Global) -> Session {
+    pub(crate) fn new(mut global: Global) -> Result<Session, Failure> {
         let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
+        let mut named = Options::new();
+        for option in std::mem::take(&mut global.option) {
+            let (name, value) = option.split_once('=').ok_or_else(|| {
+                let why = format!("option `{option}` has no value; write -o {option}=VALUE");
+                Failure::Invalid(why)
+            })?;
+            named.set(name, value)?;
+            // What asks the store without opening a database needs its URL too.
+            if name == "object_store" {
+                let url = if value == "none" { "" } else { value };
+                global.object_store.get_or_insert_with(|| url.to_owned());
+            }
+        }
         let (db, object_store) = (global.directory(), global.object_store());
         let output = Output::new(global.json, encoding, global.quiet);
-        Session { output, db, object_store, share: global.share }
+        Ok(Session { output, db, named, object_store, share: global.share })
+    }
+
+    /// Options of this run for another database than its own: those of `--option` alone.
+    pub(crate) fn named_options(&self) -> Options {
+        self.named.clone()
     }
 
     /// Options of this run.
     pub(crate) fn options(&self) -> Options {
-        let options = Options::new().share(self.share);
+        let mut options = self.named_options();
+        if self.share {
+            options = options.share(true);
+        }
         match &self.object_store {
             Some(url) => options.object_store(url),
             None => options,

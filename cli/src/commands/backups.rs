@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use terrace::{BackupInfo, BackupSet};
+use terrace::BackupInfo;
 
 use crate::args::{BackupArguments, BackupsArguments, RestoreArguments};
 use crate::failure::{Failure, Outcome};
@@ -31,7 +31,7 @@ pub(crate) fn list(
     session: &mut Session,
     arguments: &BackupsArguments,
 ) -> Result<Outcome, Failure> {
-    let set = BackupSet::open(&arguments.set)?;
+    let set = session.named_options().backup_set(&arguments.set)?;
     if let Some(number) = arguments.delete {
         if !arguments.confirm {
             let why = format!("this deletes backup {number} for good; say --confirm to do it");
@@ -65,7 +65,7 @@ pub(crate) fn restore(
     session: &mut Session,
     arguments: &RestoreArguments,
 ) -> Result<Outcome, Failure> {
-    let set = BackupSet::open(&arguments.set)?;
+    let set = session.named_options().backup_set(&arguments.set)?;
     let number = match arguments.number {
         Some(number) => number,
         None => set.list()?.last().map(|last| last.number).ok_or_else(|| {

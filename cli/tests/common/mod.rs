@@ -30,6 +30,11 @@ impl Bench {
         self.dir.path()
     }
 
+    /// The directory of the database.
+    pub(crate) fn db(&self) -> String {
+        self.path().join("db").display().to_string()
+    }
+
     /// Writes a file next to the database.
     pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
