@@ -256,6 +256,12 @@ typedef struct terrace_database terrace_database;
 typedef struct terrace_error terrace_error;
 
 /**
+ * A database that shows what the writer of a shared store commits: a follower, or a standby, which
+ * can become the writer. Any thread may use it, several at once.
+ */
+typedef struct terrace_follower terrace_follower;
+
+/**
  * Where a merge operator puts its result.
  */
 typedef struct terrace_merged terrace_merged;
@@ -695,6 +701,37 @@ typedef struct terrace_backup {
    */
   uint64_t added_bytes;
 } terrace_backup;
+
+/**
+ * How far a follower or a standby is.
+ */
+typedef struct terrace_node_status {
+  /**
+   * Its last commit, by the numbers of the writer. It only grows.
+   */
+  uint64_t commit;
+  /**
+   * The last entry of the log that it has applied.
+   */
+  uint64_t entry;
+  /**
+   * Milliseconds since it last knew that there is no more; UINT64_MAX until it has come to the
+   * end once.
+   */
+  uint64_t lag_ms;
+  /**
+   * How often it has started from a checkpoint.
+   */
+  uint64_t restarts;
+  /**
+   * How often the writer had deleted what it had not yet applied, or what it reads.
+   */
+  uint64_t missed;
+  /**
+   * Reads of the store.
+   */
+  uint64_t gets;
+} terrace_node_status;
 
 #ifdef __cplusplus
 extern "C" {
@@ -2509,6 +2546,132 @@ struct terrace_report *terrace_backup_set_verify(const struct terrace_backup_set
  * Frees the handle. The backups stay. NULL is no error.
  */
 void terrace_backup_set_free(struct terrace_backup_set *set);
+
+/**
+ * Takes the shared database of the store url over, whichever machine writes to it, and opens it to
+ * write in the directory path, which is missing or empty. The other writer stops with
+ * TERRACE_FENCED. It has every TERRACE_REMOTE commit, and of the rest what had been shipped. Later
+ * openings of path need the options share and object_store. As terrace_open.
+ *
+ * Errors: TERRACE_INVALID when there is no shared database, or path is not empty;
+ * TERRACE_UNAVAILABLE when the store does not answer; TERRACE_CORRUPT; TERRACE_FULL.
+ */
+struct terrace_database *terrace_open_shared(const char *url,
+                                             const char *path,
+                                             const struct terrace_options *options,
+                                             struct terrace_error **error);
+
+/**
+ * Follows the shared database of the store url, with data of its own in the directory path, or in
+ * the store with the option object_cache. It costs two requests a second while nothing is
+ * committed. Options may be NULL for the defaults. NULL after an error. End it with
+ * terrace_follower_close, then free it with terrace_follower_free.
+ *
+ * Errors: as terrace_open_shared; TERRACE_UNAVAILABLE also where the shared database has no
+ * checkpoint yet.
+ */
+struct terrace_follower *terrace_follow(const char *url,
+                                        const char *path,
+                                        const struct terrace_options *options,
+                                        struct terrace_error **error);
+
+/**
+ * Stands by for the shared database of the store url, with all of its data in the directory path.
+ * As terrace_follow; terrace_follower_promote makes it the writer.
+ *
+ * Errors: as terrace_follow.
+ */
+struct terrace_follower *terrace_standby(const char *url,
+                                         const char *path,
+                                         const struct terrace_options *options,
+                                         struct terrace_error **error);
+
+/**
+ * The database of a follower or a standby, to read. Its handles keep what they show where the
+ * follower had to start from a checkpoint: ask again now and then, and when a read fails with
+ * TERRACE_UNAVAILABLE. NULL after an error. Free it with terrace_database_free.
+ *
+ * Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when it has to start from a checkpoint, and the
+ * store has none or does not answer.
+ */
+struct terrace_database *terrace_follower_database(const struct terrace_follower *follower,
+                                                   struct terrace_error **error);
+
+/**
+ * Writes how far a follower or a standby is to *status.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_follower_get_status(const struct terrace_follower *follower,
+                                                struct terrace_node_status *status,
+                                                struct terrace_error **error);
+
+/**
+ * The directory of the database of a follower or a standby, in which a promotion opens it. NULL
+ * after an error. Free it with terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_string *terrace_follower_directory(const struct terrace_follower *follower,
+                                                  struct terrace_error **error);
+
+/**
+ * Why a follower or a standby does not go on, though it tries again; empty text while it goes on.
+ * NULL after an error. Free it with terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_string *terrace_follower_note(const struct terrace_follower *follower,
+                                             struct terrace_error **error);
+
+/**
+ * Makes a standby the writer: it applies what is left, claims the shared store, and opens the
+ * database to write in the directory that terrace_follower_directory names. Handles of the
+ * standby's database are closed by it, and the standby too. As terrace_open_shared.
+ *
+ * Errors: TERRACE_INVALID for a follower, which may lack data; otherwise as terrace_open_shared.
+ * The standby is closed after those. Open it again and promote that.
+ */
+struct terrace_database *terrace_follower_promote(const struct terrace_follower *follower,
+                                                  struct terrace_error **error);
+
+/**
+ * Ends following. The next follower in the same directory goes on where it was. A second call does
+ * nothing.
+ *
+ * Errors: as terrace_close.
+ */
+enum terrace_status terrace_follower_close(const struct terrace_follower *follower,
+                                           struct terrace_error **error);
+
+/**
+ * Frees the handle, and ends following if it was not closed; an error of that is lost. NULL is no
+ * error.
+ */
+void terrace_follower_free(struct terrace_follower *follower);
+
+/**
+ * How far the shared database of the store url is, as a JSON object with the names of the Rust
+ * type SharedStatus. It costs about twenty small requests, and changes nothing. Options may be
+ * NULL. NULL after an error. Free it with terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when the store does not answer.
+ */
+struct terrace_string *terrace_shared_status_json(const char *url,
+                                                  const struct terrace_options *options,
+                                                  struct terrace_error **error);
+
+/**
+ * Forgets a follower that was registered by the option follower_name: the store keeps nothing for
+ * it any more. A name that is not registered is no error. Options may be NULL.
+ *
+ * Errors: TERRACE_INVALID for a name that follower_name does not take; TERRACE_UNAVAILABLE when
+ * the store does not answer.
+ */
+enum terrace_status terrace_forget_follower(const char *url,
+                                            const char *name,
+                                            const struct terrace_options *options,
+                                            struct terrace_error **error);
 
 /**
  * How many there are; 0 for NULL.

@@ -85,7 +85,7 @@ pub extern "C" fn terrace_backup_set_open(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<BackupSet>> {
     guard::made(error, || {
-        let options = options.map_or_else(terrace::Options::new, |options| options.0.clone());
+        let options = Options::or_default(options);
         Ok(BackupSet(options.backup_set(path.path("path")?)?))
     })
 }

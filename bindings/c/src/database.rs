@@ -106,15 +106,12 @@ pub extern "C" fn terrace_open_read_only(
     open(options, error, |options| Ok(options.open_read_only(path.path("path")?)?))
 }
 
-fn open(
+pub(crate) fn open(
     options: Option<&Options>,
     error: ErrorOut<'_>,
     how: impl FnOnce(terrace::Options) -> Result<terrace::Database>,
 ) -> Option<Box<Database>> {
-    guard::made(error, || {
-        let options = options.map_or_else(terrace::Options::new, |options| options.0.clone());
-        how(options).map(Database)
-    })
+    guard::made(error, || how(Options::or_default(options)).map(Database))
 }
 
 /// Closes a database. From then on calls through handles of it fail with TERRACE_CLOSED.

@@ -51,6 +51,8 @@ pub mod report;
 
 pub mod backup;
 
+pub mod follower;
+
 pub mod list;
 
 pub use pointers::{Buffer, Data, Slice, Slices, StatisticsOut, Text, Values};

@@ -19,6 +19,13 @@ pub struct TableOptions(pub(crate) terrace::TableOptions);
 #[derive(Debug)]
 pub struct TransactionOptions(pub(crate) terrace::TxnOptions);
 
+impl Options {
+    /// Those that C passes, or the defaults for NULL.
+    pub(crate) fn or_default(options: Option<&Options>) -> terrace::Options {
+        options.map_or_else(terrace::Options::new, |options| options.0.clone())
+    }
+}
+
 /// Options with their defaults. Free them with terrace_options_free.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_options_new() -> Option<Box<Options>> {

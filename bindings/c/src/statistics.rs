@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use crate::database::Database;
 use crate::error::{Error, OwnedText, Status};
-use crate::guard::{self, Failure, need};
+use crate::guard::{self, Failure, Result, need};
 use crate::pointers::StatisticsOut;
 use crate::table::Table;
 
@@ -178,11 +178,13 @@ pub extern "C" fn terrace_database_get_statistics_json(
     database: Option<&Database>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<OwnedText>> {
-    guard::made(error, || {
-        let stats = need(database, "database")?.0.stats();
-        let text = serde_json::to_vec(&stats);
-        Ok(OwnedText::new(text.map_err(|e| Failure::Panic(format!("statistics as JSON: {e}")))?))
-    })
+    guard::made(error, || json(&need(database, "database")?.0.stats()))
+}
+
+/// A structure of the engine as JSON.
+pub(crate) fn json(of: &impl serde::Serialize) -> Result<OwnedText> {
+    let text = serde_json::to_vec(of).map_err(|e| Failure::Panic(format!("as JSON: {e}")))?;
+    Ok(OwnedText::new(text))
 }
 
 /// The numbers of a table. A table that was renamed is the same one.
