@@ -5,7 +5,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libterrace.so.1");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libterrace.so.2");
     // The library exports its own functions alone: crates that it links may have some for C.
     println!("cargo::rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
 }

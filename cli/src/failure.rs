@@ -39,10 +39,7 @@ impl Failure {
         if matches!(self, Failure::Interrupted(_)) {
             return 130;
         }
-        match self.kind() {
-            ErrorKind::Invalid => 2,
-            _ => 3,
-        }
+        if self.kind().is_refusal() { 2 } else { 3 }
     }
 
     /// The error for a person, or for a program.

@@ -17,9 +17,11 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: the directory holds other files but no database, or one of a newer format, or
+    /// - `Exists`: the directory holds other files but no database;
+    /// - `Invalid`: options are out of bounds, or it holds a database of a newer format, or
     ///   a region and a journal that do not belong together;
-    /// - `Unavailable`: another process has it open (it is named), or a file could not be used;
+    /// - `Busy`: another process has it open (it is named);
+    /// - `Unavailable`: a file could not be used;
     /// - `Full`: there is no space for a new one;
     /// - `Corrupt`: bytes that were durable are damaged; the place is named.
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
@@ -30,7 +32,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is something; otherwise as [`Database::open`].
+    /// `Exists` when there is something; otherwise as [`Database::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().create(path)
     }
@@ -40,7 +42,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().open_existing(path)
     }
@@ -56,7 +58,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is no database in `from`, or when there is something in `to`;
+    /// `MissingDatabase` when there is none in `from`; `Exists` when there is something in `to`;
     /// otherwise as [`Database::open`].
     ///
     /// # Examples
@@ -85,7 +87,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().open_read_only(path)
     }
@@ -130,7 +132,8 @@ impl Database {
     /// - `Invalid`: the directory holds something else, or backups of another database;
     /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
     /// - `Full`: there is no space for it;
-    /// - `Unavailable`: another caller uses the set, a file could not be used, or the database
+    /// - `Busy`: another caller uses the set;
+    /// - `Unavailable`: a file could not be used, or the database
     ///   stopped after an earlier failure;
     /// - `Closed`.
     ///

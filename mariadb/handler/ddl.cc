@@ -59,7 +59,8 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   if (!created)
   {
     // The server's own message has a number and no reason.
-    if (failure.status() == TERRACE_INVALID)
+    const terrace_status status = failure.status();
+    if (status == TERRACE_INVALID || status == TERRACE_EXISTS || status == TERRACE_TOO_LARGE)
       my_printf_error(ER_CANT_CREATE_TABLE, "Terrace: %s", MYF(0), failure.message());
     return failure.handler_error(thd);
   }

@@ -70,8 +70,8 @@ int ha_terrace::open(const char *name, int, uint)
   {
     if (failure.status() == TERRACE_OK)
       return HA_ERR_CRASHED;
-    return failure.status() == TERRACE_INVALID ? HA_ERR_NO_SUCH_TABLE
-                                               : failure.handler_error(ha_thd());
+    return failure.status() == TERRACE_MISSING_TABLE ? HA_ERR_NO_SUCH_TABLE
+                                                     : failure.handler_error(ha_thd());
   }
   const int error = open_indexes(name);
   // The server closes only what it has opened.

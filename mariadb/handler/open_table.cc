@@ -72,7 +72,7 @@ void Open_table::give_numbers_back()
   // A table that was dropped has no counters.
   Failure failure;
   if (terrace_table_contains_key(table, COUNTERS.data(), COUNTERS.size(), failure.out()) ==
-      TERRACE_INVALID)
+      TERRACE_MISSING_TABLE)
     return;
   const Counter before[] = {row_ids, numbers};
   row_ids.stored = row_ids.next;

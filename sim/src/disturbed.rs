@@ -63,7 +63,7 @@ impl Disturbed {
             ErrorKind::Full | ErrorKind::Unavailable => {}
             ErrorKind::UnknownOutcome => self.has_unknown = true,
             // Whether a table is there may be what is unknown.
-            ErrorKind::Invalid if self.has_unknown => {}
+            kind if kind.is_refusal() && self.has_unknown => {}
             _ => self.complain(Class::WrongError, &format!("{what}: {error}")),
         }
         self.in_a_row == MENDED_AFTER

@@ -36,7 +36,7 @@ pub fn check(failpoint: Option<Failpoint>) -> Result<(), Violation> {
     drop(first);
     match second {
         Ok(_) => Err(Class::TwoWriters.violation(path.display())),
-        Err(e) if e.kind() == ErrorKind::Unavailable => Ok(()),
+        Err(e) if e.kind() == ErrorKind::Busy => Ok(()),
         Err(e) => Err(Class::WrongError.violation(e)),
     }
 }

@@ -164,8 +164,8 @@ typedef enum terrace_status {
    */
   TERRACE_BUFFER_TOO_SMALL = 2,
   /**
-   * The request can never succeed as it stands: a key too long, a table that is not there, a
-   * NULL pointer. Change the request.
+   * The request can never succeed as it stands: a NULL pointer, an option out of bounds, a write
+   * to a database that is open read-only. Change the request.
    */
   TERRACE_INVALID = 16,
   /**
@@ -212,6 +212,33 @@ typedef enum terrace_status {
    * Another opening took the object store of the database over. Close this one.
    */
   TERRACE_FENCED = 26,
+  /**
+   * There is no database in the directory. Name another one, or create a database.
+   */
+  TERRACE_MISSING_DATABASE = 27,
+  /**
+   * There is no table of that name, or the table of the handle was dropped.
+   */
+  TERRACE_MISSING_TABLE = 28,
+  /**
+   * What was to be made is there already: a database, a table, a file, a key of a bulk load, a
+   * prepared transaction.
+   */
+  TERRACE_EXISTS = 29,
+  /**
+   * A key, a value, a name, a batch or a transaction is over its limit. Split it, or raise the
+   * limit where there is an option.
+   */
+  TERRACE_TOO_LARGE = 30,
+  /**
+   * A typed table was opened with other types than it was written with.
+   */
+  TERRACE_WRONG_TYPE = 31,
+  /**
+   * Another process has the database open, or another caller changes the backup set. Close it
+   * there, or try later.
+   */
+  TERRACE_BUSY = 32,
 } terrace_status;
 
 /**
@@ -887,8 +914,9 @@ void terrace_transaction_options_free(struct terrace_transaction_options *option
  * empty. Options may be NULL for the defaults. NULL after an error. Close the database with
  * terrace_close, then free it with terrace_database_free.
  *
- * Errors: TERRACE_INVALID when the directory holds other files but no database, or options are out
- * of bounds; TERRACE_UNAVAILABLE when another process has it open; TERRACE_FULL; TERRACE_CORRUPT.
+ * Errors: TERRACE_EXISTS when the directory holds other files but no database; TERRACE_INVALID for
+ * options out of bounds; TERRACE_BUSY when another process has it open; TERRACE_UNAVAILABLE;
+ * TERRACE_FULL; TERRACE_CORRUPT.
  */
 struct terrace_database *terrace_open(const char *path,
                                       const struct terrace_options *options,
@@ -897,7 +925,7 @@ struct terrace_database *terrace_open(const char *path,
 /**
  * Creates a database in the directory path, which must be missing or empty. As terrace_open.
  *
- * Errors: TERRACE_INVALID when there is something; otherwise as terrace_open.
+ * Errors: TERRACE_EXISTS when there is something; otherwise as terrace_open.
  */
 struct terrace_database *terrace_create(const char *path,
                                         const struct terrace_options *options,
@@ -906,7 +934,7 @@ struct terrace_database *terrace_create(const char *path,
 /**
  * Opens an existing database. As terrace_open, but a directory without one is an error.
  *
- * Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+ * Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
  */
 struct terrace_database *terrace_open_existing(const char *path,
                                                const struct terrace_options *options,
@@ -916,7 +944,7 @@ struct terrace_database *terrace_open_existing(const char *path,
  * Opens an existing database to read. Several processes may do so at once, while none has it open
  * to write. As terrace_open.
  *
- * Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+ * Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
  */
 struct terrace_database *terrace_open_read_only(const char *path,
                                                 const struct terrace_options *options,
@@ -965,7 +993,7 @@ struct terrace_table *terrace_database_table_with_options(const struct terrace_d
  * The table called name, which must be there. NULL after an error. Free it with
  * terrace_table_free.
  *
- * Errors: TERRACE_INVALID when there is none, with the names there are; TERRACE_CLOSED.
+ * Errors: TERRACE_MISSING_TABLE when there is none, with the names there are; TERRACE_CLOSED.
  */
 struct terrace_table *terrace_database_existing_table(const struct terrace_database *database,
                                                       const char *name,
@@ -975,8 +1003,8 @@ struct terrace_table *terrace_database_existing_table(const struct terrace_datab
  * Creates a table called name with options, which it keeps for as long as it lives. Options may be
  * NULL for the defaults. NULL after an error. Free it with terrace_table_free.
  *
- * Errors: TERRACE_INVALID when there is one already, or options are out of bounds; otherwise as
- * terrace_database_table.
+ * Errors: TERRACE_EXISTS when there is one already; TERRACE_INVALID for options out of bounds;
+ * otherwise as terrace_database_table.
  */
 struct terrace_table *terrace_database_create_table(const struct terrace_database *database,
                                                     const char *name,
@@ -986,7 +1014,7 @@ struct terrace_table *terrace_database_create_table(const struct terrace_databas
 /**
  * Drops a table and all that is in it. Calls on its handles fail from then on.
  *
- * Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+ * Errors: TERRACE_MISSING_TABLE when there is none; otherwise as terrace_table_put.
  */
 enum terrace_status terrace_database_drop_table(const struct terrace_database *database,
                                                 const char *name,
@@ -995,8 +1023,8 @@ enum terrace_status terrace_database_drop_table(const struct terrace_database *d
 /**
  * Gives a table another name. Handles follow it.
  *
- * Errors: TERRACE_INVALID when there is no table from, or there is a table to; otherwise as
- * terrace_table_put.
+ * Errors: TERRACE_MISSING_TABLE when there is no table from; TERRACE_EXISTS when there is to;
+ * otherwise as terrace_table_put.
  */
 enum terrace_status terrace_database_rename_table(const struct terrace_database *database,
                                                   const char *from,
@@ -1007,7 +1035,7 @@ enum terrace_status terrace_database_rename_table(const struct terrace_database 
  * Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
  * fail on it.
  *
- * Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+ * Errors: TERRACE_MISSING_TABLE when there is none; otherwise as terrace_table_put.
  */
 enum terrace_status terrace_database_truncate_table(const struct terrace_database *database,
                                                     const char *name,
@@ -1016,8 +1044,8 @@ enum terrace_status terrace_database_truncate_table(const struct terrace_databas
 /**
  * Sets how long records of a table live, in milliseconds; 0 for ever.
  *
- * Errors: TERRACE_INVALID when there is no such table, or for a time out of bounds; otherwise as
- * terrace_table_put.
+ * Errors: TERRACE_MISSING_TABLE when there is none; TERRACE_INVALID for a time out of bounds;
+ * otherwise as terrace_table_put.
  */
 enum terrace_status terrace_database_set_ttl(const struct terrace_database *database,
                                              const char *name,
@@ -1029,8 +1057,8 @@ enum terrace_status terrace_database_set_ttl(const struct terrace_database *data
  * terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
  * until a compaction rewrites it.
  *
- * Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
- * otherwise as terrace_table_put.
+ * Errors: TERRACE_MISSING_TABLE when there is none; TERRACE_INVALID for options NULL or out of
+ * bounds; otherwise as terrace_table_put.
  */
 enum terrace_status terrace_database_set_table_options(const struct terrace_database *database,
                                                        const char *name,
@@ -1160,7 +1188,7 @@ struct terrace_string *terrace_table_name(const struct terrace_table *table,
  * one. Release it with terrace_value_release. What *value held before is not read.
  *
  * Errors: TERRACE_CORRUPT when the block is damaged; TERRACE_UNAVAILABLE when a file could not be
- * read; TERRACE_INVALID when the table was dropped; TERRACE_CLOSED. *value is empty then.
+ * read; TERRACE_MISSING_TABLE when the table was dropped; TERRACE_CLOSED. *value is empty then.
  */
 enum terrace_status terrace_table_get(const struct terrace_table *table,
                                       const void *key,
@@ -1201,10 +1229,10 @@ enum terrace_status terrace_table_multi_get(const struct terrace_table *table,
  * Sets a key to a value: TERRACE_DURABLE or TERRACE_RELAXED. A row that a transaction has locked
  * is waited for. Keys have up to 64 KiB, values up to 1 MiB.
  *
- * Errors: TERRACE_INVALID when key or value are too long, the table was dropped, or the database
- * is open read-only; TERRACE_FULL; TERRACE_UNKNOWN_OUTCOME when the device failed while the commit
- * was under way; TERRACE_UNAVAILABLE when the database stopped after an earlier failure;
- * TERRACE_CLOSED.
+ * Errors: TERRACE_TOO_LARGE when key or value are too long; TERRACE_MISSING_TABLE when the table
+ * was dropped; TERRACE_INVALID when the database is open read-only; TERRACE_FULL;
+ * TERRACE_UNKNOWN_OUTCOME when the device failed while the commit was under way;
+ * TERRACE_UNAVAILABLE when the database stopped after an earlier failure; TERRACE_CLOSED.
  */
 enum terrace_status terrace_table_put(const struct terrace_table *table,
                                       const void *key,
@@ -1253,7 +1281,7 @@ enum terrace_status terrace_table_delete_range(const struct terrace_table *table
  * compacted yet count. It reads the block indexes at the ends of the range, and of a small range
  * the blocks there. All keys cost no I/O.
  *
- * Errors: TERRACE_INVALID when the table was dropped; otherwise as terrace_table_get.
+ * Errors: TERRACE_MISSING_TABLE when the table was dropped; otherwise as terrace_table_get.
  */
 enum terrace_status terrace_table_approximate_len(const struct terrace_table *table,
                                                   const struct terrace_range *range,
@@ -1317,8 +1345,8 @@ struct terrace_table_options *terrace_table_get_options(const struct terrace_tab
  * the others, also those that another thread changes at the same time. What is on disk stays as it
  * is until a compaction rewrites it.
  *
- * Errors: as terrace_table_options_set; TERRACE_INVALID also when the table was dropped, or for a
- * value out of bounds; otherwise as terrace_table_put.
+ * Errors: as terrace_table_options_set; TERRACE_MISSING_TABLE when the table was dropped;
+ * TERRACE_INVALID for a value out of bounds; otherwise as terrace_table_put.
  */
 enum terrace_status terrace_table_set_option(const struct terrace_table *table,
                                              const char *name,
@@ -1329,7 +1357,7 @@ enum terrace_status terrace_table_set_option(const struct terrace_table *table,
  * Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
  * fail on it.
  *
- * Errors: TERRACE_INVALID when the table was dropped, also where another one has its name;
+ * Errors: TERRACE_MISSING_TABLE when the table was dropped, also where another one has its name;
  * otherwise as terrace_table_put.
  */
 enum terrace_status terrace_table_truncate(const struct terrace_table *table,
@@ -1347,7 +1375,7 @@ enum terrace_status terrace_table_drop(const struct terrace_table *table,
 /**
  * Gives a table another name. Handles follow it.
  *
- * Errors: TERRACE_INVALID when there is a table called to; otherwise as terrace_table_truncate.
+ * Errors: TERRACE_EXISTS when there is a table called to; otherwise as terrace_table_truncate.
  */
 enum terrace_status terrace_table_rename(const struct terrace_table *table,
                                          const char *to,
@@ -1358,7 +1386,8 @@ enum terrace_status terrace_table_rename(const struct terrace_table *table,
  * needed: the background compacts what is worth it. It is for the time before a load of reads,
  * and for disk space at once. terrace_close in another thread ends it.
  *
- * Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+ * Errors: TERRACE_MISSING_TABLE when the table was dropped; TERRACE_INVALID when the database is
+ * open read-only;
  * TERRACE_FULL when the disk has no room, and what was done stays done; TERRACE_CORRUPT;
  * TERRACE_UNAVAILABLE; TERRACE_CLOSED.
  */
@@ -1810,7 +1839,7 @@ enum terrace_status terrace_transaction_drop_view(const struct terrace_transacti
 /**
  * Sets a key to a value, for this transaction until it commits. The row is locked.
  *
- * Errors: TERRACE_INVALID when the key, the value or all of the transaction's writes are over
+ * Errors: TERRACE_TOO_LARGE when the key, the value or all of the transaction's writes are over
  * their limit; otherwise as terrace_transaction_get_for_update.
  */
 enum terrace_status terrace_transaction_put(const struct terrace_transaction *transaction,
@@ -1902,7 +1931,7 @@ enum terrace_status terrace_transaction_release_savepoint(const struct terrace_t
 /**
  * Sets the blob of the commit. As terrace_batch_set_blob.
  *
- * Errors: TERRACE_INVALID when it is longer than 4 KiB; TERRACE_CLOSED once it has ended.
+ * Errors: TERRACE_TOO_LARGE when it is longer than 4 KiB; TERRACE_CLOSED once it has ended.
  */
 enum terrace_status terrace_transaction_set_blob(const struct terrace_transaction *transaction,
                                                  const void *blob,
@@ -1938,8 +1967,8 @@ struct terrace_pending *terrace_transaction_enqueue(const struct terrace_transac
  * prepared here, and either call ends it. After TERRACE_FENCED it is void: the new writer does not
  * have it.
  *
- * Errors: TERRACE_INVALID when the id is taken, or the transaction has a blob; TERRACE_FULL when
- * those that are prepared keep as much of the region as they may; otherwise as
+ * Errors: TERRACE_EXISTS when the id is taken; TERRACE_INVALID when there is a blob; TERRACE_FULL
+ * when those that are prepared keep as much of the region as they may; otherwise as
  * terrace_transaction_commit.
  */
 enum terrace_status terrace_transaction_prepare(const struct terrace_transaction *transaction,
@@ -2328,7 +2357,8 @@ void terrace_transaction_list_free(struct terrace_transaction_list *list);
  * they make terrace_bulk_load_finish fail. NULL after an error. Free it with
  * terrace_bulk_load_free.
  *
- * Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+ * Errors: TERRACE_MISSING_TABLE when the table was dropped; TERRACE_INVALID when the database is
+ * open read-only;
  * TERRACE_UNAVAILABLE; TERRACE_CLOSED.
  */
 struct terrace_bulk_load *terrace_table_bulk_load(const struct terrace_table *table,
@@ -2338,9 +2368,9 @@ struct terrace_bulk_load *terrace_table_bulk_load(const struct terrace_table *ta
 /**
  * Adds a key with its value.
  *
- * Errors: TERRACE_INVALID when the key is not greater than the one before, or key or value are too
- * long; the load goes on without it. TERRACE_FULL and TERRACE_UNAVAILABLE end the load, and
- * nothing is left of it.
+ * Errors: TERRACE_INVALID when the key is not greater than the one before; TERRACE_TOO_LARGE when
+ * key or value are too long; the load goes on without it. TERRACE_FULL and TERRACE_UNAVAILABLE end
+ * the load, and nothing is left of it.
  */
 enum terrace_status terrace_bulk_load_put(struct terrace_bulk_load *load,
                                           const void *key,
@@ -2352,7 +2382,7 @@ enum terrace_status terrace_bulk_load_put(struct terrace_bulk_load *load,
 /**
  * Makes all of it visible, durably, at once. The load has ended then.
  *
- * Errors: TERRACE_INVALID when the table has one of the keys and they are not to be replaced, or
+ * Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced, or
  * was dropped or truncated; TERRACE_TIMEOUT when a transaction has had one of the keys locked for
  * 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as terrace_table_put. After a key
  * that was there, a timeout and a deadlock it can be called again.
@@ -2389,7 +2419,7 @@ struct terrace_string *terrace_database_get_statistics_json(const struct terrace
 /**
  * The numbers of a table. A table that was renamed is the same one.
  *
- * Errors: TERRACE_INVALID for NULL, and when the table was dropped.
+ * Errors: TERRACE_INVALID for NULL; TERRACE_MISSING_TABLE when the table was dropped.
  */
 enum terrace_status terrace_table_get_statistics(const struct terrace_table *table,
                                                  struct terrace_table_statistics *statistics,
@@ -2409,7 +2439,7 @@ struct terrace_report *terrace_database_verify(const struct terrace_database *da
 /**
  * Checks the database in a directory, which must not be open to write. As terrace_database_verify.
  *
- * Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere.
+ * Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_BUSY when it is open elsewhere.
  */
 struct terrace_report *terrace_verify(const char *path, struct terrace_error **error);
 
@@ -2417,8 +2447,8 @@ struct terrace_report *terrace_verify(const char *path, struct terrace_error **e
  * Writes what can be read of the damaged database in the directory from to a new one in the
  * directory to, which must be missing or empty. NULL after an error. The report has what was lost.
  *
- * Errors: TERRACE_INVALID when there is no database, or something in to; otherwise as
- * terrace_open.
+ * Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_EXISTS for something in to;
+ * otherwise as terrace_open.
  */
 struct terrace_report *terrace_salvage(const char *from, const char *to, struct terrace_error **error);
 
@@ -2465,7 +2495,7 @@ void terrace_report_free(struct terrace_report *report);
  * Extents that the set has are not copied again. *backup gets what was made, and may be NULL.
  *
  * Errors: TERRACE_INVALID when the directory holds something else, or backups of another database;
- * TERRACE_CORRUPT; TERRACE_FULL; TERRACE_UNAVAILABLE when another process uses the set;
+ * TERRACE_CORRUPT; TERRACE_FULL; TERRACE_BUSY when another process uses the set;
  * TERRACE_CLOSED.
  */
 enum terrace_status terrace_database_backup(const struct terrace_database *database,
@@ -2487,7 +2517,7 @@ struct terrace_backup_set *terrace_backup_set_open(const char *path,
  * The backups of a set, the oldest first. NULL after an error. Free the list with
  * terrace_backup_list_free.
  *
- * Errors: TERRACE_CORRUPT when a manifest is damaged; TERRACE_UNAVAILABLE when another process
+ * Errors: TERRACE_CORRUPT when a manifest is damaged; TERRACE_BUSY when another process
  * adds to the set or deletes from it.
  */
 struct terrace_backup_list *terrace_backup_set_list(const struct terrace_backup_set *set,
@@ -2516,8 +2546,9 @@ void terrace_backup_list_free(struct terrace_backup_list *list);
 /**
  * Makes a database of a backup in the directory to, which must be missing or empty.
  *
- * Errors: TERRACE_INVALID when there is no such backup, or something in to; TERRACE_CORRUPT when
- * the backup is damaged; TERRACE_FULL; otherwise as terrace_backup_set_list.
+ * Errors: TERRACE_INVALID when there is no such backup; TERRACE_EXISTS when there is something in
+ * to; TERRACE_CORRUPT when the backup is damaged; TERRACE_FULL; otherwise as
+ * terrace_backup_set_list.
  */
 enum terrace_status terrace_backup_set_restore(const struct terrace_backup_set *set,
                                                uint64_t number,

@@ -56,7 +56,7 @@ pub struct BackupList(Vec<Backup>);
 /// Extents that the set has are not copied again. *backup gets what was made, and may be NULL.
 ///
 /// Errors: TERRACE_INVALID when the directory holds something else, or backups of another database;
-/// TERRACE_CORRUPT; TERRACE_FULL; TERRACE_UNAVAILABLE when another process uses the set;
+/// TERRACE_CORRUPT; TERRACE_FULL; TERRACE_BUSY when another process uses the set;
 /// TERRACE_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_backup(
@@ -93,7 +93,7 @@ pub extern "C" fn terrace_backup_set_open(
 /// The backups of a set, the oldest first. NULL after an error. Free the list with
 /// terrace_backup_list_free.
 ///
-/// Errors: TERRACE_CORRUPT when a manifest is damaged; TERRACE_UNAVAILABLE when another process
+/// Errors: TERRACE_CORRUPT when a manifest is damaged; TERRACE_BUSY when another process
 /// adds to the set or deletes from it.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_backup_set_list(
@@ -136,8 +136,9 @@ pub extern "C" fn terrace_backup_list_free(list: Option<Box<BackupList>>) {
 
 /// Makes a database of a backup in the directory to, which must be missing or empty.
 ///
-/// Errors: TERRACE_INVALID when there is no such backup, or something in to; TERRACE_CORRUPT when
-/// the backup is damaged; TERRACE_FULL; otherwise as terrace_backup_set_list.
+/// Errors: TERRACE_INVALID when there is no such backup; TERRACE_EXISTS when there is something in
+/// to; TERRACE_CORRUPT when the backup is damaged; TERRACE_FULL; otherwise as
+/// terrace_backup_set_list.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_backup_set_restore(
     set: Option<&BackupSet>,

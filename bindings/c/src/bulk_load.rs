@@ -14,7 +14,8 @@ pub struct BulkLoad(terrace::BulkLoad);
 /// they make terrace_bulk_load_finish fail. NULL after an error. Free it with
 /// terrace_bulk_load_free.
 ///
-/// Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+/// Errors: TERRACE_MISSING_TABLE when the table was dropped; TERRACE_INVALID when the database is
+/// open read-only;
 /// TERRACE_UNAVAILABLE; TERRACE_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_bulk_load(
@@ -33,9 +34,9 @@ pub extern "C" fn terrace_table_bulk_load(
 
 /// Adds a key with its value.
 ///
-/// Errors: TERRACE_INVALID when the key is not greater than the one before, or key or value are too
-/// long; the load goes on without it. TERRACE_FULL and TERRACE_UNAVAILABLE end the load, and
-/// nothing is left of it.
+/// Errors: TERRACE_INVALID when the key is not greater than the one before; TERRACE_TOO_LARGE when
+/// key or value are too long; the load goes on without it. TERRACE_FULL and TERRACE_UNAVAILABLE end
+/// the load, and nothing is left of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bulk_load_put(
     load: Option<&mut BulkLoad>,
@@ -53,7 +54,7 @@ pub extern "C" fn terrace_bulk_load_put(
 
 /// Makes all of it visible, durably, at once. The load has ended then.
 ///
-/// Errors: TERRACE_INVALID when the table has one of the keys and they are not to be replaced, or
+/// Errors: TERRACE_EXISTS when the table has one of the keys and they are not to be replaced, or
 /// was dropped or truncated; TERRACE_TIMEOUT when a transaction has had one of the keys locked for
 /// 10 s; TERRACE_DEADLOCK; TERRACE_UNKNOWN_OUTCOME; otherwise as terrace_table_put. After a key
 /// that was there, a timeout and a deadlock it can be called again.

@@ -58,8 +58,9 @@ pub(crate) fn deadline(wait_ms: u64) -> Instant {
 /// empty. Options may be NULL for the defaults. NULL after an error. Close the database with
 /// terrace_close, then free it with terrace_database_free.
 ///
-/// Errors: TERRACE_INVALID when the directory holds other files but no database, or options are out
-/// of bounds; TERRACE_UNAVAILABLE when another process has it open; TERRACE_FULL; TERRACE_CORRUPT.
+/// Errors: TERRACE_EXISTS when the directory holds other files but no database; TERRACE_INVALID for
+/// options out of bounds; TERRACE_BUSY when another process has it open; TERRACE_UNAVAILABLE;
+/// TERRACE_FULL; TERRACE_CORRUPT.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_open(
     path: Text,
@@ -71,7 +72,7 @@ pub extern "C" fn terrace_open(
 
 /// Creates a database in the directory path, which must be missing or empty. As terrace_open.
 ///
-/// Errors: TERRACE_INVALID when there is something; otherwise as terrace_open.
+/// Errors: TERRACE_EXISTS when there is something; otherwise as terrace_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_create(
     path: Text,
@@ -83,7 +84,7 @@ pub extern "C" fn terrace_create(
 
 /// Opens an existing database. As terrace_open, but a directory without one is an error.
 ///
-/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+/// Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_open_existing(
     path: Text,
@@ -96,7 +97,7 @@ pub extern "C" fn terrace_open_existing(
 /// Opens an existing database to read. Several processes may do so at once, while none has it open
 /// to write. As terrace_open.
 ///
-/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+/// Errors: TERRACE_MISSING_DATABASE when there is none; otherwise as terrace_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_open_read_only(
     path: Text,
@@ -166,7 +167,7 @@ pub extern "C" fn terrace_database_table_with_options(
 /// The table called name, which must be there. NULL after an error. Free it with
 /// terrace_table_free.
 ///
-/// Errors: TERRACE_INVALID when there is none, with the names there are; TERRACE_CLOSED.
+/// Errors: TERRACE_MISSING_TABLE when there is none, with the names there are; TERRACE_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_existing_table(
     database: Option<&Database>,
@@ -179,8 +180,8 @@ pub extern "C" fn terrace_database_existing_table(
 /// Creates a table called name with options, which it keeps for as long as it lives. Options may be
 /// NULL for the defaults. NULL after an error. Free it with terrace_table_free.
 ///
-/// Errors: TERRACE_INVALID when there is one already, or options are out of bounds; otherwise as
-/// terrace_database_table.
+/// Errors: TERRACE_EXISTS when there is one already; TERRACE_INVALID for options out of bounds;
+/// otherwise as terrace_database_table.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_create_table(
     database: Option<&Database>,
@@ -210,7 +211,7 @@ fn table(
 
 /// Drops a table and all that is in it. Calls on its handles fail from then on.
 ///
-/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+/// Errors: TERRACE_MISSING_TABLE when there is none; otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_drop_table(
     database: Option<&Database>,
@@ -222,8 +223,8 @@ pub extern "C" fn terrace_database_drop_table(
 
 /// Gives a table another name. Handles follow it.
 ///
-/// Errors: TERRACE_INVALID when there is no table from, or there is a table to; otherwise as
-/// terrace_table_put.
+/// Errors: TERRACE_MISSING_TABLE when there is no table from; TERRACE_EXISTS when there is to;
+/// otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_rename_table(
     database: Option<&Database>,
@@ -240,7 +241,7 @@ pub extern "C" fn terrace_database_rename_table(
 /// Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
 /// fail on it.
 ///
-/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+/// Errors: TERRACE_MISSING_TABLE when there is none; otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_truncate_table(
     database: Option<&Database>,
@@ -252,8 +253,8 @@ pub extern "C" fn terrace_database_truncate_table(
 
 /// Sets how long records of a table live, in milliseconds; 0 for ever.
 ///
-/// Errors: TERRACE_INVALID when there is no such table, or for a time out of bounds; otherwise as
-/// terrace_table_put.
+/// Errors: TERRACE_MISSING_TABLE when there is none; TERRACE_INVALID for a time out of bounds;
+/// otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_set_ttl(
     database: Option<&Database>,
@@ -271,8 +272,8 @@ pub extern "C" fn terrace_database_set_ttl(
 /// terrace_table_set_option changes one option and keeps the others. What is on disk stays as it is
 /// until a compaction rewrites it.
 ///
-/// Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
-/// otherwise as terrace_table_put.
+/// Errors: TERRACE_MISSING_TABLE when there is none; TERRACE_INVALID for options NULL or out of
+/// bounds; otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_set_table_options(
     database: Option<&Database>,

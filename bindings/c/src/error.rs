@@ -18,8 +18,8 @@ pub enum Status {
     TERRACE_NOT_FOUND = 1,
     /// The buffer is too small. The call says how many bytes it takes. There is no error object.
     TERRACE_BUFFER_TOO_SMALL = 2,
-    /// The request can never succeed as it stands: a key too long, a table that is not there, a
-    /// NULL pointer. Change the request.
+    /// The request can never succeed as it stands: a NULL pointer, an option out of bounds, a write
+    /// to a database that is open read-only. Change the request.
     TERRACE_INVALID = 16,
     /// Another transaction changed what this one read or wrote. It was rolled back; run it again.
     TERRACE_CONFLICT = 17,
@@ -45,6 +45,21 @@ pub enum Status {
     TERRACE_INTERNAL = 25,
     /// Another opening took the object store of the database over. Close this one.
     TERRACE_FENCED = 26,
+    /// There is no database in the directory. Name another one, or create a database.
+    TERRACE_MISSING_DATABASE = 27,
+    /// There is no table of that name, or the table of the handle was dropped.
+    TERRACE_MISSING_TABLE = 28,
+    /// What was to be made is there already: a database, a table, a file, a key of a bulk load, a
+    /// prepared transaction.
+    TERRACE_EXISTS = 29,
+    /// A key, a value, a name, a batch or a transaction is over its limit. Split it, or raise the
+    /// limit where there is an option.
+    TERRACE_TOO_LARGE = 30,
+    /// A typed table was opened with other types than it was written with.
+    TERRACE_WRONG_TYPE = 31,
+    /// Another process has the database open, or another caller changes the backup set. Close it
+    /// there, or try later.
+    TERRACE_BUSY = 32,
 }
 
 impl Failure {
@@ -61,6 +76,12 @@ impl Failure {
                 ErrorKind::Corrupt => Status::TERRACE_CORRUPT,
                 ErrorKind::Closed => Status::TERRACE_CLOSED,
                 ErrorKind::Fenced => Status::TERRACE_FENCED,
+                ErrorKind::MissingDatabase => Status::TERRACE_MISSING_DATABASE,
+                ErrorKind::MissingTable => Status::TERRACE_MISSING_TABLE,
+                ErrorKind::Exists => Status::TERRACE_EXISTS,
+                ErrorKind::TooLarge => Status::TERRACE_TOO_LARGE,
+                ErrorKind::WrongType => Status::TERRACE_WRONG_TYPE,
+                ErrorKind::Busy => Status::TERRACE_BUSY,
             },
             Failure::Null(_) | Failure::Invalid(_) => Status::TERRACE_INVALID,
             Failure::Closed(_) => Status::TERRACE_CLOSED,

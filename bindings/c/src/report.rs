@@ -49,7 +49,7 @@ pub extern "C" fn terrace_database_verify(
 
 /// Checks the database in a directory, which must not be open to write. As terrace_database_verify.
 ///
-/// Errors: TERRACE_INVALID when there is none; TERRACE_UNAVAILABLE when it is open elsewhere.
+/// Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_BUSY when it is open elsewhere.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_verify(
     path: Text,
@@ -61,8 +61,8 @@ pub extern "C" fn terrace_verify(
 /// Writes what can be read of the damaged database in the directory from to a new one in the
 /// directory to, which must be missing or empty. NULL after an error. The report has what was lost.
 ///
-/// Errors: TERRACE_INVALID when there is no database, or something in to; otherwise as
-/// terrace_open.
+/// Errors: TERRACE_MISSING_DATABASE when there is none; TERRACE_EXISTS for something in to;
+/// otherwise as terrace_open.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_salvage(
     from: Text,

@@ -189,7 +189,7 @@ pub(crate) fn json(of: &impl serde::Serialize) -> Result<OwnedText> {
 
 /// The numbers of a table. A table that was renamed is the same one.
 ///
-/// Errors: TERRACE_INVALID for NULL, and when the table was dropped.
+/// Errors: TERRACE_INVALID for NULL; TERRACE_MISSING_TABLE when the table was dropped.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_get_statistics(
     table: Option<&Table>,

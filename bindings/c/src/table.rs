@@ -89,7 +89,7 @@ pub extern "C" fn terrace_table_name(
 /// one. Release it with terrace_value_release. What *value held before is not read.
 ///
 /// Errors: TERRACE_CORRUPT when the block is damaged; TERRACE_UNAVAILABLE when a file could not be
-/// read; TERRACE_INVALID when the table was dropped; TERRACE_CLOSED. *value is empty then.
+/// read; TERRACE_MISSING_TABLE when the table was dropped; TERRACE_CLOSED. *value is empty then.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_get(
     table: Option<&Table>,
@@ -146,10 +146,10 @@ pub extern "C" fn terrace_table_multi_get(
 /// Sets a key to a value: TERRACE_DURABLE or TERRACE_RELAXED. A row that a transaction has locked
 /// is waited for. Keys have up to 64 KiB, values up to 1 MiB.
 ///
-/// Errors: TERRACE_INVALID when key or value are too long, the table was dropped, or the database
-/// is open read-only; TERRACE_FULL; TERRACE_UNKNOWN_OUTCOME when the device failed while the commit
-/// was under way; TERRACE_UNAVAILABLE when the database stopped after an earlier failure;
-/// TERRACE_CLOSED.
+/// Errors: TERRACE_TOO_LARGE when key or value are too long; TERRACE_MISSING_TABLE when the table
+/// was dropped; TERRACE_INVALID when the database is open read-only; TERRACE_FULL;
+/// TERRACE_UNKNOWN_OUTCOME when the device failed while the commit was under way;
+/// TERRACE_UNAVAILABLE when the database stopped after an earlier failure; TERRACE_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_put(
     table: Option<&Table>,
@@ -221,7 +221,7 @@ pub extern "C" fn terrace_table_delete_range(
 /// compacted yet count. It reads the block indexes at the ends of the range, and of a small range
 /// the blocks there. All keys cost no I/O.
 ///
-/// Errors: TERRACE_INVALID when the table was dropped; otherwise as terrace_table_get.
+/// Errors: TERRACE_MISSING_TABLE when the table was dropped; otherwise as terrace_table_get.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_approximate_len(
     table: Option<&Table>,
@@ -311,8 +311,8 @@ pub extern "C" fn terrace_table_get_options(
 /// the others, also those that another thread changes at the same time. What is on disk stays as it
 /// is until a compaction rewrites it.
 ///
-/// Errors: as terrace_table_options_set; TERRACE_INVALID also when the table was dropped, or for a
-/// value out of bounds; otherwise as terrace_table_put.
+/// Errors: as terrace_table_options_set; TERRACE_MISSING_TABLE when the table was dropped;
+/// TERRACE_INVALID for a value out of bounds; otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_set_option(
     table: Option<&Table>,
@@ -333,7 +333,7 @@ pub extern "C" fn terrace_table_set_option(
 /// Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
 /// fail on it.
 ///
-/// Errors: TERRACE_INVALID when the table was dropped, also where another one has its name;
+/// Errors: TERRACE_MISSING_TABLE when the table was dropped, also where another one has its name;
 /// otherwise as terrace_table_put.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_truncate(
@@ -363,7 +363,7 @@ pub extern "C" fn terrace_table_drop(
 
 /// Gives a table another name. Handles follow it.
 ///
-/// Errors: TERRACE_INVALID when there is a table called to; otherwise as terrace_table_truncate.
+/// Errors: TERRACE_EXISTS when there is a table called to; otherwise as terrace_table_truncate.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_rename(
     table: Option<&Table>,
@@ -380,7 +380,8 @@ pub extern "C" fn terrace_table_rename(
 /// needed: the background compacts what is worth it. It is for the time before a load of reads,
 /// and for disk space at once. terrace_close in another thread ends it.
 ///
-/// Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+/// Errors: TERRACE_MISSING_TABLE when the table was dropped; TERRACE_INVALID when the database is
+/// open read-only;
 /// TERRACE_FULL when the disk has no room, and what was done stays done; TERRACE_CORRUPT;
 /// TERRACE_UNAVAILABLE; TERRACE_CLOSED.
 #[unsafe(no_mangle)]

@@ -275,7 +275,7 @@ pub extern "C" fn terrace_transaction_drop_view(
 
 /// Sets a key to a value, for this transaction until it commits. The row is locked.
 ///
-/// Errors: TERRACE_INVALID when the key, the value or all of the transaction's writes are over
+/// Errors: TERRACE_TOO_LARGE when the key, the value or all of the transaction's writes are over
 /// their limit; otherwise as terrace_transaction_get_for_update.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_put(
@@ -437,7 +437,7 @@ pub extern "C" fn terrace_transaction_release_savepoint(
 
 /// Sets the blob of the commit. As terrace_batch_set_blob.
 ///
-/// Errors: TERRACE_INVALID when it is longer than 4 KiB; TERRACE_CLOSED once it has ended.
+/// Errors: TERRACE_TOO_LARGE when it is longer than 4 KiB; TERRACE_CLOSED once it has ended.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_set_blob(
     transaction: Option<&Transaction>,
@@ -488,8 +488,8 @@ pub extern "C" fn terrace_transaction_enqueue(
 /// prepared here, and either call ends it. After TERRACE_FENCED it is void: the new writer does not
 /// have it.
 ///
-/// Errors: TERRACE_INVALID when the id is taken, or the transaction has a blob; TERRACE_FULL when
-/// those that are prepared keep as much of the region as they may; otherwise as
+/// Errors: TERRACE_EXISTS when the id is taken; TERRACE_INVALID when there is a blob; TERRACE_FULL
+/// when those that are prepared keep as much of the region as they may; otherwise as
 /// terrace_transaction_commit.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_prepare(

@@ -93,7 +93,7 @@ impl Database {
         Ok(self.handle(table))
     }
 
-    /// Creates a table with options, which it keeps. Raises `InvalidError` when there is one.
+    /// Creates a table with options, which it keeps. Raises `ExistsError` when there is one.
     #[pyo3(signature = (name, **options))]
     fn create_table(
         &self,
@@ -105,7 +105,7 @@ impl Database {
         self.in_turn(py, |db| db.create_table(name, options)).map(|table| self.handle(table))
     }
 
-    /// The table called `name`. Raises `InvalidError`, with the names there are, when there is
+    /// The table called `name`. Raises `MissingTableError`, with the names there are, when there is
     /// none.
     fn existing_table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         released(py, || self.db.existing_table(name)).map(|table| self.handle(table))
@@ -116,7 +116,8 @@ impl Database {
         self.db.table_names()
     }
 
-    /// Drops a table and all that is in it. Calls on its handles raise `InvalidError` from then on.
+    /// Drops a table and all that is in it. Calls on its handles raise `MissingTableError` from
+    /// then on.
     ///
     /// `name` may be a `Table`: then that table goes, also where it was renamed.
     fn drop_table(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {

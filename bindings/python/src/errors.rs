@@ -17,6 +17,12 @@ pub(crate) fn engine(py: Python<'_>, error: &terrace::Error) -> PyErr {
         ErrorKind::Corrupt => "CorruptError",
         ErrorKind::Closed => "ClosedError",
         ErrorKind::Fenced => "FencedError",
+        ErrorKind::MissingDatabase => "MissingDatabaseError",
+        ErrorKind::MissingTable => "MissingTableError",
+        ErrorKind::Exists => "ExistsError",
+        ErrorKind::TooLarge => "TooLargeError",
+        ErrorKind::WrongType => "WrongTypeError",
+        ErrorKind::Busy => "BusyError",
     };
     let exception = new(py, class, error.to_string());
     match with_damage(py, &exception, error) {

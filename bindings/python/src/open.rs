@@ -15,8 +15,9 @@ use crate::{json, options};
 /// processes may do so at once while none has it open to write. `option_names()["database"]` has
 /// the options: sizes are numbers of bytes or text such as `"256MiB"`.
 ///
-/// Raises `InvalidError` for other files in the directory, a missing database, or options out of
-/// bounds; `UnavailableError` when another process has it open; `FullError`; `CorruptError`.
+/// Raises `ExistsError` for other files in the directory; `MissingDatabaseError`; `InvalidError`
+/// for options out of bounds; `BusyError` when another process has it open; `FullError`;
+/// `CorruptError`.
 #[pyfunction]
 #[pyo3(signature = (path, *, read_only=false, must_exist=false, **options))]
 pub(crate) fn open(

@@ -196,7 +196,7 @@ impl Table {
     /// With `durability="relaxed"` it survives the process only, with `"remote"` the machine too.
     /// It waits up to 10 s, or `timeout` seconds, for its turn: for a row that a transaction has
     /// locked, or for space. Then it raises `TimeoutError`, and nothing was written. Raises
-    /// `InvalidError` for a key over 64 KiB or a value over 1 MiB, and `FullError`.
+    /// `TooLargeError` for a key over 64 KiB or a value over 1 MiB, and `FullError`.
     #[pyo3(signature = (key, value, *, durability="durable", timeout=None))]
     fn put(
         &self,
@@ -400,8 +400,8 @@ impl Table {
         self.remove_range(py, range)
     }
 
-    /// Empties the table, at no cost for each row. Raises `InvalidError` once it was dropped, also
-    /// where another table has its name.
+    /// Empties the table, at no cost for each row. Raises `MissingTableError` once it was dropped,
+    /// also where another table has its name.
     fn truncate(&self, py: Python<'_>) -> PyResult<()> {
         self.lock(py, |table| self.db.truncate_table(table))
     }
@@ -456,7 +456,7 @@ impl Table {
 
     /// Loads pairs in ascending order of keys, all of them at once; how many there were.
     ///
-    /// It raises `InvalidError` for a key that the table has, and changes nothing then, unless
+    /// It raises `ExistsError` for a key that the table has, and changes nothing then, unless
     /// `existing="replace"`. It holds about 2 MiB of memory.
     #[pyo3(signature = (rows, *, existing="refuse"))]
     fn bulk_load(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, existing: &str) -> PyResult<u64> {

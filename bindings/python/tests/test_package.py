@@ -97,6 +97,12 @@ def test_every_kind_of_error_is_what_python_calls_it() -> None:
     for kind, builtin in [
         (terrace.NotFoundError, KeyError),
         (terrace.InvalidError, ValueError),
+        (terrace.MissingDatabaseError, FileNotFoundError),
+        (terrace.MissingTableError, KeyError),
+        (terrace.ExistsError, terrace.InvalidError),
+        (terrace.TooLargeError, terrace.InvalidError),
+        (terrace.WrongTypeError, terrace.InvalidError),
+        (terrace.BusyError, terrace.UnavailableError),
         (terrace.ClosedError, ValueError),
         (terrace.TimeoutError, TimeoutError),
         (terrace.FullError, OSError),

@@ -92,8 +92,8 @@ impl BackupInfo {
 /// backup that is deleted while it is read may be found damaged by that call.
 ///
 /// A path with `://` in it is the URL of an object store, as
-/// [`Options::object_store`](crate::Options::object_store) takes it: `s3://bucket/prefix`, `gs://…`,
-/// `az://…` or `file:///directory`. The set may lie beside the cold levels of databases.
+/// [`Options::object_store`](crate::Options::object_store) takes it: `s3://bucket/prefix`,
+/// `gs://…`, `az://…` or `file:///directory`. The set may lie beside the cold levels of databases.
 ///
 /// # Examples
 ///
@@ -135,7 +135,7 @@ impl BackupSet {
     ///
     /// # Errors
     ///
-    /// `Corrupt` when a manifest is damaged; `Unavailable` when another caller adds to the set or
+    /// `Corrupt` when a manifest is damaged; `Busy` when another caller adds to the set or
     /// deletes from it, or when a file could not be read.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
         if let Some(bucket) = self.bucket()? {
@@ -154,10 +154,10 @@ impl BackupSet {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is no such backup, or something in `to`; `Corrupt`, with file and
-    /// offset, when the backup is damaged; `Full`; otherwise as [`BackupSet::list`]. There is no
-    /// database in `to` then. A restore that was cut off, or failed at its last step, leaves files
-    /// that every opening refuses; the next restore to `to` starts over.
+    /// `Invalid` when there is no such backup; `Exists` when there is something in `to`; `Corrupt`,
+    /// with file and offset, when the backup is damaged; `Full`; otherwise as [`BackupSet::list`].
+    /// There is no database in `to` then. A restore that was cut off, or failed at its last step,
+    /// leaves files that every opening refuses; the next restore to `to` starts over.
     pub fn restore(&self, number: u64, to: impl AsRef<Path>) -> Result<()> {
         match self.bucket()? {
             Some(bucket) => bucket.restore(number, to.as_ref(), &self.options),

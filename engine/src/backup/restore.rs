@@ -226,11 +226,11 @@ mod tests {
         let options = Options { making: Some(Making::Restore), ..Options::new().pm_size(4 << 20) };
         let make = || create_of_extents(&to, &options, |_| Ok(Content::default()));
         let made = make().unwrap();
-        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Busy);
         let opened = Database::open_unshared(&to, &options, OpenHow::Existing);
-        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Unavailable);
+        assert_eq!(opened.err().unwrap().kind(), ErrorKind::Busy);
         let db = Database::open_made(&to, &options, made).unwrap();
-        assert_eq!(make().err().unwrap().kind(), ErrorKind::Unavailable);
+        assert_eq!(make().err().unwrap().kind(), ErrorKind::Busy);
         db.close().unwrap();
     }
 }

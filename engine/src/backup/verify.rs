@@ -48,7 +48,7 @@ pub struct VerifyReport {
 ///
 /// # Errors
 ///
-/// `Invalid` when there is no database; `Unavailable` when it is open elsewhere. Damage is not an
+/// `MissingDatabase` when there is none; `Busy` when it is open elsewhere. Damage is not an
 /// error but in the report, and so is what cannot be read.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_with(path.as_ref(), &Options::new())

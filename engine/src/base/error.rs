@@ -16,9 +16,26 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum ErrorKind {
-    /// The request can never succeed as it stands (a key too long, a table that is not there, a
-    /// directory that is no database). Change the request.
+    /// The request can never succeed as it stands, and no kind below says why (an option out of
+    /// bounds, keys that do not ascend, a write to a database that is open read-only). Change the
+    /// request.
     Invalid,
+    /// There is no database in the directory. Name another directory, or create a database there.
+    MissingDatabase,
+    /// There is no table of that name, or the table of the handle was dropped. Open the table by a
+    /// name that is there, or create it.
+    MissingTable,
+    /// What the call was to make is there already: a database, a table, a file, a key of a bulk
+    /// load, a prepared transaction. Take the one that is there, or another name.
+    Exists,
+    /// A key, a value, a name, a batch or a transaction is over its limit. The message has the
+    /// limit and what was asked. Split it, or raise the limit where there is an option.
+    TooLarge,
+    /// A typed table was opened with other types than it was written with. Open it with its own.
+    WrongType,
+    /// Another process has the database or its region open, or another caller changes the backup
+    /// set. The message names the holder where it is known. Close it there, or try later.
+    Busy,
     /// Another transaction changed what this one read or wrote. Run it again.
     Conflict,
     /// Two transactions waited for each other and this one was chosen to stop. Run it again.
@@ -28,8 +45,8 @@ pub enum ErrorKind {
     /// Space ran out (disk, persistent memory or memory). Free some; reads go on meanwhile, and so
     /// do deletes, `truncate_table` and `drop_table`.
     Full,
-    /// Something outside failed (an I/O error, another process holds the database), or the
-    /// database was poisoned by an earlier failure. Mend the cause, then open again.
+    /// Something outside failed (an I/O error, for example), or the database was poisoned by an
+    /// earlier failure. Mend the cause, then open again.
     Unavailable,
     /// A commit was under way when something failed. The message says which of two cases it is. The
     /// device failed and the database stopped: the commit may or may not be there after the next
@@ -50,6 +67,12 @@ impl ErrorKind {
     pub fn as_str(self) -> &'static str {
         match self {
             ErrorKind::Invalid => "invalid",
+            ErrorKind::MissingDatabase => "missing database",
+            ErrorKind::MissingTable => "missing table",
+            ErrorKind::Exists => "exists",
+            ErrorKind::TooLarge => "too large",
+            ErrorKind::WrongType => "wrong type",
+            ErrorKind::Busy => "busy",
             ErrorKind::Conflict => "conflict",
             ErrorKind::Deadlock => "deadlock",
             ErrorKind::Timeout => "timeout",
@@ -60,6 +83,13 @@ impl ErrorKind {
             ErrorKind::Fenced => "fenced",
             ErrorKind::Closed => "closed",
         }
+    }
+
+    /// Whether the request itself is at fault, and fails again until it is changed: `Invalid`,
+    /// `MissingDatabase`, `MissingTable`, `Exists`, `TooLarge` or `WrongType`. Nothing was done.
+    pub fn is_refusal(self) -> bool {
+        use ErrorKind::{Exists, Invalid, MissingDatabase, MissingTable, TooLarge, WrongType};
+        matches!(self, Invalid | MissingDatabase | MissingTable | Exists | TooLarge | WrongType)
     }
 }
 
@@ -204,7 +234,6 @@ enum Signal {
     Shortage,
 }
 
-#[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -222,10 +251,9 @@ struct Inner {
 /// use terrace::{Database, ErrorKind};
 ///
 /// let error = Database::open_read_only("/nowhere/at/all").unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert_eq!(error.kind(), ErrorKind::MissingDatabase);
 /// assert!(error.to_string().contains("/nowhere/at/all"));
 /// ```
-#[derive(Debug)]
 pub struct Error(Box<Inner>);
 
 impl Error {
@@ -256,7 +284,7 @@ impl Error {
 
     pub(crate) fn lock(error: LockError) -> Error {
         match error {
-            LockError::InUse(message) => Error::new(ErrorKind::Unavailable, message),
+            LockError::InUse(message) => Error::new(ErrorKind::Busy, message),
             LockError::Io(doing, path, error) => Error::io(doing, &path, error),
         }
     }
@@ -267,7 +295,8 @@ impl Error {
 
     /// The error of every call on a table that was dropped.
     pub(crate) fn table_gone(name: &str) -> Error {
-        let mut error = Error::invalid(format!("table {name:?} was dropped"));
+        let message = format!("table {name:?} was dropped; take a handle of one that is there");
+        let mut error = Error::new(ErrorKind::MissingTable, message);
         error.0.signal = Signal::TableGone;
         error
     }
@@ -422,6 +451,13 @@ fn is_shortage(error: &io::Error) -> bool {
     #[cfg(windows)]
     const CODES: [i32; 2] = [4, 8];
     error.raw_os_error().is_some_and(|code| CODES.contains(&code))
+}
+
+/// The kind and the message, as `unwrap` shows them.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.0.kind, self.0.message)
+    }
 }
 
 impl fmt::Display for Error {

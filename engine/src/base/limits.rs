@@ -1,7 +1,7 @@
-//! The documented limits. Going past one is [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
+//! The documented limits. Going past one is [`ErrorKind::TooLarge`](crate::ErrorKind::TooLarge)
 //! with both numbers in the message; nothing is cut short in silence.
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 
 /// Longest key, in bytes (64 KiB). The empty key is a key like any other.
 pub const MAX_KEY_LEN: usize = 64 * 1024;
@@ -41,56 +41,39 @@ pub(crate) const PM_INITIAL_SIZE: u64 = 8 * 1024 * 1024;
 /// The most shards of a [`PerCore`](crate::PerCore).
 pub const MAX_SHARDS: usize = 1024;
 
-pub(crate) fn check_key(key: &[u8]) -> Result<()> {
-    if key.len() > MAX_KEY_LEN {
-        return Err(Error::invalid(format!(
-            "a key of {} bytes is too long: the limit is {MAX_KEY_LEN} bytes",
-            key.len()
-        )));
+/// Fails for what is longer than its limit.
+pub(crate) fn check_len(what: &str, len: usize, limit: usize) -> Result<()> {
+    if len > limit {
+        let message = format!("a {what} of {len} bytes is too long: the limit is {limit} bytes");
+        return Err(Error::new(ErrorKind::TooLarge, message));
     }
     Ok(())
+}
+
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    check_len("key", key.len(), MAX_KEY_LEN)
 }
 
 pub(crate) fn check_value(value: &[u8]) -> Result<()> {
-    if value.len() > MAX_VALUE_LEN {
-        return Err(Error::invalid(format!(
-            "a value of {} bytes is too long: the limit is {MAX_VALUE_LEN} bytes",
-            value.len()
-        )));
-    }
-    Ok(())
+    check_len("value", value.len(), MAX_VALUE_LEN)
 }
 
 pub(crate) fn check_prepared_id(id: &[u8]) -> Result<()> {
-    if id.is_empty() || id.len() > MAX_PREPARED_ID_LEN {
-        return Err(Error::invalid(format!(
-            "a prepared transaction is named by 1 to {MAX_PREPARED_ID_LEN} bytes, not by {}",
-            id.len()
-        )));
+    if id.is_empty() {
+        return Err(Error::invalid("a prepared transaction needs a name of at least one byte"));
     }
-    Ok(())
+    check_len("name of a prepared transaction", id.len(), MAX_PREPARED_ID_LEN)
 }
 
 pub(crate) fn check_blob(blob: &[u8]) -> Result<()> {
-    if blob.len() > MAX_BLOB_LEN {
-        return Err(Error::invalid(format!(
-            "a blob of {} bytes is too long: the limit is {MAX_BLOB_LEN} bytes",
-            blob.len()
-        )));
-    }
-    Ok(())
+    check_len("blob", blob.len(), MAX_BLOB_LEN)
 }
 
 pub(crate) fn check_table_name(name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::invalid("a table needs a name of at least one byte"));
     }
-    if name.len() > MAX_TABLE_NAME_LEN {
-        return Err(Error::invalid(format!(
-            "a table name of {} bytes is too long: the limit is {MAX_TABLE_NAME_LEN} bytes",
-            name.len()
-        )));
-    }
+    check_len("table name", name.len(), MAX_TABLE_NAME_LEN)?;
     if name.chars().any(char::is_control) {
         return Err(Error::invalid(format!(
             "the table name {name:?} holds a control character; use printable ones"

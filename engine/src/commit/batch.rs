@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::base::operator::operand_list;
 use crate::base::record::{
@@ -79,7 +79,7 @@ pub(crate) struct Batch<T> {
     /// What the commit leaves to be read after a restart.
     pub(super) blob: Option<Box<[u8]>>,
     /// The first operation that broke a limit; reported at commit.
-    refused: Option<String>,
+    refused: Option<(ErrorKind, String)>,
     /// Whether there are range deletes among them.
     pub(super) has_ranges: bool,
 }
@@ -120,14 +120,13 @@ impl<T: Target> Batch<T> {
     pub(crate) fn push(&mut self, target: &T, kind: Kind, key: &[u8], value: &[u8]) {
         let checked = limits::check_key(key).and_then(|()| limits::check_value(value));
         if let Err(e) = checked {
-            self.refused.get_or_insert(e.to_string());
+            self.refused.get_or_insert((e.kind(), e.to_string()));
             return;
         }
         if self.operations.len() == limits::MAX_BATCH_OPERATIONS {
-            self.refused.get_or_insert(format!(
-                "a batch takes at most {} operations; commit it in parts",
-                limits::MAX_BATCH_OPERATIONS
-            ));
+            let most = limits::MAX_BATCH_OPERATIONS;
+            let message = format!("a batch takes at most {most} operations; commit it in parts");
+            self.refuse(ErrorKind::TooLarge, message);
             return;
         }
         let target = self.target(target);
@@ -143,8 +142,8 @@ impl<T: Target> Batch<T> {
     }
 
     /// Makes the whole batch fail at commit.
-    pub(crate) fn refuse(&mut self, message: String) {
-        self.refused.get_or_insert(message);
+    pub(crate) fn refuse(&mut self, kind: ErrorKind, message: String) {
+        self.refused.get_or_insert((kind, message));
     }
 
     /// The places of operations that have operands.
@@ -169,7 +168,7 @@ impl<T: Target> Batch<T> {
     pub(crate) fn push_range(&mut self, target: &T, interval: &KeyInterval) {
         let end = interval.end.as_deref();
         if let Err(e) = end.map_or(Ok(()), limits::check_key) {
-            self.refused.get_or_insert(e.to_string());
+            self.refused.get_or_insert((e.kind(), e.to_string()));
             return;
         }
         self.has_ranges = true;
@@ -187,7 +186,7 @@ impl<T: Target> Batch<T> {
     /// Sets the commit's blob. One past its limit makes the whole batch fail at commit.
     pub(crate) fn set_blob(&mut self, blob: &[u8]) {
         if let Err(e) = limits::check_blob(blob) {
-            self.refused.get_or_insert(e.to_string());
+            self.refused.get_or_insert((e.kind(), e.to_string()));
             return;
         }
         if self.blob.is_none() {
@@ -252,7 +251,7 @@ impl<T: Target> Batch<T> {
     /// Fails when an operation broke a limit.
     pub(crate) fn check(&self) -> Result<()> {
         match &self.refused {
-            Some(message) => Err(Error::invalid(message.clone())),
+            Some((kind, message)) => Err(Error::new(*kind, message.clone())),
             None => Ok(()),
         }
     }
@@ -334,13 +333,16 @@ impl<T: Target> Batch<T> {
         }
         let record = encode_chain(base, depth, operands.into_iter());
         if record.len() > limits::MAX_VALUE_LEN {
-            return Err(Error::invalid(format!(
-                "the operands of key \"{}\" in a batch take {} bytes together, and the limit is \
-                 {}; commit them in parts",
-                key.escape_ascii(),
-                record.len(),
-                limits::MAX_VALUE_LEN
-            )));
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "the operands of key \"{}\" in a batch take {} bytes together, and the limit \
+                     is {}; commit them in parts",
+                    key.escape_ascii(),
+                    record.len(),
+                    limits::MAX_VALUE_LEN
+                ),
+            ));
         }
         Ok(record)
     }

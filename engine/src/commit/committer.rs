@@ -237,7 +237,7 @@ impl Committer {
             return Ok(());
         }
         Err(Error::invalid(
-            "Durability::Remote needs a shared store: open the database with Options::share and \
+            "the durability `remote` needs a shared store: open the database with share and \
              Options::object_store",
         ))
     }

@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::batch::{Batch, CommitTable, CommitTables, Sorted, Target};
 use super::subentry::{Content, SUB_HEADER};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
@@ -466,11 +466,14 @@ impl Part {
     fn check(&self, largest: u64) -> Result<()> {
         let room = largest - crate::pm::alloc::ZONE_HEADER;
         if self.zone_len() > room {
-            return Err(Error::invalid(format!(
-                "a batch of {} bytes does not fit in the largest zone, which has room for {room}; \
-                 commit it in parts, or create the database with a larger pm_size",
-                self.zone_len()
-            )));
+            return Err(Error::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "a batch of {} bytes does not fit in the largest zone, which has room for \
+                     {room}; commit it in parts, or create the database with a larger pm_size",
+                    self.zone_len()
+                ),
+            ));
         }
         Ok(())
     }

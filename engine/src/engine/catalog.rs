@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::events::Event;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_table_name;
 use crate::base::options::{Durability, TableOptions, Tier};
 use crate::base::record::{Lsn, TableId};
@@ -121,7 +121,7 @@ impl Catalog {
         if let Some(slot) = self.find(name) {
             return Ok(slot);
         }
-        if self.ctx.shared.read_only {
+        if self.ctx.shared.refuses_writes() {
             return self.existing(TableRef::Name(name));
         }
         let _inside = self.ctx.shared.enter()?;
@@ -165,7 +165,10 @@ impl Catalog {
         let _inside = self.ctx.shared.enter()?;
         let _ddl = self.ctx.shared.ddl.lock();
         if self.find(name).is_some() {
-            return Err(Error::invalid(format!("there is a table {name:?} already")));
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!("there is a table {name:?} already"),
+            ));
         }
         self.make(name, options)
     }
@@ -190,7 +193,7 @@ impl Catalog {
         }
         Err(Error::invalid(
             "cold levels in an object store need one: name it at the opening, with \
-             Options::object_store or `--object-store`",
+             object_store or `--object-store`",
         ))
     }
 
@@ -226,7 +229,7 @@ impl Catalog {
                 1..=10 => format!("there are: {}", names.join(", ")),
                 n => format!("there are {n}, among them {}", names[..10].join(", ")),
             };
-            Error::invalid(format!("there is no table {name:?}; {there}"))
+            Error::new(ErrorKind::MissingTable, format!("there is no table {name:?}; {there}"))
         })
     }
 
@@ -257,7 +260,7 @@ impl Catalog {
         let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(table)?;
         if self.find(to).is_some() {
-            return Err(Error::invalid(format!("there is a table {to:?} already")));
+            return Err(Error::new(ErrorKind::Exists, format!("there is a table {to:?} already")));
         }
         let core = slot.core();
         let event = Event::Rename { table: core.id(), name: to.to_string() };

@@ -177,7 +177,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: the table was dropped, or the database is open read-only;
+    /// - `MissingTable`: the table was dropped;
+    /// - `Invalid`: the database is open read-only;
     /// - `Full`: the disk has no room for a job. What was done stays done;
     /// - `Corrupt`: an extent is damaged;
     /// - `Unavailable`: a file could not be used, or the database stopped after an earlier failure;

@@ -49,7 +49,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is one already, or for options out of bounds; otherwise as
+    /// `Exists` when there is one already; `Invalid` for options out of bounds; otherwise as
     /// [`Database::table`].
     ///
     /// # Examples
@@ -80,7 +80,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is none, naming those there are; `Closed`.
+    /// `MissingTable` when there is none, naming those there are; `Closed`.
     pub fn existing_table(&self, name: &str) -> Result<Table> {
         let slot = self.inner.catalog.existing(TableRef::Name(name))?;
         Ok(self.handle(slot))
@@ -102,7 +102,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is none, or the handle's was dropped; otherwise as [`Table::put`].
+    /// `MissingTable` when there is none, or the handle's was dropped; otherwise as [`Table::put`].
     pub fn drop_table<'a>(&self, table: impl Into<TableRef<'a>>) -> Result<()> {
         self.inner.catalog.drop_table(table.into())
     }
@@ -111,7 +111,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is no such table, or there is a `to`; otherwise as [`Table::put`].
+    /// `MissingTable` when there is no such table; `Exists` when there is a `to`; otherwise as
+    /// [`Table::put`].
     pub fn rename_table<'a>(&self, table: impl Into<TableRef<'a>>, to: &str) -> Result<()> {
         self.inner.catalog.rename_table(table.into(), to)
     }
@@ -148,8 +149,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is no such table, or for a time out of bounds; `Full` when the disk is
-    /// full, and nothing was changed; otherwise as [`Table::put`].
+    /// `MissingTable` when there is no such table; `Invalid` for a time out of bounds; `Full` when
+    /// the disk is full, and nothing was changed; otherwise as [`Table::put`].
     ///
     /// # Examples
     ///
@@ -176,8 +177,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` for a table that there is not, or [`Tier::Object`] without an object store;
-    /// otherwise as [`Database::change_table_options`].
+    /// `MissingTable` for a table that there is not; `Invalid` for [`Tier::Object`] without a
+    /// store; otherwise as [`Database::change_table_options`].
     pub fn set_cold_tier<'a>(&self, table: impl Into<TableRef<'a>>, tier: Tier) -> Result<()> {
         self.change_table_options(table, |options| Ok(options.cold(tier)))
     }
@@ -234,7 +235,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is none, or the handle's was dropped; `Closed`.
+    /// `MissingTable` when there is none, or the handle's was dropped; `Closed`.
     pub fn table_stats<'a>(&self, table: impl Into<TableRef<'a>>) -> Result<TableStats> {
         let slot = self.inner.catalog.existing(table.into())?;
         Ok(stats::table(&slot.core(), &self.inner.ctx.shape()))

@@ -195,7 +195,7 @@ fn with_last(interval: KeyInterval) -> KeyInterval {
 ///
 /// # Errors
 ///
-/// Those of reading, writing and of the edit; `Invalid` once the table was dropped.
+/// Those of reading, writing and of the edit; `MissingTable` once the table was dropped.
 pub(crate) fn compact_range_in_memory(
     request: &ManualCompaction,
     ctx: &JobContext,

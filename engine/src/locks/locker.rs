@@ -107,7 +107,7 @@ impl Locker {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: it would take more memory than it may;
+    /// - `TooLarge`: it would take more memory than it may;
     /// - `Deadlock`: it was chosen to end one; give all locks back;
     /// - `Timeout`: the deadline passed, or another owner has it and `patience` is `None`;
     /// - `Closed`: it was killed, or the database was closed;
@@ -207,14 +207,17 @@ impl Locker {
                 return Ok(());
             }
             let which = format!("an eighth of the database's memory limit, {most}, is for them");
-            let larger = "open the database with a larger Options::memory";
+            let larger = "open the database with a larger memory";
             ("all transactions".to_string(), all, which, larger)
         };
-        Err(Error::invalid(format!(
-            "the row locks of {whose} would take {would} bytes of memory, and {which}; lock a \
+        Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "the row locks of {whose} would take {would} bytes of memory, and {which}; lock a \
              range first (range_for_update), and rows in it take no lock of their own, commit in \
              parts, or {larger}"
-        )))
+            ),
+        ))
     }
 
     /// Counts bytes of memory that are held for as long as the locks.

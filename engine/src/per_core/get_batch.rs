@@ -114,7 +114,8 @@ impl GetBatch {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: a table was dropped, or is of another executor; the snapshot is of another
+    /// - `MissingTable`: a table was dropped;
+    /// - `Invalid`: a table is of another executor; the snapshot is of another
     ///   database, or a table was truncated after it;
     /// - `Corrupt`: a block is damaged;
     /// - `Unavailable`: a file could not be read;

@@ -50,8 +50,8 @@ impl<'a> ShardScope<'a> {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped or is of another database; `Closed`. Errors of single
-    /// look-ups are those of their calls.
+    /// `MissingTable` when the table was dropped; `Invalid` if it is of another database; `Closed`.
+    /// Errors of single look-ups are those of their calls.
     ///
     /// # Examples
     ///

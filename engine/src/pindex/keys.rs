@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::node::{NodeWriter, Slot};
-use crate::base::error::{Damage, Error, Result};
+use crate::base::error::{Damage, Error, ErrorKind, Result};
 use crate::base::record::{LSN_MAX, Lsn, put_u64, slice};
 use crate::memtable::{Records, Separator};
 use crate::mvcc::defer;
@@ -375,7 +375,10 @@ impl Heap {
     pub(crate) fn write(&self, writer: &mut NodeWriter<'_>, key: &[u8], seq: Lsn) -> Result<u64> {
         let len = key.len() as u64;
         let pool = pool_for(&self.pools, len).ok_or_else(|| {
-            Error::invalid(format!("a bound of {len} bytes is too long for the persistent index"))
+            Error::new(
+                ErrorKind::TooLarge,
+                format!("a bound of {len} bytes is too long for the persistent index"),
+            )
         })?;
         let mut bytes = Vec::with_capacity((HEADER + len) as usize);
         put_u64(&mut bytes, len);

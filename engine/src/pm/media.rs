@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::mapped::{Mapped, refuse_device};
 use super::region::Media;
 use super::zeros::zero;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Mode;
 use crate::os::{File, Files, OpenHow};
 
@@ -27,10 +27,13 @@ impl Media {
     ) -> Result<Media> {
         refuse_device(path)?;
         let file = files.open(path, OpenHow::CreateNew).map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => Error::invalid(format!(
-                "there is a file at {} already; name another place, or remove the file",
-                path.display()
-            )),
+            io::ErrorKind::AlreadyExists => Error::new(
+                ErrorKind::Exists,
+                format!(
+                    "there is a file at {} already; name another place, or remove the file",
+                    path.display()
+                ),
+            ),
             _ => Error::io("make the region", path, e),
         })?;
         // From here on the file is this call's own.

@@ -30,7 +30,8 @@ impl Database {
     /// the last step, behind the claim: its disk, or an answer of the store that is lost. Try again
     /// then.
     ///
-    /// - `Invalid`: there is no shared database, or `path` is not empty;
+    /// - `Invalid`: there is no shared database;
+    /// - `Exists`: `path` is not empty;
     /// - `Unavailable`: the store does not answer, or the other writer is always faster;
     /// - `Corrupt`: an object is damaged or gone; `Full`: there is no space.
     ///

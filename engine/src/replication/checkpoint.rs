@@ -408,7 +408,7 @@ pub(super) enum DataPlace {
 ///
 /// # Errors
 ///
-/// `Invalid` if there is something in `to`; `Corrupt` if data is damaged or gone; `Full`;
+/// `Exists` if there is something in `to`; `Corrupt` if data is damaged or gone; `Full`;
 /// `Unavailable` if the store does not answer; `Closed` once the log is stopped. There is no
 /// database then.
 pub(super) fn restore(

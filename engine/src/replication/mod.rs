@@ -80,7 +80,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let fits = |end: LogEnd| match end.last > visible {
         true => Err(Error::invalid(format!(
             "the shared store {} has commits up to {}, and the directory {} up to {visible}: it \
-             lost some; make a new directory with Database::open_shared",
+             lost some; make a new directory with open_shared",
             log.address(),
             end.last,
             engine.path.display()

@@ -333,7 +333,7 @@ impl Node {
             let db = match Database::open_unshared(&path, &self.options, OpenHow::Existing) {
                 Ok(db) => db,
                 // It was being restored.
-                Err(error) if error.kind() == ErrorKind::Invalid => continue,
+                Err(error) if error.kind().is_refusal() => continue,
                 Err(error) => return Err(error),
             };
             if let Some(applier) = Applier::resumed(db)?

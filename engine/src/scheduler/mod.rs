@@ -12,7 +12,7 @@ mod workers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::options::{BackgroundTuning, CommitTuning};
 use crate::base::record::Lsn;
 use crate::compaction::Work;
@@ -270,8 +270,7 @@ impl Scheduler {
 
     /// Ends a request with an error; the database goes on after most.
     fn end_by_hand(&self, request: &Arc<ManualCompaction>, error: Error) -> Result<bool> {
-        let is_fatal =
-            error.kind() != ErrorKind::Invalid && !error.may_pass() && !error.is_of_store();
+        let is_fatal = !error.kind().is_refusal() && !error.may_pass() && !error.is_of_store();
         self.ctx.manual.finish(request, Err(error.again()));
         if is_fatal { Err(error) } else { Ok(true) }
     }

@@ -96,8 +96,8 @@ impl WriteBatch {
     }
 
     /// Makes the whole batch fail at commit.
-    fn refuse(&mut self, message: String) -> &mut WriteBatch {
-        self.batch.refuse(message);
+    fn refuse(&mut self, error: &Error) -> &mut WriteBatch {
+        self.batch.refuse(error.kind(), error.to_string());
         self
     }
 
@@ -248,12 +248,7 @@ impl Table {
     /// The record of an operand.
     fn operand(&self, operand: &[u8]) -> Result<Vec<u8>> {
         self.operator()?;
-        if operand.len() > MAX_OPERAND_LEN {
-            return Err(Error::invalid(format!(
-                "an operand of {} bytes is too long: the limit is {MAX_OPERAND_LEN} bytes",
-                operand.len()
-            )));
-        }
+        limits::check_len("merge operand", operand.len(), MAX_OPERAND_LEN)?;
         Ok(encode_chain(ChainBase::Below, 1, [operand].into_iter()))
     }
 }
@@ -285,7 +280,7 @@ impl WriteBatch {
     ) -> &mut WriteBatch {
         match table.operand(operand.as_ref()) {
             Ok(record) => self.push(table, Kind::Merge, key.as_ref(), &record),
-            Err(e) => self.refuse(e.to_string()),
+            Err(e) => self.refuse(&e),
         }
     }
 }
@@ -322,7 +317,7 @@ impl Shared {
             (same, value.is_some())
         });
         match done {
-            Err(e) if matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Timeout) => Ok(false),
+            Err(e) if e.kind().is_refusal() || e.kind() == ErrorKind::Timeout => Ok(false),
             done => done,
         }
     }

@@ -104,7 +104,8 @@ impl BulkLoad {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: the key is not greater than the one before, or key or value are over their
+    /// - `Invalid`: the key is not greater than the one before;
+    /// - `TooLarge`: key or value are over their
     ///   limit. The load goes on without it;
     /// - `Full`, or `Unavailable` after an I/O error: the load is over and has left nothing;
     /// - otherwise as [`Table::put`].
@@ -127,7 +128,8 @@ impl BulkLoad {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: the table has one of the keys, and they were to be refused; or it was dropped
+    /// - `Exists`: the table has one of the keys, and they were to be refused;
+    /// - `MissingTable`: it was dropped
     ///   or truncated meanwhile;
     /// - `Timeout`: a transaction has had one of the keys, or a gap between them, locked for 10 s;
     ///   or the region had no room by the deadline of the thread;
@@ -235,12 +237,15 @@ impl BulkLoad {
     }
 
     fn exists(&self, key: &[u8]) -> Error {
-        Error::invalid(format!(
-            "table {:?} has key {} already, and perhaps more of the load's; remove them, or load \
-             with Existing::Replace",
-            self.pinned.label(),
-            shown(key)
-        ))
+        Error::new(
+            ErrorKind::Exists,
+            format!(
+                "table {:?} has key {} already, and perhaps more of the load's; remove them, or \
+                 load with Existing::Replace",
+                self.pinned.label(),
+                shown(key)
+            ),
+        )
     }
 }
 
@@ -256,7 +261,7 @@ impl std::fmt::Debug for BulkLoad {
 }
 
 fn ended() -> Error {
-    let message = "the bulk load has ended; begin another one with Table::bulk_load";
+    let message = "the bulk load has ended; begin another one";
     Error::new(ErrorKind::Closed, message)
 }
 
@@ -275,7 +280,7 @@ fn check(last: Option<&[u8]>, key: &[u8], value: &[u8]) -> Result<()> {
         let checked = limits::check_key(key).and_then(|()| limits::check_value(value));
         return checked.map_err(|e| {
             let (key, last) = (shown(key), shown(last));
-            Error::invalid(format!("{e}; it is key {key} of a bulk load, after {last}"))
+            e.advise(&format!("it is key {key} of a bulk load, after {last}"))
         });
     }
     Err(Error::invalid(if key == last {

@@ -274,7 +274,7 @@ impl CommitTable for TableCore {
             0 => Ok(()),
             n => Err(Error::invalid(format!(
                 "table {:?} has writes of {n} prepared transactions; commit them or roll them \
-                 back first, Database::list_prepared names them",
+                 back first, list_prepared names them",
                 self.name()
             ))),
         }

@@ -19,7 +19,7 @@ use crate::sstable::Estimate;
 ///
 /// Clones are the same table. A handle may be used from any thread and keeps its database open.
 /// It follows its table through renaming and truncation; once the table is dropped, every call
-/// fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+/// fails with [`ErrorKind::MissingTable`](crate::ErrorKind::MissingTable).
 ///
 /// # Examples
 ///
@@ -53,7 +53,9 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: the key or value is over its limit, the table was dropped, or the database is
+    /// - `TooLarge`: the key or value is over its limit;
+    /// - `MissingTable`: the table was dropped;
+    /// - `Invalid`: the database is
     ///   open read-only;
     /// - `Full`: the region is full and cannot be drained, the disk being full;
     /// - `UnknownOutcome`: the device failed while the commit was under way;
@@ -184,8 +186,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped or the database is open read-only; `Unavailable`;
-    /// `Closed`.
+    /// `MissingTable` when it was dropped; `Invalid` when the database is open read-only;
+    /// `Unavailable`; `Closed`.
     pub fn bulk_load(&self) -> Result<BulkLoad> {
         self.bulk_load_with(Existing::Refuse)
     }
@@ -207,7 +209,7 @@ impl Table {
     /// - `Corrupt`: the block that would hold it is damaged; see
     ///   [`Error::damage`](crate::Error::damage);
     /// - `Unavailable`: a file could not be read;
-    /// - `Invalid`: the table was dropped;
+    /// - `MissingTable`: the table was dropped;
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         self.reader().get(key.as_ref())
@@ -253,7 +255,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped; otherwise as [`Table::get`].
+    /// `MissingTable` when the table was dropped; otherwise as [`Table::get`].
     pub fn approximate_len(&self, range: impl KeyBounds) -> Result<u64> {
         Ok(self.estimate(&KeyRange::from_bounds(&range))?.records)
     }

@@ -463,8 +463,8 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
-    /// or `Closed` as [`Table::get`].
+    /// `MissingTable` when the table was dropped; `Invalid` if it is of another database;
+    /// `Corrupt`, `Unavailable` or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         self.reader(table)?.get(key.as_ref())
     }

@@ -138,13 +138,18 @@ impl Shared {
         operator::check_outside()
     }
 
+    /// Whether this opening only reads: it is read-only, or applies what another database commits.
+    pub(crate) fn refuses_writes(&self) -> bool {
+        self.read_only || self.follows.load(Ordering::Acquire) && !Applying::is_inside()
+    }
+
     /// Whether writes may go on.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it to write"));
         }
-        if self.follows.load(Ordering::Acquire) && !Applying::is_inside() {
+        if self.refuses_writes() {
             return Err(Error::invalid(
                 "the database follows a shared store, and only its writer writes: write there, or \
                  promote the standby",

@@ -122,7 +122,7 @@ declare! {
     /// unchanged. It is 64 MiB when not set, which is some 300,000 locks on short keys. From a
     /// quarter of it on, runs of row locks become locks on ranges, with the rows between them,
     /// where no other transaction has a lock there. A call that needs more all the same fails with
-    /// `Invalid`, and the transaction goes on without it. A caller that writes many rows may lock
+    /// `TooLarge`, and the transaction goes on without it. A caller that writes many rows may lock
     /// them as a range first, with
     /// [`Transaction::range_for_update`](crate::Transaction::range_for_update): they take no locks
     /// of their own then.
@@ -164,7 +164,7 @@ impl TxnOptions {
         if self.optimistic && self.isolation == Isolation::ReadCommitted {
             return Err(Error::invalid(
                 "an optimistic transaction checks against its snapshot, and read committed has \
-                 none; take Isolation::Snapshot or Isolation::Serializable",
+                 none; take the isolation `snapshot` or `serializable`",
             ));
         }
         Ok(())

@@ -222,9 +222,12 @@ impl PreparedSet {
         let mut state = self.state.lock();
         if state.named.contains_key(id) {
             let id = id.escape_ascii();
-            return Err(Error::invalid(format!(
-                "a transaction is prepared as \"{id}\" already; commit it or roll it back first"
-            )));
+            return Err(Error::new(
+                ErrorKind::Exists,
+                format!(
+                    "a transaction is prepared as \"{id}\" already; commit it or roll it back first"
+                ),
+            ));
         }
         // A caller that resolves them needs zones to do it.
         let (kept, units) = (state.units_kept(), zones.room());
@@ -479,11 +482,14 @@ fn check_room(shared: &Shared, locks: usize, bytes: usize) -> Result<()> {
     if shared.committer.fits(bytes + MOST_RUNS) {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "the {locks} locks that the transaction holds beyond those on what it wrote take {bytes} \
-         bytes, which do not fit in a zone of the region; lock ranges rather than rows, with \
-         range_for_update, or create the database with a larger pm_size"
-    )))
+    Err(Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the {locks} locks that the transaction holds beyond those on what it wrote take \
+             {bytes} bytes, which do not fit in a zone of the region; lock ranges rather than \
+             rows, with range_for_update, or create the database with a larger pm_size"
+        ),
+    ))
 }
 
 impl Prepared {

@@ -227,7 +227,7 @@ impl Inner {
             State::Ended(End::Killed) => return killed(self.id),
             State::Ended(End::Committed) => "was committed",
             State::Ended(End::Prepared) => {
-                "was prepared; Database::commit_prepared or roll_back_prepared ends it"
+                "was prepared; commit_prepared or roll_back_prepared ends it"
             }
             State::Ended(End::Unknown) => {
                 "has an unknown outcome; the error of its commit says which"
@@ -331,7 +331,7 @@ impl Inner {
             if running.blob.is_some() {
                 return Err(Error::invalid(
                     "a blob goes with the commit, and this transaction is only prepared; give it \
-                     to Database::enqueue_prepared",
+                     to enqueue_prepared",
                 ));
             }
             let writes = running.batch(self)?;

@@ -107,7 +107,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the key, the value or all of the transaction's writes are over their limit;
+    /// `TooLarge` when the key, the value or all of the transaction's writes are over their limit;
     /// otherwise as [`Transaction::get_for_update`].
     pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (key, value) = (key.as_ref(), Bytes::copy_from_slice(value.as_ref()));
@@ -347,7 +347,8 @@ impl Transaction {
     ///
     /// The others:
     ///
-    /// - `Invalid`: a transaction is prepared under that name already, or it has a blob, which goes
+    /// - `Exists`: a transaction is prepared under that name already;
+    /// - `Invalid`: it has a blob, which goes
     ///   with the resolve;
     /// - `Full`: unresolved ones keep as much of the region as they may.
     ///
@@ -401,7 +402,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// `Invalid` when it is over its limit; `Closed` once the transaction has ended.
+    /// `TooLarge` when it is over its limit; `Closed` once the transaction has ended.
     pub fn set_blob(&self, blob: impl AsRef<[u8]>) -> Result<()> {
         let blob = blob.as_ref();
         self.inner.call(|running| {

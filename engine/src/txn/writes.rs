@@ -18,7 +18,7 @@ use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
 use super::spilled::{End, Epoch, Epochs, Spilled, Store, Version, Write};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::read::KeyRange;
@@ -71,7 +71,7 @@ impl WriteSet {
     ///
     /// # Errors
     ///
-    /// `Invalid` when it would be more than that; nothing was changed.
+    /// `TooLarge` when it would be more than that; nothing was changed.
     pub(super) fn set(&mut self, table: usize, key: &[u8], write: Write, limit: u64) -> Result<()> {
         let (now, added) = (self.epochs.now(), taken(key, &write));
         let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
@@ -441,10 +441,13 @@ fn check_limit(bytes: u64, limit: u64) -> Result<()> {
     if bytes <= limit {
         return Ok(());
     }
-    Err(Error::invalid(format!(
-        "the transaction's writes would take {bytes} bytes, and its limit is {limit}; commit it in \
-         parts, or begin it with a larger write_limit"
-    )))
+    Err(Error::new(
+        ErrorKind::TooLarge,
+        format!(
+            "the transaction's writes would take {bytes} bytes, and its limit is {limit}; commit \
+             it in parts, or begin it with a larger write_limit"
+        ),
+    ))
 }
 
 fn taken(key: &[u8], write: &Write) -> usize {

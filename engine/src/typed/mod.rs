@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 pub use key::{PrefixOf, TypedKey};
 pub use range::TypedRange;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::engine::Database;
 use crate::table::{Range, ReadTables, Table, WriteBatch};
 use crate::txn::Transaction;
@@ -129,7 +129,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`Table::get`]; `Invalid` if the stored bytes are no `V`.
+    /// As [`Table::get`]; `WrongType` if the stored bytes are no `V`.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let key = key.to_bytes();
         self.table.get(&key)?.map(|value| self.read_value(&key, &value)).transpose()
@@ -149,7 +149,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`Table::update`]; `Invalid` if the stored bytes are no `V`, or serde refuses the new
+    /// As [`Table::update`]; `WrongType` if the stored bytes are no `V`, or serde refuses the new
     /// one.
     pub fn update(
         &self,
@@ -194,7 +194,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`ReadTables::get`]; `Invalid` if the stored bytes are no `V`.
+    /// As [`ReadTables::get`]; `WrongType` if the stored bytes are no `V`.
     pub fn get_in(&self, reader: &impl ReadTables, key: &K) -> Result<Option<V>> {
         let key = key.to_bytes();
         reader.get(&self.table, &key)?.map(|value| self.read_value(&key, &value)).transpose()
@@ -266,7 +266,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         K::from_bytes(key).ok_or_else(|| {
             let (table, kind) = (self.table.name(), type_name::<K>());
             let key = key.escape_ascii();
-            Error::invalid(format!(
+            Error::new(ErrorKind::WrongType, format!(
                 "table {table:?} has the key \"{key}\", which is no {kind}: open it with the type \
                  that wrote it"
             ))
@@ -276,9 +276,12 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     fn wrong(&self, key: &[u8], what: &str) -> Error {
         let (table, kind) = (self.table.name(), type_name::<V>());
         let key = key.escape_ascii();
-        Error::invalid(format!(
-            "table {table:?} has a value at \"{key}\" that is no {kind} ({what}): open it with the \
-             type that wrote it"
-        ))
+        Error::new(
+            ErrorKind::WrongType,
+            format!(
+                "table {table:?} has a value at \"{key}\" that is no {kind} ({what}): open it with \
+                 the type that wrote it"
+            ),
+        )
     }
 }

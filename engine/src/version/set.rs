@@ -99,8 +99,8 @@ impl VersionSet {
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is a journal already, or the edit breaks an invariant of the metadata; or
-    /// on an I/O error.
+    /// `Exists` if there is a journal already; `Invalid` if the edit breaks an invariant of the
+    /// metadata; or on an I/O error.
     pub(crate) fn create(
         files: &dyn Files,
         directory: &Path,
@@ -109,7 +109,7 @@ impl VersionSet {
     ) -> Result<()> {
         if !journal::epochs(files, directory)?.is_empty() {
             let message = format!("{} holds a database already", directory.display());
-            return Err(Error::invalid(message));
+            return Err(Error::new(ErrorKind::Exists, message));
         }
         let checkpoint =
             State::default().into_next(edit).map_err(|broken| refused(&broken))?.state.checkpoint();

@@ -182,10 +182,10 @@ fn a_second_opener_is_told_who_has_it() {
     for role in ["write", "read"] {
         let said = other(dir.path(), role);
         let me = format!("process {}", std::process::id());
-        assert!(said[0].starts_with("unavailable") && said[0].contains(&me), "{said:?}");
+        assert!(said[0].starts_with("busy") && said[0].contains(&me), "{said:?}");
     }
     let again = tiny().open(dir.path()).unwrap_err();
-    assert_eq!(again.kind(), ErrorKind::Unavailable, "{again}");
+    assert_eq!(again.kind(), ErrorKind::Busy, "{again}");
     db.table("t").unwrap().put("k", "w").unwrap();
     db.close().unwrap();
     assert_eq!(other(dir.path(), "write"), ["opened true"]);
@@ -198,7 +198,7 @@ fn readers_share_and_exclude_the_writer() {
     let second = tiny().open_read_only(dir.path()).unwrap();
     assert_eq!(other(dir.path(), "read"), ["opened true"]);
     let said = other(dir.path(), "write");
-    assert!(said[0].starts_with("unavailable"), "{said:?}");
+    assert!(said[0].starts_with("busy"), "{said:?}");
     assert_eq!(reader.table_names(), ["t"]);
     drop((reader, second));
     assert_eq!(other(dir.path(), "write"), ["opened true"]);

@@ -164,7 +164,7 @@ impl Model {
         match (load.finish(), first.filter(|_| existing == Existing::Refuse)) {
             (Ok(()), None) => self.now.extend(new),
             (Err(e), Some(key)) => {
-                assert_eq!(e.kind(), ErrorKind::Invalid);
+                assert_eq!(e.kind(), ErrorKind::Exists);
                 let named = format!("has key \"{}\" already", key.escape_ascii());
                 assert!(e.to_string().contains(&named), "{e}, not {named}");
             }
@@ -233,7 +233,9 @@ fn input_out_of_order_is_refused_by_its_keys_and_the_load_goes_on() {
     load.put("b", "1").unwrap();
     let mut refused = |key: &[u8], value: &[u8], words: &[&str]| {
         let error = load.put(key, value).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let is_too_large = words[0].ends_with(" bytes");
+        let kind = if is_too_large { ErrorKind::TooLarge } else { ErrorKind::Invalid };
+        assert_eq!(error.kind(), kind);
         words.iter().for_each(|word| assert!(error.to_string().contains(word), "{error}"));
     };
     refused(b"a", b"", &["\"a\" comes after \"b\"", "sort them"]);
@@ -247,7 +249,7 @@ fn input_out_of_order_is_refused_by_its_keys_and_the_load_goes_on() {
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(load.finish().unwrap_err().kind(), ErrorKind::Closed);
     let mut first = table.bulk_load().unwrap();
-    assert_eq!(first.put([0; 70_000], "").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(first.put([0; 70_000], "").unwrap_err().kind(), ErrorKind::TooLarge);
     first.finish().unwrap();
     assert_eq!(db.stats().tables[0].spilled_runs, 1, "without a key there is no commit");
 }
@@ -302,7 +304,7 @@ fn a_key_that_exists_is_named_and_once_it_is_gone_the_load_goes_in() {
         let new: Rows = [1, 199, 200, 202, 205, 299].map(|n| (key(n).into(), vec![9])).into();
         fill(&mut load, &new);
         let error = load.finish().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Exists);
         let named = format!("table {place:?} has key \"0200\" already");
         assert!(error.to_string().contains(&named), "{error}");
         assert!(rows(table.iter()) == before, "{place}: nothing was done");
@@ -329,15 +331,15 @@ fn a_load_that_is_dropped_or_that_fails_leaves_nothing() {
     for truncate in [true, false] {
         let mut late = table.bulk_load().unwrap();
         fill(&mut late, &numbers(0..10, 1, 1000));
-        match truncate {
-            true => db.truncate_table("t").unwrap(),
-            false => db.drop_table("t").unwrap(),
-        }
-        assert_eq!(late.finish().unwrap_err().kind(), ErrorKind::Invalid);
+        let kind = match truncate {
+            true => db.truncate_table("t").map(|()| ErrorKind::Invalid).unwrap(),
+            false => db.drop_table("t").map(|()| ErrorKind::MissingTable).unwrap(),
+        };
+        assert_eq!(late.finish().unwrap_err().kind(), kind);
         assert_eq!(late.finish().unwrap_err().kind(), ErrorKind::Closed);
     }
     assert_eq!(db.stats().disk.extent_bytes, 0);
-    assert_eq!(table.bulk_load().unwrap_err().kind(), ErrorKind::Invalid, "the table is gone");
+    assert_eq!(table.bulk_load().unwrap_err().kind(), ErrorKind::MissingTable, "the table is gone");
 }
 
 #[test]

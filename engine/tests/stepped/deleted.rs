@@ -354,5 +354,5 @@ fn a_manual_compaction_is_of_a_range_and_is_cancelled() {
     assert!(db.compact_range(&table, key(5).as_slice()..key(5).as_slice()).unwrap().is_finished);
     db.drop_table("t").unwrap();
     let refused = db.compact_range(&table, ..).unwrap_err();
-    assert_eq!(refused.kind(), terrace::ErrorKind::Invalid);
+    assert_eq!(refused.kind(), terrace::ErrorKind::MissingTable);
 }

@@ -240,7 +240,7 @@ fn objects_need_a_store_and_say_so() {
     let without = tiny().stepped().create(dir.path().join("none")).unwrap();
     let refused = without.create_table("t", COLD).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid);
-    assert!(refused.to_string().contains("Options::object_store"), "{refused}");
+    assert!(refused.to_string().contains("with object_store"), "{refused}");
     let path = dir.path().join("db");
     made(&path, &server).0.close().unwrap();
     let refused = tiny().stepped().open(&path).unwrap_err().to_string();

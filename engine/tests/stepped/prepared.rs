@@ -284,9 +284,9 @@ fn what_is_refused_changes_nothing() {
         txn
     };
     assert_eq!(kind(begin("a").prepare("")), ErrorKind::Invalid);
-    assert_eq!(kind(begin("a").prepare([7; 141])), ErrorKind::Invalid);
+    assert_eq!(kind(begin("a").prepare([7; 141])), ErrorKind::TooLarge);
     begin("a").prepare([7; 140]).unwrap();
-    assert_eq!(kind(begin("b").prepare([7; 140])), ErrorKind::Invalid);
+    assert_eq!(kind(begin("b").prepare([7; 140])), ErrorKind::Exists);
     assert!(!is_locked(&db, &table, "b"), "it was rolled back");
     assert_eq!(kind(db.commit_prepared("none")), ErrorKind::Invalid);
     assert_eq!(kind(db.roll_back_prepared("none")), ErrorKind::Invalid);
@@ -298,7 +298,7 @@ fn what_is_refused_changes_nothing() {
     let blob = vec![0; 4097];
     assert_eq!(
         kind(db.enqueue_prepared([7; 140], Some(&blob), Durability::Durable)),
-        ErrorKind::Invalid
+        ErrorKind::TooLarge
     );
     db.commit_prepared([7; 140]).unwrap();
     assert!(table.get("a").unwrap().is_some());

@@ -73,14 +73,14 @@ fn the_longest_keys_are_bounds_too() {
         (Bound::Included(&too_long), Bound::Unbounded),
         (Bound::Unbounded, Bound::Included(&too_long)),
     ] {
-        assert_eq!(table.delete_range(range).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(table.delete_range(range).unwrap_err().kind(), ErrorKind::TooLarge);
     }
     let lsn = db.snapshot().unwrap().lsn();
     table.delete_range("b".."a").unwrap();
     table.delete_range((Bound::Excluded("a"), Bound::Excluded("a"))).unwrap();
     assert_eq!(db.snapshot().unwrap().lsn(), lsn, "what deletes nothing is no commit");
     db.drop_table("t").unwrap();
-    assert_eq!(table.delete_range("a".."b").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(table.delete_range("a".."b").unwrap_err().kind(), ErrorKind::MissingTable);
 }
 
 #[test]

@@ -381,7 +381,7 @@ fn a_prepare_that_is_refused_leaves_nothing() {
         txn.get_for_update(&table, n.to_be_bytes()).unwrap();
     }
     let error = txn.prepare("too many locks").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.to_string().starts_with("the 8000 locks"), "{error}");
     assert_eq!(db.stats().disk.extent_bytes, 0);
     let txn = large();
@@ -427,7 +427,7 @@ fn the_limit_counts_what_is_on_disk_and_says_what_to_do() {
     let txn = db.begin_with(options).unwrap();
     let error = (0..1000u32).find_map(|n| txn.put(&table, n.to_be_bytes(), [1; 100]).err());
     let error = error.unwrap();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.to_string().contains("limit is 50000; commit it in parts"), "{error}");
     txn.commit().unwrap();
     assert!((290..300).contains(&table.iter().count()), "{}", table.iter().count());
@@ -535,7 +535,7 @@ fn a_table_dropped_or_truncated_meanwhile_fails_the_commit_and_leaves_nothing() 
         }
         let kind = match truncate {
             true => db.truncate_table("t").map(|()| ErrorKind::Conflict).unwrap(),
-            false => db.drop_table("t").map(|()| ErrorKind::Invalid).unwrap(),
+            false => db.drop_table("t").map(|()| ErrorKind::MissingTable).unwrap(),
         };
         assert_eq!(txn.commit().unwrap_err().kind(), kind);
         assert_eq!(db.stats().disk.extent_bytes, 0);

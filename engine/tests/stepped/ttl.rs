@@ -286,7 +286,7 @@ fn another_time_to_live_counts_at_once_and_revives_nothing() {
         assert_eq!(db.set_ttl("t", Some(bad)).unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(db.create_table("u", aging(bad)).unwrap_err().kind(), ErrorKind::Invalid);
     }
-    assert_eq!(db.set_ttl("u", None).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.set_ttl("u", None).unwrap_err().kind(), ErrorKind::MissingTable);
 }
 
 #[test]

@@ -337,24 +337,26 @@ fn what_is_refused() {
     let path = |name: &str| -> PathBuf { dir.path().join(name) };
     let db = tiny().stepped().open(path("db")).unwrap();
     db.table("t").unwrap().put("k", "v").unwrap();
-    let refused = |result: terrace::Result<()>, words: &str| {
+    let fails = |result: terrace::Result<()>, kind, words: &str| {
         let error = result.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(words), "{error}");
     };
+    let refused = |result, words| fails(result, ErrorKind::Invalid, words);
+    let in_the_way = |result, words| fails(result, ErrorKind::Exists, words);
     refused(BackupSet::open(path("none")).map(drop), "there are no backups in");
     refused(db.backup(path("db")).map(drop), "is no backup set");
     refused(BackupSet::open(path("db")).map(drop), "is no backup set");
     db.backup(path("set")).unwrap();
-    refused(Database::open(path("set")).map(drop), "no Terrace database");
+    in_the_way(Database::open(path("set")).map(drop), "no Terrace database");
     let set = sets(&path("set"));
     refused(set.restore(2, path("new")), "there is no backup 2");
     assert!(!path("new").exists());
-    refused(set.restore(1, path("db")), "is not empty");
-    refused(set.restore(1, path("set")), "is not empty");
+    in_the_way(set.restore(1, path("db")), "is not empty");
+    in_the_way(set.restore(1, path("set")), "is not empty");
     fs::create_dir(path("other")).unwrap();
     fs::write(path("other").join("letter"), "dear").unwrap();
-    refused(set.restore(1, path("other")), "is not empty");
+    in_the_way(set.restore(1, path("other")), "is not empty");
     assert_eq!(fs::read_dir(path("other")).unwrap().count(), 1);
     assert_eq!(set.list().unwrap().len(), 1);
 }
@@ -517,7 +519,7 @@ fn is_refused_unchanged(found: &Machine) {
     ];
     for refused in refusals {
         let error = refused.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::MissingDatabase, "{error}");
         for words in ["a restore into /new was cut off", "run the restore again", "remove"] {
             assert!(error.to_string().contains(words), "{error}");
         }
@@ -542,7 +544,7 @@ fn a_restore_that_is_cut_leaves_nothing_or_all_of_it() {
                 Ok(_) => with += 1,
                 Err(e) => {
                     without += 1;
-                    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+                    assert_eq!(e.kind(), ErrorKind::MissingDatabase, "{e}");
                     // A marker that is not whole is alone: nothing was restored yet.
                     if found.contents(Path::new("/new/CREATING")).get(32) == Some(&1) {
                         cut += 1;

@@ -74,11 +74,11 @@ fn tables_are_created_dropped_renamed_and_truncated() {
     a.put("k", "again").unwrap();
     db.rename_table("b", "c").unwrap();
     assert_eq!(b.name(), "c");
-    assert_eq!(db.rename_table("c", "a").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.rename_table("c", "a").unwrap_err().kind(), ErrorKind::Exists);
     let d = db.table("d").unwrap();
     db.drop_table("d").unwrap();
-    assert_eq!(d.put("k", "v").unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(d.get("k").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(d.put("k", "v").unwrap_err().kind(), ErrorKind::MissingTable);
+    assert_eq!(d.get("k").unwrap_err().kind(), ErrorKind::MissingTable);
     drop((a, b, d));
     db.close().unwrap();
     let db = Database::open(&path).unwrap();
@@ -136,7 +136,7 @@ fn the_top_of_a_new_volume_is_empty() {
     assert!(dir.path().join("lost+found").is_dir());
     let other = tempfile::tempdir().unwrap();
     std::fs::create_dir(other.path().join("lost")).unwrap();
-    assert_eq!(small().open(other.path()).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(small().open(other.path()).unwrap_err().kind(), ErrorKind::Exists);
 }
 
 /// Bug: a copy of a directory without its `LOCK` could not be salvaged, nor opened to read, until
@@ -155,5 +155,5 @@ fn a_copy_without_a_lock_file_is_read_and_salvaged() {
     let read = small().open_read_only(&path).unwrap();
     assert!(read.existing_table("t").unwrap().get("k").unwrap().is_some());
     // It keeps a writer out, as with a lock file that was there.
-    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(small().open(&path).unwrap_err().kind(), ErrorKind::Busy);
 }

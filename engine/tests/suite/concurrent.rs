@@ -297,7 +297,7 @@ fn come_and_go(db: &Database) {
                         let (key, value) = (chance.bytes(8), chance.bytes(len));
                         match table.put_with(key, value, Durability::Relaxed) {
                             Ok(()) => {}
-                            Err(e) if e.kind() == ErrorKind::Invalid => break,
+                            Err(e) if e.kind() == ErrorKind::MissingTable => break,
                             Err(e) => panic!("{e}"),
                         }
                     }

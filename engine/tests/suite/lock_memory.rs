@@ -40,7 +40,7 @@ fn locks_on_rows_are_counted_and_bounded() {
         let other = db.begin_with(TxnOptions::new().lock_limit(usize::MAX)).unwrap();
         let (rows, error) = fill(&other, &txn, &table, 0);
         drop(other);
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
         for told in ["200000", "range_for_update", "lock_limit"] {
             assert!(error.to_string().contains(told), "{error}");
         }
@@ -188,8 +188,8 @@ fn under_a_memory_limit_all_locks_together_have_a_part_of_it() {
         beside.get_for_update(&table, (2_000_000 + n).to_be_bytes()).unwrap();
     }
     let (rows, error) = fill(&other, &second, &table, 1_000_000);
-    assert_eq!(error.kind(), ErrorKind::Invalid);
-    for told in ["1048576", "Options::memory", "range_for_update"] {
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    for told in ["1048576", "larger memory", "range_for_update"] {
         assert!(error.to_string().contains(told), "{error}");
     }
     while db.step().unwrap() {}
@@ -284,9 +284,9 @@ fn a_plain_batch_is_bounded_too() {
         another.get_for_update(&table, (n * 1000 + 2).to_be_bytes())
     };
     let refused = (0..ROWS).find_map(|n| lock(n).err()).unwrap();
-    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
     let refused = db.write(batch).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
     assert!(refused.to_string().contains("commit in parts"), "{refused}");
     table.put("small", "goes on").unwrap();
     assert_eq!(table.iter().count(), ROWS as usize + 1);

@@ -146,7 +146,7 @@ fn without_its_operator_a_table_says_so_and_loses_nothing() {
     for e in [t.get("a").unwrap_err(), t.merge("a", "3").unwrap_err()] {
         let text = e.to_string();
         assert!(e.kind() == ErrorKind::Invalid && text.contains("test.picky"), "{text}");
-        assert!(text.contains("\"t\"") && text.contains("Options::merge_operator"), "{text}");
+        assert!(text.contains("\"t\"") && text.contains("with merge_operator"), "{text}");
     }
     let mut batch = WriteBatch::new();
     batch.merge(&t, "a", "3");

@@ -177,6 +177,6 @@ fn a_file_at_the_path_of_a_new_region_is_never_replaced() {
     let region = dir.path().join("precious");
     std::fs::write(&region, "the user's").unwrap();
     let error = emulated(&region).create(dir.path().join("db")).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::Exists);
     assert_eq!(std::fs::read(&region).unwrap(), b"the user's");
 }

@@ -92,17 +92,17 @@ fn one_superblock_copy_of_a_newer_format_is_enough() {
 fn a_directory_of_somebody_else_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("letter.txt"), "dear").unwrap();
-    for error in [
-        tiny().open(dir.path()).unwrap_err(),
-        tiny().create(dir.path()).unwrap_err(),
-        tiny().open_read_only(dir.path()).unwrap_err(),
+    for (error, kind) in [
+        (tiny().open(dir.path()).unwrap_err(), ErrorKind::Exists),
+        (tiny().create(dir.path()).unwrap_err(), ErrorKind::Exists),
+        (tiny().open_read_only(dir.path()).unwrap_err(), ErrorKind::MissingDatabase),
     ] {
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), kind);
         assert!(error.to_string().contains("letter.txt"), "{error}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no LOCK, nothing");
     let missing = dir.path().join("missing");
-    assert_eq!(tiny().open_read_only(&missing).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(tiny().open_read_only(&missing).unwrap_err().kind(), ErrorKind::MissingDatabase);
     assert!(!missing.exists());
 }
 
@@ -128,7 +128,7 @@ fn a_read_only_directory_serves_readers() {
     let db = tiny().open_read_only(dir.path()).unwrap();
     assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
     assert_eq!(db.table("t").unwrap().put("k", "w").unwrap_err().kind(), ErrorKind::Invalid);
-    assert_eq!(db.table("new").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.table("new").unwrap_err().kind(), ErrorKind::MissingTable);
     assert_eq!(db.drop_table("t").unwrap_err().kind(), ErrorKind::Invalid);
     drop(db);
     assert_eq!(names(dir.path()), before);
@@ -169,7 +169,7 @@ fn a_full_disk_at_creation_leaves_nothing_half_done() {
         let error = options(&machine, None).create(PATH).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Full, "{kib} KiB: {error}");
         let reader = options(&machine, None).open_read_only(PATH).unwrap_err();
-        assert_eq!(reader.kind(), ErrorKind::Invalid, "{reader}");
+        assert_eq!(reader.kind(), ErrorKind::MissingDatabase, "{reader}");
         machine.set_capacity(None);
         let db = options(&machine, None).create(PATH).unwrap();
         db.table("t").unwrap().put("k", "v").unwrap();
@@ -205,7 +205,7 @@ fn an_existing_database_is_not_made() {
     let path = dir.path().join("db");
     let refused = |path: &Path| {
         let error = tiny().open_existing(path).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::MissingDatabase, "{error}");
         assert!(error.to_string().contains("there is no database"), "{error}");
     };
     refused(&path);
@@ -267,7 +267,7 @@ fn the_limits_are_exact_and_beyond_them_nothing_is_written() {
     let longer = |bytes: &[u8]| [bytes, &[0]].concat();
     let refused = |result: terrace::Result<()>, number: usize| {
         let error = result.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::TooLarge);
         let numbers = [number.to_string(), (number + 1).to_string()];
         assert!(numbers.iter().all(|n| error.to_string().contains(n)), "{error}");
     };
@@ -298,11 +298,11 @@ fn a_batch_of_nothing_but_refused_operations_is_refused() {
     let db = tiny().open(dir.path()).unwrap();
     let t = db.table("t").unwrap();
     let error = t.put(vec![7; limits::MAX_KEY_LEN + 1], "v").unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
     let mut batch = WriteBatch::new();
     db.write(batch.clone()).unwrap();
     batch.put(&t, "k", vec![7; limits::MAX_VALUE_LEN + 1]);
-    assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::TooLarge);
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn what_cannot_be_opened_at_the_path_of_a_new_region_is_left_alone() {
     fs::remove_file(&region).unwrap();
     symlink(dir.path().join("nowhere"), &region).unwrap();
     let error = create();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
     assert!(region.is_symlink() && !dir.path().join("nowhere").exists(), "left alone");
     assert_eq!(names(&dir.path().join("db")), ["LOCK"], "nothing half done");
     fs::remove_file(&region).unwrap();
@@ -492,7 +492,7 @@ fn of_two_creations_that_race_for_one_region_one_succeeds() {
         let error = ended.into_iter().find_map(Result::err).unwrap_or_else(|| {
             panic!("round {round}: both made a database with one region");
         });
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.to_string().contains("shared"), "{error}");
         let db = tiny().pm_path(&region).open(path(winner)).unwrap();
         let found = db.existing_table("t").unwrap().get("winner").unwrap().unwrap();
@@ -522,7 +522,7 @@ fn regions_named_a_and_a_index_do_not_harm_each_other() {
     // The opening that would have removed it.
     put(options(&a), &db_a);
     let error = options(&a).index(Index::Persistent).open(&db_a).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
     for words in ["a.index", "the region of a database", "another pm_path"] {
         assert!(error.to_string().contains(words), "{error}");
     }
@@ -542,7 +542,7 @@ fn regions_named_a_and_a_index_do_not_harm_each_other() {
     fs::write(&index, "a letter").unwrap();
     put(options(&own), &path);
     let error = options(&own).index(Index::Persistent).open(&path).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
     assert_eq!(fs::read(&index).unwrap(), b"a letter");
 }
 
@@ -561,7 +561,7 @@ fn a_copied_directory_does_not_give_a_second_writer() {
     }
     for error in [options().open(&copy).unwrap_err(), options().open_read_only(&copy).unwrap_err()]
     {
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
         let this = format!("process {}", std::process::id());
         for words in ["region-elsewhere", "in use", "copy", "pm_path", this.as_str()] {
             assert!(error.to_string().contains(words), "{error}");
@@ -569,7 +569,7 @@ fn a_copied_directory_does_not_give_a_second_writer() {
     }
     db.close().unwrap();
     let copied = options().open_read_only(&copy).unwrap();
-    assert_eq!(options().open(&path).unwrap_err().kind(), ErrorKind::Unavailable, "it is read");
+    assert_eq!(options().open(&path).unwrap_err().kind(), ErrorKind::Busy, "it is read");
     drop(copied);
     assert_eq!(options().open(&path).unwrap().table("t").unwrap().get("k").unwrap().unwrap(), "v");
 }

@@ -332,7 +332,7 @@ fn writes_over_the_limit_are_refused_and_the_rest_stays() {
     let txn = db.begin_with(TxnOptions::new().write_limit(1000)).unwrap();
     txn.put(&table, "a", [1; 500]).unwrap();
     let error = txn.put(&table, "b", [1; 500]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(error.to_string().contains("1000"), "{error}");
     txn.put(&table, "a", [2; 800]).unwrap();
     txn.commit().unwrap();
@@ -376,7 +376,7 @@ fn a_truncated_or_dropped_table_fails_the_transaction_that_wrote_to_it() {
     let txn = db.begin().unwrap();
     txn.put(&table, "k", "1").unwrap();
     db.drop_table("t").unwrap();
-    assert_eq!(kind(txn.commit()), ErrorKind::Invalid);
+    assert_eq!(kind(txn.commit()), ErrorKind::MissingTable);
     assert_eq!(db.locks_held(), (0, 0));
 }
 
@@ -425,7 +425,7 @@ fn a_truncation_is_a_conflict_and_run_runs_again() {
         txn.put(&table, "k", "1")?;
         db.drop_table("t")
     });
-    assert_eq!(kind(gone), ErrorKind::Invalid, "a dropped table does not come back");
+    assert_eq!(kind(gone), ErrorKind::MissingTable, "a dropped table does not come back");
 }
 
 /// Money moves between accounts at every level, with plain deposits of nothing beside; none is
@@ -582,7 +582,7 @@ fn run_gives_up_at_once_on_what_another_call_does_not_help() {
         count(txn, &table)?;
         txn.put(&table, vec![1; 70_000], "too long a key")
     });
-    assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Invalid, 1));
+    assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::TooLarge, 1));
     // Nor does a row that another transaction has locked for longer than it may wait.
     let holder = db.begin().unwrap();
     holder.put(&table, "count", [9]).unwrap();
@@ -751,5 +751,5 @@ fn run_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts() {
         calls.fetch_add(1, Ordering::Relaxed);
         Ok::<_, Own>(txn.put(&table, vec![1; 70_000], "too long a key")?)
     });
-    assert_eq!((failed, calls.into_inner()), (Err(Own::Engine(ErrorKind::Invalid)), 1));
+    assert_eq!((failed, calls.into_inner()), (Err(Own::Engine(ErrorKind::TooLarge)), 1));
 }

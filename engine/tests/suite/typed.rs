@@ -111,7 +111,7 @@ fn bytes_of_other_types_are_errors_and_other_rows_follow() {
     table.table().put("not a key", "x").unwrap();
     let other: TypedTable<Key, (u64, Vec<String>)> = db.typed("rows").unwrap();
     let error = other.get(&key).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.kind(), ErrorKind::WrongType);
     let told = error.to_string();
     assert!(told.contains("\"rows\"") && told.contains("Vec<"), "{told}");
     let rows: Vec<_> = table.iter().collect();

@@ -235,7 +235,7 @@ fn a_table_is_listed_as_its_calls_find_it_after_an_event_with_an_unknown_outcome
             let found = names.iter().find(|name| ["a", "c"].contains(&name.as_str()));
             let expected = match found {
                 Some(found) => rows(&db.existing_table(found).unwrap()),
-                None => Err(ErrorKind::Invalid),
+                None => Err(ErrorKind::MissingTable),
             };
             assert_eq!(rows(&table), expected, "{what}: a handle from before");
             let as_before = expected == Ok(30) && found.is_some_and(|name| name == "a");

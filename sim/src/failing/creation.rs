@@ -178,12 +178,12 @@ fn may_tell(kind: ErrorKind) -> bool {
 }
 
 fn is_in_the_way(error: &terrace::Error) -> bool {
-    error.kind() == ErrorKind::Invalid && error.to_string().contains(REGION)
+    error.kind() == ErrorKind::Exists && error.to_string().contains(REGION)
 }
 
 /// Whether there is a database already where one is restored to.
 fn is_done(error: &terrace::Error) -> bool {
-    error.kind() == ErrorKind::Invalid && error.to_string().contains("is not empty")
+    error.kind() == ErrorKind::Exists && error.to_string().contains("is not empty")
 }
 
 /// Opens or creates the database, and writes row `n` durably.

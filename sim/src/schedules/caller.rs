@@ -101,8 +101,7 @@ impl Caller {
 
     /// Whether the error may come of a table that was emptied or dropped since the moment.
     pub(super) fn is_of_emptying(&self, error: &Error, table: &str, since: u64) -> bool {
-        let is_invalid = error.kind() == ErrorKind::Invalid;
-        is_invalid && self.world.ledger.may_be_emptied(table, since)
+        error.kind().is_refusal() && self.world.ledger.may_be_emptied(table, since)
     }
 
     pub(super) fn own_place(&mut self) -> Place {
@@ -178,7 +177,8 @@ pub(super) fn is_of_isolation(error: &Error) -> bool {
 /// What is known of a write that failed so.
 pub(super) fn outcome_of(error: &Error) -> Outcome {
     match error.kind() {
-        ErrorKind::Closed | ErrorKind::Invalid | ErrorKind::Full => Outcome::Refused,
+        ErrorKind::Closed | ErrorKind::Full => Outcome::Refused,
+        kind if kind.is_refusal() => Outcome::Refused,
         _ if is_of_isolation(error) => Outcome::Refused,
         _ => Outcome::Unknown,
     }

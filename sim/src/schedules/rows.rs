@@ -88,7 +88,7 @@ pub(super) fn create_shared(
 /// A shared table, if it is there.
 pub(super) fn shared(db: &Database, name: &str) -> Result<Option<Table>> {
     match db.existing_table(name) {
-        Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+        Err(error) if error.kind() == ErrorKind::MissingTable => Ok(None),
         found => found.map(Some),
     }
 }

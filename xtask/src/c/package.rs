@@ -13,7 +13,7 @@ use crate::check::{Setting, passes};
 
 /// The version in the name of the shared library. It changes when programs have to be compiled
 /// anew.
-const ABI: &str = "1";
+const ABI: &str = "2";
 
 /// The version of the packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");

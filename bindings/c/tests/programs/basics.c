@@ -10,17 +10,17 @@ static void versions(void) {
 static void opening(void) {
     terrace_error *error = NULL;
     terrace_options *options = small_options();
-    NO_HANDLE(TERRACE_INVALID, terrace_open_read_only(path_of("none"), options, &error));
+    NO_HANDLE(TERRACE_MISSING_DATABASE, terrace_open_read_only(path_of("none"), options, &error));
     terrace_database *database = terrace_create(path_of("made"), options, &error);
     HANDLE(database);
-    NO_HANDLE(TERRACE_UNAVAILABLE, terrace_open(path_of("made"), options, &error));
+    NO_HANDLE(TERRACE_BUSY, terrace_open(path_of("made"), options, &error));
     terrace_table *table = terrace_database_table(database, "t", &error);
     HANDLE(table);
     OK(terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
     close_and_free(database);
     FAILS(TERRACE_CLOSED, terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
     terrace_table_free(table);
-    NO_HANDLE(TERRACE_INVALID, terrace_create(path_of("made"), options, &error));
+    NO_HANDLE(TERRACE_EXISTS, terrace_create(path_of("made"), options, &error));
 
     database = terrace_open_read_only(path_of("made"), NULL, &error);
     HANDLE(database);
@@ -62,9 +62,9 @@ static void tables(terrace_database *database) {
     OK(terrace_table_options_set(options, "large_values", "1KiB", &error));
     terrace_table *table = terrace_database_create_table(database, "large", options, &error);
     HANDLE(table);
-    NO_HANDLE(TERRACE_INVALID, terrace_database_create_table(database, "large", options, &error));
+    NO_HANDLE(TERRACE_EXISTS, terrace_database_create_table(database, "large", options, &error));
     terrace_table_options_free(options);
-    NO_HANDLE(TERRACE_INVALID, terrace_database_existing_table(database, "small", &error));
+    NO_HANDLE(TERRACE_MISSING_TABLE, terrace_database_existing_table(database, "small", &error));
     CHECK(strstr(terrace_error_message(error), "large") != NULL);
 
     size_t len = 1 << 20;
@@ -72,7 +72,7 @@ static void tables(terrace_database *database) {
     CHECK(large != NULL && read != NULL);
     memset(large, 7, len);
     OK(terrace_table_put(table, "blob", 4, large, len, TERRACE_RELAXED, &error));
-    FAILS(TERRACE_INVALID,
+    FAILS(TERRACE_TOO_LARGE,
           terrace_table_put(table, "blob", 4, large, len + 1, TERRACE_RELAXED, &error));
     size_t found = 0;
     OK(terrace_table_get_into(table, "blob", 4, read, len, &found, &error));
@@ -102,8 +102,8 @@ static void tables(terrace_database *database) {
     CHECK(terrace_strings_at(names, 1) == NULL);
     terrace_strings_free(names);
     OK(terrace_database_drop_table(database, "larger", &error));
-    FAILS(TERRACE_INVALID, terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
-    FAILS(TERRACE_INVALID, terrace_table_get_statistics(table, &statistics, &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_get_statistics(table, &statistics, &error));
     terrace_table_free(table);
     terrace_error_free(error);
 }
@@ -194,7 +194,8 @@ static void atomic_changes(terrace_database *database) {
     FAILS(TERRACE_INVALID, terrace_table_insert_if_absent(table, "a", 1, "", 0, NULL, &error));
     FAILS(TERRACE_INVALID, terrace_table_compare_and_set(table, NULL, 1, NULL, NULL, &done, &error));
     OK(terrace_database_drop_table(database, "atomic", &error));
-    FAILS(TERRACE_INVALID, terrace_table_insert_if_absent(table, "a", 1, "", 0, &done, &error));
+    FAILS(TERRACE_MISSING_TABLE,
+          terrace_table_insert_if_absent(table, "a", 1, "", 0, &done, &error));
     terrace_error_free(error);
     terrace_table_free(table);
 }

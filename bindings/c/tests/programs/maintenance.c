@@ -56,7 +56,7 @@ static void bulk_loads(terrace_database *database, terrace_table *table) {
 
     load = terrace_table_bulk_load(table, false, &error);
     OK(terrace_bulk_load_put(load, TEXT("load 0007"), TEXT("again"), &error));
-    FAILS(TERRACE_INVALID, terrace_bulk_load_finish(load, &error));
+    FAILS(TERRACE_EXISTS, terrace_bulk_load_finish(load, &error));
     terrace_bulk_load_free(load);
     load = terrace_table_bulk_load(table, true, &error);
     OK(terrace_bulk_load_put(load, TEXT("load 0007"), TEXT("again"), &error));
@@ -158,7 +158,7 @@ static void damage_extents(const char *path) {
 static void damage(void) {
     terrace_error *error = NULL;
     is_sound(terrace_verify(path_of("kept"), &error), terrace_error_message(error));
-    NO_HANDLE(TERRACE_INVALID, terrace_verify(path_of("nowhere"), &error));
+    NO_HANDLE(TERRACE_MISSING_DATABASE, terrace_verify(path_of("nowhere"), &error));
     damage_extents(path_of("kept"));
     terrace_report *report = terrace_verify(path_of("kept"), &error);
     HANDLE(report);
@@ -192,7 +192,7 @@ static void damage(void) {
     HANDLE(report);
     CHECK(terrace_report_tables(report) == 1 && terrace_report_damages(report) > 0);
     terrace_report_free(report);
-    NO_HANDLE(TERRACE_INVALID, terrace_salvage(path_of("kept"), path_of("salvaged"), &error));
+    NO_HANDLE(TERRACE_EXISTS, terrace_salvage(path_of("kept"), path_of("salvaged"), &error));
     terrace_error_free(error);
 }
 

@@ -148,7 +148,7 @@ static void wrong_sizes(terrace_database *database) {
     NO_HANDLE(TERRACE_INVALID, terrace_database_table(database, "\xff\xfe", &error));
     char *long_key = calloc(1, 65537);
     CHECK(long_key != NULL);
-    FAILS(TERRACE_INVALID,
+    FAILS(TERRACE_TOO_LARGE,
           terrace_table_put(table, long_key, 65537, "v", 1, TERRACE_DURABLE, &error));
     free(long_key);
     /* Lengths that no array can have, also inside of structures. */
@@ -184,7 +184,7 @@ static void wrong_sizes(terrace_database *database) {
     CHECK(long_blob != NULL);
     OK(terrace_batch_put(batch, table, TEXT("k"), TEXT("v"), &error));
     OK(terrace_batch_set_blob(batch, long_blob, 4097, &error));
-    FAILS(TERRACE_INVALID, terrace_database_write(database, batch, TERRACE_DURABLE, &error));
+    FAILS(TERRACE_TOO_LARGE, terrace_database_write(database, batch, TERRACE_DURABLE, &error));
     free(long_blob);
     terrace_batch_free(batch);
     terrace_statistics statistics;
@@ -250,11 +250,11 @@ static void stale(terrace_database *database) {
     HANDLE(new);
     put(new, "k", "precious");
     terrace_table_statistics statistics;
-    FAILS(TERRACE_INVALID, terrace_table_get_statistics(old, &statistics, &error));
-    FAILS(TERRACE_INVALID, terrace_table_truncate(old, &error));
-    FAILS(TERRACE_INVALID, terrace_table_drop(old, &error));
-    FAILS(TERRACE_INVALID, terrace_table_rename(old, "other", &error));
-    FAILS(TERRACE_INVALID, terrace_table_set_option(old, "ttl", "1s", &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_get_statistics(old, &statistics, &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_truncate(old, &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_drop(old, &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_rename(old, "other", &error));
+    FAILS(TERRACE_MISSING_TABLE, terrace_table_set_option(old, "ttl", "1s", &error));
     CHECK(has(new, "k", "precious"));
     OK(terrace_table_rename(new, "renamed", &error));
     terrace_table *other = terrace_database_table(database, "orders", &error);

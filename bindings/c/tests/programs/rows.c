@@ -172,7 +172,8 @@ static void options_of_tables(terrace_database *database) {
     NO_HANDLE(TERRACE_INVALID, terrace_table_options_get(options, "colour", &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_options_get(NULL, "ttl", &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_get_options(NULL, &error));
-    FAILS(TERRACE_INVALID, terrace_database_set_table_options(database, "none", options, &error));
+    FAILS(TERRACE_MISSING_TABLE,
+          terrace_database_set_table_options(database, "none", options, &error));
     FAILS(TERRACE_INVALID, terrace_database_set_table_options(database, "options", NULL, &error));
     terrace_table_options_free(options);
 
@@ -190,7 +191,7 @@ int main(int count, char **arguments) {
     begin_test(count, arguments);
     terrace_error *error = NULL;
     terrace_options *options = small_options();
-    NO_HANDLE(TERRACE_INVALID, terrace_open_existing(path_of("rows"), options, &error));
+    NO_HANDLE(TERRACE_MISSING_DATABASE, terrace_open_existing(path_of("rows"), options, &error));
     NO_HANDLE(TERRACE_INVALID, terrace_open_existing(NULL, options, &error));
     close_and_free(open_small("rows"));
     terrace_database *database = terrace_open_existing(path_of("rows"), options, &error);

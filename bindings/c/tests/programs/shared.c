@@ -134,7 +134,7 @@ static void takes_over(const terrace_options *options) {
     terrace_database *database = terrace_open_shared(url, path_of("second"), options, &error);
     HANDLE(database);
     put_remote(database, "emmy", "1882");
-    NO_HANDLE(TERRACE_INVALID, terrace_open_shared(url, path_of("second"), options, &error));
+    NO_HANDLE(TERRACE_EXISTS, terrace_open_shared(url, path_of("second"), options, &error));
     close_and_free(database);
     terrace_error_free(error);
 }

@@ -352,7 +352,7 @@ static void prepared(void) {
         terrace_transaction_free(transaction);
     }
     terrace_transaction *taken = begin(NULL, NULL);
-    FAILS(TERRACE_INVALID, terrace_transaction_prepare(taken, TEXT("commit"), &error));
+    FAILS(TERRACE_EXISTS, terrace_transaction_prepare(taken, TEXT("commit"), &error));
     terrace_transaction_free(taken);
     FAILS(TERRACE_TIMEOUT, terrace_table_try_put(table, TEXT("commit"), TEXT("x"), 20, &error));
 

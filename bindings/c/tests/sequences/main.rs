@@ -24,6 +24,7 @@ const CALLS: u64 = 30;
 const OK: Status = Status::TERRACE_OK;
 const NOT_FOUND: Status = Status::TERRACE_NOT_FOUND;
 const INVALID: Status = Status::TERRACE_INVALID;
+const TOO_LARGE: Status = Status::TERRACE_TOO_LARGE;
 const CLOSED: Status = Status::TERRACE_CLOSED;
 
 /// Sequences of one database.

@@ -153,7 +153,8 @@ impl World {
         let (table, error) = (self.tables[at].as_deref(), Some(&mut self.error));
         let (k, null, len) = (data(&key), Data::null(), key.len());
         let mut value = MaybeUninit::uninit();
-        let status = match self.random.below(13) {
+        let call = self.random.below(13);
+        let status = match call {
             0 => terrace_table_get(None, k, len, Some(&mut value), error),
             1 => terrace_table_get(table, null, 7, Some(&mut value), error),
             2 => terrace_table_get(table, k, len, None, error),
@@ -181,8 +182,9 @@ impl World {
                 terrace_transaction_set_savepoint(None, Text::null(), error)
             }
         };
-        assert_eq!(status, INVALID);
-        assert_eq!(terrace_error_status(self.error.as_deref()), INVALID);
+        let expected = if call == 10 { TOO_LARGE } else { INVALID };
+        assert_eq!(status, expected);
+        assert_eq!(terrace_error_status(self.error.as_deref()), expected);
     }
 
     /// Frees what a sequence has made, in any order.

@@ -51,6 +51,38 @@ class InvalidError(Error, ValueError):
     kind = "invalid"
 
 
+class MissingDatabaseError(InvalidError, FileNotFoundError):
+    """There is no database in the directory. Name another one, or create a database."""
+
+    kind = "missing database"
+
+
+class MissingTableError(InvalidError, KeyError):
+    """There is no table of that name, or the table of the object was dropped."""
+
+    kind = "missing table"
+    # A KeyError shows its argument as a key.
+    __str__ = Exception.__str__
+
+
+class ExistsError(InvalidError):
+    """What was to be made is there already: a database, a table, a file or a key of a bulk load."""
+
+    kind = "exists"
+
+
+class TooLargeError(InvalidError):
+    """A key, a value, a name, a batch or a transaction is over its limit. Split it."""
+
+    kind = "too large"
+
+
+class WrongTypeError(InvalidError):
+    """A typed table was opened with other types than it was written with."""
+
+    kind = "wrong type"
+
+
 class RetryableError(Error):
     """The transaction met another one and was rolled back. Run it again."""
 
@@ -82,12 +114,21 @@ class FullError(Error, OSError):
 
 
 class UnavailableError(Error, OSError):
-    """Something outside failed, or another process has the database.
+    """Something outside failed.
 
     A forked child gets this error for a database of its parent. Mend the cause, then open again.
     """
 
     kind = "unavailable"
+
+
+class BusyError(UnavailableError):
+    """Another process has the database open, or another caller changes the backup set.
+
+    Close it there, or try later.
+    """
+
+    kind = "busy"
 
 
 class UnknownOutcomeError(Error, OSError):

@@ -106,7 +106,7 @@ pub(super) fn take(
 ///
 /// # Errors
 ///
-/// `Unavailable` if another caller has got an epoch since `held`: nothing has changed then. Or the
+/// `Busy` if another caller has got an epoch since `held`: nothing has changed then. Or the
 /// store does not answer: it may have changed.
 pub(super) fn replace(
     client: &ObjectClient,
@@ -149,7 +149,7 @@ fn changed(client: &ObjectClient) -> Error {
          and make the call again",
         client.address()
     );
-    Error::new(ErrorKind::Unavailable, message)
+    Error::new(ErrorKind::Busy, message)
 }
 
 /// What `decoders` tries: the bytes as they are, and with their checksum made right.

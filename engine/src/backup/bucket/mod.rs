@@ -130,7 +130,7 @@ impl BucketSet {
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is none of this number; `Unavailable` if another caller changes the set,
+    /// `Invalid` if there is none of this number; `Busy` if another caller changes the set,
     /// or the store does not answer.
     pub(super) fn delete(&self, number: u64) -> Result<()> {
         check_has(&self.head()?, number, &self.client.address())?;

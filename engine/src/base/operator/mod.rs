@@ -173,7 +173,7 @@ impl TableOperator {
             let name = name.as_str();
             Error::merge(format!(
                 "the table has the merge operator {name:?}, which is not registered; open the \
-                 database with Options::merge_operator"
+                 database with merge_operator"
             ))
         })
     }

@@ -60,7 +60,7 @@ fn an_operator_that_fails_or_is_missing_is_an_error_with_names() {
         assert!(error.contains(why) && error.contains("test.bad") && error.contains("\"k\""));
     }
     let missing = operator("test.bad").check().unwrap_err().to_string();
-    assert!(missing.contains("test.bad") && missing.contains("Options::merge_operator"));
+    assert!(missing.contains("test.bad") && missing.contains("with merge_operator"));
     assert!(operators.of(None).check().is_err());
     let counter = operator(COUNTER).fold(b"k", None, [&b"12"[..]].into_iter());
     assert!(counter.unwrap_err().to_string().contains("2 bytes"));

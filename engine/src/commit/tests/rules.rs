@@ -111,7 +111,7 @@ fn what_can_fail_fails_before_the_ticket() {
     assert_eq!(fixture.commit(&[("a", "1")]), 1);
     let large = "x".repeat(200 << 10);
     let too_large = fixture.committer.commit(&mut &fixture.batch(&[("a", &large)]), Durable);
-    assert_eq!(too_large.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(too_large.unwrap_err().kind(), ErrorKind::TooLarge);
     fixture.table.dropped.store(true, Ordering::Release);
     let dropped = fixture.committer.commit(&mut &fixture.batch(&[("a", "2")]), Durable);
     assert!(dropped.unwrap_err().is_table_gone());
@@ -219,7 +219,7 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         // Larger than the largest zone: refused before anything is done.
         let too_large = "x".repeat(1 << 20);
         let refused = fixture.committer.commit(&mut &fixture.batch(&[("a", &too_large)]), Durable);
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!(fixture.commit(&[("last", "1")]), 4);
     }
 }

@@ -88,7 +88,7 @@ fn a_dropped_table_stays_dropped() {
     let mut range = table.iter();
     db.drop_table("t").unwrap();
     for error in [table.get([1]).unwrap_err(), range.next().unwrap().unwrap_err()] {
-        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::MissingTable);
         assert!(error.to_string().contains("was dropped"), "{error}");
     }
 }

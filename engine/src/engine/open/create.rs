@@ -68,14 +68,14 @@ pub(crate) fn create_with(
 ///
 /// # Errors
 ///
-/// `Unavailable` if another process has begun anew there; or an I/O error.
+/// `Busy` if another process has begun anew there; or an I/O error.
 pub(crate) fn end_making(directory: &Path, options: &Options, database_id: [u8; 16]) -> Result<()> {
     let files = files_of(options);
     let _lock = lock(&*files, directory, options, OpenHow::Create)?;
     let found = Marker::read(&*files, directory)?.database_id;
     if found != Some(database_id) {
         return Err(Error::new(
-            ErrorKind::Unavailable,
+            ErrorKind::Busy,
             format!("another process has begun anew to make {}", directory.display()),
         ));
     }
@@ -96,7 +96,7 @@ pub(crate) fn remove_part(files: &dyn Files, directory: &Path, name: &str) -> st
 ///
 /// # Errors
 ///
-/// `Unavailable` if another process works there; or an I/O error. The next such call removes what
+/// `Busy` if another process works there; or an I/O error. The next such call removes what
 /// is left.
 pub(crate) fn remove_unfinished(directory: &Path, options: &Options) -> Result<()> {
     let files = &files_of(options);
@@ -158,7 +158,7 @@ impl Creation<'_> {
             return error;
         }
         error.advise(&format!(
-            "the region takes {len} bytes (Options::pm_size is {}); free so much, choose a smaller \
+            "the region takes {len} bytes (pm_size is {}); free so much, choose a smaller \
              pm_size, or another place",
             self.options.pm_size
         ))

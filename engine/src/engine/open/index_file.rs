@@ -88,7 +88,7 @@ impl IndexFile<'_> {
     ///
     /// # Errors
     ///
-    /// `Invalid` when another file has the name; or an I/O error.
+    /// `Exists` when another file has the name; or an I/O error.
     pub(super) fn find(&self, superblock: &Superblock, threads: usize) -> Result<FoundIndex> {
         if let Found::Other(what) = self.look(superblock)? {
             return Err(self.in_the_way(what));
@@ -230,12 +230,15 @@ impl IndexFile<'_> {
     }
 
     fn in_the_way(&self, what: &str) -> Error {
-        Error::invalid(format!(
-            "the persistent index lies at {}, and there is {what}, which is left alone: name \
+        Error::new(
+            ErrorKind::Exists,
+            format!(
+                "the persistent index lies at {}, and there is {what}, which is left alone: name \
              another pm_path, or move that file; if an opening was cut short while it made the \
              index, remove it",
-            self.path.display()
-        ))
+                self.path.display()
+            ),
+        )
     }
 
     /// The media and its length, if there is one.

@@ -28,7 +28,7 @@ pub(crate) fn path(directory: &Path, options: &Options) -> PathBuf {
 ///
 /// # Errors
 ///
-/// `Invalid` when there is a file; `Full`; or another I/O error.
+/// `Exists` when there is a file; `Full`; or another I/O error.
 pub(super) fn create(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -77,17 +77,20 @@ pub(super) fn check_vacant(files: &dyn Files, path: &Path, directory: &Path) -> 
         Ok(_) => is_region(files, path)?,
     };
     let (path, directory) = (path.display(), directory.display());
-    Err(Error::invalid(match region {
-        true => format!(
-            "there is a region at {path} already, and {directory} has no journal that belongs to \
-             it: if it is the region of another database, name another pm_path; if its journal is \
-             lost, salvage it; if an unfinished creation left it, remove it"
-        ),
-        false => format!(
-            "there is a file at {path} already; name another pm_path, or remove it if it is what \
-             an unfinished creation left"
-        ),
-    }))
+    Err(Error::new(
+        ErrorKind::Exists,
+        match region {
+            true => format!(
+                "there is a region at {path} already, and {directory} has no journal that belongs \
+                 to it: if it is the region of another database, name another pm_path; if its \
+                 journal is lost, salvage it; if an unfinished creation left it, remove it"
+            ),
+            false => format!(
+                "there is a file at {path} already; name another pm_path, or remove it if it is \
+                 what an unfinished creation left"
+            ),
+        },
+    ))
 }
 
 /// Removes a region or an index of the locked directory that it lies in, and the file in memory

@@ -106,7 +106,7 @@ fn enter(
 ///
 /// # Errors
 ///
-/// `Invalid` for bad options, or if there is something in `to`; `Unavailable` if another process
+/// `Invalid` for bad options; `Exists` if there is something in `to`; `Busy` if another process
 /// works there; those of `fill`. There is no database then.
 pub(crate) fn create_of_extents(
     to: &Path,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use super::index_file::INDEX;
 use super::media::{self, REGION};
-use crate::base::error::{Damage, Error, Mismatch, Result};
+use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
 use crate::base::options::{Failpoint, Making, Options, Storage};
 use crate::base::record::{Reader, checksum, put_bytes, put_u32};
 use crate::engine::OpenHow;
@@ -203,11 +203,14 @@ impl Making {
             Making::Salvage => ("a salvage", "run the salvage again"),
             Making::Takeover => ("a takeover of a shared database", "run the takeover again"),
         };
-        Error::invalid(format!(
-            "{what} into {} was cut off before its end, so there is no whole database: {again} \
+        Error::new(
+            ErrorKind::MissingDatabase,
+            format!(
+                "{what} into {} was cut off before its end, so there is no whole database: {again} \
              with this directory, which starts over, or remove the directory",
-            directory.display()
-        ))
+                directory.display()
+            ),
+        )
     }
 }
 
@@ -283,7 +286,9 @@ impl Marker {
         );
         let file =
             files.open(&path, crate::os::OpenHow::CreateNew).map_err(|e| match e.kind() {
-                AlreadyExists => Error::invalid(format!("{} is there already", path.display())),
+                AlreadyExists => {
+                    Error::new(ErrorKind::Exists, format!("{} is there already", path.display()))
+                }
                 _ => Error::io("create", &path, e),
             })?;
         file.try_write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &path, e))?;
@@ -319,18 +324,25 @@ pub(crate) fn look_for(
     (how, making): (OpenHow, Option<Making>),
 ) -> Result<Presence> {
     let (found, path) = (look(files, directory, options)?, directory.display());
-    let refusal = match (&found, how) {
+    let (kind, refusal) = match (&found, how) {
         (Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_), OpenHow::Create)
             if making.is_some() =>
         {
-            format!("{path} is not empty; name an empty or a new directory")
+            let refusal = format!("{path} is not empty; name an empty or a new directory");
+            (ErrorKind::Exists, refusal)
         }
         (Presence::NoJournal(parts), _) => return Err(parts.error()),
-        (Presence::Foreign(name), _) => format!(
-            "{path} holds {name:?} and no Terrace database; name an empty or a new directory"
-        ),
+        (Presence::Foreign(name), _) => {
+            let kind = match how {
+                OpenHow::ReadOnly | OpenHow::Existing => ErrorKind::MissingDatabase,
+                OpenHow::Create | OpenHow::OpenOrCreate => ErrorKind::Exists,
+            };
+            let what = "and no Terrace database; name an empty or a new directory";
+            (kind, format!("{path} holds {name:?} {what}"))
+        }
         (Presence::Database, OpenHow::Create) => {
-            format!("{path} holds a database already; open it, or name another directory")
+            let advice = "open it, or name another directory";
+            (ErrorKind::Exists, format!("{path} holds a database already; {advice}"))
         }
         // The call that makes it goes on with it.
         (Presence::Unfinished(marker), OpenHow::Existing) if making == Some(marker.making) => {
@@ -343,11 +355,12 @@ pub(crate) fn look_for(
             return Err(marker.making.cut_off(directory));
         }
         (Presence::Missing | Presence::Empty, OpenHow::ReadOnly | OpenHow::Existing) => {
-            format!("there is no database in {path}")
+            let advice = "name another directory, or create a database there";
+            (ErrorKind::MissingDatabase, format!("there is no database in {path}; {advice}"))
         }
         _ => return Ok(found),
     };
-    Err(Error::invalid(refusal))
+    Err(Error::new(kind, refusal))
 }
 
 /// Whether a call that makes a database may replace what another one left: an unfinished creation
@@ -372,7 +385,7 @@ pub(crate) fn files_of(options: &Options) -> Arc<dyn Files> {
 ///
 /// # Errors
 ///
-/// `Unavailable` when another process has it; or an I/O error.
+/// `Busy` when another process has it; or an I/O error.
 pub(crate) fn lock(
     files: &dyn Files,
     path: &Path,
@@ -399,7 +412,7 @@ fn locks(options: &Options) -> bool {
 ///
 /// # Errors
 ///
-/// `Unavailable` when another open database has the region; or on an I/O error.
+/// `Busy` when another open database has the region; or on an I/O error.
 pub(crate) fn lock_region(
     lock: &mut DirectoryLock,
     files: &dyn Files,
@@ -423,7 +436,7 @@ fn access(how: OpenHow) -> Access {
 ///
 /// # Errors
 ///
-/// `Invalid` when there is no database; or an I/O error.
+/// `MissingDatabase` when there is none; or an I/O error.
 pub(crate) fn find_damaged(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -433,7 +446,10 @@ pub(crate) fn find_damaged(
         Presence::Database => Ok(None),
         Presence::NoJournal(parts) => Ok(Some(parts)),
         Presence::Unfinished(marker) => Err(marker.making.cut_off(path)),
-        _ => Err(Error::invalid(format!("there is no database in {}", path.display()))),
+        _ => Err(Error::new(
+            ErrorKind::MissingDatabase,
+            format!("there is no database in {}", path.display()),
+        )),
     }
 }
 

@@ -195,7 +195,7 @@ fn remove_drained(engine: &Engine, table: &TableCore, rows: &RowTables) -> Resul
     if drained.len() < table.view().version.rows.len() {
         return Err(Error::invalid(format!(
             "table {:?} has row tables in level 0, which a persistent index does not know; open \
-             the database without Index::Persistent; to open with it, first set the table's level0 \
+             the database with the index `volatile`; to open with it, first set the table's level0 \
              option to the global index, compact the table, and close",
             table.name()
         )));

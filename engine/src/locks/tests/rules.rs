@@ -471,7 +471,7 @@ fn where_others_take_the_memory_keys_become_ranges_sooner() {
                 )
                 .unwrap();
             if let Err(refused) = key(other, &name, Exclusive, Patience::None) {
-                assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+                assert_eq!(refused.kind(), ErrorKind::TooLarge, "{refused}");
                 assert!(refused.to_string().contains(&MOST.to_string()), "{refused}");
                 break 'full;
             }

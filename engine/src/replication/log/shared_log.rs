@@ -377,7 +377,7 @@ impl SharedLog {
     /// The error of a store that has nothing to start from.
     pub(crate) fn empty(&self, kind: ErrorKind) -> Error {
         let message = format!(
-            "the store {} has no shared database with a checkpoint; open one with Options::share \
+            "the store {} has no shared database with a checkpoint; open one with share \
              first, and see that the URL is the same",
             self.address()
         );
@@ -388,7 +388,7 @@ impl SharedLog {
     pub(crate) fn fenced(&self, by: &str) -> Error {
         let message = format!(
             "another opening took the shared store {} over: {by}; close this database, and follow \
-             the other one, or take it over again with Database::open_shared",
+             the other one, or take it over again with open_shared",
             self.address()
         );
         Error::new(ErrorKind::Fenced, message)

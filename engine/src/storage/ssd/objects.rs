@@ -36,7 +36,7 @@ impl ExtentStore {
             let ObjectId { epoch, extent } = id;
             Error::invalid(format!(
                 "extent {extent} is an object (epoch {epoch}), and no object store was named; open \
-                 the database with Options::object_store, or give the command --object-store"
+                 the database with object_store, or give the command --object-store"
             ))
             .of_store()
         })
@@ -57,7 +57,7 @@ impl ExtentStore {
         let tier = self.objects().ok_or_else(|| {
             Error::invalid(
                 "extents are to become objects, and no object store was named; open the database \
-                 with Options::object_store, or give the command --object-store",
+                 with object_store, or give the command --object-store",
             )
             .of_store()
         })?;

@@ -213,7 +213,7 @@ fn a_range_delete_beyond_the_limit_deletes_nothing() {
         set.delete_range(0, &keys("e", "g"), u64::MAX).unwrap();
         let (before, bytes) = (set.ranges().collect::<Vec<_>>(), set.bytes_in_memory());
         let refused = set.delete_range(0, &keys("b", "f"), bytes as u64);
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!((set.ranges().collect::<Vec<_>>(), set.bytes_in_memory()), (before, bytes));
         assert!(!set.deletes(0, b"d"), "between the two");
         if is_saved {

@@ -471,7 +471,7 @@ fn creation_cut_short_can_be_repeated_and_a_database_is_not_overwritten() {
     let files = SimFiles::new();
     create(&files);
     let again = VersionSet::create_empty(Arc::clone(&files) as _, Path::new(DIRECTORY), [1; 16]);
-    assert_eq!(again.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Exists);
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn shown_by(caller: &Caller, db: &Database) -> Result<Option<State>> {
         for row in snapshot.range(&table, ..) {
             let (key, value) = match row {
                 Ok(row) => row,
-                Err(error) if error.kind() == ErrorKind::Invalid => return Ok(None),
+                Err(error) if error.kind().is_refusal() => return Ok(None),
                 Err(error) => return Err(error),
             };
             take_in(&mut state, ledger, name, (&key, &value));

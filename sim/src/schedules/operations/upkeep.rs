@@ -101,7 +101,7 @@ fn bulk_load(caller: &mut Caller, from: u64) -> Result<()> {
         Err(error) if is_of_isolation(&error) => Ok(()),
         Err(error) if caller.is_of_emptying(&error, table, from) => Ok(()),
         // A row was there.
-        Err(error) if error.kind() == ErrorKind::Invalid && existing == Existing::Refuse => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Exists && existing == Existing::Refuse => Ok(()),
         other => other,
     }
 }
