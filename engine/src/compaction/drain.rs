@@ -25,7 +25,7 @@ use super::shape::{ColumnEnds, best_end, cuts};
 use crate::base::error::Result;
 use crate::base::options::Failpoint;
 use crate::base::record::{Cursor, Lsn, MergingCursor};
-use crate::level0::ColumnBudget;
+use crate::level0::ColumnWidths;
 use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::read::view::View;
 use crate::read::{BufferedCursor, clip};
@@ -47,23 +47,24 @@ pub(crate) struct Column {
     pub(crate) upto: Lsn,
 }
 
-/// Chooses the next column of a round at or after `from`. A pure function of the view.
+/// Chooses the next column of a round at or after `from`, of about `bytes`. A pure function of the
+/// view.
 fn choose_column(
     view: &View,
-    from: &[u8],
-    upto: Lsn,
-    budget: ColumnBudget,
+    (from, upto): (&[u8], Lsn),
+    bytes: u64,
     shape: &Shape,
 ) -> Result<Option<Column>> {
-    let Some(mut interval) = within(view, from, upto, budget)? else {
+    let in_level0 = view.level0.next_column(from, upto, &view.version.drained, bytes)?;
+    let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
+    let in_runs = in_runs.filter_map(|run| columns_of_run(run, from, bytes));
+    let Some(ColumnWidths([least, mut interval, wide])) = in_runs.chain(in_level0).reduce(shorter)
+    else {
         return Ok(None);
     };
     let sublevel = sublevel_for(&view.version, &interval, shape);
     if view.version.overlapping(sublevel, &interval).is_empty() {
-        let of = |bytes| within(view, from, upto, ColumnBudget { bytes });
-        if let (Some(least), Some(wide)) = (of(budget.bytes / 2)?, of(budget.bytes * 2)?) {
-            align(&mut interval, &view.version, (sublevel, shape), (&least, &wide));
-        }
+        align(&mut interval, &view.version, (sublevel, shape), (&least, &wide));
     }
     Ok(Some(bounded(view, interval, (upto, sublevel))))
 }
@@ -75,19 +76,6 @@ fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) 
         end_after(&mut interval, &view.version, LEVEL_2, MOST_UNDER);
     }
     Column { interval, upto }
-}
-
-/// The keys from `from` on of which there is as much to drain as the budget has.
-fn within(
-    view: &View,
-    from: &[u8],
-    upto: Lsn,
-    budget: ColumnBudget,
-) -> Result<Option<KeyInterval>> {
-    let in_level0 = view.level0.next_column(from, upto, &view.version.drained, budget)?;
-    let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
-    let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
-    Ok(in_runs.chain(in_level0).reduce(shorter))
 }
 
 /// Ends a column of `sublevel`, which has nothing of it, at an edge that others have, between what
@@ -108,27 +96,36 @@ fn align(
     }
 }
 
-/// The next column at or after `from` of a run: whole extents within the budget, one at least.
-fn column_of_run(run: &Run, from: &[u8], budget: ColumnBudget) -> Option<KeyInterval> {
+/// The next column at or after `from` of a run: whole extents within the bytes of each width, one
+/// at least.
+fn columns_of_run(run: &Run, from: &[u8], bytes: u64) -> Option<ColumnWidths> {
     let rest = run.extents.overlapping(&KeyInterval { start: from.to_vec(), end: None });
-    let mut bytes = 0;
-    let is_enough = |extent: &&Arc<Extent>| {
-        bytes += u64::from(extent.meta().location.len);
-        bytes >= budget.bytes
+    let (_, rest) = rest.split_last()?;
+    let end = |width: u64| {
+        let mut bytes = 0;
+        let enough = rest.iter().find(|extent| {
+            bytes += u64::from(extent.meta().location.len);
+            bytes >= width
+        })?;
+        Some(after(&enough.meta().greatest_key))
     };
-    let (last, _) = rest.split_last()?;
-    let enough = rest.iter().find(is_enough).filter(|extent| !Arc::ptr_eq(extent, last));
-    let end = enough.map(|extent| after(&extent.meta().greatest_key));
-    Some(KeyInterval { start: from.to_vec(), end })
+    let column = |width| KeyInterval { start: from.to_vec(), end: end(width) };
+    Some(ColumnWidths(ColumnWidths::budgets(bytes).map(column)))
 }
 
-/// Of two columns with the same start, the one that ends first.
-fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
-    let is_first = match (&a.end, &b.end) {
+/// Of columns with the same start, those that end first.
+fn shorter(a: ColumnWidths, b: ColumnWidths) -> ColumnWidths {
+    let is_first = |a: &KeyInterval, b: &KeyInterval| match (&a.end, &b.end) {
         (Some(a), Some(b)) => a <= b,
         (a, _) => a.is_some(),
     };
-    if is_first { a } else { b }
+    let mut shorter = a;
+    for (own, other) in shorter.0.iter_mut().zip(b.0) {
+        if !is_first(own, &other) {
+            *own = other;
+        }
+    }
+    shorter
 }
 
 /// The sublevel that records of `interval` go to. Sublevels above it have nothing there, and what
@@ -207,16 +204,16 @@ impl DrainPlan {
     }
 }
 
-/// Plans the drain of the next column of a round at or after `from`, with records up to `upto`, but
-/// for keys that compactions have claimed. A pure function of the view.
+/// Plans the drain of the next column of a round at or after `from`, of about `bytes` and with
+/// records up to `upto`, but for keys that compactions have claimed. A pure function of the view.
 pub(crate) fn plan_drain(
     view: &View,
     (from, upto): (&[u8], Lsn),
-    budget: ColumnBudget,
+    bytes: u64,
     shape: &Shape,
     busy: &[ClaimedKeys],
 ) -> Result<NextDrain> {
-    let Some(column) = choose_column(view, from, upto, budget, shape)? else {
+    let Some(column) = choose_column(view, (from, upto), bytes, shape)? else {
         return Ok(NextDrain::RoundOver);
     };
     debug_assert!(column.interval.start.as_slice() >= from, "a round goes up");

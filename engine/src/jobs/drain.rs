@@ -12,7 +12,6 @@ use super::table_index::Has;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::record::Lsn;
 use crate::compaction::{self, NextDrain};
-use crate::level0::ColumnBudget;
 use crate::mvcc::{Horizon, pin};
 use crate::os::sync::locks::Mutex;
 use crate::os::time;
@@ -178,7 +177,7 @@ fn next_column<'a>(
     let from = (change.round.cursor.as_slice(), upto);
     let next = {
         let _guard = pin();
-        compaction::plan_drain(&view, from, ColumnBudget { bytes }, &shape, &busy)?
+        compaction::plan_drain(&view, from, bytes, &shape, &busy)?
     };
     let plan = match next {
         NextDrain::Column(plan) => plan,

@@ -21,7 +21,7 @@ mod walk;
 use std::sync::Arc;
 
 use global_index::GlobalIndex;
-use tombstones::{DeletedSpans, RangeTombstones, hidden_spans, spans};
+use tombstones::{DeletedSpans, RangeTombstones, hidden_spans, spans, starts_from};
 use versions::Versions;
 use walk::{ColumnSearch, bytes_by_walk, column_by_walk};
 
@@ -36,7 +36,7 @@ use crate::pm::Region;
 pub(crate) use matrix::{RowTables, StoredRow, find_rows, salvage_row, verify_row};
 pub(crate) use tombstones::DeletedSpan;
 pub(crate) use versions::{Keep, Superseded};
-pub(crate) use walk::ColumnBudget;
+pub(crate) use walk::ColumnWidths;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use matrix::probe;
@@ -228,24 +228,29 @@ impl Level0 {
 
 /// Draining.
 impl Level0 {
-    /// The next column at or after `from`, in turn; `None` when nothing is left there.
+    /// Where the next column at or after `from` may end, in turn; `None` when nothing is left
+    /// there. It has about `bytes`.
     pub(crate) fn next_column(
         &self,
         from: &[u8],
         upto: Lsn,
         drained: &DrainedMap,
-        budget: ColumnBudget,
-    ) -> Result<Option<KeyInterval>> {
-        let ranges = self.tombstones.starts_from(from, upto, drained, budget.bytes);
-        let search = ColumnSearch { from, upto, budget, ranges: &ranges };
-        let column = column_by_walk(self.cursor(drained), &search)?;
-        let begins = |column: &KeyInterval| column.start == from;
-        debug_assert!(column.as_ref().is_none_or(begins), "columns leave no key between them");
+        bytes: u64,
+    ) -> Result<Option<ColumnWidths>> {
+        let tombstones = self.tombstones.load().unwrap_or_default();
+        let widths = ColumnWidths::budgets(bytes);
+        let ranges = starts_from(&tombstones, from, upto, drained, widths[2]);
+        let search = ColumnSearch { from, upto, widths, ranges: &ranges };
+        let columns = column_by_walk(self.cursor(drained), &search)?;
         debug_assert!(
-            column.as_ref().is_none_or(|column| !column.is_empty()),
+            columns.iter().flat_map(|columns| &columns.0).all(|column| column.start == from),
+            "columns leave no key between them"
+        );
+        debug_assert!(
+            columns.iter().flat_map(|columns| &columns.0).all(|column| !column.is_empty()),
             "a column has a key, so that each drain goes on in its round"
         );
-        Ok(column)
+        Ok(columns)
     }
 
     /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not

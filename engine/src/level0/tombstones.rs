@@ -63,9 +63,12 @@ impl RangeTombstones {
         let inside = tombstones.wanted(interval, wants).into_iter();
         for whole in inside.filter(|tombstone| (from..=upto).contains(&tombstone.seq)) {
             let Some(inside) = whole.interval.intersection(interval) else { continue };
-            let undrained = drained.undrained(&inside, whole.seq).into_iter();
             debug_assert!(interval.covers(&inside), "a part of a range is inside the interval");
-            parts.extend(undrained.map(|part| Arc::new(Tombstone::new(part, whole.seq))));
+            let undrained = drained.undrained(&inside, whole.seq).into_iter();
+            parts.extend(undrained.map(|part| match part == whole.interval {
+                true => Arc::clone(whole),
+                false => Arc::new(Tombstone::new(part, whole.seq)),
+            }));
         }
         parts
     }
@@ -83,57 +86,6 @@ impl RangeTombstones {
             first.filter(|key| t.seq <= upto && interval.ends_after(key)).map(drop)
         };
         self.list.load().is_some_and(|set| set.find_overlapping(interval, is_left).is_some())
-    }
-
-    /// Where those with a sequence number of at most `upto` have something left to drain from
-    /// `from` on, in order, with the bytes of their records. Those that begin before `from` are one
-    /// entry without bytes, where the first of them has: an earlier column counted them. It ends
-    /// with the first key behind those whose bytes are a whole `budget`. The column has that
-    /// budget, so it ends there at the latest.
-    pub(super) fn starts_from(
-        &self,
-        from: &[u8],
-        upto: Lsn,
-        drained: &DrainedMap,
-        budget: u64,
-    ) -> Vec<(Vec<u8>, u64)> {
-        let Some(tombstones) = self.list.load() else { return Vec::new() };
-        let left = |t: &Arc<Tombstone>| {
-            let first = drained.first_undrained(&t.interval, from, t.seq);
-            first.filter(|_| t.seq <= upto).map(<[u8]>::to_vec)
-        };
-        let mut over = None::<Vec<u8>>;
-        tombstones.find_overlapping(&KeyInterval::closed(from, from), |t| {
-            let start = left(t).filter(|_| t.interval.start.as_slice() < from)?;
-            let is_at_from = start == from;
-            let least = over.take().unwrap_or_else(|| start.clone());
-            over = Some(least.min(start));
-            is_at_from.then_some(())
-        });
-        let mut next: BinaryHeap<_> = over.map(|start| Reverse((start, 0))).into_iter().collect();
-        let mut behind = tombstones.iter_from(from).peekable();
-        let (mut starts, mut bytes) = (Vec::<(Vec<u8>, u64)>::new(), 0);
-        loop {
-            // What is left of a range may begin behind the start of later ranges.
-            let is_first = |t: &&Arc<Tombstone>| match next.peek() {
-                Some(Reverse((start, _))) => t.interval.start <= *start,
-                None => true,
-            };
-            if let Some(tombstone) = behind.next_if(is_first) {
-                next.extend(left(tombstone).map(|at| Reverse((at, stored_len(tombstone)))));
-                continue;
-            }
-            let Some(Reverse((start, len))) = next.pop() else { break };
-            let is_enough = bytes >= budget;
-            let is_new = starts.last().is_none_or(|(last, _)| *last != start);
-            bytes += len;
-            starts.push((start, len));
-            if is_enough && is_new {
-                break;
-            }
-        }
-        debug_assert!(starts.is_sorted_by_key(|(start, _)| start), "starts come in order");
-        starts
     }
 
     /// The bytes of those with a sequence number of at most `upto` that begin in `interval` and
@@ -215,6 +167,53 @@ impl RangeTombstones {
     pub(super) fn memory(&self) -> u64 {
         self.list.memory()
     }
+}
+
+/// Where range tombstones with a sequence number of at most `upto` have something left to drain
+/// from `from` on, in order, with the bytes of their records. Those that begin before `from` are
+/// one entry without bytes, where the first of them has: an earlier column counted them. It ends
+/// with the first key behind those whose bytes are a whole `budget`. The column has that budget, so
+/// it ends there at the latest.
+pub(super) fn starts_from<'a>(
+    tombstones: &'a Tombstones,
+    from: &'a [u8],
+    upto: Lsn,
+    drained: &'a DrainedMap,
+    budget: u64,
+) -> Vec<(&'a [u8], u64)> {
+    let left = |t: &'a Arc<Tombstone>| {
+        drained.first_undrained(&t.interval, from, t.seq).filter(|_| t.seq <= upto)
+    };
+    let mut over = None::<&[u8]>;
+    tombstones.find_overlapping(&KeyInterval::closed(from, from), |t| {
+        let start = left(t).filter(|_| t.interval.start.as_slice() < from)?;
+        over = Some(over.map_or(start, |least| least.min(start)));
+        (start == from).then_some(())
+    });
+    let mut next: BinaryHeap<_> = over.map(|start| Reverse((start, 0))).into_iter().collect();
+    let mut behind = tombstones.iter_from(from).peekable();
+    let (mut starts, mut bytes) = (Vec::<(&[u8], u64)>::new(), 0);
+    loop {
+        // What is left of a range may begin behind the start of later ranges.
+        let is_first = |t: &&'a Arc<Tombstone>| match next.peek() {
+            Some(Reverse((start, _))) => t.interval.start.as_slice() <= *start,
+            None => true,
+        };
+        if let Some(tombstone) = behind.next_if(is_first) {
+            next.extend(left(tombstone).map(|at| Reverse((at, stored_len(tombstone)))));
+            continue;
+        }
+        let Some(Reverse((start, len))) = next.pop() else { break };
+        let is_enough = bytes >= budget;
+        let is_new = starts.last().is_none_or(|(last, _)| *last != start);
+        bytes += len;
+        starts.push((start, len));
+        if is_enough && is_new {
+            break;
+        }
+    }
+    debug_assert!(starts.is_sorted_by_key(|(start, _)| start), "starts come in order");
+    starts
 }
 
 /// The bytes of its record in a zone.
@@ -457,8 +456,9 @@ mod tests {
         let (ranges, bytes) = many();
         let mut drained = DrainedMap::default();
         let of = |from: u64, upto, drained: &DrainedMap| -> Vec<Vec<u8>> {
-            let starts = ranges.starts_from(&key(from), upto, drained, 3 * bytes);
-            starts.into_iter().map(|(start, _)| start).collect()
+            let (set, from) = (ranges.load().unwrap(), key(from));
+            let starts = starts_from(&set, &from, upto, drained, 3 * bytes);
+            starts.into_iter().map(|(start, _)| start.to_vec()).collect()
         };
         assert_eq!(of(0, 10_000, &drained), [key(0), key(10), key(20), key(30)]);
         // The one that begins before the start counts nothing.
@@ -481,8 +481,10 @@ mod tests {
         let one = |n| KeyInterval { start: Vec::new(), end: Some(key(n * 10 + 3)) };
         ranges.add((0..10_000).map(|n| Arc::new(Tombstone::new(one(n), n + 10_001))).collect());
         let mut drained = DrainedMap::default();
-        let of = |from: u64, drained: &DrainedMap| {
-            ranges.starts_from(&key(from), 20_000, drained, bytes)
+        let of = |from: u64, drained: &DrainedMap| -> Vec<(Vec<u8>, u64)> {
+            let (set, from) = (ranges.load().unwrap(), key(from));
+            let starts = starts_from(&set, &from, 20_000, drained, bytes);
+            starts.into_iter().map(|(start, bytes)| (start.to_vec(), bytes)).collect()
         };
         let own = |n: u64| (key(n), bytes);
         assert_eq!(of(55, &drained), [(key(55), 0), own(60), own(70)]);

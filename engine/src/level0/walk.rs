@@ -78,11 +78,16 @@ impl Cursor for Walk<'_> {
     }
 }
 
-/// How large a column may be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ColumnBudget {
-    /// Bytes of records in level 0 that one drain may move.
-    pub(crate) bytes: u64,
+/// Columns with the same start: the one that ends first, the one of the budget that a drain has,
+/// and the one that ends last.
+#[derive(Clone, Debug)]
+pub(crate) struct ColumnWidths(pub(crate) [KeyInterval; 3]);
+
+impl ColumnWidths {
+    /// Bytes of records in level 0 that each of them may have, where a drain moves about `bytes`.
+    pub(crate) fn budgets(bytes: u64) -> [u64; 3] {
+        [bytes / 2, bytes, bytes.saturating_mul(2)]
+    }
 }
 
 /// What the next column is chosen by.
@@ -92,30 +97,34 @@ pub(super) struct ColumnSearch<'a> {
     pub(super) from: &'a [u8],
     /// The greatest sequence number that the drain moves.
     pub(super) upto: Lsn,
-    pub(super) budget: ColumnBudget,
+    /// The bytes of each width, ascending.
+    pub(super) widths: [u64; 3],
     /// Where range tombstones have something left to drain behind `from`, in order, each with the
     /// bytes of its record.
-    pub(super) ranges: &'a [(Vec<u8>, u64)],
+    pub(super) ranges: &'a [(&'a [u8], u64)],
 }
 
-/// The next column, by a walk over the records that are not drained: an interval from `search.from`
-/// on whose records and range tombstones fit the budget, and one key at least. The interval ends
-/// right after a key that it has, so the keys of the extents that come of it are known to the last.
-/// It has no end if nothing is left behind it. `None` when nothing is left at all.
+/// The next column, by one walk over the records that are not drained: for each width an interval
+/// from `search.from` on whose records and range tombstones fit its bytes, and one key at least.
+/// The interval ends right after a key that it has, so the keys of the extents that come of it are
+/// known to the last. It has no end if nothing is left behind it. `None` when nothing is left at
+/// all.
 pub(super) fn column_by_walk(
     mut cursor: impl Cursor,
     search: &ColumnSearch<'_>,
-) -> Result<Option<KeyInterval>> {
+) -> Result<Option<ColumnWidths>> {
     cursor.seek(search.from, LSN_MAX)?;
-    let mut ranges = search.ranges.iter().map(|(start, bytes)| (start.as_slice(), *bytes));
     debug_assert!(search.ranges.is_sorted(), "a search has its range tombstones in order");
-    let mut range = ranges.next();
+    let mut ranges = search.ranges.iter().copied().peekable();
     let (mut bytes, mut last) = (0, None::<Vec<u8>>);
+    let rest = || KeyInterval { start: search.from.to_vec(), end: None };
+    let (mut columns, mut ended) = ([rest(), rest(), rest()], 0);
     loop {
         while cursor.entry().is_some_and(|entry| entry.seq > search.upto) {
             cursor.next()?;
         }
         let record = cursor.entry().map(|entry| (entry.key, stored_len(entry.key, entry.value)));
+        let range = ranges.peek().copied();
         let is_range = range.is_some_and(|range| record.is_none_or(|record| range.0 <= record.0));
         let Some((key, len)) = (if is_range { range } else { record }) else { break };
         debug_assert!(key >= search.from, "a column has no key before the start of its search");
@@ -123,25 +132,27 @@ pub(super) fn column_by_walk(
             last.as_deref().is_none_or(|last| last <= key),
             "a column is found by a walk that goes up"
         );
-        let is_new = last.as_deref() != Some(key);
-        if bytes >= search.budget.bytes
-            && let Some(last) = last.as_deref().filter(|_| is_new)
-        {
-            return Ok(Some(KeyInterval::closed(search.from, last)));
-        }
-        if is_new {
+        if last.as_deref() != Some(key) {
+            let full = search.widths[ended..].iter().take_while(|width| bytes >= **width).count();
+            if let (1.., Some(last)) = (full, &last) {
+                columns[ended..][..full].fill(KeyInterval::closed(search.from, last));
+                ended += full;
+            }
+            if ended == columns.len() {
+                break;
+            }
             let last = last.get_or_insert_default();
             last.clear();
             last.extend_from_slice(key);
         }
         bytes += len;
         if is_range {
-            range = ranges.next();
+            ranges.next();
         } else {
             cursor.next()?;
         }
     }
-    Ok(last.map(|_| KeyInterval { start: search.from.to_vec(), end: None }))
+    Ok(last.map(|_| ColumnWidths(columns)))
 }
 
 /// Bytes of the records in `interval` with a sequence number of at most `upto`, by a walk over the

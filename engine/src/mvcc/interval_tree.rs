@@ -4,6 +4,7 @@
 //!
 //! Source: the interval tree of Cormen and others, augmented by sequence numbers.
 
+use std::cmp::Ordering;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -29,6 +30,13 @@ impl Reach<'_> {
 fn ends_before(one: &Tombstone, other: &Tombstone) -> bool {
     let end = one.interval.end.as_ref();
     end.is_some_and(|end| other.interval.end.as_ref().is_none_or(|other| other > end))
+}
+
+/// The first bytes of a key, as a number of the same order.
+pub(super) fn first_bytes(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    key.iter().zip(&mut bytes).for_each(|(from, to)| *to = *from);
+    u64::from_be_bytes(bytes)
 }
 
 /// What a tree is made of: a tombstone, or a tree of tombstones.
@@ -96,9 +104,12 @@ pub(super) struct IntervalTree<T> {
     nodes: Vec<Node>,
 }
 
-/// Of a subtree: which spans have the tombstones that end first and last, and sequence numbers.
+/// Of a span, how its start begins. Of its subtree, which spans have the tombstones that end first
+/// and last, and sequence numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
+    /// A search compares it before it follows pointers to the start itself.
+    first_bytes: u64,
     ends_first: u32,
     ends_last: u32,
     oldest: Lsn,
@@ -110,6 +121,7 @@ impl<T: Span> IntervalTree<T> {
     pub(super) fn new(items: Vec<T>) -> Option<IntervalTree<T>> {
         debug_assert!(items.windows(2).all(|w| w[0].start() <= w[1].start()), "spans by start");
         let node = |(n, item): (u32, &T)| Node {
+            first_bytes: first_bytes(item.start()),
             ends_first: n,
             ends_last: n,
             oldest: item.oldest(),
@@ -126,7 +138,17 @@ impl<T: Span> IntervalTree<T> {
 
     /// Where the first span lies that starts at `key` or behind it.
     pub(super) fn first_from(&self, key: &[u8]) -> usize {
-        self.items.partition_point(|item| item.start() < key)
+        let bytes = first_bytes(key);
+        let (mut lo, mut hi) = (0, self.items.len());
+        while lo < hi {
+            let mid = lo.midpoint(hi);
+            match self.nodes[mid].first_bytes.cmp(&bytes) {
+                Ordering::Less => lo = mid + 1,
+                Ordering::Equal if self.items[mid].start() < key => lo = mid + 1,
+                _ => hi = mid,
+            }
+        }
+        lo
     }
 
     fn root(&self) -> usize {

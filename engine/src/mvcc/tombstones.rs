@@ -18,10 +18,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::KeyInterval;
-use super::interval_tree::{IntervalTree, Node, Reach, Span};
+use super::interval_tree::{IntervalTree, Node, Reach, Span, first_bytes};
 use crate::base::memory::Gauge;
 use crate::base::record::Lsn;
-use crate::os::HashSet;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::shared::ArcSwap;
 
@@ -81,12 +80,8 @@ struct Run {
 impl Run {
     fn new(items: Vec<Arc<Tombstone>>) -> Option<Run> {
         // The first bytes decide most comparisons, and lie beside each other.
-        let first_bytes = |t: &Tombstone| {
-            let mut bytes = [0; 8];
-            t.interval.start.iter().zip(&mut bytes).for_each(|(from, to)| *to = *from);
-            u64::from_be_bytes(bytes)
-        };
-        let mut items: Vec<_> = items.into_iter().map(|t| (first_bytes(&t), t)).collect();
+        let with_bytes = items.into_iter().map(|t| (first_bytes(&t.interval.start), t));
+        let mut items: Vec<_> = with_bytes.collect();
         items.sort_by(|(a_first, a), (b_first, b)| {
             let by_start = || a.interval.start.cmp(&b.interval.start);
             a_first.cmp(b_first).then_with(by_start).then_with(|| b.seq.cmp(&a.seq))
@@ -115,30 +110,37 @@ impl Run {
         first.items()[first.first_from(key)..].iter().chain(rest.iter().flat_map(|l| l.items()))
     }
 
-    /// The run without those over keys of `interval` that go, of those that `wants` accepts. Leaves
-    /// of which none goes are those of this run. `None` if none is left.
+    /// The run without those over keys of `interval` that go, of those that `wants` accepts; they
+    /// are added to `gone`. Leaves of which none goes are those of this run. `None` if none is
+    /// left.
     fn without(
         &self,
         interval: &KeyInterval,
         wants: &impl Fn(&Reach<'_>) -> bool,
-        goes: &impl Fn(&Arc<Tombstone>) -> bool,
+        goes: &impl Fn(&Tombstone) -> bool,
+        gone: &mut Vec<Arc<Tombstone>>,
     ) -> Option<Run> {
         let mut leaves = Vec::with_capacity(self.leaves.items().len());
-        let mut is_same = true;
+        let before = gone.len();
         for leaf in self.leaves.items() {
-            let mut look = |one: &Arc<Tombstone>| match goes(one) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            let first = gone.len();
+            let mut look = |one: &Arc<Tombstone>| {
+                gone.extend(goes(one).then(|| Arc::clone(one)));
+                ControlFlow::<()>::Continue(())
             };
-            if leaf.overlapping(interval, wants, &mut look).is_continue() {
+            let all = leaf.overlapping(interval, wants, &mut look);
+            debug_assert!(all.is_continue(), "no visit ends the search");
+            if gone.len() == first {
                 leaves.push(Arc::clone(leaf));
                 continue;
             }
-            let items: Vec<_> = leaf.items().iter().filter(|one| !goes(one)).cloned().collect();
-            is_same = false;
+            // A search visits in the order of the leaf.
+            let mut go = gone[first..].iter().peekable();
+            let stays = |one: &&Arc<Tombstone>| go.next_if(|next| Arc::ptr_eq(next, one)).is_none();
+            let items = leaf.items().iter().filter(stays).cloned().collect();
             leaves.extend(IntervalTree::new(items).map(Arc::new));
         }
-        if is_same { Some(self.clone()) } else { Run::of(leaves) }
+        if gone.len() == before { Some(self.clone()) } else { Run::of(leaves) }
     }
 }
 
@@ -173,14 +175,16 @@ impl Tombstones {
         Tombstones { runs }
     }
 
-    /// The set without those over keys of `interval` that go, of those that `wants` accepts.
+    /// The set without those over keys of `interval` that go, of those that `wants` accepts; they
+    /// are added to `gone`.
     fn without(
         &self,
         interval: &KeyInterval,
-        wants: impl Fn(&Reach<'_>) -> bool,
-        goes: impl Fn(&Arc<Tombstone>) -> bool,
+        wants: &impl Fn(&Reach<'_>) -> bool,
+        goes: &impl Fn(&Tombstone) -> bool,
+        gone: &mut Vec<Arc<Tombstone>>,
     ) -> Tombstones {
-        let runs = self.runs.iter().filter_map(|run| run.without(interval, &wants, &goes));
+        let runs = self.runs.iter().filter_map(|run| run.without(interval, wants, goes, gone));
         let mut runs: Vec<Run> = runs.collect();
         runs.sort_by_key(|run| std::cmp::Reverse(run.len));
         let set = Tombstones { runs: Vec::with_capacity(runs.len()) };
@@ -359,16 +363,12 @@ impl TombstoneList {
         wants: impl Fn(&Reach<'_>) -> bool,
         which: impl Fn(&Tombstone) -> bool,
     ) -> Vec<Arc<Tombstone>> {
-        let set = self.set.load_full();
-        let inside = set.wanted(interval, &wants).into_iter().filter(|tombstone| which(tombstone));
-        let found: HashSet<*const Tombstone> = inside.map(Arc::as_ptr).collect();
-        if found.is_empty() {
-            return Vec::new();
-        }
-        let goes = |one: &Arc<Tombstone>| found.contains(&Arc::as_ptr(one));
-        let before = self.set.rcu(|set| set.without(interval, &wants, goes));
-        let gone = before.wanted(interval, &wants).into_iter().filter(|one| goes(one));
-        let gone: Vec<Arc<Tombstone>> = gone.cloned().collect();
+        let mut gone = Vec::new();
+        self.set.rcu(|set| {
+            gone.clear();
+            let rest = set.without(interval, &wants, &which, &mut gone);
+            if gone.is_empty() { Arc::clone(set) } else { Arc::new(rest) }
+        });
         self.count.fetch_sub(gone.len(), Ordering::AcqRel);
         let bytes = memory_of(&gone);
         self.gauge.sub(bytes);
