@@ -967,6 +967,15 @@ enum terrace_status terrace_close(const struct terrace_database *database,
 void terrace_database_free(struct terrace_database *database);
 
 /**
+ * The directory that the database lies in, as its opening was given it. NULL after an error. Free
+ * it with terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_string *terrace_database_path(const struct terrace_database *database,
+                                             struct terrace_error **error);
+
+/**
  * The table called name; creates it when there is none. NULL after an error. Free it with
  * terrace_table_free.
  *
@@ -2638,15 +2647,6 @@ enum terrace_status terrace_follower_get_status(const struct terrace_follower *f
                                                 struct terrace_error **error);
 
 /**
- * The directory of the database of a follower or a standby, in which a promotion opens it. NULL
- * after an error. Free it with terrace_string_free.
- *
- * Errors: TERRACE_INVALID for NULL.
- */
-struct terrace_string *terrace_follower_directory(const struct terrace_follower *follower,
-                                                  struct terrace_error **error);
-
-/**
  * Why a follower or a standby does not go on, though it tries again; empty text while it goes on.
  * NULL after an error. Free it with terrace_string_free.
  *
@@ -2657,8 +2657,8 @@ struct terrace_string *terrace_follower_note(const struct terrace_follower *foll
 
 /**
  * Makes a standby the writer: it applies what is left, claims the shared store, and opens the
- * database to write in the directory that terrace_follower_directory names. Handles of the
- * standby's database are closed by it, and the standby too. As terrace_open_shared.
+ * database to write, in the directory that terrace_database_path names. Handles of the standby's
+ * database are closed by it, and the standby too. As terrace_open_shared.
  *
  * Errors: TERRACE_INVALID for a follower, which may lack data; otherwise as terrace_open_shared.
  * The standby is closed after those. Open it again and promote that.

@@ -1,12 +1,13 @@
 //! Databases: opening and closing, tables by name, what concerns all of them.
 
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use terrace::{BackgroundTuning, CommitTuning, Durability};
 
 use crate::batch::Batch;
-use crate::error::{Error, Status};
+use crate::error::{Error, OwnedText, Status};
 use crate::guard::{self, ErrorOut, Failure, Result, need};
 use crate::list::Strings;
 use crate::options::{Options, TableOptions};
@@ -133,6 +134,20 @@ pub extern "C" fn terrace_close(
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_free(database: Option<Box<Database>>) {
     guard::free(database);
+}
+
+/// The directory that the database lies in, as its opening was given it. NULL after an error. Free
+/// it with terrace_string_free.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_path(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<OwnedText>> {
+    guard::made(error, || {
+        Ok(OwnedText::new(need(database, "database")?.0.path().as_os_str().as_bytes()))
+    })
 }
 
 /// The table called name; creates it when there is none. NULL after an error. Free it with

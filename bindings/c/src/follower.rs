@@ -2,7 +2,6 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt;
 
 use crate::database::{Database, open};
 use crate::error::{Error, OwnedText, Status};
@@ -154,21 +153,6 @@ pub extern "C" fn terrace_follower_get_status(
     })
 }
 
-/// The directory of the database of a follower or a standby, in which a promotion opens it. NULL
-/// after an error. Free it with terrace_string_free.
-///
-/// Errors: TERRACE_INVALID for NULL.
-#[unsafe(no_mangle)]
-pub extern "C" fn terrace_follower_directory(
-    follower: Option<&Follower>,
-    error: Option<&mut Option<Box<Error>>>,
-) -> Option<Box<OwnedText>> {
-    guard::made(error, || {
-        let directory = need(follower, "follower")?.status().directory;
-        Ok(OwnedText::new(directory.as_os_str().as_bytes()))
-    })
-}
-
 /// Why a follower or a standby does not go on, though it tries again; empty text while it goes on.
 /// NULL after an error. Free it with terrace_string_free.
 ///
@@ -184,8 +168,8 @@ pub extern "C" fn terrace_follower_note(
 }
 
 /// Makes a standby the writer: it applies what is left, claims the shared store, and opens the
-/// database to write in the directory that terrace_follower_directory names. Handles of the
-/// standby's database are closed by it, and the standby too. As terrace_open_shared.
+/// database to write, in the directory that terrace_database_path names. Handles of the standby's
+/// database are closed by it, and the standby too. As terrace_open_shared.
 ///
 /// Errors: TERRACE_INVALID for a follower, which may lack data; otherwise as terrace_open_shared.
 /// The standby is closed after those. Open it again and promote that.

@@ -1,6 +1,6 @@
 //! Databases.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -20,14 +20,15 @@ use crate::{errors, json, options};
 #[pyclass(frozen, module = "terrace", weakref)]
 pub(crate) struct Database {
     db: terrace::Database,
-    path: PathBuf,
+    /// Whether `db["name"]` creates a table.
+    create_tables: bool,
     _keep: KeepOpen,
 }
 
 impl Database {
-    pub(crate) fn new(db: terrace::Database, path: PathBuf) -> Database {
+    pub(crate) fn new(db: terrace::Database, create_tables: bool) -> Database {
         let keep = KeepOpen::new(&db);
-        Database { db, path, _keep: keep }
+        Database { db, create_tables, _keep: keep }
     }
 
     /// Runs a call that may wait for its turn.
@@ -49,12 +50,15 @@ impl Database {
 impl Database {
     /// The directory, as it was given.
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.path.clone()
+    fn path(&self) -> &Path {
+        self.db.path()
     }
 
     fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
-        self.table(py, name, None)
+        match self.create_tables {
+            true => self.table(py, name, None),
+            false => self.existing_table(py, name),
+        }
     }
 
     fn __delitem__(&self, py: Python<'_>, name: NameOrTable) -> PyResult<()> {
@@ -328,7 +332,7 @@ impl Database {
     }
 
     fn __repr__(&self) -> String {
-        format!("<terrace.Database {:?}>", self.path.display().to_string())
+        format!("<terrace.Database {:?}>", self.db.path().display().to_string())
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

@@ -18,6 +18,7 @@ mod compact;
 mod database;
 mod errors;
 mod exit;
+mod follower;
 mod json;
 mod key_range;
 mod open;
@@ -41,6 +42,8 @@ mod _terrace {
     use crate::batch::Batch;
     #[pymodule_export]
     use crate::database::Database;
+    #[pymodule_export]
+    use crate::follower::{Follower, follow, forget_follower, open_shared, shared_status, standby};
     #[pymodule_export]
     use crate::open::{create, open, option_names, salvage, verify};
     #[pymodule_export]

@@ -12,40 +12,45 @@ use crate::{json, options};
 /// Opens the database in a directory, and creates one where the directory is missing or empty.
 ///
 /// With `must_exist` it creates none. With `read_only` nothing on disk is changed, and several
-/// processes may do so at once while none has it open to write. `option_names()["database"]` has
-/// the options: sizes are numbers of bytes or text such as `"256MiB"`.
+/// processes may do so at once while none has it open to write. With `create_tables=False`, and
+/// read-only, `db["name"]` creates no table. `option_names()["database"]` has the options: sizes
+/// are numbers of bytes or text such as `"256MiB"`.
 ///
 /// Raises `ExistsError` for other files in the directory; `MissingDatabaseError`; `InvalidError`
 /// for options out of bounds; `BusyError` when another process has it open; `FullError`;
 /// `CorruptError`.
 #[pyfunction]
-#[pyo3(signature = (path, *, read_only=false, must_exist=false, **options))]
+#[pyo3(signature = (
+    path, *, read_only=false, must_exist=false, create_tables=true, **options
+))]
 pub(crate) fn open(
     py: Python<'_>,
     path: PathBuf,
     read_only: bool,
     must_exist: bool,
+    create_tables: bool,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Database> {
-    let (options, at) = (options::database(options)?, path.clone());
+    let options = options::database(options)?;
     let open = move || match (read_only, must_exist) {
-        (true, _) => options.open_read_only(at),
-        (false, true) => options.open_existing(at),
-        (false, false) => options.open(at),
+        (true, _) => options.open_read_only(path),
+        (false, true) => options.open_existing(path),
+        (false, false) => options.open(path),
     };
-    Ok(Database::new(watched(py, open, || Ok(()))?, path))
+    Ok(Database::new(watched(py, open, || Ok(()))?, create_tables && !read_only))
 }
 
 /// Creates a database in a directory, which must be missing or empty.
 #[pyfunction]
-#[pyo3(signature = (path, **options))]
+#[pyo3(signature = (path, *, create_tables=true, **options))]
 pub(crate) fn create(
     py: Python<'_>,
     path: PathBuf,
+    create_tables: bool,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Database> {
-    let (options, at) = (options::database(options)?, path.clone());
-    Ok(Database::new(watched(py, move || options.create(at), || Ok(()))?, path))
+    let options = options::database(options)?;
+    Ok(Database::new(watched(py, move || options.create(path), || Ok(()))?, create_tables))
 }
 
 /// Checks the database in a directory, which must not be open to write. Damage is no exception but

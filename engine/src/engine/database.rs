@@ -261,6 +261,12 @@ impl Database {
         held.into_iter().filter(|(_, held)| *held > 0).collect()
     }
 
+    /// The directory that it lies in, as its opening was given it. After
+    /// [`Standby::promote`](crate::Standby::promote) that is a directory in the standby's.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
     /// Whether this is the last handle of any kind, so that dropping it closes the database. Only
     /// a caller that makes no other handle meanwhile can rely on it.
     pub fn is_last_handle(&self) -> bool {

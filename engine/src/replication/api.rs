@@ -256,8 +256,8 @@ pub struct Standby(Follower);
 
 impl Standby {
     /// Makes it the writer: applies what is left, claims the shared store, and opens the database
-    /// to write. It lies in the directory that [`NodeStatus::directory`] names. All handles of the
-    /// standby's database are closed by it.
+    /// to write, in the directory that [`Database::path`] names. All handles of the standby's
+    /// database are closed by it.
     ///
     /// # Errors
     ///

@@ -104,10 +104,10 @@ static void promotes(const terrace_options *options, const terrace_table *old) {
     terrace_follower *standby = terrace_standby(url, path_of("standby"), options, &error);
     HANDLE(standby);
     wait_for_row(standby, "ada", "1815");
-    terrace_string *directory = terrace_follower_directory(standby, &error);
-    HANDLE(directory);
     terrace_database *database = terrace_follower_promote(standby, &error);
     HANDLE(database);
+    terrace_string *directory = terrace_database_path(database, &error);
+    HANDLE(directory);
     put_remote(database, "grace", "1906");
     FAILS(TERRACE_FENCED,
           terrace_table_put(old, TEXT("emmy"), TEXT("1882"), TERRACE_REMOTE, &error));

@@ -1,6 +1,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, TypedDict, TypeVar, final, overload
 
@@ -130,6 +131,31 @@ class _TableSettings(TypedDict):
     level0: Literal["global-index", "matrix", "triangle"]
     merge_operator: str | None
 
+class _NodeStatus(TypedDict):
+    store: str
+    directory: Path
+    commit: int
+    entry: int
+    lag_ms: int | None
+    restarts: int
+    missed: int
+    gets: int
+    note: str | None
+
+class _RegisteredFollower(TypedDict):
+    name: str
+    entry: int
+    base: int | None
+
+class _SharedStatus(TypedDict):
+    store: str
+    commit: int
+    entry: int
+    checkpoint: int
+    oldest: int
+    writer: str
+    followers: list[_RegisteredFollower]
+
 class _OptionNames(TypedDict):
     database: dict[str, str]
     table: dict[str, str]
@@ -140,6 +166,7 @@ __all__ = [
     "BackupSet",
     "Batch",
     "Database",
+    "Follower",
     "PendingCommit",
     "Rows",
     "Snapshot",
@@ -148,10 +175,15 @@ __all__ = [
     "Transactions",
     "__version__",
     "create",
+    "follow",
+    "forget_follower",
     "open",
+    "open_shared",
     "option_names",
     "restore",
     "salvage",
+    "shared_status",
+    "standby",
     "verify",
 ]
 
@@ -162,9 +194,19 @@ def open(
     *,
     read_only: bool = False,
     must_exist: bool = False,
+    create_tables: bool = True,
     **options: Unpack[_DatabaseOptions],
 ) -> Database: ...
-def create(path: _Path, **options: Unpack[_DatabaseOptions]) -> Database: ...
+def create(
+    path: _Path, *, create_tables: bool = True, **options: Unpack[_DatabaseOptions]
+) -> Database: ...
+def open_shared(
+    url: str, path: _Path, *, create_tables: bool = True, **options: Unpack[_DatabaseOptions]
+) -> Database: ...
+def follow(url: str, path: _Path, **options: Unpack[_DatabaseOptions]) -> Follower: ...
+def standby(url: str, path: _Path, **options: Unpack[_DatabaseOptions]) -> Follower: ...
+def shared_status(url: str, **options: Unpack[_DatabaseOptions]) -> _SharedStatus: ...
+def forget_follower(url: str, name: str, **options: Unpack[_DatabaseOptions]) -> None: ...
 def verify(path: _Path) -> _VerifyReport: ...
 def salvage(source: _Path, to: _Path) -> _SalvageReport: ...
 def restore(
@@ -178,7 +220,7 @@ def option_names() -> _OptionNames: ...
 @final
 class Database:
     @property
-    def path(self) -> str: ...
+    def path(self) -> Path: ...
     def __getitem__(self, name: str, /) -> Table: ...
     def __delitem__(self, name: str | Table, /) -> None: ...
     def __contains__(self, name: str, /) -> bool: ...
@@ -566,6 +608,16 @@ class Attempt:
         traceback: TracebackType | None,
         /,
     ) -> bool: ...
+
+@final
+class Follower:
+    def database(self) -> Database: ...
+    def status(self) -> _NodeStatus: ...
+    def promote(self, *, create_tables: bool = True) -> Database: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> Any: ...
 
 @final
 class BackupSet:
