@@ -101,6 +101,7 @@ pub struct Damage {
     /// `backup`.
     pub tier: &'static str,
     /// The file; of an object, the store's URL and the object's name.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub file: PathBuf,
     /// Offset of the damaged structure from the start of the file, in bytes.
     pub offset: u64,
@@ -166,6 +167,7 @@ pub struct Unreadable {
     /// As [`Damage::tier`].
     pub tier: &'static str,
     /// As [`Damage::file`].
+    #[cfg_attr(feature = "serde", serde(serialize_with = "path_as_text"))]
     pub file: PathBuf,
     /// As [`Damage::offset`].
     pub offset: u64,
@@ -173,6 +175,15 @@ pub struct Unreadable {
     pub what: String,
     /// Why the read failed.
     pub error: String,
+}
+
+/// A path where only text can be: bytes of it that are no text are replaced.
+#[cfg(feature = "serde")]
+pub(crate) fn path_as_text<S: serde::Serializer>(
+    path: &Path,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// What a check has found.

@@ -24,6 +24,7 @@ pub struct NodeStatus {
     /// Where the store is.
     pub store: String,
     /// The directory of its database.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "crate::base::error::path_as_text"))]
     pub directory: PathBuf,
     /// Its last commit, by the numbers of the writer. It only grows.
     pub commit: u64,
