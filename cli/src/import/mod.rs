@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use terrace::ErrorKind;
 
 use crate::args::{Format, ImportArguments};
 use crate::failure::{Failure, Outcome};
@@ -58,15 +59,20 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
     let added = add_all(rows, &mut way, &mut left_out, arguments);
     let (loaded, ended) = way.end(added);
     bar.finish_and_clear();
-    if let Err(failure) = ended {
+    if let Err(stop) = ended {
         // An import that has put nothing in leaves no table that it has made.
-        if is_new && loaded.rows == 0 {
-            database.drop_table(&table)?;
+        let is_empty = is_new && loaded.rows == 0 && !stop.may_have_committed();
+        let dropped = if is_empty { database.drop_table(&table) } else { Ok(()) };
+        if let Err(error) = dropped.and(database.close()) {
+            session.output.remark(&format!("the database could not be closed: {error}"));
         }
-        database.close()?;
-        return Err(stopped(failure, &loaded, &left_out, arguments));
+        return Err(stopped(stop, &loaded, &left_out, arguments));
     }
-    database.close()?;
+    database.close().map_err(|error| {
+        let rows = counted(loaded.rows, "row", "rows");
+        let done = format!("all rows, {rows}, are in table `{}`", arguments.table);
+        Failure::Partly { done, cause: Box::new(error.into()) }
+    })?;
     let report = Report { loaded, left_out, took: begin.elapsed() };
     report.print(session, &arguments.table)
 }
@@ -86,6 +92,14 @@ enum Stop {
     Broken(BadRow),
     /// Rows cannot be read, or written.
     Failed(Failure),
+}
+
+impl Stop {
+    /// Whether what was being committed may be in the table all the same.
+    fn may_have_committed(&self) -> bool {
+        let Stop::Failed(Failure::Engine(error)) = self else { return false };
+        error.kind() == ErrorKind::UnknownOutcome
+    }
 }
 
 impl From<terrace::Error> for Stop {
@@ -148,11 +162,15 @@ fn stopped(
     arguments: &ImportArguments,
 ) -> Failure {
     let (table, rows) = (&arguments.table, counted(loaded.rows, "row", "rows"));
+    let after = match stop.may_have_committed() {
+        true => "of those after them, one batch may be there",
+        false => "those after them are not",
+    };
     let done = match arguments.bulk {
+        true if stop.may_have_committed() => format!("all rows are in table `{table}`, or none"),
         true => format!("nothing is in table `{table}`, as --bulk has it"),
         false => format!(
-            "the first {rows} of {} are in table `{table}`, those after them are not; {} were left \
-             out",
+            "the first {rows} of {} are in table `{table}`, {after}; {} were left out",
             arguments.file.display(),
             left_out.count
         ),
