@@ -22,9 +22,10 @@ Exit codes:
 A reader of the output that goes away, such as head, changes none of them.
 
 Keys and values print as text; bytes that are no text, and control characters, print as
-\\xNN. A value by itself (get) prints its control characters where the output is no terminal.
-With --json, bytes that are no text are an object with their digits, {\"hex\": \"61ff\"}.
-With --hex all keys and values are hexadecimal, in and out, and so always exact.";
+\\xNN. A value by itself (get) prints its control characters where the output is no terminal;
+get --raw prints its bytes. With --json, bytes that are no text are an object with their digits,
+{\"hex\": \"61ff\"}. With --hex all keys and values are hexadecimal, in and out, and so always
+exact.";
 
 /// Look into Terrace databases, fill them, and see the engine survive.
 #[derive(Debug, Parser)]
@@ -139,6 +140,9 @@ pub(crate) enum Command {
     Status,
     /// Keep nothing for a follower or standby any more that was registered by a name
     Forget(ForgetArguments),
+    /// List transactions that are prepared, commit one, or roll one back
+    #[command(subcommand)]
+    Prepared(PreparedCommand),
     /// Print what the engine counts
     Stats,
     /// Compact a table, or all: drain memory, and merge the levels into one
@@ -234,6 +238,22 @@ pub(crate) enum StoreCommand {
     Gc,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum PreparedCommand {
+    /// List those that wait for a verdict, with what they wrote and lock
+    List,
+    /// Commit one
+    Commit(PreparedName),
+    /// Roll one back
+    Rollback(PreparedName),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PreparedName {
+    /// The name as `list` prints it: \\ is a backslash, and \xNN any byte
+    pub(crate) name: OsString,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct BackupArguments {
     /// The set: a directory, or the URL of an object store; it is made if it is not there
@@ -279,6 +299,12 @@ pub(crate) struct GetArguments {
     /// The table
     #[arg(short, long)]
     pub(crate) table: String,
+    /// Print the bytes of the value as they are, and no end of line; not to a terminal
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Write the bytes of the value to this file; where that fails, it stays as it was
+    #[arg(short = 'f', long, value_name = "FILE", conflicts_with = "raw")]
+    pub(crate) output: Option<PathBuf>,
     /// The key
     pub(crate) key: OsString,
 }

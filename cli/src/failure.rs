@@ -4,6 +4,8 @@ use std::io;
 
 use terrace::ErrorKind;
 
+use crate::output::in_json;
+
 /// How a command that did its work ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -51,7 +53,7 @@ impl Failure {
         let message = self.message();
         if json {
             let error = serde_json::json!({ "error": { "kind": kind, "message": message } });
-            error.to_string()
+            in_json(&error.to_string())
         } else {
             format!("error ({kind}): {message}")
         }

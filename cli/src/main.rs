@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod file;
 mod grid;
 mod import;
 mod interrupt;
@@ -55,6 +56,7 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Standby(node) => commands::shared::stand_by(session, &node),
         Command::Promote(to) => commands::shared::promote(session, &to),
         Command::Status => commands::shared::status(session),
+        Command::Prepared(command) => commands::prepared::run(session, &command),
         Command::Stats => commands::stats::run(session),
         Command::Compact(arguments) => commands::compact::run(session, &arguments),
         Command::Verify(arguments) => commands::verify::run(session, &arguments),

@@ -1,13 +1,14 @@
 //! Standard output for data, standard error for remarks and progress.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::text::Encoding;
+use crate::text::{Encoding, escape};
 
 /// Where and how a command prints.
 pub(crate) struct Output {
@@ -33,17 +34,16 @@ struct Record<'a> {
 /// Bytes in JSON: text as a string, and other bytes as an object with their hexadecimal digits.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum JsonBytes<'a> {
+pub(crate) enum JsonBytes<'a> {
     Text(Cow<'a, str>),
     Bytes { hex: String },
 }
 
 impl JsonBytes<'_> {
-    fn new(encoding: Encoding, bytes: &[u8]) -> JsonBytes<'_> {
+    pub(crate) fn new(encoding: Encoding, bytes: &[u8]) -> JsonBytes<'_> {
         match (encoding, std::str::from_utf8(bytes)) {
-            (Encoding::Hex, _) => JsonBytes::Text(Encoding::Hex.whole(bytes).into()),
             (Encoding::Text, Ok(text)) => JsonBytes::Text(text.into()),
-            (Encoding::Text, Err(_)) => JsonBytes::Bytes { hex: Encoding::Hex.whole(bytes) },
+            _ => JsonBytes::Bytes { hex: Encoding::Hex.whole(bytes) },
         }
     }
 }
@@ -55,12 +55,19 @@ impl Output {
         Output { json, encoding, quiet, data, reader_is_gone: false }
     }
 
-    /// Prints a line of data.
+    /// Prints a line of data. What would end the line, or change a terminal, is escaped.
     pub(crate) fn line(&mut self, line: &str) -> Result<(), Failure> {
+        let line = escape(line.as_bytes(), |c| c.is_control() && c != '\t');
+        self.bytes(&line)?;
+        self.bytes("\n")
+    }
+
+    /// Prints bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
         if self.reader_is_gone {
             return Ok(());
         }
-        let written = writeln!(self.data, "{line}");
+        let written = self.data.write_all(bytes.as_ref());
         self.note(written)
     }
 
@@ -83,7 +90,8 @@ impl Output {
     pub(crate) fn object(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = serde_json::to_string(value)
             .map_err(|error| Failure::Outside(format!("cannot write JSON: {error}")))?;
-        self.line(&text)
+        self.bytes(in_json(&text))?;
+        self.bytes("\n")
     }
 
     /// Prints a record on a line of its own.
@@ -106,7 +114,8 @@ impl Output {
             true => self.encoding.on_terminal(value),
             false => self.encoding.whole(value),
         };
-        self.line(&text)
+        self.bytes(text)?;
+        self.bytes("\n")
     }
 
     /// Prints a remark.
@@ -152,7 +161,23 @@ impl Output {
     }
 }
 
-/// Prints a line to standard error. Where no process reads it, it is lost, and nothing else.
-pub(crate) fn say(line: &str) {
-    writeln!(io::stderr(), "{line}").unwrap_or_default();
+/// Prints to standard error, without what could change a terminal. Where no process reads it, it
+/// is lost, and nothing else.
+pub(crate) fn say(text: &str) {
+    let text = Encoding::Text.on_terminal(text.as_bytes());
+    writeln!(io::stderr(), "{text}").unwrap_or_default();
+}
+
+/// JSON without the control characters that it may have as they are: those from 7f on, which some
+/// terminals obey.
+pub(crate) fn in_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            // Writing to a string cannot fail.
+            true => write!(out, "\\u{:04x}", u32::from(c)).unwrap_or_default(),
+            false => out.push(c),
+        }
+    }
+    out
 }

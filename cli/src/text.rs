@@ -26,6 +26,28 @@ impl Encoding {
         }
     }
 
+    /// The bytes of a name that can be typed again: a backslash is escaped too.
+    pub(crate) fn name(self, bytes: &[u8]) -> String {
+        match self {
+            Encoding::Text => escape(bytes, |c| c.is_control() || c == '\\'),
+            Encoding::Hex => to_hex(bytes),
+        }
+    }
+
+    /// The bytes that a name stands for, as [`name`](Encoding::name) writes them.
+    pub(crate) fn parse_name(self, argument: &OsStr) -> Result<Vec<u8>, Failure> {
+        if self == Encoding::Hex {
+            return self.parse(argument);
+        }
+        unescape(argument.as_encoded_bytes()).ok_or_else(|| {
+            let argument = argument.to_string_lossy();
+            Failure::Invalid(format!(
+                "`{argument}` has a backslash that begins none of \\\\, \\n, \\r, \\t and \\xNN; write \
+                 \\\\ for a backslash"
+            ))
+        })
+    }
+
     /// The bytes on one line: control characters are escaped too.
     pub(crate) fn line(self, bytes: &[u8]) -> String {
         match self {
@@ -51,7 +73,8 @@ impl Encoding {
     }
 }
 
-fn escape(bytes: &[u8], is_escaped: fn(char) -> bool) -> String {
+/// Text with the characters that are chosen, and bytes that are none, as `\xNN`.
+pub(crate) fn escape(bytes: &[u8], is_escaped: fn(char) -> bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     let hex = |out: &mut String, bytes: &[u8]| {
         for byte in bytes {
@@ -72,6 +95,26 @@ fn escape(bytes: &[u8], is_escaped: fn(char) -> bool) -> String {
         hex(&mut out, chunk.invalid());
     }
     out
+}
+
+fn unescape(mut text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    while let Some((&byte, behind)) = text.split_first() {
+        let (byte, behind) = match (byte, behind) {
+            (b'\\', [b'x', high, low, behind @ ..]) => {
+                (*from_hex(&[*high, *low])?.first()?, behind)
+            }
+            (b'\\', [code, behind @ ..]) => {
+                let codes = [(b'\\', b'\\'), (b'n', b'\n'), (b'r', b'\r'), (b't', b'\t')];
+                (codes.iter().find(|(of, _)| of == code)?.1, behind)
+            }
+            (b'\\', []) => return None,
+            plain => plain,
+        };
+        out.push(byte);
+        text = behind;
+    }
+    Some(out)
 }
 
 fn to_hex(bytes: &[u8]) -> String {
@@ -143,6 +186,20 @@ mod tests {
         let sent = b"a\n\tb\x1b[31m\x07\r\xff";
         assert_eq!(Encoding::Text.on_terminal(sent), "a\n\tb\\x1b[31m\\x07\\r\\xff");
         assert_eq!(Encoding::Text.whole(sent), "a\n\tb\x1b[31m\x07\r\\xff");
+    }
+
+    #[test]
+    fn names_go_both_ways() {
+        let name = b"a\\x\n\xff\x1b\xc3\xa9\x7f\\";
+        for encoding in [Encoding::Text, Encoding::Hex] {
+            let shown = encoding.name(name);
+            assert!(!shown.chars().any(char::is_control));
+            assert_eq!(encoding.parse_name(OsStr::new(&shown)).unwrap(), name);
+        }
+        assert_eq!(Encoding::Text.parse_name(OsStr::new("\\\\\\t\\x41")).unwrap(), b"\\\tA");
+        for broken in ["\\", "a\\", "\\q", "\\x4", "\\x4g"] {
+            assert!(Encoding::Text.parse_name(OsStr::new(broken)).is_err());
+        }
     }
 
     #[test]

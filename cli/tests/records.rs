@@ -303,6 +303,100 @@ fn json_tells_bytes_from_text() {
     let hex = |digits: &str| serde_json::json!({ "hex": digits });
     assert_eq!(rows[0], serde_json::json!({ "key": "k", "value": "\\xff" }));
     assert_eq!(rows[1], serde_json::json!({ "key": hex("6cff"), "value": hex("ff") }));
+    // Bug: with --hex the digits were a string, as text is. Fix: they are an object there too.
     let json = bench.run(["--json", "--hex", "get", "-t", "words", "6b"]).json();
-    assert_eq!(json["value"], "5c786666");
+    assert_eq!(json, serde_json::json!({ "key": hex("6b"), "value": hex("5c786666") }));
+}
+
+/// Bug: no command gave the bytes of a value: `get` escapes what is no text, and ends the line.
+/// Fix: `--raw` and `--output`.
+#[test]
+fn raw_values_are_exact() {
+    let bench = Bench::new();
+    let every: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+    for value in [&every[..], b"", b"text\n"] {
+        bench.feed(&["put", "-t", "t", "k", "-"], value).good();
+        let output = bench.command().args(["get", "-t", "t", "k", "--raw"]).output().unwrap();
+        assert!(output.status.success() && output.stdout == value, "{} bytes", value.len());
+        let file = bench.path().join("value");
+        bench.run(["get", "-t", "t", "k", "-f", file.to_str().unwrap()]).good();
+        assert!(std::fs::read(file).unwrap() == value);
+    }
+    bench.run(["get", "-t", "t", "k", "--raw", "--json"]).fails(2);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_stays() {
+    let bench = bench_with(&[("k", "new")]);
+    let file = bench.file("value", "old");
+    let link = bench.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    let get = |key: &str, to: &std::path::Path| {
+        bench.run(["get", "-t", "words", key, "--output", to.to_str().unwrap()])
+    };
+    get("absent", &file).fails(1);
+    assert_eq!(std::fs::read(&file).unwrap(), b"old");
+    let directory = get("k", bench.path()).fails(3);
+    assert!(directory.contains("it is no file; name another one"), "{directory}");
+    get("k", std::path::Path::new("/dev/null")).fails(3);
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+    get("k", &bench.path().join("absent/value")).fails(3);
+    get("k", &link).good();
+    assert_eq!(std::fs::read(&file).unwrap(), b"new");
+    assert!(link.is_symlink(), "the link leads to the new file");
+    let names = std::fs::read_dir(bench.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left = names.filter(|name| name.to_str().unwrap().starts_with(".terrace"));
+    assert_eq!(left.count(), 0, "nothing is left beside it");
+}
+
+/// Bug: control characters in names of files reached the terminal, and those from 7f on did so in
+/// JSON. Cause: only keys and values were escaped. Fix: every line is, and all errors.
+#[test]
+fn control_characters_reach_no_terminal() {
+    let bench = bench_with(&[("k", "v\u{9b}\x7f")]);
+    let no_control = |text: String| {
+        let found = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
+        assert_eq!(found, None, "{text:?}");
+        text
+    };
+    let json = no_control(bench.run(["get", "-t", "words", "k", "--json"]).good());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["value"], "v\u{9b}\x7f");
+    let db = bench.path().join("d\x1b[31m\u{9b}");
+    let run =
+        |arguments: &[&str]| bench.run(arguments.iter().chain(&["--db", db.to_str().unwrap()]));
+    let error = no_control(run(&["get", "-t", "t", "k"]).fails(2));
+    assert!(error.contains("d\\x1b[31m\\xc2\\x9b"), "{error}");
+    let error = no_control(run(&["get", "-t", "t", "k", "--json"]).fails(2));
+    let error: serde_json::Value = serde_json::from_str(&error).unwrap();
+    assert!(error["error"]["message"].as_str().unwrap().contains("d\x1b[31m\u{9b}"), "{error}");
+    run(&["put", "-t", "words", "k", "a value like no other"]).good();
+    std::fs::rename(&db, bench.path().join("moved")).unwrap();
+    std::fs::remove_dir_all(bench.path().join("db")).unwrap();
+    std::fs::rename(bench.path().join("moved"), bench.path().join("db")).unwrap();
+    damage(&bench, b"a value like no other");
+    std::fs::rename(bench.path().join("db"), &db).unwrap();
+    no_control(run(&["verify"]).out);
+}
+
+/// Bug: `verify --json` failed, or ended with a panic, where a path is no text. Cause: JSON has no
+/// such strings. Fix: the bytes are replaced there.
+#[test]
+fn paths_that_are_no_text_have_a_place_in_json() {
+    let bench = Bench::new();
+    let db = bench.path().join(OsStr::from_bytes(b"d\xff"));
+    let run = |arguments: &[&str]| {
+        let mut command = bench.command();
+        let output = command.env("TERRACE_DB", &db).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(run(&["put", "-t", "words", "k", "a value like no other"]).0, Some(0));
+    std::fs::rename(&db, bench.path().join("db")).unwrap();
+    damage(&bench, b"a value like no other");
+    std::fs::rename(bench.path().join("db"), &db).unwrap();
+    let (code, out) = run(&["verify", "--json"]);
+    assert_eq!(code, Some(1));
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let file = report["damages"][0]["file"].as_str().unwrap();
+    assert!(file.ends_with("d\u{fffd}/region"), "{file}");
 }

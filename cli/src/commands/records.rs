@@ -1,7 +1,7 @@
 //! `get`, `put`, `delete`: one record at a time.
 
 use std::ffi::OsString;
-use std::io::Read;
+use std::io::{IsTerminal, Read, Write};
 use std::ops::Bound;
 
 use crate::args::{DeleteArguments, GetArguments, PutArguments};
@@ -12,6 +12,13 @@ use crate::text::Encoding;
 /// Prints the value of a key.
 pub(crate) fn get(session: &mut Session, arguments: &GetArguments) -> Result<Outcome, Failure> {
     let key = session.output.encoding.parse(&arguments.key)?;
+    if arguments.raw && session.output.json {
+        return Err(Failure::Invalid("--raw and --json: say one of them".to_owned()));
+    }
+    if arguments.raw && std::io::stdout().is_terminal() {
+        let why = "the bytes of a value could change the terminal; name a file with --output";
+        return Err(Failure::Invalid(why.to_owned()));
+    }
     let database = session.read()?;
     let output = &mut session.output;
     let Some(value) = database.existing_table(&arguments.table)?.get(&key)? else {
@@ -22,7 +29,14 @@ pub(crate) fn get(session: &mut Session, arguments: &GetArguments) -> Result<Out
         ));
         return Ok(Outcome::Negative);
     };
-    if output.json {
+    if let Some(file) = &arguments.output {
+        crate::file::replace(file, |to| {
+            let failed = |error| Failure::io(format!("write {}", file.display()), &error);
+            to.write_all(&value).map_err(failed)
+        })?;
+    } else if arguments.raw {
+        output.bytes(&value)?;
+    } else if output.json {
         output.record(&key, Some(&value))?;
     } else {
         output.value(&value)?;

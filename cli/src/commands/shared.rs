@@ -133,7 +133,9 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
     let commit = stats.map_or(0, |stats| stats.shipped);
     let output = &mut session.output;
     if output.json {
-        output.object(&serde_json::json!({ "directory": directory, "commit": commit }))?;
+        output.object(
+            &serde_json::json!({ "directory": directory.display().to_string(), "commit": commit }),
+        )?;
     } else {
         output.line(&format!(
             "{} writes from commit {commit} on: open it with --share",
