@@ -42,8 +42,8 @@ impl Encoding {
         unescape(argument.as_encoded_bytes()).ok_or_else(|| {
             let argument = argument.to_string_lossy();
             Failure::Invalid(format!(
-                "`{argument}` has a backslash that begins none of \\\\, \\n, \\r, \\t and \\xNN; write \
-                 \\\\ for a backslash"
+                "`{argument}` has a backslash that begins no escape; there are \\\\ for a \
+                 backslash, \\n, \\r, \\t and \\xNN"
             ))
         })
     }

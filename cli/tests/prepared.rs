@@ -44,5 +44,5 @@ fn prepared_transactions_are_listed_and_resolved() {
     let keys = bench.run(["scan", "-t", "t", "--keys-only"]).good();
     assert_eq!(keys, "b\nc\nd\n");
     assert!(bench.run(["prepared", "commit", "plain"]).fails(2).contains("prepared as"));
-    assert!(bench.run(["prepared", "commit", "a\\q"]).fails(2).contains("write \\\\ for"));
+    assert!(bench.run(["prepared", "commit", "a\\q"]).fails(2).contains("\\\\ for a backslash"));
 }
