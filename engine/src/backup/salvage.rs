@@ -31,7 +31,8 @@ use crate::read::KeyRange;
 use crate::storage::ExtentStore;
 use crate::table::{Table, WriteBatch};
 use crate::version::{
-    Decided, Ended, JournalFloor, Level, Run, SalvagedSet, TableInfo, Version, VersionSet,
+    Decided, Ended, JournalFloor, Level, ReadableJournal, Run, SalvagedSet, TableInfo, Version,
+    VersionSet,
 };
 
 use tables::SalvagedTables;
@@ -69,12 +70,13 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     }
     let mark = loaded.as_ref().map_or_else(JournalMark::default, |loaded| loaded.floor.journal);
     let floor = JournalFloor { epoch: mark.epoch, number: mark.edit };
-    let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded)).transpose()?;
-    let mut in_zones = in_zones.unwrap_or_default();
+    let journal = ReadableJournal::open(&opening.files, from, floor)?;
+    let durable = journal.durable();
+    let in_zones = loaded.as_ref().map(|loaded| report.zones(loaded, durable)).transpose()?;
+    let in_zones = in_zones.unwrap_or_default();
     let all_is_read = loaded.as_ref().is_some_and(|loaded| loaded.region.unread().is_empty());
-    let region_is_whole = all_is_read && report.lost.is_empty() && in_zones.has_no_gap();
-    let files = Arc::clone(&opening.files);
-    let journal = VersionSet::open_readable(files, from, floor, in_zones.decided())?;
+    let region_is_whole = all_is_read && report.lost.is_empty();
+    let journal = journal.replay(in_zones.decided())?;
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
     opening.attach_objects_of(set.store(), id_of(set, &loaded), set.objects(), 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
@@ -85,7 +87,6 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();
     if let Some(loaded) = &loaded {
-        report.behind_gap(&loaded.region, &mut in_zones, journal.durable);
         let mut rows = report.named_rows(&loaded.region, set)?;
         if !journal_is_whole {
             rows.extend(report.unnamed_rows(&loaded.region, &journal, &in_zones.zones)?);
@@ -189,19 +190,11 @@ fn in_place<'a>(records: &mut Vec<Record<'a>>) {
 struct InZones<'a> {
     records: Vec<Record<'a>>,
     prepared: Vec<Payload>,
-    /// The same of what lies behind a gap of LSNs, and the last LSN in front of it.
-    records_behind: Vec<Record<'a>>,
-    prepared_behind: Vec<Payload>,
-    last: Lsn,
     /// Where zones lie.
     zones: Vec<Range<u64>>,
 }
 
 impl InZones<'_> {
-    fn has_no_gap(&self) -> bool {
-        self.records_behind.is_empty() && self.prepared_behind.is_empty()
-    }
-
     /// The events and the runs that were committed.
     fn decided(&self) -> Decided {
         let mut decided = Decided::default();
@@ -329,43 +322,27 @@ impl SalvageReport {
         self.lost.push(found.at(what, "object", file, 0));
     }
 
-    /// What is there of zones.
-    fn zones<'a>(&mut self, loaded: &'a Loaded) -> Result<InZones<'a>> {
+    /// What is there of zones; the journal knows that all up to `durable` was durable. What lies
+    /// behind a gap has a line: no opening takes it.
+    fn zones<'a>(&mut self, loaded: &'a Loaded, durable: Lsn) -> Result<InZones<'a>> {
         self.lost.extend(loaded.damages.iter().cloned());
-        let geometry = loaded.superblock.geometry;
-        let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
-        let gidx = self.gidx(&loaded.region)?;
-        let evidence = loaded.evidence(&scans, &gidx);
+        let (region, geometry) = (&loaded.region, loaded.superblock.geometry);
+        let scans = ZonePool::scan_readable(region, geometry, &mut self.lost)?;
+        let gidx = self.gidx(region)?;
+        let evidence = loaded.evidence((&scans, &gidx), durable);
         let ReadableZones { payloads, last } = readable(&evidence, &mut self.lost)?;
         // No power cut makes a sector unreadable: what is behind one may well have been committed.
-        let has_unread = !loaded.region.unread().is_empty();
+        let has_unread = !region.unread().is_empty();
         let counts = |it: &Record<'_>| it.seq <= last || has_unread && it.table != SYSTEM_TABLE;
         let (prepared, payloads): (Vec<_>, Vec<_>) =
             payloads.into_iter().partition(|it| it.is_prepared);
-        let in_payload = |it: &Payload| records_in(&loaded.region, it.at, it.len);
+        let in_payload = |it: &Payload| records_in(region, it.at, it.len);
         let records = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
         // What the cleaner has copied was committed before the copy was.
-        let (records, records_behind) = records.partition(counts);
-        let (prepared, prepared_behind) = prepared.into_iter().partition(|it| it.lsn <= last);
-        let span = |scan: &ZoneScan| {
-            let at = geometry.zone(scan.zone);
-            at..at + scan.len(geometry)
-        };
-        let zones = scans.iter().map(span).collect();
-        Ok(InZones { records, prepared, records_behind, prepared_behind, last, zones })
-    }
-
-    /// Takes in what lies behind a gap up to `durable`, as which the journal knows it. The rest has
-    /// a line: no opening takes it.
-    fn behind_gap(&mut self, region: &Region, in_zones: &mut InZones<'_>, durable: Lsn) {
-        let last = in_zones.last.max(durable);
-        let records = std::mem::take(&mut in_zones.records_behind).into_iter();
-        let (known, records): (Vec<_>, Vec<_>) = records.partition(|it| it.seq <= last);
-        in_zones.records.extend(known);
-        let prepared = std::mem::take(&mut in_zones.prepared_behind).into_iter();
-        let (known, prepared): (Vec<_>, Vec<_>) = prepared.partition(|it| it.lsn <= last);
-        in_zones.prepared.extend(known);
-        let above = records.iter().map(|it| it.seq).chain(prepared.iter().map(|it| it.lsn));
+        let (records, above): (Vec<_>, Vec<_>) = records.partition(counts);
+        let (prepared, prepared_above): (Vec<_>, Vec<_>) =
+            prepared.into_iter().partition(|it| it.lsn <= last);
+        let above = above.iter().map(|it| it.seq).chain(prepared_above.iter().map(|it| it.lsn));
         let mut lsns = LsnRanges::default();
         lsns.extend(above.collect::<BTreeSet<_>>());
         if !lsns.is_empty() {
@@ -373,6 +350,11 @@ impl SalvageReport {
             let found = Mismatch::new(format!("all LSNs from {} on", last + 1), got);
             self.lost.push(region.damage(0, format!("LSN {lsns}"), found));
         }
+        let span = |scan: &ZoneScan| {
+            let at = geometry.zone(scan.zone);
+            at..at + scan.len(geometry)
+        };
+        Ok(InZones { records, prepared, zones: scans.iter().map(span).collect() })
     }
 
     /// The GIDX words of the streams. Of damaged streams only the first is told: as a rule they lie

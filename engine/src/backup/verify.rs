@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Damage, Findings, Mismatch, Result, Unreadable};
 use crate::base::options::Options;
-use crate::base::record::{Kind, LSN_MAX, TableId};
+use crate::base::record::{Kind, LSN_MAX, Lsn, TableId};
 use crate::commit::{Accepted, Content, Gidx, Recovered, recover};
 use crate::engine::open::{
     Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, records, region_path,
@@ -68,18 +68,22 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         epoch: loaded.floor.journal.epoch,
         number: loaded.floor.journal.edit,
     });
+    let opened = match parts {
+        Some(_) => None,
+        None => {
+            let files = Arc::clone(&opening.files);
+            let place = || Mismatch::default().at("journal", "journal", path, 0);
+            report.keep(VersionSet::open(files, path, floor, FoundEdits::Leave), place)?
+        }
+    };
     if let Some(loaded) = &loaded {
-        report.region(loaded)?;
+        let of_pair = |set: &&VersionSet| set.database_id() == loaded.superblock.database_id;
+        report.region(loaded, opened.as_ref().filter(of_pair).map_or(0, VersionSet::durable))?;
         let (checked, damages) = opening.index_file(&loaded.region).verify(&loaded.superblock)?;
         report.checked += checked;
         report.damages.extend(damages);
     }
-    if parts.is_some() {
-        return Ok(report);
-    }
-    let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
-    let place = || Mismatch::default().at("journal", "journal", path, 0);
-    if let Some(set) = report.keep(opened, place)? {
+    if let Some(set) = opened {
         opening.attach_objects(&set, 0)?;
         check_objects_reachable(&set)?;
         report.look(|found| set.verify(found));
@@ -121,7 +125,7 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         let guard = pin();
         report.row_tables(&loaded.region, &engine.set)?;
         drop(guard);
-        if let Some(recovered) = report.region(&loaded)? {
+        if let Some(recovered) = report.region(&loaded, engine.set.durable())? {
             report.index(engine, &loaded.region, &recovered)?;
         }
         Ok(())
@@ -243,7 +247,7 @@ impl VerifyReport {
 
     /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them;
     /// what that is, if it can be said.
-    fn region(&mut self, loaded: &Loaded) -> Result<Option<Recovered>> {
+    fn region(&mut self, loaded: &Loaded, durable: Lsn) -> Result<Option<Recovered>> {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
         let region = &loaded.region;
@@ -272,7 +276,7 @@ impl VerifyReport {
             }
         }
         self.checked += gidx.len() as u64;
-        let recovered = recover(&loaded.evidence(&scans, &gidx));
+        let recovered = recover(&loaded.evidence((&scans, &gidx), durable));
         let recovered = self.keep(recovered, place("zones"))?;
         let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();

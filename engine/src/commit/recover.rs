@@ -7,17 +7,23 @@
 //! 3. From F (or the greatest LSN before a GIDX word, which was whole too) upward an LSN is
 //!    committed while all its sub-entries are there and sound. The last one before the first gap is
 //!    L*.
-//! 4. A sub-entry says up to which LSN all was durable when it was written. If that is above L*,
-//!    what ends at L* was damaged later: that is corruption.
+//! 4. A sub-entry says up to which LSN all was durable when it was written, and so does the journal.
+//!    If that is above L*, what ends at L* was damaged later: that is corruption.
+//!
+//! [`judge`] goes by these rules for an opening and for a salvage. Each thing that was durable and
+//! does not check out is a doubt. An opening fails with the first one. A salvage reads on behind
+//! it, and tells all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use super::floor::{Floor, Gidx};
+use super::lsn_ranges::LsnRanges;
 use super::sequencer::StreamTail;
 use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::Failpoint;
-use crate::base::record::{Lsn, SYSTEM_TABLE};
+use crate::base::record::{LSN_MAX, Lsn, SYSTEM_TABLE};
 use crate::memtable::Record;
 use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
@@ -89,6 +95,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) region: &'a Region,
     pub(crate) geometry: Geometry,
     pub(crate) floor: Floor,
+    /// As [`VersionSet::durable`](crate::version::VersionSet::durable); 0 without a journal.
+    pub(crate) durable: Lsn,
     pub(crate) incarnations: &'a Incarnations,
     /// The persistent index knows of the records of all tables up to here; 0 without one.
     pub(crate) merged: Lsn,
@@ -106,7 +114,9 @@ pub(crate) struct Evidence<'a> {
 pub(super) struct Parsed {
     pub(super) scan: ZoneScan,
     pub(super) entries: Vec<Entry>,
-    /// Offset in the zone where parsing ended, and why.
+    /// What does not check out in front of an entry.
+    holes: Vec<Damage>,
+    /// Offset in the zone from which on nothing checks out, and why.
     end: u64,
     why: Mismatch,
 }
@@ -132,22 +142,19 @@ struct Payload {
     has_own: bool,
 }
 
-impl Parsed {
-    /// A zone of which nothing before `end` is looked at.
-    pub(super) fn at(scan: ZoneScan, end: u64) -> Parsed {
-        let why = Mismatch::new("a sub-entry", "the end of the zone");
-        Parsed { scan, entries: Vec::new(), end, why }
-    }
-}
-
 impl Entry {
     pub(super) fn is_sound(&self) -> bool {
         self.payload.is_some()
     }
 
+    /// Offset of its payload in its zone.
+    pub(super) fn payload_at(&self) -> u64 {
+        self.at + SUB_HEADER as u64
+    }
+
     /// What is wrong with its payload.
-    pub(super) fn damage(&self, evidence: &Evidence<'_>, zone: u32) -> Damage {
-        let at = evidence.geometry.zone(zone) + self.at + SUB_HEADER as u64;
+    fn damage(&self, evidence: &Evidence<'_>, zone: u32) -> Damage {
+        let at = evidence.geometry.zone(zone) + self.payload_at();
         let payload = evidence.region.bytes(at, u64::from(self.header.payload_len));
         let (stored, lsn) = (self.header.payload_sum, self.header.lsn);
         let found = match SubEntry::payload_sum(lsn, self.salt, payload) {
@@ -162,27 +169,66 @@ impl Entry {
 
 /// Decides what was committed.
 pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
-    first_of(headers_that_cannot_be(evidence))?;
-    let mut parsed = parse_all(evidence)?;
-    parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
-    let floor = Floor { lsn: floor_of(evidence, &parsed), ..evidence.floor };
-    let evidence = &Evidence { floor, ..*evidence };
-    first_of(ends_before_tails(evidence, &parsed))?;
-    check_payloads_below_floor(evidence, &parsed)?;
-    let last = walk(floor.lsn, &parsed, evidence.region.has(Failpoint::PublishedShift));
-    check_durable(evidence, &parsed, last)?;
-    Ok(decide(evidence, &parsed, last))
+    let mut doubts = Vec::new();
+    let judged = judge(evidence, false, &mut doubts)?;
+    if let Some(first) = doubts.into_iter().next() {
+        return Err(Error::corrupt(first));
+    }
+    let floor = Floor { lsn: judged.floor, ..evidence.floor };
+    Ok(decide(&Evidence { floor, ..*evidence }, &judged.parsed, judged.last))
 }
 
-/// An opening refuses the first damage.
-fn first_of(damages: impl IntoIterator<Item = Damage>) -> Result<()> {
-    damages.into_iter().next().map_or(Ok(()), |damage| Err(Error::corrupt(damage)))
+/// What the rules make of zones.
+pub(super) struct Judged {
+    /// By their streams and places there.
+    pub(super) parsed: Vec<Parsed>,
+    /// F, as [`floor_of`] has it.
+    floor: Lsn,
+    /// L*.
+    pub(super) last: Lsn,
+}
+
+/// Goes by the rules; what was durable and does not check out goes to `doubts`. To read past
+/// damage, each zone is searched line by line for the next header of this use of it. All that is
+/// not sound is in doubt then, and without a floor all that is there counts.
+pub(super) fn judge(
+    evidence: &Evidence<'_>,
+    reads_past: bool,
+    doubts: &mut Vec<Damage>,
+) -> Result<Judged> {
+    doubts.extend(headers_that_cannot_be(evidence));
+    let mut parsed = parse_all(evidence, reads_past)?;
+    parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
+    parsed.iter_mut().for_each(|zone| doubts.append(&mut zone.holes));
+    doubts.extend(ends_before_tails(evidence, &parsed, reads_past));
+    let (floor, has_floor) = (floor_of(evidence, &parsed), evidence.floor != Floor::default());
+    let is_known = floor > 0 || has_floor || !reads_past;
+    let witness = Witness::of(evidence, &parsed);
+    let durable = witness.durable.max(floor);
+    for zone in &parsed {
+        let unsound = zone.entries.iter().filter(|entry| !entry.is_sound());
+        let unsound = unsound.filter(|entry| reads_past || entry.header.lsn <= durable);
+        doubts.extend(unsound.map(|entry| entry.damage(evidence, zone.scan.zone)));
+    }
+    let first = parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header.lsn).min();
+    let from = if is_known { floor } else { first.map_or(durable, |first| first - 1) };
+    let missing = missing(&parsed, from..=durable.max(from));
+    doubts.extend((!missing.is_empty()).then(|| {
+        let mut damage = witness.misses(evidence, &missing);
+        if !has_floor && reads_past {
+            damage.got += ", or were released, or never given: the floor is lost";
+        }
+        damage
+    }));
+    let any_part = evidence.region.has(Failpoint::PublishedShift);
+    let last = if is_known { walk(durable, &parsed, any_part) } else { LSN_MAX };
+    Ok(Judged { parsed, floor, last })
 }
 
 /// F, or the greatest LSN that lies before its stream's GIDX word: it was whole at the floor that
 /// the word was written with, and so was every smaller one. The newer floor slot may be damaged,
 /// and zones above the older one released since.
-pub(super) fn floor_of(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
+fn floor_of(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
     let before = |p: &&Parsed| {
         let gidx = evidence.gidx.get(p.scan.header.stream as usize).copied().flatten();
         gidx.is_some_and(|gidx| gidx.zone == p.scan.zone)
@@ -195,7 +241,7 @@ pub(super) fn floor_of(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
 }
 
 /// Headers and seals that say what cannot be, though their checksums are right.
-pub(super) fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<Item = Damage> {
+fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<Item = Damage> {
     evidence.scans.iter().filter(|scan| scan.in_use).filter_map(|scan| {
         let zone_at = evidence.geometry.zone(scan.zone);
         let (streams, stream) = (evidence.gidx.len(), scan.header.stream);
@@ -217,13 +263,13 @@ pub(super) fn headers_that_cannot_be(evidence: &Evidence<'_>) -> impl Iterator<I
     })
 }
 
-fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
+fn parse_all(evidence: &Evidence<'_>, reads_past: bool) -> Result<Vec<Parsed>> {
     let in_use: Vec<ZoneScan> = evidence.scans.iter().copied().filter(|s| s.in_use).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::with_capacity(in_use.len()));
     at_once(evidence.threads.min(in_use.len()), || {
         while let Some(scan) = in_use.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let parsed = parse(evidence, *scan);
+            let parsed = parse(evidence, *scan, reads_past);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             (evidence.progress)(done as u64, in_use.len() as u64);
             results.lock().push(parsed);
@@ -232,39 +278,54 @@ fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
     results.into_inner().into_iter().collect()
 }
 
-fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
-    let zone_at = evidence.geometry.zone(scan.zone);
-    let limit = scan.seal.map_or(scan.len(evidence.geometry), |seal| u64::from(seal.0));
+fn parse(evidence: &Evidence<'_>, scan: ZoneScan, reads_past: bool) -> Result<Parsed> {
+    let (zone_at, size) = (evidence.geometry.zone(scan.zone), scan.len(evidence.geometry));
+    let limit = scan.seal.map_or(size, |seal| u64::from(seal.0).min(size));
     evidence.region.load(Span { at: zone_at, len: limit })?;
-    let mut parsed = Parsed::at(scan, ZONE_HEADER);
+    let (mut entries, mut holes, mut hole) = (Vec::<Entry>::new(), Vec::new(), None);
     let mut walk = Walk::new(evidence.region, evidence.geometry, (scan.zone, scan.header));
-    walk.pass_resumes(limit);
-    while walk.at + SUB_HEADER as u64 <= limit {
-        match parse_entry(evidence, &parsed, &walk, limit) {
+    loop {
+        // Where the line is lost in which an opening went on, what lies behind it is lost too.
+        walk.pass_resumes(limit);
+        if walk.at + SUB_HEADER as u64 > limit {
+            break;
+        }
+        // Without the entries before it, an entry is judged by itself.
+        let previous = entries.last().filter(|_| !reads_past).map_or(0, |e| e.header.lsn);
+        match parse_entry(evidence, &scan, &walk, (limit, previous)) {
             Ok(entry) => {
+                holes.extend(hole.take().map(|(at, why)| damaged_entry(evidence, &scan, at, why)));
                 walk.pass(entry.header.payload_len);
-                walk.pass_resumes(limit);
-                parsed.entries.push(entry);
+                entries.push(entry);
             }
             Err(why) => {
-                parsed.why = why;
-                break;
+                hole.get_or_insert((walk.at, why));
+                if !reads_past {
+                    break;
+                }
+                walk.at += LINE;
             }
         }
     }
-    parsed.end = walk.at;
-    Ok(parsed)
+    let whole = (walk.at, Mismatch::new("a sub-entry", "the end of the zone"));
+    let (end, why) = hole.unwrap_or(whole);
+    Ok(Parsed { scan, entries, holes, end, why })
 }
 
-pub(super) fn parse_entry(
+/// What does not check out at an offset of a zone.
+fn damaged_entry(evidence: &Evidence<'_>, scan: &ZoneScan, at: u64, why: Mismatch) -> Damage {
+    let what = format!("sub-entry in zone {}", scan.zone);
+    evidence.region.damage(evidence.geometry.zone(scan.zone) + at, what, why)
+}
+
+fn parse_entry(
     evidence: &Evidence<'_>,
-    parsed: &Parsed,
+    scan: &ZoneScan,
     walk: &Walk<'_>,
-    limit: u64,
+    (limit, previous): (u64, Lsn),
 ) -> std::result::Result<Entry, Mismatch> {
-    let (scan, at, salt) = (&parsed.scan, walk.at, walk.salt);
+    let (at, salt) = (walk.at, walk.salt);
     let header = walk.header()?;
-    let previous = parsed.entries.last().map_or(0, |e| e.header.lsn);
     let payload_at = at + SUB_HEADER as u64;
     let wrong = |what: &str, got: String| Err(Mismatch::new(what, got));
     if header.zone_generation != scan.header.generation || header.stream != scan.header.stream {
@@ -310,54 +371,41 @@ fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
     payload.is_empty().then_some(found)
 }
 
-/// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it.
-pub(super) fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Vec<Damage> {
+/// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it. A
+/// sealed zone ends with an entry. Behind a GIDX word its seal may be all that a cut has left of its
+/// end, which is in doubt only for a reader past damage.
+fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: bool) -> Vec<Damage> {
     let mut damages = Vec::new();
     for (stream, gidx) in evidence.gidx.iter().enumerate() {
-        let Some(gidx) = gidx else { continue };
         let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
-        let Some(named) = parsed.iter().filter(of_stream).find(|p| p.scan.zone == gidx.zone) else {
-            let at = Geometry::gidx(stream as u32);
+        let find = |gidx: &Gidx| {
+            let named = parsed.iter().filter(of_stream).find(|p| p.scan.zone == gidx.zone);
+            named.map(|named| (named.scan.header.ordinal, gidx.tail))
+        };
+        let named = gidx.as_ref().and_then(find);
+        if let (Some(gidx), None) = (gidx, named) {
             let expected = format!("zone {} in stream {stream}", gidx.zone);
             let found = Mismatch::new(expected, "no such zone");
-            damages.push(evidence.region.damage(
-                at,
-                format!("GIDX word of stream {stream}"),
-                found,
-            ));
-            continue;
-        };
+            let what = format!("GIDX word of stream {stream}");
+            damages.push(evidence.region.damage(Geometry::gidx(stream as u32), what, found));
+        }
         for zone in parsed.iter().filter(of_stream) {
-            let whole_until = match zone.scan.header.ordinal.cmp(&named.scan.header.ordinal) {
-                std::cmp::Ordering::Less => match zone.scan.seal {
-                    Some(seal) => u64::from(seal.0),
-                    None => {
-                        damages.push(unsealed(evidence, zone));
-                        continue;
-                    }
-                },
-                std::cmp::Ordering::Equal => gidx.tail,
-                std::cmp::Ordering::Greater => 0,
-            };
+            let seal = zone.scan.seal.map(|seal| u64::from(seal.0));
+            let (is_before, tail) = named.map_or((false, 0), |(ordinal, tail)| {
+                match zone.scan.header.ordinal.cmp(&ordinal) {
+                    std::cmp::Ordering::Less => (true, 0),
+                    std::cmp::Ordering::Equal => (false, tail),
+                    std::cmp::Ordering::Greater => (false, 0),
+                }
+            });
+            damages.extend((is_before && seal.is_none()).then(|| unsealed(evidence, zone)));
+            let whole_until = seal.filter(|_| is_before || reads_past).unwrap_or(tail);
             if zone.end < whole_until {
-                let at = evidence.geometry.zone(zone.scan.zone) + zone.end;
-                let what = format!("sub-entry in zone {}", zone.scan.zone);
-                damages.push(evidence.region.damage(at, what, zone.why.clone()));
+                damages.push(damaged_entry(evidence, &zone.scan, zone.end, zone.why.clone()));
             }
         }
     }
     damages
-}
-
-/// Rule 2, of payloads.
-fn check_payloads_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
-    let below = |e: &&Entry| e.header.lsn <= evidence.floor.lsn && !e.is_sound();
-    for zone in parsed {
-        if let Some(entry) = zone.entries.iter().find(below) {
-            return Err(Error::corrupt(entry.damage(evidence, zone.scan.zone)));
-        }
-    }
-    Ok(())
 }
 
 fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Damage {
@@ -367,7 +415,7 @@ fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Damage {
 }
 
 /// Rule 3.
-pub(super) fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
+fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::default();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
         if entry.header.lsn > floor && entry.is_sound() {
@@ -379,49 +427,53 @@ pub(super) fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     (floor + 1..).take_while(whole).last().unwrap_or(floor)
 }
 
-/// Rule 4.
-fn check_durable(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Result<()> {
-    let Some(witness) = Witness::of(parsed) else { return Ok(()) };
-    if witness.durable <= last {
-        return Ok(());
+/// Rule 4: the LSNs behind the first one of a range of which not all headers are there.
+fn missing(parsed: &[Parsed], range: RangeInclusive<Lsn>) -> LsnRanges {
+    let (floor, last) = range.into_inner();
+    let mut parts: BTreeMap<Lsn, (u16, u16)> = BTreeMap::new();
+    for header in parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header) {
+        if header.lsn > floor && header.lsn <= last {
+            parts.entry(header.lsn).or_insert((header.count, 0)).1 += 1;
+        }
     }
-    let missing = last + 1;
-    let of_missing = |p: &'_ Parsed| {
-        let unsound = p.entries.iter().find(|e| e.header.lsn == missing && !e.is_sound());
-        unsound.map(|e| evidence.geometry.zone(p.scan.zone) + e.at + SUB_HEADER as u64)
-    };
-    let mut damage = witness.misses(evidence, &missing.to_string());
-    damage.offset = parsed.iter().find_map(of_missing).unwrap_or(damage.offset);
-    Err(Error::corrupt(damage))
+    let whole = parts.iter().filter(|(_, (count, found))| count == found).map(|(lsn, _)| *lsn);
+    let (mut ranges, mut next) = (Vec::new(), floor + 1);
+    for lsn in whole.chain([last + 1]) {
+        ranges.extend((next < lsn).then(|| next..=lsn - 1));
+        next = lsn + 1;
+    }
+    LsnRanges(ranges)
 }
 
-/// A sub-entry that says up to which LSN all was durable.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Witness {
-    pub(super) durable: Lsn,
-    lsn: Lsn,
-    zone: u32,
-    /// Offset in the zone.
+/// What says up to which LSN all was durable.
+struct Witness {
+    durable: Lsn,
+    /// Offset in the region; 0 for the journal.
     at: u64,
+    when: String,
 }
 
 impl Witness {
-    /// The one that says the most.
-    pub(super) fn of(parsed: &[Parsed]) -> Option<Witness> {
-        let witnesses = parsed.iter().flat_map(|p| {
-            p.entries.iter().map(|Entry { header, at, .. }| {
-                let (durable, lsn) = (header.durable, header.lsn);
-                Witness { durable, lsn, zone: p.scan.zone, at: *at }
-            })
-        });
-        witnesses.max_by_key(|witness| witness.durable)
+    /// The one that says the most: a sub-entry, or the journal.
+    fn of(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Witness {
+        let entries = parsed.iter().flat_map(|p| p.entries.iter().map(|e| (p.scan.zone, e)));
+        let newest = entries.max_by_key(|(_, entry)| entry.header.durable);
+        let newest = newest.filter(|(_, entry)| entry.header.durable >= evidence.durable);
+        let (durable, at, when) = match newest {
+            Some((zone, Entry { header, at, .. })) => {
+                let when = format!("LSN {} was written", header.lsn);
+                (header.durable, evidence.geometry.zone(zone) + at, when)
+            }
+            None => (evidence.durable, 0, "an edit of the journal was made".into()),
+        };
+        Witness { durable, at, when }
     }
 
     /// Damage to LSNs that were durable.
-    pub(super) fn misses(&self, evidence: &Evidence<'_>, lsns: &str) -> Damage {
-        let what = format!("LSN {lsns}, which was durable when LSN {} was written,", self.lsn);
+    fn misses(&self, evidence: &Evidence<'_>, lsns: &LsnRanges) -> Damage {
+        let what = format!("LSN {lsns}, which was durable when {},", self.when);
         let found = Mismatch::new("all of its sub-entries", "some that are damaged or missing");
-        evidence.region.damage(evidence.geometry.zone(self.zone) + self.at, what, found)
+        evidence.region.damage(self.at, what, found)
     }
 }
 

@@ -158,6 +158,7 @@ pub(super) fn zone(bytes: &[u8]) -> bool {
             region: &region,
             geometry,
             floor: Floor::default(),
+            durable: 0,
             incarnations: &incarnations,
             merged: 0,
             scans: &scans,

@@ -446,6 +446,11 @@ pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
+/// The LSN up to which all was durable when the last of these edits was made.
+pub(super) fn durable(edits: &[Replayed]) -> Lsn {
+    edits.iter().map(Replayed::durable).max().unwrap_or(0)
+}
+
 /// The offset from which on the found bytes of an epoch may not be durable. The floor is stored
 /// once the edit that it names is durable, with all that comes before it in the epoch.
 fn undurable_from(scan: &bytes::Scan, epoch: u64, floor: JournalFloor) -> usize {

@@ -25,5 +25,6 @@ pub(crate) use manifest::Manifest;
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{
-    Decided, EditReservation, Ended, Room, SalvagedSet, TableInfo, VersionSet, free_name,
+    Decided, EditReservation, Ended, ReadableJournal, Room, SalvagedSet, TableInfo, VersionSet,
+    free_name,
 };

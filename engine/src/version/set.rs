@@ -42,7 +42,7 @@ use crate::storage::{ExtentStore, Location, ObjectId};
 
 pub(crate) use lost_edits::LostEdits;
 pub(crate) use room::{EditReservation, Room};
-pub(crate) use salvage::{Decided, Ended, SalvagedSet, free_name};
+pub(crate) use salvage::{Decided, Ended, ReadableJournal, SalvagedSet, free_name};
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
@@ -88,6 +88,8 @@ pub(crate) struct VersionSet {
     operators: OnceLock<Operators>,
     /// Edits that the opening replayed.
     replayed: u64,
+    /// As [`VersionSet::durable`].
+    durable: Lsn,
     /// A bug that a test has planted.
     #[cfg(any(test, feature = "testing"))]
     failpoint: Option<Failpoint>,
@@ -164,6 +166,7 @@ impl VersionSet {
         let state = opened(&described, &store);
         let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
         set.replayed = edits.len() as u64;
+        set.durable = journal::durable(&edits);
         Ok(set)
     }
 
@@ -189,6 +192,7 @@ impl VersionSet {
             poisoned: AtomicBool::new(false),
             operators: OnceLock::new(),
             replayed: 0,
+            durable: 0,
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
         }
@@ -216,6 +220,11 @@ impl VersionSet {
     /// Edits that the opening replayed.
     pub(crate) fn replayed(&self) -> u64 {
         self.replayed
+    }
+
+    /// The LSN up to which all was durable, by the edits that the opening found.
+    pub(crate) fn durable(&self) -> Lsn {
+        self.durable
     }
 
     /// Says which merge operators the opening knows, once. Until then it knows the built-in ones.

@@ -69,8 +69,7 @@ fn region<'a>(
     writer: &mut Writer<'a>,
     report: &mut SalvageReport,
 ) -> Result<()> {
-    let mut in_zones = report.zones(loaded)?;
-    report.behind_gap(&loaded.region, &mut in_zones, 0);
+    let in_zones = report.zones(loaded, 0)?;
     let rows = report.all_rows(&loaded.region, &in_zones.zones)?;
     let records = report.region(&loaded.region, in_zones, rows);
     let (db, ended) = (writer.db, Ended::default());

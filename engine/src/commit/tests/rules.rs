@@ -83,6 +83,7 @@ impl Fixture {
             region: &region,
             geometry,
             floor,
+            durable: 0,
             incarnations,
             merged: 0,
             scans: &scans,

@@ -4,12 +4,13 @@
 use std::path::Path;
 
 use super::super::floor::{Floor, Gidx};
-use super::super::recover::Evidence;
-use super::super::salvage::{LsnRanges, ReadableZones, readable};
+use super::super::lsn_ranges::LsnRanges;
+use super::super::recover::{Evidence, recover};
+use super::super::salvage::{ReadableZones, readable};
 use super::super::subentry::SUB_HEADER;
 use super::Fixture;
 use super::rules::first_incarnation;
-use crate::base::error::Damage;
+use crate::base::error::{Damage, Result};
 use crate::base::options::Durability::{self, Durable, Relaxed};
 use crate::base::record::{Kind, LSN_MAX, Lsn};
 use crate::pm::alloc::{StreamPool, ZonePool};
@@ -45,6 +46,16 @@ impl TwoStreams {
 
     /// What a salvage reads, and what of it is lost.
     fn readable(&self, knows_floor: bool) -> (ReadableZones, Vec<Damage>) {
+        self.judged(knows_floor, 0).0
+    }
+
+    /// The same where the journal knows that all up to `durable` was durable; and the last LSN of
+    /// an opening.
+    fn judged(
+        &self,
+        knows_floor: bool,
+        durable: Lsn,
+    ) -> ((ReadableZones, Vec<Damage>), Result<Lsn>) {
         let region = self.fixture.region_on(&self.fixture.machine);
         let geometry = self.fixture.zones.geometry();
         let mut lost = Vec::new();
@@ -57,6 +68,7 @@ impl TwoStreams {
             region: &region,
             geometry,
             floor: if knows_floor { floor } else { Floor::default() },
+            durable,
             incarnations: &first_incarnation(),
             merged: 0,
             scans: &scans,
@@ -66,7 +78,7 @@ impl TwoStreams {
             check_payloads: true,
         };
         let found = readable(&evidence, &mut lost).unwrap();
-        (found, lost)
+        ((found, lost), recover(&evidence).map(|recovered| recovered.last))
     }
 }
 
@@ -164,6 +176,25 @@ fn without_a_floor_what_is_missing_is_told_in_doubt() {
     let (found, lost) = streams.readable(false);
     assert_eq!(whats(&lost), ["LSN 3, which was durable when LSN 5 was written,"]);
     assert!(lost[0].got.contains(doubt) && found.last == 5, "{lost:?}");
+}
+
+/// Bug: a durable commit was lost, and no line of a report told. An opening cut it off, with what
+/// the journal had of later ones. Cause: it was relaxed, alone in its stream, and its header was
+/// damaged. No later header says that it was durable, and the journal was not asked. Fix: what the
+/// journal knows to be durable is asked for by both.
+#[test]
+fn a_relaxed_commit_that_the_journal_knows_to_be_durable_is_told() {
+    let streams = TwoStreams::new();
+    streams.commit(0, Durable);
+    streams.commit(1, Relaxed);
+    streams.commit(0, Durable);
+    streams.damage(2, HEADER);
+    let ((found, lost), opened) = streams.judged(true, 0);
+    assert_eq!((found.last, whats(&lost), opened.unwrap()), (1, vec![], 1));
+    let told = "LSN 2, which was durable when an edit of the journal was made,";
+    let ((found, lost), opened) = streams.judged(true, 3);
+    assert_eq!((found.last, whats(&lost)), (3, vec![told]));
+    assert_eq!(opened.unwrap_err().damage().unwrap().what, told);
 }
 
 #[test]

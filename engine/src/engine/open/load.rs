@@ -30,16 +30,18 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// What recovery goes by, on one thread, without a persistent index.
+    /// What recovery goes by, on one thread, without a persistent index. `durable` is what the
+    /// journal knows.
     pub(crate) fn evidence<'a>(
         &'a self,
-        scans: &'a [ZoneScan],
-        gidx: &'a [Option<Gidx>],
+        (scans, gidx): (&'a [ZoneScan], &'a [Option<Gidx>]),
+        durable: Lsn,
     ) -> Evidence<'a> {
         Evidence {
             region: &self.region,
             geometry: self.superblock.geometry,
             floor: self.floor,
+            durable,
             incarnations: &self.superblock.incarnations,
             merged: 0,
             scans,

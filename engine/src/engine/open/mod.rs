@@ -190,6 +190,7 @@ impl Opening<'_> {
             region: &region,
             geometry: superblock.geometry,
             floor,
+            durable: set.durable(),
             incarnations: &superblock.incarnations,
             merged: found.forest.as_ref().map_or(0, Forest::merged),
             scans: &scans,

@@ -169,6 +169,18 @@ impl Replayed {
         });
         lsns.max().unwrap_or(0)
     }
+
+    /// The LSN up to which all was durable when it was made: that of its event, or of what it took
+    /// out of memory.
+    pub(in crate::version) fn durable(&self) -> Lsn {
+        let taken = self.edit.ops.iter().filter_map(|op| match op {
+            Op::AddRow { row, .. } => Some(row.upto),
+            Op::Drained { seq, .. } => Some(*seq),
+            Op::DrainedMap { map, .. } => map.steps().iter().map(|(_, seq)| *seq).max(),
+            _ => None,
+        });
+        taken.max().unwrap_or(0).max(self.event_lsn())
+    }
 }
 
 /// The sound edits of a journal, and where they end.

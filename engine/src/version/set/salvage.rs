@@ -25,7 +25,7 @@ use crate::os::Files;
 use crate::sstable::ExtentMeta;
 use crate::storage::ExtentStore;
 use crate::version::edit::{Edit, Op};
-use crate::version::journal::{Journal, JournalFloor, Replayed};
+use crate::version::journal::{self, Journal, JournalFloor, Replayed};
 use crate::version::state::{Broken, State};
 
 type MetaOp = Op<Arc<ExtentMeta>>;
@@ -46,8 +46,6 @@ pub(crate) struct SalvagedSet {
     pub(crate) lost: Vec<Damage>,
     pub(crate) ended: Ended,
     pub(crate) lost_edits: LostEdits,
-    /// All up to here was durable when the last sound edit was made.
-    pub(crate) durable: Lsn,
     /// Whether lost edits may have named objects: sound ones do, or say that a table's extents
     /// become some. So may a checkpoint that is lost, and the last edits.
     pub(crate) may_have_objects: bool,
@@ -153,20 +151,44 @@ pub(crate) fn free_name(name: String, is_taken: impl Fn(&str) -> bool) -> String
     names.find(|name| !is_taken(name)).unwrap_or(name)
 }
 
-impl VersionSet {
-    /// Opens a damaged database's metadata to read. Extents may not be where it says, and those of
-    /// a level may overlap. Edits up to `floor` should be there, and `decided` took place.
+/// A damaged database's journal, read as far as it can be.
+pub(crate) struct ReadableJournal<'a> {
+    files: &'a Arc<dyn Files>,
+    directory: &'a Path,
+    floor: JournalFloor,
+    journal: Journal,
+    edits: Vec<Replayed>,
+    lost: Vec<Damage>,
+}
+
+impl<'a> ReadableJournal<'a> {
+    /// Reads it. Edits up to `floor` should be there.
     ///
     /// # Errors
     ///
     /// `Invalid` if there is no journal; or on an I/O error.
-    pub(crate) fn open_readable(
-        files: Arc<dyn Files>,
-        directory: &Path,
+    pub(crate) fn open(
+        files: &'a Arc<dyn Files>,
+        directory: &'a Path,
         floor: JournalFloor,
-        mut decided: Decided,
-    ) -> Result<SalvagedSet> {
-        let (journal, edits, mut lost) = Journal::open_readable(&*files, directory, floor)?;
+    ) -> Result<ReadableJournal<'a>> {
+        let (journal, edits, lost) = Journal::open_readable(&**files, directory, floor)?;
+        Ok(ReadableJournal { files, directory, floor, journal, edits, lost })
+    }
+
+    /// As [`VersionSet::durable`].
+    pub(crate) fn durable(&self) -> Lsn {
+        journal::durable(&self.edits)
+    }
+
+    /// The metadata that it says, to read. Extents may not be where it says, and those of a level
+    /// may overlap. `decided` took place.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn replay(self, mut decided: Decided) -> Result<SalvagedSet> {
+        let ReadableJournal { files, directory, floor, journal, edits, mut lost } = self;
         let found = journal.floor();
         let lacks = |what: String, expected: &str, got: &str| {
             Mismatch::new(expected, got).at(what, "journal", directory, 0)
@@ -203,13 +225,12 @@ impl VersionSet {
         let may_have_objects = ends_early
             || !edits.first().is_some_and(Replayed::is_checkpoint)
             || edits.iter().flat_map(|edit| &edit.edit.ops).any(speaks_of_objects);
-        let durable = edits.iter().map(durable_at).max().unwrap_or(0);
         let SalvageReplay { state, ended, nameless, .. } = replay;
         lost_edits.nameless = nameless;
-        let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
+        let store = ExtentStore::open(Arc::clone(files), directory, &[], true)?;
         let state = opened(&state, &store);
-        let set = VersionSet::assemble(files, directory, store, journal, state, true);
-        Ok(SalvagedSet { set, lost, ended, lost_edits, durable, may_have_objects })
+        let set = VersionSet::assemble(Arc::clone(files), directory, store, journal, state, true);
+        Ok(SalvagedSet { set, lost, ended, lost_edits, may_have_objects })
     }
 }
 
@@ -225,17 +246,6 @@ fn moved_run(edit: &Edit<Arc<ExtentMeta>>) -> Option<(u64, Lsn)> {
         _ => None,
     })?;
     Some((run, lsn))
-}
-
-/// The LSN up to which all was durable when an edit was made: that of its event, or of what it took
-/// out of memory.
-fn durable_at(edit: &Replayed) -> Lsn {
-    let taken = edit.edit.ops.iter().map(|op| match op {
-        Op::AddRow { row, .. } => row.upto,
-        Op::Drained { seq, .. } => *seq,
-        _ => 0,
-    });
-    taken.max().unwrap_or(0).max(edit.event_lsn())
 }
 
 /// Whether an operation names an object, or says that extents of a table become some.

@@ -42,8 +42,9 @@ fn damage(files: &Arc<SimFiles>, epoch: u64, place: Range<u64>) {
 }
 
 fn salvage(files: &Arc<SimFiles>, floor: JournalFloor) -> SalvagedSet {
-    let (files, decided) = (Arc::clone(files) as _, Decided::default());
-    VersionSet::open_readable(files, Path::new(DIRECTORY), floor, decided).unwrap()
+    let files = Arc::clone(files) as _;
+    let journal = ReadableJournal::open(&files, Path::new(DIRECTORY), floor).unwrap();
+    journal.replay(Decided::default()).unwrap()
 }
 
 /// Bug: the rows of a large commit were in tables of extents after a salvage, and rows that it
