@@ -7,8 +7,8 @@
 //! 3. From F (or the greatest LSN before a GIDX word, which was whole too) upward an LSN is
 //!    committed while all its sub-entries are there and sound. The last one before the first gap is
 //!    L*.
-//! 4. A sub-entry says up to which LSN all was durable when it was written, and so does the journal.
-//!    If that is above L*, what ends at L* was damaged later: that is corruption.
+//! 4. A sub-entry says up to which LSN all was durable when it was written. So does the journal. If
+//!    that is above L*, what ends at L* was damaged later: that is corruption.
 //!
 //! [`judge`] goes by these rules for an opening and for a salvage. Each thing that was durable and
 //! does not check out is a doubt. An opening fails with the first one. A salvage reads on behind
@@ -372,8 +372,8 @@ fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
 }
 
 /// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it. A
-/// sealed zone ends with an entry. Behind a GIDX word its seal may be all that a cut has left of its
-/// end, which is in doubt only for a reader past damage.
+/// sealed zone ends with an entry. Behind a GIDX word a cut may have left its seal without its end,
+/// which is in doubt only for a reader past damage.
 fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: bool) -> Vec<Damage> {
     let mut damages = Vec::new();
     for (stream, gidx) in evidence.gidx.iter().enumerate() {

@@ -2,9 +2,9 @@
 //! was committed.
 //!
 //! A gap of LSNs is what a power cut left, or damage. Up to the greatest LSN that a header, the
-//! floor, a GIDX word or the journal calls durable it is damage: what is behind it counts, and the LSNs that are
-//! missing are told. From there on an opening takes what lies in front of the first gap, and so
-//! does a salvage.
+//! floor, a GIDX word or the journal calls durable it is damage: what is behind it counts, and the
+//! LSNs that are missing are told. From there on an opening takes what lies in front of the first
+//! gap, and so does a salvage.
 //!
 //! The payloads that recovery passed over, since the persistent index knows of their records:
 //! looked at later, a zone at a time.

@@ -36,7 +36,7 @@ use crate::base::error::{Damage, Error, ErrorKind, Result};
 use crate::base::record::{Lsn, SealRefused, Sealable, other_format};
 use crate::os::{Directory, File, Files, NewFile, OpenHow, Unread, read_past};
 use crate::sstable::Described;
-use bytes::{EDIT, Header, damage};
+use bytes::{EDIT, Header, Scan, damage};
 
 pub(super) use bytes::Replayed;
 
@@ -82,6 +82,14 @@ pub(super) struct Journal {
     end: u64,
     /// Up to here the file has space on the device (invariant 4).
     allocated: u64,
+}
+
+/// What can be read of a damaged journal.
+pub(super) struct ReadEdits {
+    pub(super) edits: Vec<Replayed>,
+    pub(super) doubts: Vec<Damage>,
+    /// Whether the last edits are in doubt.
+    pub(super) ends_early: bool,
 }
 
 /// A new epoch that has no name yet.
@@ -168,6 +176,7 @@ impl Journal {
         let file = files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let content = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
         let (header, scan) = parse(&path, &content, epoch, floor)?;
+        let scan = scan.checked()?;
         let next_number = header.first_number + scan.edits.len() as u64;
         let end = scan.end as u64;
         let mut journal = Journal { file, path, header, next_number, end, allocated: end };
@@ -253,10 +262,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Opens the greatest epoch to read: its sound edits, and where others lie. Behind `floor` an
-    /// append that was torn ends the journal, as for an opening; that is no damage. Where the
-    /// checkpoint is lost, the edits of the epoch before come first, if that is still there. They
-    /// are from offset 0.
+    /// Opens the greatest epoch to read: its sound edits, and what is in doubt. A torn append is in
+    /// doubt, too, where the floor is of another epoch: it says of no edit that it was durable.
+    /// Where the checkpoint is lost, the edits of the epoch before come first, if that is still
+    /// there. They are from offset 0.
     ///
     /// # Errors
     ///
@@ -265,7 +274,7 @@ impl Journal {
         files: &dyn Files,
         directory: &Path,
         floor: JournalFloor,
-    ) -> Result<(Journal, Vec<Replayed>, Vec<Damage>)> {
+    ) -> Result<(Journal, ReadEdits)> {
         let mut epochs = epochs(files, directory)?;
         let Some(epoch) = epochs.pop() else {
             let message = format!("{} holds no database: it has no journal", directory.display());
@@ -273,50 +282,35 @@ impl Journal {
         };
         let path = path_of(directory, epoch);
         let (file, content, unread) = read_readable(files, &path)?;
-        let (mut edits, mut lost) = bytes::scan_readable(&path, &content, epoch);
-        if let Some(last) = edits.last()
-            && floor.epoch == epoch
-            && floor.number <= last.number
-        {
-            lost.retain(|lost| lost.offset < last.offset as u64);
-        }
-        lost.extend(unreadable(&path, unread));
-        let first_number = edits.first().map_or(1, |edit| edit.number);
-        let mut header = Header { database_id: [0; 16], epoch, first_number };
-        match Header::of(&content) {
-            Ok(sound) => header.database_id = sound.database_id,
-            Err(SealRefused::Format(version)) => return Err(other_format(path.display(), version)),
-            Err(SealRefused::Damaged(found)) => {
-                lost.insert(0, found.at(Header::WHAT, "journal", path.as_path(), 0));
-            }
-        }
+        let (header, mut scan) = parse(&path, &content, epoch, floor)?;
+        let torn = scan.torn.take().filter(|_| floor.epoch != epoch);
+        scan.doubts.extend(torn.into_iter().chain(unreadable(&path, unread)));
+        let ends_early = epoch < floor.epoch
+            || scan.edits.is_empty()
+            || scan.doubts.iter().any(|doubt| doubt.offset >= scan.end as u64);
         // One that is older by more says nothing of what came between.
-        if !edits.first().is_some_and(Replayed::is_checkpoint)
+        if !scan.edits.first().is_some_and(Replayed::is_checkpoint)
             && epochs.pop().is_some_and(|before| before + 1 == epoch)
         {
-            let older_path = path_of(directory, epoch - 1);
-            match read_readable(files, &older_path) {
-                Ok((_, content, unread)) => {
-                    let (mut older, flaws) = bytes::scan_readable(&older_path, &content, epoch - 1);
-                    lost.extend(flaws.into_iter().chain(unreadable(&older_path, unread)));
-                    older.iter_mut().for_each(|edit| edit.offset = 0);
-                    edits.splice(0..0, older);
+            // All of it was durable before the checkpoint was.
+            let number = header.first_number.saturating_sub(1);
+            let before = read_older(files, directory, JournalFloor { epoch: epoch - 1, number });
+            match before {
+                Ok((edits, doubts)) => {
+                    scan.edits.splice(0..0, edits);
+                    scan.doubts.extend(doubts);
                 }
                 Err(error) => {
-                    lost.push(damage(
-                        &older_path,
-                        "journal",
-                        0,
-                        "readable bytes",
-                        error.to_string(),
-                    ));
+                    let (path, got) = (path_of(directory, epoch - 1), error.to_string());
+                    scan.doubts.push(damage(&path, "journal", 0, "readable bytes", got));
                 }
             }
         }
-        let last_number = edits.last().map_or(first_number, |edit| edit.number);
-        let next_number = last_number.saturating_add(1);
+        let next_number = scan.edits.last().map_or(0, |edit| edit.number).saturating_add(1);
+        let header = Header { epoch, first_number: 0, ..header };
         let (end, allocated) = (content.len() as u64, content.len() as u64);
-        Ok((Journal { file, path, header, next_number, end, allocated }, edits, lost))
+        let journal = Journal { file, path, header, next_number, end, allocated };
+        Ok((journal, ReadEdits { edits: scan.edits, doubts: scan.doubts, ends_early }))
     }
 
     /// Appends an edit and syncs it. On success it is durable.
@@ -378,7 +372,7 @@ impl Journal {
             let content = len.and_then(|len| file.read_vec(0, len));
             let content = content.map_err(|e| Error::io("read", &path, e))?;
             let (_, scan) = parse(&path, &content, epoch, floor)?;
-            Ok(1 + scan.edits.len() as u64)
+            Ok(1 + scan.checked()?.edits.len() as u64)
         }
     }
 
@@ -431,6 +425,20 @@ fn read_readable(files: &dyn Files, path: &Path) -> Result<(Arc<File>, Vec<u8>, 
     Ok((file, content, unread))
 }
 
+/// The edits of the epoch before a lost checkpoint, which went up to `floor`, and what is in doubt.
+fn read_older(
+    files: &dyn Files,
+    directory: &Path,
+    floor: JournalFloor,
+) -> Result<(Vec<Replayed>, Vec<Damage>)> {
+    let path = path_of(directory, floor.epoch);
+    let (_, content, unread) = read_readable(files, &path)?;
+    let (_, Scan { mut edits, mut doubts, torn, .. }) = parse(&path, &content, floor.epoch, floor)?;
+    doubts.extend(torn.into_iter().chain(unreadable(&path, unread)));
+    edits.iter_mut().for_each(|edit| edit.offset = 0);
+    Ok((edits, doubts))
+}
+
 /// The lines about what cannot be read of a file.
 fn unreadable(path: &Path, unread: Vec<Unread>) -> impl Iterator<Item = Damage> {
     unread.into_iter().map(move |Unread { place, error }| {
@@ -453,7 +461,7 @@ pub(super) fn durable(edits: &[Replayed]) -> Lsn {
 
 /// The offset from which on the found bytes of an epoch may not be durable. The floor is stored
 /// once the edit that it names is durable, with all that comes before it in the epoch.
-fn undurable_from(scan: &bytes::Scan, epoch: u64, floor: JournalFloor) -> usize {
+fn undurable_from(scan: &Scan, epoch: u64, floor: JournalFloor) -> usize {
     if epoch != floor.epoch {
         return 0;
     }
@@ -462,20 +470,24 @@ fn undurable_from(scan: &bytes::Scan, epoch: u64, floor: JournalFloor) -> usize 
 }
 
 /// Checks the content of an epoch's file against itself and against the floor.
-fn parse(
-    path: &Path,
-    content: &[u8],
-    epoch: u64,
-    floor: JournalFloor,
-) -> Result<(Header, bytes::Scan)> {
-    let header =
-        Header::of(content).map_err(|refused| refused.error(Header::WHAT, "journal", path))?;
-    if header.epoch != epoch || epoch < floor.epoch {
+///
+/// # Errors
+///
+/// `Invalid` if it has another format. Damage is in doubt.
+fn parse(path: &Path, content: &[u8], epoch: u64, floor: JournalFloor) -> Result<(Header, Scan)> {
+    let (header, damaged) = match Header::of(content) {
+        Ok(header) => (header, None),
+        Err(SealRefused::Format(version)) => return Err(other_format(path.display(), version)),
+        Err(SealRefused::Damaged(found)) => {
+            (Header::lost(content, epoch), Some(found.at(Header::WHAT, "journal", path, 0)))
+        }
+    };
+    let other = (header.epoch != epoch || epoch < floor.epoch).then(|| {
         let expected = format!("epoch {}", epoch.max(floor.epoch));
-        let got = format!("epoch {}", header.epoch);
-        return Err(Error::corrupt(damage(path, Header::WHAT, 0, expected, got)));
-    }
-    let scan = bytes::scan(path, content, &header, floor.number).map_err(Error::corrupt)?;
+        damage(path, Header::WHAT, 0, expected, format!("epoch {}", header.epoch))
+    });
+    let mut scan = bytes::scan(path, content, &Header { epoch, ..header }, floor.number);
+    scan.doubts.splice(0..0, damaged.into_iter().chain(other));
     Ok((header, scan))
 }
 

@@ -175,7 +175,7 @@ pub(crate) struct Opening<'a> {
 
 impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
-        let Loaded { region, mut superblock, floor, .. } = self.load()?;
+        let Loaded { region, mut superblock, mut floor, .. } = self.load()?;
         let set = self.journal(&floor)?;
         check_pair(&region, &superblock, &set)?;
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
@@ -199,7 +199,6 @@ impl Opening<'_> {
             progress: &|done, total| self.progress("scan", done, total),
             check_payloads: self.check_payloads(),
         })?;
-        let mut floor = floor;
         if !self.read_only {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::error::{Damage, Mismatch};
+use crate::base::error::{Damage, Error, Mismatch};
 use crate::base::record::{Checksum, Lsn, Reader, SealRefused, Sealable, put_u32, put_u64};
 use crate::sstable::{Described, ExtentMeta};
 use crate::version::edit::{Edit, Op};
@@ -62,6 +62,13 @@ impl Header {
     /// The header of a whole file.
     pub(super) fn of(file: &[u8]) -> Result<Header, SealRefused> {
         Header::decode(file.get(..HEADER_LEN).unwrap_or(file))
+    }
+
+    /// What is known of a damaged one: its checkpoint says the number.
+    pub(super) fn lost(file: &[u8], epoch: u64) -> Header {
+        let checkpoint = file.get(HEADER_LEN..).and_then(|rest| Frame::sound(rest, epoch));
+        let first_number = checkpoint.map_or(1, |frame| frame.number);
+        Header { database_id: [0; 16], epoch, first_number }
     }
 }
 
@@ -183,80 +190,80 @@ impl Replayed {
     }
 }
 
-/// The sound edits of a journal, and where they end.
-#[derive(Debug, PartialEq, Eq)]
+/// The sound edits of a journal, and what is in doubt.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Scan {
     pub(super) edits: Vec<Replayed>,
+    /// Where the last one ends.
     pub(super) end: usize,
+    /// What was durable, and does not check out.
+    pub(super) doubts: Vec<Damage>,
+    /// What lies behind the last edit: of an append that a power cut tore, as a rule.
+    pub(super) torn: Option<Damage>,
 }
 
-/// Reads the edits of `file`, whose header is `header`. The first unsound edit is the end of the
-/// journal if it is above `floor` and no sound edit with a greater number follows: an append that
-/// a power cut tore. Otherwise it is damage; and so is a checkpoint that is not sound, since it
-/// was synced before the file got its name.
-pub(super) fn scan(path: &Path, file: &[u8], header: &Header, floor: u64) -> Result<Scan, Damage> {
-    let wrong = |at, expected: String, got| Err(damage(path, EDIT, at, expected, got));
-    let mut edits: Vec<Replayed> = Vec::new();
-    let mut at = HEADER_LEN;
+/// Reads the edits of `file`, whose header is `header`. An edit that does not check out is torn,
+/// and the end of the journal, if it is above `floor` and no sound edit with a greater number
+/// follows. Otherwise it is in doubt; and so is a checkpoint that is not sound, since it was synced
+/// before the file got its name. Behind a doubt the next sound edit is read.
+pub(super) fn scan(path: &Path, file: &[u8], header: &Header, floor: u64) -> Scan {
+    let mut scan = Scan { end: HEADER_LEN, ..Scan::default() };
+    let (mut at, mut number) = (HEADER_LEN, header.first_number);
     loop {
-        let Some(number) = header.first_number.checked_add(edits.len() as u64) else {
-            let got = format!("{} edits", edits.len());
-            return Err(damage(path, Header::WHAT, 0, "numbers of 64 bits", got));
-        };
-        let rest = file.get(at..).unwrap_or_default();
-        let frame = match Frame::decode(rest, header.epoch) {
-            Ok(frame) if frame.number == number => frame,
-            other => {
-                let got = other.map_or_else(|why| why, |f| format!("a sound edit {}", f.number));
-                let expected = format!("edit {number}");
-                if number <= floor.max(header.first_number) {
-                    return wrong(at, format!("{expected}, which was durable"), got);
+        let got = match Frame::decode(file.get(at..).unwrap_or_default(), header.epoch) {
+            Ok(frame) if frame.number == number => {
+                at = scan.take_in((path, at), &frame);
+                if let Some(next) = number.checked_add(1) {
+                    number = next;
+                    continue;
                 }
-                if let Some((offset, later)) = later_edit(file, at, header.epoch, number) {
-                    let expected = format!("{expected}, since edit {later} at {offset} is sound");
-                    return wrong(at, expected, got);
-                }
-                return Ok(Scan { edits, end: at });
+                let got = format!("edit {number}");
+                scan.doubts.push(damage(path, Header::WHAT, 0, "numbers below 2^64 - 1", got));
+                return scan;
             }
+            other => other.map_or_else(|why| why, |f| format!("a sound edit {}", f.number)),
         };
-        let Some(edit) = Edit::decode(frame.payload, frame.ops) else {
-            let expected = format!("{} operations that decode", frame.ops);
-            let got = "others, under a checksum that is right".to_string();
-            return wrong(at, expected, got);
+        let later = later_edit(file, at, header.epoch, number);
+        let was_durable = number <= floor.max(header.first_number);
+        let why = match later {
+            _ if was_durable => ", which was durable".into(),
+            Some((offset, later)) => format!(", since edit {later} at {offset} is sound"),
+            None => String::new(),
         };
-        edits.push(Replayed { offset: at, number, lsn: frame.lsn, edit });
-        at += frame.len;
+        let flaw = damage(path, EDIT, at, format!("edit {number}{why}"), got);
+        if later.is_none() && !was_durable {
+            // The last edit is padded with zeros, so bytes may end within it.
+            scan.torn = (end_of_bytes(file) > at).then_some(flaw);
+            return scan;
+        }
+        scan.doubts.push(flaw);
+        let Some(next) = later else { return scan };
+        (at, number) = next;
     }
 }
 
-/// The sound edits of a damaged journal, past what is not sound, and what is not.
-pub(super) fn scan_readable(path: &Path, file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Damage>) {
-    let (mut edits, mut flaws): (Vec<Replayed>, _) = (Vec::new(), Vec::new());
-    let mut at = HEADER_LEN;
-    // The last edit is padded with zeros, so bytes may end within it.
-    let end = end_of_bytes(file);
-    while at < end {
-        let mut places = (at..file.len()).step_by(ALIGNMENT);
-        let sound = |offset| Some((offset, Frame::sound(&file[offset..], epoch)?));
-        let found = places.find_map(sound);
-        let offset = found.as_ref().map_or(file.len(), |(offset, _)| *offset);
-        if offset > at {
-            let got = format!("{} bytes that are none", offset - at);
-            flaws.push(damage(path, EDIT, at, "a sound edit", got));
-        }
-        let Some((offset, frame)) = found else { break };
-        at = offset + frame.len;
-        match Edit::decode(frame.payload, frame.ops) {
-            Some(edit) => {
-                edits.push(Replayed { offset, number: frame.number, lsn: frame.lsn, edit });
-            }
-            None => {
-                let expected = format!("{} operations that decode", frame.ops);
-                flaws.push(damage(path, EDIT, offset, expected, "others"));
-            }
+impl Scan {
+    /// What an opening makes of it: the first doubt is an error.
+    pub(super) fn checked(self) -> crate::base::error::Result<Scan> {
+        match self.doubts.first() {
+            Some(first) => Err(Error::corrupt(first.clone())),
+            None => Ok(self),
         }
     }
-    (edits, flaws)
+
+    /// Takes in a sound frame; where the next one begins.
+    fn take_in(&mut self, (path, at): (&Path, usize), frame: &Frame<'_>) -> usize {
+        let &Frame { number, lsn, ops, payload, len } = frame;
+        if let Some(edit) = Edit::decode(payload, ops) {
+            self.edits.push(Replayed { offset: at, number, lsn, edit });
+            self.end = at + len;
+        } else {
+            let expected = format!("{ops} operations that decode");
+            let got = "others, under a checksum that is right";
+            self.doubts.push(damage(path, EDIT, at, expected, got));
+        }
+        at + len
+    }
 }
 
 /// A sound edit after `at` with a number greater than `number`.
@@ -273,8 +280,10 @@ mod tests {
     use crate::base::record::checksum;
     use crate::version::edit::tests::one_of_each;
 
+    /// As an opening: it fails with the first doubt.
     fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Damage> {
-        super::scan(Path::new("journal"), file, header, floor)
+        let scan = super::scan(Path::new("journal"), file, header, floor);
+        scan.doubts.first().cloned().map_or(Ok(scan), Err)
     }
 
     const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };

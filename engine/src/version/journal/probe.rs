@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::bytes::{Frame, Header, Scan, encode_edit, scan, scan_readable};
+use super::bytes::{Frame, Header, encode_edit, scan};
 use crate::base::record::{Sealable, mended};
 use crate::sstable::ExtentMeta;
 use crate::version::edit::Edit;
@@ -18,9 +18,12 @@ pub(crate) fn journal(bytes: &[u8]) -> bool {
     let Ok(header) = Header::of(&file) else { return false };
     assert_eq!(Header::of(&header.encode()), Ok(header));
     drop(scan(path, &file, &header, u64::MAX));
-    drop(scan_readable(path, &file, header.epoch));
-    let Ok(Scan { edits, end }) = scan(path, &file, &header, 0) else { return false };
-    assert!(end <= file.len());
+    let found = scan(path, &file, &header, 0);
+    assert!(found.end <= file.len());
+    if !found.doubts.is_empty() {
+        return false;
+    }
+    let edits = found.edits;
     let mut state = State::<Arc<ExtentMeta>>::default();
     for found in &edits {
         let again = encode_edit(header.epoch, found.number, found.lsn, &found.edit);

@@ -25,7 +25,7 @@ use crate::os::Files;
 use crate::sstable::ExtentMeta;
 use crate::storage::ExtentStore;
 use crate::version::edit::{Edit, Op};
-use crate::version::journal::{self, Journal, JournalFloor, Replayed};
+use crate::version::journal::{self, Journal, JournalFloor, ReadEdits, Replayed};
 use crate::version::state::{Broken, State};
 
 type MetaOp = Op<Arc<ExtentMeta>>;
@@ -155,10 +155,8 @@ pub(crate) fn free_name(name: String, is_taken: impl Fn(&str) -> bool) -> String
 pub(crate) struct ReadableJournal<'a> {
     files: &'a Arc<dyn Files>,
     directory: &'a Path,
-    floor: JournalFloor,
     journal: Journal,
-    edits: Vec<Replayed>,
-    lost: Vec<Damage>,
+    read: ReadEdits,
 }
 
 impl<'a> ReadableJournal<'a> {
@@ -172,13 +170,13 @@ impl<'a> ReadableJournal<'a> {
         directory: &'a Path,
         floor: JournalFloor,
     ) -> Result<ReadableJournal<'a>> {
-        let (journal, edits, lost) = Journal::open_readable(&**files, directory, floor)?;
-        Ok(ReadableJournal { files, directory, floor, journal, edits, lost })
+        let (journal, read) = Journal::open_readable(&**files, directory, floor)?;
+        Ok(ReadableJournal { files, directory, journal, read })
     }
 
     /// As [`VersionSet::durable`].
     pub(crate) fn durable(&self) -> Lsn {
-        journal::durable(&self.edits)
+        journal::durable(&self.read.edits)
     }
 
     /// The metadata that it says, to read. Extents may not be where it says, and those of a level
@@ -188,21 +186,14 @@ impl<'a> ReadableJournal<'a> {
     ///
     /// An I/O error.
     pub(crate) fn replay(self, mut decided: Decided) -> Result<SalvagedSet> {
-        let ReadableJournal { files, directory, floor, journal, edits, mut lost } = self;
-        let found = journal.floor();
+        let ReadableJournal { files, directory, journal, read } = self;
+        let ReadEdits { edits, doubts: mut lost, ends_early } = read;
         let lacks = |what: String, expected: &str, got: &str| {
             Mismatch::new(expected, got).at(what, "journal", directory, 0)
         };
-        let missing = ((found.epoch, found.number) < (floor.epoch, floor.number)).then(|| {
-            let [expected, got] = [floor, found].map(|at| format!("edits up to {}", at.number));
-            lacks("journal".into(), &expected, &got)
-        });
-        let last = edits.last().map_or(0, |last| last.offset as u64);
-        let ends_early = missing.is_some() || lost.iter().any(|lost| lost.offset > last);
-        lost.extend(missing);
         let mut lost_edits = LostEdits::default();
         edits.iter().for_each(|edit| lost_edits.pass(edit));
-        if ends_early || edits.is_empty() {
+        if ends_early {
             lost_edits.are_last();
         }
         let mut replay = SalvageReplay::of(&edits, &mut decided, lost_edits.are_any());
