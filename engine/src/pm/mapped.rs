@@ -95,7 +95,12 @@ impl Mapped {
     ///
     /// `Full`, or another I/O error; the mapping is as before then.
     pub(super) fn grow(&self, path: &Path, image: &Mapping, len: u64) -> Result<()> {
-        self.reserve(path, len)?;
+        // A full file system would keep what it found before there was no more.
+        let cut = |e| match self.file.set_len(image.len() as u64) {
+            Ok(()) => e,
+            Err(e) => Error::io("cut the region", path, e),
+        };
+        self.reserve(path, len).map_err(cut)?;
         let extended = image.extend_shared(&self.file, len as usize, self.dax);
         extended.map_err(|e| Error::io("map the region", path, e))
     }

@@ -4,7 +4,7 @@ use crate::os::File;
 
 /// As [`zero`], with a sync for each piece: a commit's sync of the same file waits for one piece at
 /// most. The space of all of them is found first. Whether all are written: `goes_on` is asked
-/// before each.
+/// before each. A full file system keeps no part of it.
 pub(super) fn zero_in_pieces(
     file: &File,
     (from, to): (u64, u64),
@@ -12,7 +12,8 @@ pub(super) fn zero_in_pieces(
 ) -> std::io::Result<bool> {
     const PIECE: u64 = 512 * 1024;
     if from < to {
-        file.preallocate(from, to)?;
+        // What it found before there was no more would stay behind the end of the region.
+        file.preallocate(from, to).or_else(|e| file.set_len(from).and(Err(e)))?;
     }
     let mut at = from;
     while at < to {

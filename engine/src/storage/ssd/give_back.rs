@@ -156,11 +156,16 @@ impl ExtentStore {
             free += units;
         }
         if file.units < before {
-            let path = self.path(number);
-            let cut = self.file(number, &path)?.handle.set_len(file.units * UNIT);
-            cut.map_err(|e| Error::io("shorten", &path, e))?;
+            self.cut(number, file.units)?;
         }
         Ok((free, found))
+    }
+
+    /// Sets the length of a file.
+    pub(super) fn cut(&self, number: u32, units: u64) -> Result<()> {
+        let path = self.path(number);
+        let cut = self.file(number, &path)?.handle.set_len(units * UNIT);
+        cut.map_err(|e| Error::io("shorten", &path, e))
     }
 
     /// Removes a file without an extent.

@@ -94,7 +94,9 @@ impl ExtentStore {
                 none.insert(FileSpace::default())
             }
         };
-        self.find_space(Gap { file: number, start: old, units: added })?;
+        let found = self.find_space(Gap { file: number, start: old, units: added });
+        // A full file system would keep what it found before there was no more.
+        found.or_else(|e| self.cut(number, old).and(Err(e)))?;
         file.free.release(old, added);
         file.units = old + added;
         self.choose_way(allocation.file_bytes());
