@@ -76,7 +76,26 @@ pub(super) struct Gap {
     pub(super) units: u64,
 }
 
+impl Gap {
+    /// Leaves out so many units in front.
+    pub(super) fn cut_front(&mut self, units: u64) {
+        (self.start, self.units) = (self.start + units, self.units - units);
+    }
+}
+
 impl Allocation {
+    /// The ranges of one kind of at least `units`.
+    pub(super) fn ranges(
+        &self,
+        units: u64,
+        map: fn(&FileSpace) -> &FreeMap,
+    ) -> impl Iterator<Item = Gap> {
+        self.files.iter().flat_map(move |(n, file)| {
+            let gap = |(start, units)| Gap { file: *n, start, units };
+            map(file).ranges(units).map(gap)
+        })
+    }
+
     /// The lengths of the files together.
     pub(super) fn file_bytes(&self) -> u64 {
         self.files.values().map(|file| file.units * UNIT).sum()
@@ -108,16 +127,12 @@ impl Allocation {
     /// Ranges of at least `units` that may become free, `most` of each or little more, the found
     /// ones first: they have space more often.
     pub(super) fn gaps(&self, units: u64, most: u64) -> impl Iterator<Item = Gap> {
-        let of = move |map: fn(&FileSpace) -> &FreeMap| {
-            self.files.iter().flat_map(move |(n, file)| {
-                map(file).ranges(units).map(move |(start, len)| {
-                    // What would be left is too short for most extents.
-                    let units = if len < most + PIECE { len } else { most.max(units) };
-                    Gap { file: *n, start, units }
-                })
-            })
-        };
-        of(|file| &file.found).chain(of(|file| &file.holes))
+        let all = self.ranges(units, |file| &file.found);
+        all.chain(self.ranges(units, |file| &file.holes)).map(move |gap| {
+            // What would be left is too short for most extents.
+            let len = if gap.units < most + PIECE { gap.units } else { most.max(units) };
+            Gap { units: len, ..gap }
+        })
     }
 
     /// The file system has found space for a gap.

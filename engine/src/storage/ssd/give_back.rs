@@ -8,6 +8,8 @@
 //! Whether an old file, length or range survives a power cut does not matter: what is free follows
 //! from the journal alone, and a range is free only when nothing durable names it any more.
 
+use std::cmp::Reverse;
+
 use super::allocation::{Allocation, FileSpace, Gap};
 use super::growth::growth_step;
 use super::{ExtentStore, UNIT};
@@ -54,63 +56,85 @@ impl ExtentStore {
         Ok(punched + self.shrink(&mut allocation, spare, 1)?)
     }
 
-    /// Gives `bytes` of free space back to the file system, in one piece, for another file of the
-    /// database; whether it could. It leaves the least reserve and what is reserved.
+    /// Gives `bytes` of free space back to the file system for another file of the database;
+    /// whether it could. It leaves the least reserve and what is reserved.
     pub(crate) fn yield_space(&self, bytes: u64) -> bool {
         let units = bytes.div_ceil(UNIT);
         let Ok(_inside) = self.gate.enter_step() else { return false };
         let mut allocation = self.allocation.lock();
         let kept = allocation.reserved_units + self.least_reserve();
-        if self.read_only || allocation.free_units() < kept + units {
-            return false;
+        !self.read_only
+            && allocation.free_units() >= kept + units
+            && self.hollow(&mut allocation, units, u64::MAX).is_ok_and(|holes| !holes.is_empty())
+    }
+
+    /// Makes holes of `units` that are free, of the shortest ranges below `len`: the holes, or none
+    /// where there are too few of these, or the file system knows no holes.
+    pub(super) fn hollow(
+        &self,
+        allocation: &mut Allocation,
+        units: u64,
+        len: u64,
+    ) -> Result<Vec<Gap>> {
+        let mut short: Vec<Gap> = allocation.ranges(1, |file| &file.free).collect();
+        short.retain(|gap| gap.units < len);
+        short.sort_unstable_by_key(|gap| gap.units);
+        let (mut holes, mut left) = (Vec::new(), units);
+        if short.iter().map(|gap| gap.units).sum::<u64>() < units {
+            return Ok(holes);
         }
-        let longest = |file: &FileSpace| file.free.longest().filter(|(_, len)| *len >= units);
-        let found = allocation.files.iter().find_map(|(n, file)| Some((*n, longest(file)?)));
-        let Some((number, (start, len))) = found else { return false };
-        let gap = Gap { file: number, start: start + len - units, units };
-        let is_given = self.punch_range(gap).unwrap_or(false);
-        if is_given && let Some(file) = allocation.files.get_mut(&number) {
-            let taken = file.free.take(gap.start, units);
-            debug_assert!(taken, "the range is free");
-            file.holes.release(gap.start, units);
-            self.returned.fetch_add(units * UNIT, Ordering::Relaxed);
+        for mut gap in short {
+            gap.cut_front(gap.units.saturating_sub(left));
+            if left == 0 || !self.punch_range(allocation, gap)? {
+                break;
+            }
+            left -= gap.units;
+            holes.push(gap);
         }
-        is_given
+        Ok(holes)
     }
 
     /// Makes holes of free and found ranges; the bytes.
     fn punch(&self, allocation: &mut Allocation) -> Result<u64> {
-        let (mut bytes, mut left) = (0, MOST_HOLES);
-        let mut spare = allocation.free_units().saturating_sub(self.least_reserve());
-        for (number, file) in &mut allocation.files {
-            while left > 0 {
-                let free = |(start, len): (u64, u64)| {
-                    // The reserve stays in front.
-                    let units = len.min(spare);
-                    (units > 0).then_some((start + len - units, units))
-                };
-                let from_free = file.free.longest().and_then(free);
-                let Some((start, units)) = from_free.or(file.found.longest()) else { break };
-                spare -= from_free.map_or(0, |(_, units)| units);
-                if !self.punch_range(Gap { file: *number, start, units })? {
-                    return Ok(bytes);
-                }
-                let taken = file.free.take(start, units) || file.found.take(start, units);
-                debug_assert!(taken, "the range is in one map");
-                file.holes.release(start, units);
-                (bytes, left) = (bytes + units * UNIT, left - 1);
-            }
+        // The least reserve stays in the longest ranges: extents have to fit in it.
+        let mut ranges: Vec<Gap> = allocation.ranges(1, |file| &file.free).collect();
+        ranges.sort_by_key(|gap| Reverse(gap.units));
+        let mut kept = self.least_reserve();
+        for gap in &mut ranges {
+            let stays = gap.units.min(kept);
+            gap.cut_front(stays);
+            kept -= stays;
         }
-        self.returned.fetch_add(bytes, Ordering::Relaxed);
+        // What is lacking may be in ranges that have not been asked for.
+        if kept == 0 || allocation.taken_units == 0 {
+            ranges.extend(allocation.ranges(1, |file| &file.found));
+        }
+        ranges.retain(|gap| gap.units > 0);
+        ranges.sort_by_key(|gap| Reverse(gap.units));
+        let mut bytes = 0;
+        for gap in ranges.into_iter().take(MOST_HOLES) {
+            if !self.punch_range(allocation, gap)? {
+                break;
+            }
+            bytes += gap.units * UNIT;
+        }
         Ok(bytes)
     }
 
-    /// Makes a hole of a range; whether the file system can.
-    fn punch_range(&self, range: Gap) -> Result<bool> {
+    /// Makes a hole of a range that is free or found; whether the file system can.
+    fn punch_range(&self, allocation: &mut Allocation, range: Gap) -> Result<bool> {
         let path = self.path(range.file);
         let file = self.file(range.file, &path)?;
         let punched = file.handle.punch(range.start * UNIT, range.units * UNIT);
-        punched.map_err(|e| Error::io("give back space of", &path, e))
+        let is_hole = punched.map_err(|e| Error::io("give back space of", &path, e))?;
+        if is_hole && let Some(file) = allocation.files.get_mut(&range.file) {
+            let taken = file.free.take(range.start, range.units)
+                || file.found.take(range.start, range.units);
+            debug_assert!(taken, "the range is in one map");
+            file.holes.release(range.start, range.units);
+            self.returned.fetch_add(range.units * UNIT, Ordering::Relaxed);
+        }
+        Ok(is_hole)
     }
 
     /// Takes what is not taken off the ends of files, of what is free at most `spare` units in

@@ -53,6 +53,28 @@ impl ExtentStore {
         }
     }
 
+    /// As [`grow`](Self::grow) for ranges that are long enough. On a full file system free ranges
+    /// that are shorter go for one: what a file has in a row need not be so on the device.
+    pub(super) fn grow_or_join(
+        &self,
+        allocation: &mut Allocation,
+        units: u64,
+        wanted: u64,
+    ) -> Result<()> {
+        match self.grow(allocation, units, wanted) {
+            Err(e) if e.kind() == ErrorKind::Full => {
+                let holes = self.hollow(allocation, units, units)?;
+                let joined =
+                    if holes.is_empty() { Err(e) } else { self.grow(allocation, units, 0) };
+                let lost = holes.into_iter().filter(|_| joined.is_err());
+                lost.filter(|hole| self.find_space(*hole).is_ok())
+                    .for_each(|hole| allocation.fill(hole));
+                joined
+            }
+            grown => grown,
+        }
+    }
+
     /// Has the file system find space for a range that had some before: for all of it or a part, of
     /// at least `units`. Whether there is such a range.
     fn fill_gap(&self, allocation: &mut Allocation, units: u64, most: u64) -> Result<bool> {

@@ -10,7 +10,8 @@
 //! A sixteenth of what the store holds, and a least amount that its owner sets, is the **reserve**:
 //! for jobs that make space. A full file system stops drains and leaves these something to work
 //! with. The reserve has its space on the device from the first reservation on that leaves it. The
-//! least amount is not given back, so other files and a quota cannot take it.
+//! least amount is not given back, so other files and a quota cannot take it. It stays in the
+//! longest ranges. On a full file system short ranges are joined to ones that extents fit in.
 
 use std::sync::Arc;
 
@@ -101,9 +102,19 @@ impl ExtentStore {
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
         let wanted = allocation.reserved_units + units + reserve;
+        let mut least = PIECE;
         while let Some(more) = missing(&allocation, wanted) {
-            let grown = self.grow(&mut allocation, more.min(PIECE), more);
-            grown.map_err(|e| full(e, &allocation, units, reserve))?;
+            let is_short = allocation.free_units() < wanted;
+            let grown = match is_short {
+                true => self.grow(&mut allocation, more.min(least), more),
+                false => self.grow_or_join(&mut allocation, more.min(PIECE), more),
+            };
+            match grown {
+                // Shorter ranges that have space are joined once there are enough of them.
+                Err(e) if e.kind() == ErrorKind::Full && is_short && least > 1 => least /= 4,
+                grown => grown.map_err(|e| full(e, &allocation, units, reserve))?,
+            }
+            least = least.max(1);
         }
         allocation.reserved_units += units;
         let store = Arc::clone(self);
@@ -153,7 +164,7 @@ impl ExtentStore {
         if let Some(place) = allocation.allocate(units) {
             return Ok(Some(place));
         }
-        self.grow(allocation, units, units)?;
+        self.grow_or_join(allocation, units, units)?;
         Ok(allocation.allocate(units))
     }
 

@@ -501,3 +501,77 @@ fn growth_takes_what_a_nearly_full_file_system_has() {
     }
     assert_eq!(store.reserve(1).unwrap_err().kind(), ErrorKind::Full);
 }
+
+/// Bug: a growth that a full file system refused kept all that this had left, and neither the
+/// journal nor another file could have it. Cause: a request that meets the end keeps what it found
+/// before. Fix: the file is cut to where it ended.
+#[test]
+fn a_growth_that_is_refused_keeps_nothing() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let of = Faulty::Site(CallSite { call: Call::Preallocate, file: FileKind::Extents });
+    let reason = terrace_testkit::Reason::NoSpace;
+    files.fail(Fault { of, nth: 1, outcome: Outcome::Partial, reason, for_good: true });
+    assert_eq!(store.reserve(1).unwrap_err().kind(), ErrorKind::Full);
+    let len = files.open(&store.path(1), OpenHow::Read).unwrap().len().unwrap();
+    assert_eq!((len, store.space().file_bytes), (0, 0));
+}
+
+/// A store with `slivers` free ranges of one unit between extents, and 600 free units behind them.
+fn with_slivers(files: &Arc<SimFiles>, slivers: usize) -> (Arc<ExtentStore>, Vec<Location>) {
+    let store = sim_store(files, &[]).unwrap();
+    store.keep_reserve(288 * UNIT);
+    let all: Vec<_> = (0..2 * slivers).map(|_| store.reserve(1).unwrap()).collect();
+    let behind = store.reserve((600 * UNIT) as u32).unwrap();
+    let odd = |(n, one): (usize, Reserved)| (n % 2 == 1).then(|| one.keep());
+    let kept = all.into_iter().enumerate().filter_map(odd).collect();
+    drop(behind);
+    (store, kept)
+}
+
+/// Writes an extent of a usual size out of the reserve.
+fn takes_a_piece(store: &Arc<ExtentStore>) {
+    let reservation = store.reserve_space(2 << 20, true).unwrap();
+    store.reserve_of(2 << 20, Some(&reservation)).unwrap();
+}
+
+/// Bug: what stayed of the reserve at rest was its shortest ranges, and no job found a place for an
+/// extent in them. Cause: the longest ranges were given back first. Fix: the longest ones stay.
+#[test]
+fn what_stays_of_the_reserve_at_rest_has_room_for_an_extent() {
+    let files = SimFiles::new();
+    let (store, kept) = with_slivers(&files, 300);
+    store.give_back_all().unwrap();
+    let space = store.space();
+    assert_eq!(store.allocation.lock().free_units(), 288, "{space:?}");
+    files.set_capacity(Some(0));
+    takes_a_piece(&store);
+    // The next opening finds it again.
+    let found = sim_store(&files, &kept).unwrap();
+    found.keep_reserve(288 * UNIT);
+    // It looks for a unit more.
+    assert_eq!(found.refill_reserve().unwrap_err().kind(), ErrorKind::Full);
+    takes_a_piece(&found);
+}
+
+/// Bug: a job failed for want of a place, with megabytes free in short ranges. Cause: an extent
+/// takes units in a row. Fix: short ranges are given back, and the same amount is asked for in a
+/// row.
+#[test]
+fn on_a_full_disk_short_ranges_are_joined() {
+    for is_opened in [false, true] {
+        let files = SimFiles::new();
+        let (mut store, mut taken) = with_slivers(&files, 600);
+        while store.allocation.lock().pieces(2) > 0 {
+            taken.push(store.reserve((2 * UNIT) as u32).unwrap().keep());
+        }
+        files.set_capacity(Some(store.space().file_bytes));
+        if is_opened {
+            // It finds them one by one.
+            store = sim_store(&files, &taken).unwrap();
+            store.keep_reserve(288 * UNIT);
+            store.refill_reserve().unwrap();
+        }
+        takes_a_piece(&store);
+    }
+}
