@@ -80,9 +80,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
     opening.attach_objects_of(set.store(), id_of(set, &loaded), set.objects(), 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
-        check_pair(&loaded.region, &loaded.superblock, set)?;
+        check_pair(&loaded.region, &loaded.superblock, set.database_id())?;
     }
-    report.lost.extend(journal.lost.iter().cloned());
+    report.lost.extend(journal.lost.iter().chain(&journal.torn).cloned());
     let target = begin(to)?;
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();

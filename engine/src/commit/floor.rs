@@ -202,6 +202,7 @@ pub(super) struct StoredFloor {
 struct Stored {
     number: u64,
     lsn: Lsn,
+    journal: JournalMark,
     words: Tails,
 }
 
@@ -229,7 +230,7 @@ impl FloorWriter {
     pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> FloorWriter {
         let (durable, journal) = (floor.lsn, floor.journal);
         let (words, stored) = (tails.clone(), Few::new());
-        let there = Stored { number: floor.number, lsn: floor.lsn, words: tails.clone() };
+        let there = Stored { number: floor.number, lsn: floor.lsn, journal, words: tails.clone() };
         let coming = None;
         FloorWriter { there, coming, floor, words, stored, durable, tails, incarnation, journal }
     }
@@ -320,7 +321,8 @@ impl FloorWriter {
 
     /// What was stored last.
     fn last(&self) -> Stored {
-        Stored { number: self.floor.number, lsn: self.floor.lsn, words: self.words.clone() }
+        let Floor { number, lsn, journal, .. } = self.floor;
+        Stored { number, lsn, journal, words: self.words.clone() }
     }
 
     /// Notes that the floor of a number is on the media, and those before it.
@@ -345,10 +347,13 @@ impl FloorWriter {
     }
 
     /// Whether the floor on the media, with its words, allows the release of zones whose greatest
-    /// LSN is `greatest`.
+    /// LSN is `greatest`. The floor names the edits that freed them: an opening takes damage to
+    /// others at the journal's end for an append that was torn.
     pub(super) fn lets_go(&self, zones: &[u32], greatest: Lsn) -> bool {
         let names = |tail: &Gidx| zones.contains(&tail.zone);
-        self.there.lsn >= greatest && !self.there.words.iter().flatten().any(names)
+        self.there.lsn >= greatest
+            && self.there.journal >= self.journal
+            && !self.there.words.iter().flatten().any(names)
     }
 
     /// Whether the next floor's words name `zone`.
@@ -372,6 +377,18 @@ mod tests {
         let goes = |zones: &[u32], greatest| writer.lets_go(zones, greatest);
         assert_eq!([4, 5, 6].map(|greatest| goes(&[0, 1], greatest)), [true, true, false]);
         assert!(!goes(&[0, 3], 5), "stream 1 ends in zone 3");
+    }
+
+    /// Bug: rows vanished without a word. Cause: zones were released before the floor on the media
+    /// named the edit that freed them. Where that edit was damaged later, an opening took it for a
+    /// torn append. Fix: zones go once the floor names it.
+    #[test]
+    fn a_zone_goes_when_the_floor_names_the_edit_that_freed_it() {
+        let floor = Floor { lsn: 5, ..Floor::default() };
+        let mut writer = FloorWriter::new(floor, Tails::default(), 1);
+        assert!(writer.lets_go(&[0], 5));
+        writer.note_journal(JournalMark { epoch: 1, edit: 9 });
+        assert!(!writer.lets_go(&[0], 5));
     }
 
     /// Bug: the floor could name less of the journal than before, also an epoch whose file was

@@ -76,10 +76,11 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let OpenedLog { log, nonce } = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);
-    let visible = engine.shared.committer.visible();
-    let fits = |end: LogEnd| match end.last > visible {
+    // The next LSN may be greater: those of commits that were cut off are not given again.
+    let own = engine.recovered;
+    let fits = |end: LogEnd| match end.last > own {
         true => Err(Error::invalid(format!(
-            "the shared store {} has commits up to {}, and the directory {} up to {visible}: it \
+            "the shared store {} has commits up to {}, and the directory {} up to {own}: it \
              lost some; make a new directory with open_shared",
             log.address(),
             end.last,

@@ -88,6 +88,8 @@ pub(super) struct Journal {
 pub(super) struct ReadEdits {
     pub(super) edits: Vec<Replayed>,
     pub(super) doubts: Vec<Damage>,
+    /// A torn append, where the floor names an earlier epoch. An opening drops it.
+    pub(super) torn: Option<Damage>,
     /// Whether the last edits are in doubt.
     pub(super) ends_early: bool,
 }
@@ -120,6 +122,16 @@ pub(super) fn epochs(files: &dyn Files, directory: &Path) -> Result<Vec<u64>> {
     let mut epochs: Vec<u64> = names.iter().filter_map(|name| epoch_of(name)).collect();
     epochs.sort_unstable();
     Ok(epochs)
+}
+
+/// The id of the database that the greatest epoch is of, if its header is sound.
+pub(super) fn database_id(files: &dyn Files, directory: &Path) -> Result<Option<[u8; 16]>> {
+    let Some(epoch) = epochs(files, directory)?.pop() else { return Ok(None) };
+    let path = path_of(directory, epoch);
+    let file = files.open(&path, OpenHow::Read).map_err(|e| Error::io("open", &path, e))?;
+    let mut header = [0; bytes::HEADER_LEN];
+    let read = file.read_exact_at(&mut header, 0);
+    Ok(read.ok().and_then(|()| Header::of(&header).ok()).map(|header| header.database_id))
 }
 
 impl Journal {
@@ -262,10 +274,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Opens the greatest epoch to read: its sound edits, and what is in doubt. A torn append is in
-    /// doubt, too, where the floor is of another epoch: it says of no edit that it was durable.
-    /// Where the checkpoint is lost, the edits of the epoch before come first, if that is still
-    /// there. They are from offset 0.
+    /// Opens the greatest epoch to read: its sound edits, and what is in doubt. Without a floor a
+    /// torn append is in doubt, too. Where the checkpoint is lost, the edits of the epoch before
+    /// come first, if that is still there. They are from offset 0.
     ///
     /// # Errors
     ///
@@ -283,8 +294,11 @@ impl Journal {
         let path = path_of(directory, epoch);
         let (file, content, unread) = read_readable(files, &path)?;
         let (header, mut scan) = parse(&path, &content, epoch, floor)?;
-        let torn = scan.torn.take().filter(|_| floor.epoch != epoch);
-        scan.doubts.extend(torn.into_iter().chain(unreadable(&path, unread)));
+        let (in_doubt, torn) = match floor == JournalFloor::default() {
+            true => (scan.torn.take(), None),
+            false => (None, scan.torn.take().filter(|_| floor.epoch != epoch)),
+        };
+        scan.doubts.extend(in_doubt.into_iter().chain(unreadable(&path, unread)));
         let ends_early = epoch < floor.epoch
             || scan.edits.is_empty()
             || scan.doubts.iter().any(|doubt| doubt.offset >= scan.end as u64);
@@ -310,7 +324,7 @@ impl Journal {
         let header = Header { epoch, first_number: 0, ..header };
         let (end, allocated) = (content.len() as u64, content.len() as u64);
         let journal = Journal { file, path, header, next_number, end, allocated };
-        Ok((journal, ReadEdits { edits: scan.edits, doubts: scan.doubts, ends_early }))
+        Ok((journal, ReadEdits { edits: scan.edits, doubts: scan.doubts, torn, ends_early }))
     }
 
     /// Appends an edit and syncs it. On success it is durable.
@@ -456,7 +470,7 @@ pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {
 
 /// The LSN up to which all was durable when the last of these edits was made.
 pub(super) fn durable(edits: &[Replayed]) -> Lsn {
-    edits.iter().map(Replayed::durable).max().unwrap_or(0)
+    edits.iter().map(|edit| edit.lsn).max().unwrap_or(0)
 }
 
 /// The offset from which on the found bytes of an epoch may not be durable. The floor is stored

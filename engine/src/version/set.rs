@@ -44,6 +44,8 @@ pub(crate) use lost_edits::LostEdits;
 pub(crate) use room::{EditReservation, Room};
 pub(crate) use salvage::{Decided, Ended, ReadableJournal, SalvagedSet, free_name};
 
+use salvage::run_without_extents;
+
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
 
@@ -238,6 +240,11 @@ impl VersionSet {
         self.operators.get_or_init(Operators::default).of(options.merge_operator)
     }
 
+    /// The id of the database whose journal a directory has, if its header is sound.
+    pub(crate) fn database_id_in(files: &dyn Files, directory: &Path) -> Result<Option<[u8; 16]>> {
+        journal::database_id(files, directory)
+    }
+
     /// The id that the region of the same database carries too.
     pub(crate) fn database_id(&self) -> [u8; 16] {
         self.database_id
@@ -274,6 +281,13 @@ impl VersionSet {
     pub(crate) fn pending_run(&self, run: u64) -> Option<(TableId, Level)> {
         let state = self.current.load();
         state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
+    }
+
+    /// Why a run that was committed cannot be shown: no edit has made it. `None` if one may have:
+    /// numbers are given before their edits, and each edit says the next number.
+    pub(crate) fn lost_run(&self, run: u64, lsn: Lsn) -> Option<Damage> {
+        let next = self.current.load().counters.next_extent;
+        (run >= next).then(|| run_without_extents((run, lsn), "none", &self.directory))
     }
 
     /// A new extent's id; runs have theirs from here too.
@@ -323,8 +337,8 @@ impl VersionSet {
         self.poisoned.store(true, Ordering::Release);
     }
 
-    /// Makes `edit` durable, then visible: all of it or nothing. `lsn` is the visible watermark.
-    /// Gives the new versions of the tables it touched.
+    /// Makes `edit` durable, then visible: all of it or nothing. all up to `lsn` is
+    /// durable. Gives the new versions of the tables it touched.
     ///
     /// # Errors
     ///

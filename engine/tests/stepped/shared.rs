@@ -354,6 +354,27 @@ fn a_copy_of_a_directory_that_lacks_commits_stops_no_writer() {
     assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
 }
 
+/// Bug: a writer went on without a commit that the store had acknowledged. Cause: the commit was
+/// damaged here, and the next LSN, which is behind it, was compared with the log's end. Fix: the
+/// last commit that recovery found is.
+#[test]
+fn a_writer_that_lost_a_commit_which_the_store_has_is_told() {
+    let _turn = alone();
+    let (server, machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    let (table, value) = (db.existing_table("t").unwrap(), b"the last one of all");
+    table.put_with("later", value, Durability::Remote).unwrap();
+    let copy = machine.crash(Survive::Everything);
+    let path = std::path::Path::new(PATH).join("region");
+    let region = copy.contents(&path);
+    let at = region.windows(value.len()).position(|bytes| bytes == value).unwrap();
+    copy.corrupt(&path, at as u64, 1);
+    let error = writer_options(&copy, &server, None).open(PATH).unwrap_err();
+    assert!(error.to_string().contains("it lost some"), "{error}");
+}
+
 /// The newest checkpoint was damaged in the store, and no opening of the writer came through: what
 /// only says what need not be sent again failed all of it. Now the opening sends a checkpoint.
 #[test]

@@ -323,11 +323,20 @@ fn a_batch_fills_a_zone_to_the_last_byte_and_spills_beyond() {
     assert_eq!(t.get("k").unwrap().unwrap(), vec![9; most + 1]);
 }
 
+/// Bug: an opening with the region of another database wrote to the journal before it refused. It
+/// put zeros over a damaged edit that the right region names. Cause: it looked whether both belong
+/// together after it had opened the journal. Fix: it looks before.
 #[test]
 fn a_region_beside_the_journal_of_another_database() {
     let (one, other) = (made(), made());
     fs::copy(one.path().join("region"), other.path().join("region")).unwrap();
+    let path = other.path().join("journal-00000001");
+    let mut journal = fs::read(&path).unwrap();
+    let end = journal.iter().rposition(|byte| *byte != 0).unwrap();
+    journal[end + 100] = 1;
+    fs::write(&path, &journal).unwrap();
     let error = refused(other.path());
+    assert!(fs::read(&path).unwrap() == journal);
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("different databases"), "{error}");
     let report = terrace::verify(other.path()).unwrap();

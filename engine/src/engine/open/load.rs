@@ -100,14 +100,27 @@ impl Opening<'_> {
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
         let (floor, slot_damage) = match Floor::load(&region) {
             Err(error) if reads_past => (Floor::default(), error.damage().map(without_floor)),
-            found => found?,
+            found => {
+                let (mut floor, damage) = found?;
+                // The opening that wrote it had decided all up to there. The other slot may be
+                // older.
+                floor.lsn = floor.lsn.max(superblock.lsn_base);
+                (floor, damage)
+            }
         };
         let damages = damaged.into_iter().chain(short).chain(slot_damage).collect();
         Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
     }
 
-    /// Step 2, short of the pair.
-    pub(super) fn journal(&self, floor: &Floor) -> Result<VersionSet> {
+    /// Step 2. The floor says something of its own journal alone, so the pair is checked first.
+    pub(super) fn journal(
+        &self,
+        region: &Region,
+        (superblock, floor): (&Superblock, &Floor),
+    ) -> Result<VersionSet> {
+        if let Some(id) = VersionSet::database_id_in(&*self.files, self.path)? {
+            check_pair(region, superblock, id)?;
+        }
         let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
         let found = match self.read_only {
             true => FoundEdits::Leave,
@@ -175,9 +188,13 @@ fn without_floor(damage: &Damage) -> Damage {
     Damage { got, ..damage.clone() }
 }
 
-/// Fails when the region and the journal are not of one database.
-pub(crate) fn check_pair(region: &Region, superblock: &Superblock, set: &VersionSet) -> Result<()> {
-    if set.database_id() == superblock.database_id {
+/// Fails when the region and the journal, of the database `journal`, are not of one.
+pub(crate) fn check_pair(
+    region: &Region,
+    superblock: &Superblock,
+    journal: [u8; 16],
+) -> Result<()> {
+    if journal == superblock.database_id {
         return Ok(());
     }
     Err(Error::invalid(format!(

@@ -176,8 +176,7 @@ pub(crate) struct Opening<'a> {
 impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
         let Loaded { region, mut superblock, mut floor, .. } = self.load()?;
-        let set = self.journal(&floor)?;
-        check_pair(&region, &superblock, &set)?;
+        let set = self.journal(&region, (&superblock, &floor))?;
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
         seed_salts(self.options, &zones);
         let streams = StreamPool::scan(&region)?;

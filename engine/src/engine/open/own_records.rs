@@ -185,7 +185,10 @@ impl FoundPrepare<'_> {
         let (mut runs, lsn) = (Vec::with_capacity(self.runs.len()), TicketLsn::unknown());
         // After the ranges: rows in those need no locks of their own.
         for run in &self.runs {
-            let (table, extents) = engine.set.pending_run(*run).ok_or_else(missing)?;
+            let lost = || engine.set.lost_run(*run, self.place.lsn);
+            let found = engine.set.pending_run(*run);
+            let found = found.ok_or_else(|| lost().map_or_else(missing, Error::corrupt));
+            let (table, extents) = found?;
             let target = target(table)?;
             locker.as_mut().map_or(Ok(()), |l| lock_run_again(shared, l, &target, &extents))?;
             runs.push(shared.join_again(&target.core, (*run, extents), &lsn));
@@ -245,10 +248,14 @@ fn adopt(engine: &Engine, edit: Edit) -> Result<()> {
 }
 
 /// The record of a run was accepted: if the journal still has it as pending, it is committed.
+///
+/// # Errors
+///
+/// `Corrupt` if the edit that made it is lost; as [`adopt`].
 fn adopt_run(engine: &Engine, run: u64, lsn: Lsn) -> Result<()> {
     let pending = engine.set.pending_runs();
     let Some((run, table)) = pending.into_iter().find(|(pending, _)| *pending == run) else {
-        return Ok(());
+        return engine.set.lost_run(run, lsn).map_or(Ok(()), |lost| Err(Error::corrupt(lost)));
     };
     adopt(engine, Edit { ops: vec![Op::CommitRun { table, run, lsn }] })
 }

@@ -158,6 +158,7 @@ impl<'a> Frame<'a> {
 pub(in crate::version) struct Replayed {
     pub(in crate::version) offset: usize,
     pub(in crate::version) number: u64,
+    /// All up to here was durable when it was made.
     pub(in crate::version) lsn: Lsn,
     pub(in crate::version) edit: Edit<Arc<ExtentMeta>>,
 }
@@ -175,18 +176,6 @@ impl Replayed {
             _ => 0,
         });
         lsns.max().unwrap_or(0)
-    }
-
-    /// The LSN up to which all was durable when it was made: that of its event, or of what it took
-    /// out of memory.
-    pub(in crate::version) fn durable(&self) -> Lsn {
-        let taken = self.edit.ops.iter().filter_map(|op| match op {
-            Op::AddRow { row, .. } => Some(row.upto),
-            Op::Drained { seq, .. } => Some(*seq),
-            Op::DrainedMap { map, .. } => map.steps().iter().map(|(_, seq)| *seq).max(),
-            _ => None,
-        });
-        taken.max().unwrap_or(0).max(self.event_lsn())
     }
 }
 

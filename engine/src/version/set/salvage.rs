@@ -44,6 +44,9 @@ pub(crate) struct SalvagedSet {
     pub(crate) set: VersionSet,
     /// What of it is lost, and what does not fit the rest.
     pub(crate) lost: Vec<Damage>,
+    /// A torn append, where the floor names an earlier epoch. Nothing hangs on it: what it freed is
+    /// not let go before a floor names it.
+    pub(crate) torn: Option<Damage>,
     pub(crate) ended: Ended,
     pub(crate) lost_edits: LostEdits,
     /// Whether lost edits may have named objects: sound ones do, or say that a table's extents
@@ -187,7 +190,7 @@ impl<'a> ReadableJournal<'a> {
     /// An I/O error.
     pub(crate) fn replay(self, mut decided: Decided) -> Result<SalvagedSet> {
         let ReadableJournal { files, directory, journal, read } = self;
-        let ReadEdits { edits, doubts: mut lost, ends_early } = read;
+        let ReadEdits { edits, doubts: mut lost, torn, ends_early } = read;
         let lacks = |what: String, expected: &str, got: &str| {
             Mismatch::new(expected, got).at(what, "journal", directory, 0)
         };
@@ -206,7 +209,7 @@ impl<'a> ReadableJournal<'a> {
         }
         lost.extend(replay.runs_without_extents(&edits).map(|(run, lsn)| {
             let got = "none; rows that the commit deleted come back";
-            lacks(format!("run {run} of commit {lsn}"), "an edit that names its extents", got)
+            run_without_extents((run, lsn), got, directory)
         }));
         lost.extend(replay.keep_expired(&lost_edits).into_iter().map(|name| {
             let expected = "an edit of it behind the edits that are lost";
@@ -221,8 +224,14 @@ impl<'a> ReadableJournal<'a> {
         let store = ExtentStore::open(Arc::clone(files), directory, &[], true)?;
         let state = opened(&state, &store);
         let set = VersionSet::assemble(Arc::clone(files), directory, store, journal, state, true);
-        Ok(SalvagedSet { set, lost, ended, lost_edits, may_have_objects })
+        Ok(SalvagedSet { set, lost, torn, ended, lost_edits, may_have_objects })
     }
+}
+
+/// A committed run of which no edit names the extents.
+pub(super) fn run_without_extents((run, lsn): (u64, Lsn), got: &str, directory: &Path) -> Damage {
+    let what = format!("run {run} of commit {lsn}");
+    Mismatch::new("an edit that names its extents", got).at(what, "journal", directory, 0)
 }
 
 /// The run of which an edit moves extents to a level by their names, and the LSN of its commit: D

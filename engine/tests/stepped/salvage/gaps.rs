@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::edits::edits_from;
 use super::{Rows, copied, journal, rows};
 use crate::common::{alone, tiny};
-use terrace::{Database, Durability, SalvageReport, WriteBatch};
+use terrace::{Database, Durability, ErrorKind, SalvageReport, WriteBatch};
 
 /// What stands in a payload, which is flipped.
 const TORN: &[u8] = b"torn by the cut";
@@ -141,6 +141,9 @@ impl Killed {
 /// Bug: a salvage said that it left out what the journal knows. Cause: what is behind a gap was
 /// asked of the region alone. An edit says that all up to its event was durable. Fix: the journal
 /// is asked, too. Without the edit it is left out, and told.
+///
+/// An opening cut it off, with the commits in front of it, and kept the edit. `verify` found
+/// nothing. Now both ask the journal, too.
 #[test]
 fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
     let _alone = alone();
@@ -154,7 +157,58 @@ fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
         let new = Database::open(&to).unwrap();
         let name = if keeps_edit { "a" } else { "t" };
         assert!(rows(&new.existing_table(name).unwrap()) == killed.want["t"]);
+        assert_eq!(terrace::verify(&from).unwrap().damages.is_empty(), !keeps_edit);
+        let opened = tiny().stepped().open(&from).err().map(|error| error.kind());
+        assert_eq!(opened, keeps_edit.then_some(ErrorKind::Corrupt));
     }
+}
+
+/// Bug: a sound database with one damaged slot of its floor was refused, and a salvage told of
+/// commits that never were. Cause: the other slot was older than an opening that had cut commits
+/// off, and these counted as missing. Fix: the superblock says up to where that opening decided.
+#[test]
+fn the_older_floor_does_behind_an_opening_that_cut_commits_off() {
+    let _alone = alone();
+    let killed = Killed::new(ACTS[0].1);
+    let db = tiny().stepped().open(killed.at("killed")).unwrap();
+    db.existing_table("other").unwrap().put("k", "later").unwrap();
+    let from = copied(&killed.at("killed"), &killed.at("again"));
+    killed.change_region("again", |region| {
+        let number = |at: usize| u64::from_le_bytes(region[at..at + 8].try_into().unwrap());
+        let newer = [2 * 4096, 2 * 4096 + 512].into_iter().max_by_key(|at| number(*at)).unwrap();
+        region[newer + 8] ^= 1;
+    });
+    let report = Database::salvage(&from, killed.at("new")).unwrap();
+    let told: Vec<_> = report.lost.iter().map(|lost| lost.what.as_str()).collect();
+    assert!(matches!(told[..], [slot] if slot.starts_with("floor slot")), "{told:?}");
+    let opened = tiny().stepped().open(&from).unwrap();
+    let found = rows(&opened.existing_table("other").unwrap());
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), [(b"k".to_vec(), b"later".to_vec())]);
+}
+
+/// Bug: a large commit was gone after an opening, and nothing told. Cause: the end of the journal
+/// was damaged, and an opening takes that for a torn append. The record of the commit named a run
+/// that no edit made, and was passed over. Fix: such a run is corruption.
+#[test]
+fn a_committed_run_that_no_edit_made_is_told() {
+    let _alone = alone();
+    let home = tempfile::tempdir().unwrap();
+    let from = home.path().join("db");
+    let db = tiny().stepped().create(&from).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("k", "v").unwrap();
+    let before = edits_from(&journal(&from), 64).len();
+    let mut load = table.bulk_load().unwrap();
+    (0..100).for_each(|n| load.put(format!("{n:03}"), [7; 100]).unwrap());
+    load.finish().unwrap();
+    let killed = copied(&from, &home.path().join("killed"));
+    let mut bytes = fs::read(killed.join("journal-00000001")).unwrap();
+    let edits = edits_from(&journal(&killed), 64);
+    edits[before..].iter().for_each(|edit| bytes[edit.clone()].fill(0));
+    fs::write(killed.join("journal-00000001"), bytes).unwrap();
+    let error = tiny().stepped().open(&killed).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("an edit that names its extents"), "{error}");
 }
 
 /// Bug: without a journal, or with any other damage of the region, a salvage let an event behind a

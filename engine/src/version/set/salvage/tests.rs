@@ -211,3 +211,27 @@ fn a_flaw_of_the_epoch_before_is_in_front_of_all_edits() {
     assert_eq!(&*found.set.tables()[0].name, "u");
     assert!(!found.may_have_objects && !found.lost_edits.can_have_renamed(table));
 }
+
+/// Bug: a salvage of a sound database took times to live away and doubted all tables. Cause: a torn
+/// append counted as lost edits while the floor named the epoch before. Fix: it has a line, and
+/// nothing else hangs on it.
+#[test]
+fn a_torn_append_behind_a_floor_of_the_epoch_before_is_no_lost_edit() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let floor = set.floor();
+    {
+        let Changing { mut writer, _inside } = set.lock_for_change().unwrap();
+        let prepared = set.prepare_epoch(&writer, 7).unwrap();
+        set.begin_epoch(&mut writer, prepared).unwrap();
+    }
+    let begin = set.writer.lock().journal.len();
+    set.apply(add(&set, table, "a"), 7).unwrap();
+    damage(&files, 2, begin + 8..begin + 16);
+    let found = salvage(&files, floor);
+    assert_eq!((found.lost, found.torn.map(|torn| torn.offset)), (vec![], Some(begin)));
+    assert!(!found.may_have_objects && !found.lost_edits.can_have_renamed(table));
+    assert_eq!(salvage(&files, set.floor()).lost.len(), 1, "the floor names it");
+    assert_eq!(salvage(&files, JournalFloor::default()).lost.len(), 1, "there is no floor");
+}
