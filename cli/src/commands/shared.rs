@@ -126,8 +126,9 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
         return Err(Failure::Invalid(why.to_string()));
     }
     let standby = session.options().standby(&session.store()?, &to.directory)?;
-    let directory = standby.status().directory;
     let database = standby.promote()?;
+    // Not where the standby was: a takeover may make a new one.
+    let directory = database.path().to_path_buf();
     let stats = database.stats().share;
     database.close()?;
     let commit = stats.map_or(0, |stats| stats.shipped);
