@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use terrace::testing::Machine;
 use terrace::{
-    Compression, Database, Existing, Index, Isolation, Level0Container, Mode, Options,
+    Compression, Database, DumpOptions, Existing, Index, Isolation, Level0Container, Mode, Options,
     TableOptions, TxnOptions, WriteBatch,
 };
 
@@ -66,9 +66,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     let index = index(home.path())?;
     add(&mut kept, "index-seal", &index[..4096]);
     shared(home.path(), &mut kept)?;
+    add(&mut kept, "dump", &dump(&home.path().join("dump"))?);
     add(&mut found, "tree", &index[..64]);
     add(&mut found, "segment", &index[4096..4160]);
     write(Path::new(&to), &found, &kept)
+}
+
+/// A dump of two tables, with a blob.
+fn dump(path: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    let db = Options::new().pm_size(2 << 20).create(path)?;
+    let table = db.create_table("aging", TableOptions::new().ttl(Duration::from_secs(60)))?;
+    db.table("empty")?;
+    let mut batch = WriteBatch::new();
+    batch.put(&table, "ada", "1815").set_blob("blob");
+    db.write(batch)?;
+    let mut bytes = Vec::new();
+    db.dump(&DumpOptions::new(), &mut bytes)?;
+    Ok(bytes)
 }
 
 /// The edits of a database whose records expire: marks of time, and times to live.

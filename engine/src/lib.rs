@@ -74,7 +74,9 @@ mod txn;
 pub mod typed;
 mod version;
 
-pub use backup::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
+pub use backup::{
+    BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport, VerifyReport, verify,
+};
 pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable};
 pub use base::limits;
 pub use base::operator::MergeOperator;

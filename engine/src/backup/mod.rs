@@ -9,6 +9,7 @@
 //! A set may lie in an object store instead (`bucket`), with an object for each extent.
 
 mod bucket;
+mod dump;
 mod known;
 mod restore;
 mod salvage;
@@ -26,6 +27,9 @@ use crate::version::Manifest;
 use bucket::BucketSet;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use bucket::probe as head_probe;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use dump::probe as dump_probe;
+pub use dump::{DumpEntry, DumpOptions, DumpReport};
 pub(crate) use known::KnownExtents;
 #[cfg(test)]
 pub(crate) use restore::fetch_objects;

@@ -8,6 +8,7 @@
 
 mod memory;
 
+use crate::backup::dump_probe as dump;
 use crate::level0::probe as row_table;
 use crate::replication::log::probe::entry as shared_entry;
 use crate::sstable::probe as extent;
@@ -19,7 +20,7 @@ use crate::version::{manifest_probe as manifest, probe as journal};
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 28] = [
+const DECODERS: [(&str, Decoder); 29] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -48,6 +49,7 @@ const DECODERS: [(&str, Decoder); 28] = [
     ("fence", object::fence),
     ("object-tail", object::tail_header),
     ("shared-entry", shared_entry),
+    ("dump", dump),
 ];
 
 /// Manifests of backups, and the head of a set in an object store.

@@ -137,6 +137,16 @@ impl Catalog {
     /// Creates a table for a user, with a merge operator that the opening knows.
     pub(crate) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         self.check_operator(name, options)?;
+        self.create_stored(name, options)
+    }
+
+    /// Creates a table for a user, with a merge operator that the opening need not know.
+    pub(crate) fn create_stored(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Arc<TableSlot>> {
+        options.check()?;
         let _inside = self.ctx.shared.enter()?;
         self.check_name(name)?;
         self.check_tier(options)?;

@@ -76,6 +76,12 @@ impl Database {
         Ok(self.handle(slot))
     }
 
+    /// Creates a table of a dump, with a merge operator that need not be registered.
+    pub(crate) fn create_stored_table(&self, name: &str, options: TableOptions) -> Result<Table> {
+        let slot = self.inner.catalog.create_stored(name, options)?;
+        Ok(self.handle(slot))
+    }
+
     /// The table called `name`.
     ///
     /// # Errors

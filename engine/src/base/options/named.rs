@@ -463,6 +463,14 @@ mod tests {
         }
         assert!(named.set("level0", "room").is_err());
         named.set("level0", "global-index").unwrap();
+        named.set("compression", "lz4,none").unwrap();
+        let mut again = TableOptions::new();
+        for (name, text) in named.named() {
+            again.set(name, &text).unwrap();
+        }
+        assert_eq!(again, named);
+        assert_eq!(named.named().len(), 5);
+        named.set("compression", "database").unwrap();
         named.set("ttl", "none").unwrap();
         named.set("large_values", "none").unwrap();
         assert_eq!(named, TableOptions::new().block_size(4096).filter_bits(14));

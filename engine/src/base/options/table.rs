@@ -224,6 +224,47 @@ impl TableOptions {
         self.merge_operator.as_ref().map(OperatorName::as_str)
     }
 
+    /// The options that are not the default ones, each with the text that [`TableOptions::set`]
+    /// takes.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let options = terrace::TableOptions::new().block_size(4096);
+    /// assert_eq!(options.named(), [("block_size", "4096".to_string())]);
+    /// ```
+    pub fn named(&self) -> Vec<(&'static str, String)> {
+        let texts = TableOptions::texts;
+        let both = texts(self).into_iter().zip(texts(&TableOptions::new()));
+        both.filter(|(own, default)| own != default).map(|(own, _)| own).collect()
+    }
+
+    fn texts(&self) -> [(&'static str, String); 8] {
+        let TableOptions {
+            block_size,
+            filter_bits,
+            ttl: _,
+            large_values,
+            level0,
+            cold,
+            merge_operator: _,
+            compression,
+        } = *self;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_string());
+        let name = |it: Compression| Compression::NAMES[it as usize].0;
+        let both = |(one, two)| format!("{},{}", name(one), name(two));
+        [
+            ("block_size", block_size.to_string()),
+            ("filter_bits", filter_bits.to_string()),
+            ("ttl", or_none(self.ttl_micros().map(|micros| format!("{micros}us")))),
+            ("large_values", or_none(large_values.map(|from| from.to_string()))),
+            ("level0", level0.name().to_string()),
+            ("cold", cold.as_str().to_string()),
+            ("merge_operator", or_none(self.merge_operator_name().map(str::to_string))),
+            ("compression", compression.map_or_else(|| "database".to_string(), both)),
+        ]
+    }
+
     /// The time to live, in the clock's unit.
     pub(crate) fn ttl_micros(&self) -> Option<u64> {
         self.ttl.map(micros)
