@@ -1,5 +1,7 @@
 //! A dump goes into another database whole, or says what is there.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use super::*;
 use crate::base::options::Options;
 
