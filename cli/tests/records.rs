@@ -133,11 +133,11 @@ fn errors_have_a_kind_and_a_code() {
     let bench = Bench::new();
     for command in [&["get", "-t", "t", "k"][..], &["delete", "-t", "t", "k"], &["verify"]] {
         let error = bench.run(command).fails(2);
-        assert!(error.starts_with("error (invalid): "), "{error}");
+        assert!(error.starts_with("error (missing database): "), "{error}");
     }
     let error = bench.run(["--json", "scan", "-t", "t"]).fails(2);
     let error: serde_json::Value = serde_json::from_str(&error).unwrap();
-    assert_eq!(error["error"]["kind"], "invalid");
+    assert_eq!(error["error"]["kind"], "missing database");
     bench.run(["no-such-command"]).fails(2);
     assert!(!bench.path().join("db").exists(), "looking makes nothing");
 }
@@ -194,7 +194,7 @@ fn a_database_held_elsewhere_is_not_the_request_s_fault() {
     let bench = bench_with(&[("a", "1")]);
     let held = terrace::Database::open(bench.path().join("db")).unwrap();
     let error = bench.run(["put", "-t", "words", "a", "2"]).fails(3);
-    assert!(error.starts_with("error (unavailable): "), "{error}");
+    assert!(error.starts_with("error (busy): "), "{error}");
     held.close().unwrap();
     bench.run(["put", "-t", "words", "a", "2"]).good();
 }

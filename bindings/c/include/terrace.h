@@ -987,11 +987,12 @@ struct terrace_table *terrace_database_table(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
- * The table called name; creates it with options when there is none, in one step. Options of a
- * table that is there stay as they are. Options may be NULL for the defaults. NULL after an error.
- * Free it with terrace_table_free.
+ * The table called name, which has the options; creates it with them when there is none, in one
+ * step. With NULL for options it is terrace_database_table. NULL after an error. Free it with
+ * terrace_table_free.
  *
- * Errors: TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
+ * Errors: TERRACE_EXISTS when it has other options; the message lists those that differ.
+ * TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
  */
 struct terrace_table *terrace_database_table_with_options(const struct terrace_database *database,
                                                           const char *name,

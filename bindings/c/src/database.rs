@@ -164,11 +164,12 @@ pub extern "C" fn terrace_database_table(
     table(database, name, error, |database, name| database.table(name))
 }
 
-/// The table called name; creates it with options when there is none, in one step. Options of a
-/// table that is there stay as they are. Options may be NULL for the defaults. NULL after an error.
-/// Free it with terrace_table_free.
+/// The table called name, which has the options; creates it with them when there is none, in one
+/// step. With NULL for options it is terrace_database_table. NULL after an error. Free it with
+/// terrace_table_free.
 ///
-/// Errors: TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
+/// Errors: TERRACE_EXISTS when it has other options; the message lists those that differ.
+/// TERRACE_INVALID for options out of bounds; otherwise as terrace_database_table.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_table_with_options(
     database: Option<&Database>,
@@ -176,7 +177,10 @@ pub extern "C" fn terrace_database_table_with_options(
     options: Option<&TableOptions>,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Table>> {
-    table(database, name, error, |database, name| database.table_with(name, or_default(options)))
+    table(database, name, error, |database, name| match options {
+        Some(options) => database.table_with(name, options.0),
+        None => database.table(name),
+    })
 }
 
 /// The table called name, which must be there. NULL after an error. Free it with

@@ -1,8 +1,7 @@
 //! Options by name and value. The engine has the tables of names.
 
-use crate::database::milliseconds;
 use crate::error::{Error, OwnedText, Status};
-use crate::guard::{self, ErrorOut, Failure, Result, need};
+use crate::guard::{self, ErrorOut, Result, need};
 use crate::pointers::Text;
 
 /// How to open a database. Not for several threads at once; any number of openings may use it, one
@@ -99,33 +98,8 @@ pub extern "C" fn terrace_table_options_get(
 ) -> Option<Box<OwnedText>> {
     guard::made(error, || {
         let options = &need(options, "options")?.0;
-        value_of(options, name.text("name")?).map(OwnedText::new)
+        Ok(OwnedText::new(options.get(name.text("name")?)?))
     })
-}
-
-/// The value of an option of a table, as text.
-fn value_of(options: &terrace::TableOptions, name: &str) -> Result<String> {
-    let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".into());
-    match name {
-        "block_size" => Ok(options.block_bytes().to_string()),
-        "filter_bits" => Ok(options.filter_bits_per_key().to_string()),
-        "ttl" => Ok(or_none(options.time_to_live().map(|ttl| format!("{}ms", milliseconds(ttl))))),
-        "large_values" => Ok(or_none(options.large_values_from().map(|from| from.to_string()))),
-        "cold" => Ok(options.cold_tier().as_str().into()),
-        "merge_operator" => Ok(or_none(options.merge_operator_name().map(str::to_owned))),
-        "compression" => {
-            let both = |(level1, deeper): (terrace::Compression, terrace::Compression)| {
-                format!("{},{}", level1.name(), deeper.name())
-            };
-            Ok(options.compressions().map_or("database".into(), both))
-        }
-        "level0" => Ok(options.level0_container().name().into()),
-        other => {
-            let names: Vec<&str> = terrace::TableOptions::names().map(|(name, _)| name).collect();
-            let names = names.join(", ");
-            Err(Failure::Invalid(format!("there is no option {other:?}; there are {names}")))
-        }
-    }
 }
 
 /// Frees options of a table. NULL is no error.
@@ -173,27 +147,4 @@ fn set<T>(
         let options = need(options, "options")?;
         Ok(how(options, name.text("name")?, value.text("value")?)?)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_option_of_a_table_is_read_as_it_was_set() {
-        for (name, _) in terrace::TableOptions::names() {
-            let default = terrace::TableOptions::new();
-            let (mut options, text) = (default, value_of(&default, name).unwrap());
-            options.set(name, &text).unwrap();
-            assert_eq!(options, default, "{name}: {text}");
-        }
-        let mut options = terrace::TableOptions::new();
-        for (name, value) in
-            [("ttl", "604800000ms"), ("large_values", "4096"), ("compression", "lz4,none")]
-        {
-            options.set(name, value).unwrap();
-            assert_eq!(value_of(&options, name).unwrap(), value);
-        }
-        assert!(value_of(&options, "colour").is_err());
-    }
 }

@@ -83,8 +83,9 @@ impl Database {
 
     /// The table called `name`; creates it, with options, when there is none, in one step.
     ///
-    /// Options of a table that is there are not changed: see `set_table_options`. Raises
-    /// `InvalidError` for a name that is empty, over 255 bytes, or has control characters.
+    /// Without options it opens a table whatever options that has. Raises `ExistsError` when it has
+    /// others than are asked for: `set_table_options` changes them. Raises `InvalidError` for a
+    /// name that is empty, over 255 bytes, or has control characters.
     #[pyo3(signature = (name, **options))]
     fn table(
         &self,
@@ -92,8 +93,12 @@ impl Database {
         name: &str,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
+        let asked = options.is_some_and(|given| !given.is_empty());
         let options = options::table(options)?;
-        let table = self.in_turn(py, |db| db.table_with(name, options))?;
+        let table = self.in_turn(py, |db| match asked {
+            true => db.table_with(name, options),
+            false => db.table(name),
+        })?;
         Ok(self.handle(table))
     }
 

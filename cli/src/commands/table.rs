@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use terrace::{TableOptions, Tier};
+use terrace::Tier;
 
 use crate::args::{TableArguments, TierName};
 use crate::failure::{Failure, Outcome};
@@ -27,7 +27,7 @@ struct Entry<'a> {
 pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<Outcome, Failure> {
     let database = session.write()?;
     let (name, tier) = (arguments.table.as_str(), tier(arguments.tier));
-    let table = database.table_with(name, TableOptions::new().cold(tier))?;
+    let table = database.table(name)?;
     if table.options().cold_tier() != tier {
         database.set_cold_tier(&table, tier)?;
     }

@@ -110,16 +110,22 @@ impl Catalog {
         }
     }
 
+    /// Opens or creates a table; with `asked`, one that has these options.
     pub(crate) fn open_or_create(
         &self,
         name: &str,
-        options: TableOptions,
+        asked: Option<TableOptions>,
     ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_open()?;
         self.check_name(name)?;
+        let options = asked.unwrap_or_default();
         options.check()?;
+        let checked = |slot: Arc<TableSlot>| {
+            let stored = slot.core().view().version.options;
+            check_same_options(name, stored, asked.unwrap_or(stored)).map(|()| slot)
+        };
         if let Some(slot) = self.find(name) {
-            return Ok(slot);
+            return checked(slot);
         }
         if self.ctx.shared.refuses_writes() {
             return self.existing(TableRef::Name(name));
@@ -129,7 +135,7 @@ impl Catalog {
         self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
         match self.find(name) {
-            Some(slot) => Ok(slot),
+            Some(slot) => checked(slot),
             None => self.make(name, options),
         }
     }
@@ -448,6 +454,26 @@ impl Catalog {
         self.ctx.shared.defer(move |shared| release_records(shared, &before));
         self.ctx.shared.wakeup.wake();
     }
+}
+
+/// Fails where a table has other options than are asked for.
+fn check_same_options(name: &str, stored: TableOptions, asked: TableOptions) -> Result<()> {
+    let both = TableOptions::names().filter_map(|(option, _)| {
+        let (stored, asked) = (stored.text(option)?, asked.text(option)?);
+        (stored != asked).then(|| format!("{option} is {stored}, not {asked}"))
+    });
+    let both: Vec<String> = both.collect();
+    if both.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Exists,
+        format!(
+            "table {name:?} has other options than are asked for: {}; ask for those it has, open \
+             it without options, or change them with set_table_options",
+            both.join("; ")
+        ),
+    ))
 }
 
 /// Fails where a table cannot get another merge operator: one that it has merges its operands.

@@ -10,22 +10,29 @@ use crate::base::options::{TableOptions, Tier};
 use crate::table::{Keep, Table, TableSlot};
 
 impl Database {
-    /// The table called `name`; creates it when there is none.
+    /// The table called `name`, with the options that it has; creates it with the default ones when
+    /// there is none.
     ///
     /// # Errors
     ///
-    /// `Invalid` for a name that is empty, over its limit, or holds control characters, or when
-    /// it is missing and the database is open read-only; otherwise as [`Table::put`].
+    /// - `TooLarge`: the name is over its limit;
+    /// - `Invalid`: it is empty, or holds control characters;
+    /// - `MissingTable`: there is none, and the database is open read-only or follows a shared
+    ///   store;
+    /// - otherwise as [`Table::put`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        self.table_with(name, TableOptions::new())
+        self.inner.catalog.open_or_create(name, None).map(|slot| self.handle(slot))
     }
 
-    /// The table called `name`; creates it with `options` when there is none. Options of a table
-    /// that is there stay as they are. Of several callers at once one creates it, and all get it.
+    /// The table called `name`, which has `options`; creates it when there is none. Of several
+    /// callers at once one creates it, and all get it. [`Database::table`] opens a table whatever
+    /// its options are.
     ///
     /// # Errors
     ///
-    /// `Invalid` for options out of bounds; otherwise as [`Database::table`].
+    /// `Exists` when it has other options: the message lists those that differ, stored and asked
+    /// for. [`Database::set_table_options`] changes them. `Invalid` for options out of bounds;
+    /// otherwise as [`Database::table`].
     ///
     /// # Examples
     ///
@@ -40,8 +47,7 @@ impl Database {
     /// # }
     /// ```
     pub fn table_with(&self, name: &str, options: TableOptions) -> Result<Table> {
-        let slot = self.inner.catalog.open_or_create(name, options)?;
-        Ok(self.handle(slot))
+        self.inner.catalog.open_or_create(name, Some(options)).map(|slot| self.handle(slot))
     }
 
     /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as

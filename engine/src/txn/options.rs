@@ -206,7 +206,7 @@ pub(crate) fn run<T, E: From<Error>>(
         };
         runs += 1;
         // `f` may have made another error of the one that ended the transaction, or none.
-        if runs == RUNS || !(met_deadlock || inner.met_another()) {
+        if runs == RUNS || !inner.may_run_again(met_deadlock) {
             return Err(failed);
         }
         pause(runs, inner.id);

@@ -239,9 +239,14 @@ impl Inner {
         Error::new(ErrorKind::Closed, format!("transaction {} {why}", self.id))
     }
 
-    /// Whether a conflict or a deadlock has ended it: it is best run again.
-    pub(super) fn met_another(&self) -> bool {
-        matches!(*self.state.lock(), State::Ended(End::Conflict | End::Deadlock))
+    /// Whether it is best run again: a conflict or a deadlock has ended it, or a call beside it has
+    /// `met_deadlock`. Never where its commit is there, or may be.
+    pub(super) fn may_run_again(&self, met_deadlock: bool) -> bool {
+        match *self.state.lock() {
+            State::Ended(End::Conflict | End::Deadlock) => true,
+            State::Ended(End::Committed | End::Prepared | End::Unknown) => false,
+            _ => met_deadlock,
+        }
     }
 
     /// Ends it without a trace. No error when it has ended already.

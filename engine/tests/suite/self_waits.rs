@@ -7,7 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::common::{tiny, wait_until};
-use terrace::{Database, ErrorKind, Isolation, LockWait, Table, TxnOptions};
+use terrace::testing::Machine;
+use terrace::{Database, Error, ErrorKind, Isolation, LockWait, Options, Table, TxnOptions};
 
 fn open() -> (tempfile::TempDir, Database, Table) {
     let dir = tempfile::tempdir().unwrap();
@@ -185,6 +186,41 @@ fn a_deadlock_through_a_thread_is_found() {
             assert_eq!(table.get("b").unwrap().unwrap(), "own");
         });
     }
+}
+
+/// Bug: a transaction whose commit had an unknown outcome was run again, and its rows could be
+/// there twice. Cause: a plain write in the closure had met a deadlock, and that alone was a reason
+/// to run again. Fix: nothing is run again whose commit is there, or may be.
+#[test]
+fn run_does_not_repeat_a_commit_with_an_unknown_outcome() {
+    let machine = Machine::with_files();
+    let db = Options::new().pm_size(4 << 20).machine(&machine).open("/db").unwrap();
+    let table = db.table("t").unwrap();
+    let (db, table, machine) = (&db, &table, &machine);
+    let ((held, holds), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            let txn = db.begin_with(endless()).unwrap();
+            txn.put(table, "b", "other").unwrap();
+            held.send(()).unwrap();
+            goes.recv().unwrap();
+            drop(txn.put(table, "a", "other"));
+        });
+        holds.recv().unwrap();
+        let runs = Cell::new(0);
+        let failed = db.run(|txn| {
+            runs.set(runs.get() + 1);
+            assert_eq!(runs.get(), 1, "it is run once");
+            txn.put(table, "a", "own")?;
+            go.send(()).unwrap();
+            until_one_waits(db);
+            assert_eq!(table.put("b", "own").unwrap_err().kind(), ErrorKind::Deadlock);
+            machine.fail_sync_after(1);
+            Ok::<_, Error>(())
+        });
+        assert_eq!(failed.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+        other.join().unwrap();
+    });
 }
 
 /// Bug: three threads waited for each other for ever, with endless waits for locks. Cause: a thread

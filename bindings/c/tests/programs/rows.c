@@ -169,6 +169,13 @@ static void options_of_tables(terrace_database *database) {
     OK(terrace_database_set_table_options(database, "options", options, &error));
     CHECK(has_option(table, "ttl", "604800000ms") && has_option(table, "large_values", "4096"));
     CHECK(has_option(table, "filter_bits", "10"));
+    terrace_table *same = terrace_database_table_with_options(database, "options", options, &error);
+    HANDLE(same);
+    terrace_table_free(same);
+    OK(terrace_table_options_set(options, "ttl", "8d", &error));
+    NO_HANDLE(TERRACE_EXISTS,
+              terrace_database_table_with_options(database, "options", options, &error));
+    CHECK(strstr(terrace_error_message(error), "ttl is 604800000ms") != NULL);
     NO_HANDLE(TERRACE_INVALID, terrace_table_options_get(options, "colour", &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_options_get(NULL, "ttl", &error));
     NO_HANDLE(TERRACE_INVALID, terrace_table_get_options(NULL, &error));

@@ -268,6 +268,40 @@ impl TableOptions {
     pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
         NamedOption::names(TableOptions::NAMED)
     }
+
+    /// The value of an option by the name of its method, as text that [`TableOptions::set`] takes.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that there is not, naming those there are.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert_eq!(terrace::TableOptions::new().get("block_size")?, "16384");
+    /// # Ok::<(), terrace::Error>(())
+    /// ```
+    pub fn get(&self, name: &str) -> Result<String> {
+        self.text(name).ok_or_else(|| unknown(name, TableOptions::names()))
+    }
+
+    /// The same; `None` for a name that there is not.
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
+        let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".into());
+        Some(match name {
+            "block_size" => self.block_size.to_string(),
+            "filter_bits" => self.filter_bits.to_string(),
+            "ttl" => or_none(self.ttl.map(|ttl| format!("{}ms", ttl.as_millis()))),
+            "large_values" => or_none(self.large_values.map(|from| from.to_string())),
+            "cold" => self.cold.as_str().into(),
+            "merge_operator" => or_none(self.merge_operator_name().map(str::to_owned)),
+            "compression" => self.compression.map_or("database".into(), |(level1, deeper)| {
+                format!("{},{}", level1.name(), deeper.name())
+            }),
+            "level0" => self.level0.name().into(),
+            _ => return None,
+        })
+    }
 }
 
 /// Sets the option called `name`.
@@ -527,5 +561,23 @@ mod tests {
             once.dedup();
             assert_eq!(once.len(), names.len());
         }
+    }
+
+    #[test]
+    fn every_option_of_a_table_is_read_as_it_was_set() {
+        for (name, _) in TableOptions::names() {
+            let default = TableOptions::new();
+            let (mut options, text) = (default, default.get(name).unwrap());
+            options.set(name, &text).unwrap();
+            assert_eq!(options, default, "{name}: {text}");
+        }
+        let mut options = TableOptions::new();
+        for (name, value) in
+            [("ttl", "604800000ms"), ("large_values", "4096"), ("compression", "lz4,none")]
+        {
+            options.set(name, value).unwrap();
+            assert_eq!(options.get(name).unwrap(), value);
+        }
+        assert!(options.get("colour").is_err());
     }
 }

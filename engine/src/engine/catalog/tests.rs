@@ -173,6 +173,22 @@ fn a_change_of_options_keeps_one_that_came_between() {
     assert_eq!(table.options(), options);
 }
 
+/// Bug: options that a program asked for were dropped in silence where the table had others.
+/// Cause: they counted for the creation alone. Fix: they are compared, and the error lists both.
+#[test]
+fn a_table_with_other_options_than_are_asked_for_is_refused_with_both() {
+    let (db, table) = database(&Machine::with_files());
+    let asked = TableOptions::new().block_size(64 << 10).filter_bits(12);
+    let error = db.table_with("t", asked).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    let told = error.to_string();
+    assert!(told.contains("block_size is 16384, not 65536; filter_bits is 10, not 12;"), "{told}");
+    assert!(!told.contains("ttl") && told.contains("set_table_options"), "{told}");
+    db.set_table_options(&table, asked).unwrap();
+    assert_eq!(db.table_with("t", asked).unwrap().options(), asked);
+    assert_eq!(db.table("t").unwrap().options(), asked, "whatever they are");
+}
+
 /// Of callers that open or create a table at once, one creates it, and all get it.
 #[test]
 fn a_table_is_opened_or_created_in_one_step() {
