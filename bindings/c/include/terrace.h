@@ -47,8 +47,9 @@
  * Threads. One thread at a time may use a terrace_cursor, terrace_batch, terrace_bulk_load,
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
- * The library calls back merge operators of the program alone: see terrace_merge_function. It holds
- * locks of its own meanwhile, so they call no function of the library but terrace_merged_append.
+ * The library calls back functions of the program that it was given: terrace_merge_function,
+ * terrace_open_progress_function, terrace_commit_function, terrace_call. It holds locks of its own
+ * while it calls the first two. So these call no function of the library but terrace_merged_append.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -57,8 +58,9 @@
  * Forks. A child of a process with an open database must not use it. Calls fail there with
  * TERRACE_UNAVAILABLE. The child may free its handles.
  *
- * Versions. terrace_abi_version() says what the library has, TERRACE_ABI_VERSION what this header
- * has. Structures that may grow are passed with their size.
+ * Versions. terrace_version() and terrace_abi_version() say what the library has, and
+ * TERRACE_VERSION_MAJOR, TERRACE_VERSION_MINOR, TERRACE_VERSION_PATCH and TERRACE_ABI_VERSION what
+ * this header has. Structures that may grow are passed with their size.
  */
 
 
@@ -70,10 +72,26 @@
 #include <stdint.h>
 
 /**
- * The version of this interface. It grows when something is added. A program that was compiled
- * with one version runs with any later library of the same soname.
+ * The version of the interface, with which the name of the shared library ends: libterrace.so.2.
+ * It grows when a function is gone, or an argument has changed: programs are compiled anew then.
+ * TERRACE_VERSION_MAJOR, _MINOR and _PATCH tell what was added.
  */
-#define TERRACE_ABI_VERSION 1
+#define TERRACE_ABI_VERSION 2
+
+/**
+ * The version of the library that this header belongs to: 0 in 0.1.2.
+ */
+#define TERRACE_VERSION_MAJOR 0
+
+/**
+ * As TERRACE_VERSION_MAJOR: 1 in 0.1.2.
+ */
+#define TERRACE_VERSION_MINOR 1
+
+/**
+ * As TERRACE_VERSION_MAJOR: 2 in 0.1.2.
+ */
+#define TERRACE_VERSION_PATCH 0
 
 /**
  * No bound: the range goes on to the first or the last key. It is zero, so that a range of zeros
@@ -95,6 +113,21 @@
  * As the lower bound: all keys that begin with it. The upper bound must be TERRACE_UNBOUNDED.
  */
 #define TERRACE_PREFIX 3
+
+/**
+ * As a kind of options: those of terrace_options_set.
+ */
+#define TERRACE_DATABASE_OPTIONS 0
+
+/**
+ * As a kind of options: those of terrace_table_options_set.
+ */
+#define TERRACE_TABLE_OPTIONS 1
+
+/**
+ * As a kind of options: those of terrace_transaction_options_set.
+ */
+#define TERRACE_TRANSACTION_OPTIONS 2
 
 /**
  * A commit survives a power cut once its call has returned.
@@ -556,6 +589,10 @@ typedef struct terrace_transaction_info {
    * The lock that it waits for, in words; NULL when it waits for none.
    */
   const char *waits_for;
+  /**
+   * Its isolation level, as terrace_transaction_isolation says it.
+   */
+  const char *isolation;
 } terrace_transaction_info;
 
 /**
@@ -730,6 +767,30 @@ typedef struct terrace_backup {
 } terrace_backup;
 
 /**
+ * A function that runs under a deadline. It returns normally: no longjmp, and no exception of C++.
+ */
+typedef void (*terrace_call)(void *context);
+
+/**
+ * Is told how far an opening is: phase is "scan" while the region is read, and "rebuild" while its
+ * records are indexed; done of total zones are done. Several threads of the library call it, at
+ * once. It calls no function of the library, and returns normally. The text is valid until then.
+ */
+typedef void (*terrace_open_progress_function)(void *context,
+                                               const char *phase,
+                                               uint64_t done,
+                                               uint64_t total);
+
+/**
+ * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
+ * TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
+ * commits wait for: it returns soon, and normally. It waits for no commit and closes no database.
+ */
+typedef void (*terrace_commit_function)(void *context,
+                                        enum terrace_status status,
+                                        const struct terrace_error *error);
+
+/**
  * How far a follower or a standby is.
  */
 typedef struct terrace_node_status {
@@ -765,8 +826,8 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the interface that the library has; at least TERRACE_ABI_VERSION of the header
- * that the program was compiled with, unless the library is older than the header.
+ * The version of the interface that the library has. It is TERRACE_ABI_VERSION of the header that
+ * the program was compiled with, unless the program was linked with another library.
  */
 uint32_t terrace_abi_version(void);
 
@@ -774,6 +835,12 @@ uint32_t terrace_abi_version(void);
  * The version of the library as text, such as "0.1.0". It is static.
  */
 const char *terrace_version(void);
+
+/**
+ * The name of a status, such as "TERRACE_NOT_FOUND": static text. "unknown status" for a number
+ * that is none, such as that of a later library.
+ */
+const char *terrace_status_name(int32_t status);
 
 /**
  * The status of an error, from TERRACE_INVALID on. TERRACE_OK for NULL.
@@ -818,6 +885,15 @@ const char *terrace_string_text(const struct terrace_string *string);
  * Ends a value. It is empty afterwards, and may be released again. NULL is no error.
  */
 void terrace_value_release(struct terrace_value *value);
+
+/**
+ * All options of a kind, two texts for each: its name, and behind it what it takes, in words. NULL
+ * after an error. Free them with terrace_strings_free.
+ *
+ * Errors: TERRACE_INVALID for a kind that is none of TERRACE_DATABASE_OPTIONS,
+ * TERRACE_TABLE_OPTIONS and TERRACE_TRANSACTION_OPTIONS.
+ */
+struct terrace_strings *terrace_option_names(uint32_t kind, struct terrace_error **error);
 
 /**
  * Options with their defaults. Free them with terrace_options_free.
@@ -1761,6 +1837,12 @@ void terrace_transaction_free(struct terrace_transaction *transaction);
 uint64_t terrace_transaction_id(const struct terrace_transaction *transaction);
 
 /**
+ * The isolation level of a transaction, in the words of terrace_transaction_options_set: static
+ * text. NULL for NULL.
+ */
+const char *terrace_transaction_isolation(const struct terrace_transaction *transaction);
+
+/**
  * The value of a key as the transaction sees it, its own writes included. As terrace_table_get.
  *
  * Errors: as terrace_table_get; serializable also those of terrace_transaction_get_for_update.
@@ -2587,6 +2669,43 @@ struct terrace_report *terrace_backup_set_verify(const struct terrace_backup_set
  * Frees the handle. The backups stay. NULL is no error.
  */
 void terrace_backup_set_free(struct terrace_backup_set *set);
+
+/**
+ * Calls call(context) on this thread. Waits of the library inside of it end with TERRACE_TIMEOUT
+ * once wait_ms milliseconds are over: those for row locks, for space and for turns of commits. Of
+ * two such deadlines, one inside of the other, the earlier one counts. A commit that has its place
+ * in the order is waited for all the same.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_with_deadline(uint64_t wait_ms,
+                                          terrace_call call,
+                                          void *context,
+                                          struct terrace_error **error);
+
+/**
+ * Has openings with these options tell function how far they are, once a zone at most.
+ * The function and its context, which may be NULL, stay valid until the options are freed and
+ * these openings have returned.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_options_set_open_progress(struct terrace_options *options,
+                                                      terrace_open_progress_function function,
+                                                      void *context,
+                                                      struct terrace_error **error);
+
+/**
+ * Has function called once when a commit has ended, also where the handle was freed before. A
+ * commit that has ended by now is told of at once, on this thread. Each call adds a function.
+ * The function and its context, which may be NULL, stay valid until it was called.
+ *
+ * Errors: TERRACE_INVALID for NULL; TERRACE_UNAVAILABLE in a forked child.
+ */
+enum terrace_status terrace_pending_on_end(const struct terrace_pending *pending,
+                                           terrace_commit_function function,
+                                           void *context,
+                                           struct terrace_error **error);
 
 /**
  * Takes the shared database of the store url over, whichever machine writes to it, and opens it to

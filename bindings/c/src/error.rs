@@ -1,6 +1,6 @@
 //! How calls end.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 
 use terrace::ErrorKind;
@@ -60,6 +60,38 @@ pub enum Status {
     /// Another process has the database open, or another caller changes the backup set. Close it
     /// there, or try later.
     TERRACE_BUSY = 32,
+}
+
+/// The name of each status.
+const NAMES: [(Status, &CStr); 20] = [
+    (Status::TERRACE_OK, c"TERRACE_OK"),
+    (Status::TERRACE_NOT_FOUND, c"TERRACE_NOT_FOUND"),
+    (Status::TERRACE_BUFFER_TOO_SMALL, c"TERRACE_BUFFER_TOO_SMALL"),
+    (Status::TERRACE_INVALID, c"TERRACE_INVALID"),
+    (Status::TERRACE_CONFLICT, c"TERRACE_CONFLICT"),
+    (Status::TERRACE_DEADLOCK, c"TERRACE_DEADLOCK"),
+    (Status::TERRACE_TIMEOUT, c"TERRACE_TIMEOUT"),
+    (Status::TERRACE_FULL, c"TERRACE_FULL"),
+    (Status::TERRACE_UNAVAILABLE, c"TERRACE_UNAVAILABLE"),
+    (Status::TERRACE_UNKNOWN_OUTCOME, c"TERRACE_UNKNOWN_OUTCOME"),
+    (Status::TERRACE_CORRUPT, c"TERRACE_CORRUPT"),
+    (Status::TERRACE_CLOSED, c"TERRACE_CLOSED"),
+    (Status::TERRACE_INTERNAL, c"TERRACE_INTERNAL"),
+    (Status::TERRACE_FENCED, c"TERRACE_FENCED"),
+    (Status::TERRACE_MISSING_DATABASE, c"TERRACE_MISSING_DATABASE"),
+    (Status::TERRACE_MISSING_TABLE, c"TERRACE_MISSING_TABLE"),
+    (Status::TERRACE_EXISTS, c"TERRACE_EXISTS"),
+    (Status::TERRACE_TOO_LARGE, c"TERRACE_TOO_LARGE"),
+    (Status::TERRACE_WRONG_TYPE, c"TERRACE_WRONG_TYPE"),
+    (Status::TERRACE_BUSY, c"TERRACE_BUSY"),
+];
+
+/// The name of a status, such as "TERRACE_NOT_FOUND": static text. "unknown status" for a number
+/// that is none, such as that of a later library.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_status_name(status: i32) -> *const c_char {
+    let named = NAMES.iter().find(|(known, _)| *known as i32 == status);
+    named.map_or(c"unknown status", |(_, name)| name).as_ptr()
 }
 
 impl Failure {
@@ -122,7 +154,7 @@ impl Error {
     }
 
     #[cfg(test)]
-    pub(crate) fn message(&self) -> &std::ffi::CStr {
+    pub(crate) fn message(&self) -> &CStr {
         &self.message
     }
 }
@@ -273,6 +305,13 @@ mod tests {
     fn text_ends_where_c_would_end_it() {
         assert_eq!(c_text("a\0b").as_c_str(), c"a");
         assert_eq!(c_text("").as_c_str(), c"");
+    }
+
+    #[test]
+    fn each_status_has_its_name() {
+        for (status, name) in NAMES {
+            assert_eq!(name.to_str(), Ok(format!("{status:?}").as_str()));
+        }
     }
 
     #[test]

@@ -3,13 +3,16 @@
 //!
 //! Each exported function takes nullable references where C passes pointers to handles, so its body
 //! is safe code. Bytes, text and arrays come through `pointers.rs`, which has the unsafe code with
-//! `value.rs` and `operator.rs`. Each function runs its body under `guard.rs`: no panic leaves it,
-//! and an error becomes a status and an object.
+//! `value.rs`, `operator.rs` and `callback.rs`. Each function runs its body under `guard.rs`: no
+//! panic leaves it, and an error becomes a status and an object.
 
 #![allow(clippy::too_many_arguments, reason = "C passes a length beside each pointer")]
 
 mod guard;
 mod pointers;
+
+/// The version of the interface. The build script and the package read it too.
+pub mod abi;
 
 pub mod version;
 
@@ -50,6 +53,8 @@ pub mod statistics;
 pub mod report;
 
 pub mod backup;
+
+pub mod callback;
 
 pub mod follower;
 

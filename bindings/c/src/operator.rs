@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::callback::Context;
 use crate::database::durability;
 use crate::error::{Error, Status};
 use crate::guard::{self, need};
@@ -40,15 +41,8 @@ pub struct Merged(Vec<u8>);
 struct CallerOperator {
     name: String,
     function: MergeFunction,
-    context: *mut c_void,
+    context: Context,
 }
-
-// SAFETY: the header demands of the function and its context that any thread may use them, for as
-// long as there are handles of the databases that know them. Nothing else reads the context.
-unsafe impl Send for CallerOperator {}
-
-// SAFETY: as above; several threads may call it at once.
-unsafe impl Sync for CallerOperator {}
 
 impl terrace::MergeOperator for CallerOperator {
     fn name(&self) -> &str {
@@ -62,7 +56,7 @@ impl terrace::MergeOperator for CallerOperator {
         // valid for the lengths beside them until it returns; NULL stands for no value alone.
         let done = unsafe {
             function(
-                self.context,
+                self.context.pointer(),
                 key.as_ptr().cast(),
                 key.len(),
                 value.map_or(ptr::null(), |value| value.as_ptr().cast()),
@@ -94,7 +88,7 @@ pub extern "C" fn terrace_options_add_merge_operator(
     guard::done(error, || {
         let (options, name) = (need(options, "options")?, name.text("name")?.to_owned());
         need(function, "function")?;
-        let operator = CallerOperator { name, function, context };
+        let operator = CallerOperator { name, function, context: Context::new(context) };
         options.0 = std::mem::take(&mut options.0).merge_operator(operator);
         Ok(())
     })
@@ -165,12 +159,14 @@ mod tests {
 
     #[test]
     fn no_value_is_null_and_an_empty_one_is_not() {
-        let operator =
-            CallerOperator { name: "x".into(), function: Some(lengths), context: ptr::null_mut() };
+        let of = |context| {
+            let context = Context::new(context);
+            CallerOperator { name: "x".into(), function: Some(lengths), context }
+        };
+        let operator = of(ptr::null_mut());
         assert_eq!(operator.merge(b"k", None, b"abc"), Ok(vec![1, 0, 3, 1]));
         assert_eq!(operator.merge(b"", Some(b""), b""), Ok(vec![0, 0, 0, 0]));
-        let context = ptr::from_ref(&operator).cast_mut().cast();
-        let refusing = CallerOperator { name: "y".into(), function: Some(lengths), context };
+        let refusing = of(ptr::from_ref(&operator).cast_mut().cast());
         assert!(refusing.merge(b"k", None, b"").unwrap_err().contains("returned false"));
     }
 }

@@ -1,7 +1,8 @@
 //! Options by name and value. The engine has the tables of names.
 
 use crate::error::{Error, OwnedText, Status};
-use crate::guard::{self, ErrorOut, Result, need};
+use crate::guard::{self, ErrorOut, Failure, Result, need};
+use crate::list::Strings;
 use crate::pointers::Text;
 
 /// How to open a database. Not for several threads at once; any number of openings may use it, one
@@ -23,6 +24,40 @@ impl Options {
     pub(crate) fn or_default(options: Option<&Options>) -> terrace::Options {
         options.map_or_else(terrace::Options::new, |options| options.0.clone())
     }
+}
+
+/// As a kind of options: those of terrace_options_set.
+pub const TERRACE_DATABASE_OPTIONS: u32 = 0;
+/// As a kind of options: those of terrace_table_options_set.
+pub const TERRACE_TABLE_OPTIONS: u32 = 1;
+/// As a kind of options: those of terrace_transaction_options_set.
+pub const TERRACE_TRANSACTION_OPTIONS: u32 = 2;
+
+/// All options of a kind, two texts for each: its name, and behind it what it takes, in words. NULL
+/// after an error. Free them with terrace_strings_free.
+///
+/// Errors: TERRACE_INVALID for a kind that is none of TERRACE_DATABASE_OPTIONS,
+/// TERRACE_TABLE_OPTIONS and TERRACE_TRANSACTION_OPTIONS.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_option_names(
+    kind: u32,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Strings>> {
+    guard::made(error, || {
+        let names: Vec<(&str, &str)> = match kind {
+            TERRACE_DATABASE_OPTIONS => terrace::Options::names().collect(),
+            TERRACE_TABLE_OPTIONS => terrace::TableOptions::names().collect(),
+            TERRACE_TRANSACTION_OPTIONS => terrace::TxnOptions::names().collect(),
+            other => {
+                return Err(Failure::Invalid(format!(
+                    "there is no kind {other} of options; there are TERRACE_DATABASE_OPTIONS (0), \
+                     TERRACE_TABLE_OPTIONS (1) and TERRACE_TRANSACTION_OPTIONS (2)"
+                )));
+            }
+        };
+        let texts = names.into_iter().flat_map(|(name, takes)| [name.into(), takes.into()]);
+        Ok(Strings::new(texts.collect()))
+    })
 }
 
 /// Options with their defaults. Free them with terrace_options_free.

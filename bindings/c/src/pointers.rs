@@ -1,5 +1,5 @@
-//! Pointers that C passes with a length or an end: bytes, text, buffers, arrays. With `value.rs`
-//! and `operator.rs` it has the unsafe code of this crate.
+//! Pointers that C passes with a length or an end: bytes, text, buffers, arrays. With `value.rs`,
+//! `operator.rs` and `callback.rs` it has the unsafe code of this crate.
 //!
 //! Each type has the ABI of the pointer in it. C promises, at the head of the header, that a
 //! pointer is NULL or valid for the length that it comes with, until the call returns. What is read

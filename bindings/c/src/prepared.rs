@@ -9,6 +9,7 @@ use crate::error::{Error, Status, c_text};
 use crate::guard::{self, Failure, Result, need};
 use crate::pending::Pending;
 use crate::pointers::Data;
+use crate::transaction::isolation;
 
 /// A list of prepared transactions, as of the call that made it.
 #[derive(Debug)]
@@ -171,6 +172,8 @@ pub struct TransactionInfo {
     pub spilled: u64,
     /// The lock that it waits for, in words; NULL when it waits for none.
     pub waits_for: *const c_char,
+    /// Its isolation level, as terrace_transaction_isolation says it.
+    pub isolation: *const c_char,
 }
 
 /// The transactions that have not ended, the oldest first. NULL after an error. Free the list with
@@ -215,6 +218,7 @@ pub extern "C" fn terrace_transaction_list_at(
             memory: info.memory as u64,
             spilled: info.spilled,
             waits_for: waits_for.as_ref().map_or(ptr::null(), |text| text.as_ptr()),
+            isolation: isolation(info.isolation),
         });
         Ok(())
     })

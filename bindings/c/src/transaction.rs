@@ -5,12 +5,14 @@
 //! call that waits for a row holds it shared, so only [`terrace_transaction_cancel`], which takes
 //! no lock, reaches a transaction that waits.
 
+use std::ffi::c_char;
 use std::mem::MaybeUninit;
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use terrace::LockWait;
+use terrace::{Isolation, LockWait};
 
 use crate::cursor::Cursor;
 use crate::database::{Database, check_not_forked};
@@ -54,6 +56,7 @@ pub(crate) enum Scan {
 #[derive(Debug)]
 pub(crate) struct Running {
     id: u64,
+    isolation: Isolation,
     database: terrace::Database,
     transaction: RwLock<Option<terrace::Transaction>>,
 }
@@ -106,8 +109,9 @@ pub extern "C" fn terrace_database_begin(
         let database = need(database, "database")?.0.clone();
         let options = options.map_or_else(terrace::TxnOptions::new, |options| options.0.clone());
         let transaction = database.begin_with(options)?;
-        let id = transaction.id();
-        let running = Running { id, database, transaction: RwLock::new(Some(transaction)) };
+        let (id, isolation) = (transaction.id(), transaction.isolation());
+        let running = RwLock::new(Some(transaction));
+        let running = Running { id, isolation, database, transaction: running };
         Ok(Transaction { running: Arc::new(running) })
     })
 }
@@ -131,6 +135,25 @@ pub extern "C" fn terrace_transaction_free(transaction: Option<Box<Transaction>>
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_id(transaction: Option<&Transaction>) -> u64 {
     transaction.map_or(0, |transaction| transaction.running.id)
+}
+
+/// The isolation level of a transaction, in the words of terrace_transaction_options_set: static
+/// text. NULL for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_isolation(
+    transaction: Option<&Transaction>,
+) -> *const c_char {
+    transaction.map_or(ptr::null(), |transaction| isolation(transaction.running.isolation))
+}
+
+/// An isolation level as C says it.
+pub(crate) fn isolation(level: Isolation) -> *const c_char {
+    let text = match level {
+        Isolation::ReadCommitted => c"read_committed",
+        Isolation::Snapshot => c"snapshot",
+        Isolation::Serializable => c"serializable",
+    };
+    text.as_ptr()
 }
 
 /// The value of a key as the transaction sees it, its own writes included. As terrace_table_get.

@@ -2,12 +2,17 @@
 
 use std::ffi::c_char;
 
-/// The version of this interface. It grows when something is added. A program that was compiled
-/// with one version runs with any later library of the same soname.
-pub const TERRACE_ABI_VERSION: u32 = 1;
+use crate::abi::TERRACE_ABI_VERSION;
 
-/// The version of the interface that the library has; at least TERRACE_ABI_VERSION of the header
-/// that the program was compiled with, unless the library is older than the header.
+/// The version of the library that this header belongs to: 0 in 0.1.2.
+pub const TERRACE_VERSION_MAJOR: u32 = 0;
+/// As TERRACE_VERSION_MAJOR: 1 in 0.1.2.
+pub const TERRACE_VERSION_MINOR: u32 = 1;
+/// As TERRACE_VERSION_MAJOR: 2 in 0.1.2.
+pub const TERRACE_VERSION_PATCH: u32 = 0;
+
+/// The version of the interface that the library has. It is TERRACE_ABI_VERSION of the header that
+/// the program was compiled with, unless the program was linked with another library.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_abi_version() -> u32 {
     TERRACE_ABI_VERSION
@@ -18,4 +23,16 @@ pub extern "C" fn terrace_abi_version() -> u32 {
 pub extern "C" fn terrace_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
     VERSION.as_ptr().cast()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_the_version_of_the_package() {
+        let [major, minor, patch] =
+            [TERRACE_VERSION_MAJOR, TERRACE_VERSION_MINOR, TERRACE_VERSION_PATCH];
+        assert_eq!(format!("{major}.{minor}.{patch}"), env!("CARGO_PKG_VERSION"));
+    }
 }

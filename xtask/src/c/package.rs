@@ -11,9 +11,12 @@ use anyhow::{Context, Result, bail};
 use super::{CRATE, Libraries, is_there, programs};
 use crate::check::{Setting, passes};
 
-/// The version in the name of the shared library. It changes when programs have to be compiled
-/// anew.
-const ABI: &str = "2";
+/// The version in the name of the shared library.
+#[expect(unreachable_pub, reason = "the C interface exports it")]
+#[path = "../../../bindings/c/src/abi.rs"]
+mod abi;
+
+use abi::TERRACE_ABI_VERSION as ABI;
 
 /// The version of the packages.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -74,7 +77,7 @@ pub(super) fn install(root: &Path, libraries: &Libraries, folder: &Path) -> Resu
         let text = fs::read_to_string(&template)
             .with_context(|| format!("reading {}", template.display()))?;
         let to = lib.join(to);
-        fs::write(&to, text.replace("@VERSION@", VERSION).replace("@ABI@", ABI))
+        fs::write(&to, text.replace("@VERSION@", VERSION).replace("@ABI@", &ABI.to_string()))
             .with_context(|| format!("writing {}", to.display()))?;
     }
     Ok(())

@@ -1,0 +1,118 @@
+//! Functions of the caller's that the library calls: under a deadline, while a database opens, and
+//! when a commit has ended.
+
+use std::ffi::{c_char, c_void};
+
+use terrace::OpenProgress;
+
+use crate::database::deadline;
+use crate::error::{Error, Status, c_text};
+use crate::guard::{self, need};
+use crate::options::Options;
+use crate::pending::Pending;
+
+/// What a function of the caller's gets, as the caller has passed it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context(*mut c_void);
+
+// SAFETY: the header demands of a function that threads of the library call, and of its context,
+// that any thread may use them, several at once. Nothing else reads the context.
+unsafe impl Send for Context {}
+
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub(crate) fn new(context: *mut c_void) -> Context {
+        Context(context)
+    }
+
+    pub(crate) fn pointer(self) -> *mut c_void {
+        self.0
+    }
+}
+
+/// A function that runs under a deadline. It returns normally: no longjmp, and no exception of C++.
+pub type Call = Option<unsafe extern "C" fn(context: *mut c_void)>;
+
+/// Is told how far an opening is: phase is "scan" while the region is read, and "rebuild" while its
+/// records are indexed; done of total zones are done. Several threads of the library call it, at
+/// once. It calls no function of the library, and returns normally. The text is valid until then.
+pub type OpenProgressFunction =
+    Option<unsafe extern "C" fn(context: *mut c_void, phase: *const c_char, done: u64, total: u64)>;
+
+/// Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
+/// TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
+/// commits wait for: it returns soon, and normally. It waits for no commit and closes no database.
+pub type CommitFunction =
+    Option<unsafe extern "C" fn(context: *mut c_void, status: Status, error: Option<&Error>)>;
+
+/// Calls call(context) on this thread. Waits of the library inside of it end with TERRACE_TIMEOUT
+/// once wait_ms milliseconds are over: those for row locks, for space and for turns of commits. Of
+/// two such deadlines, one inside of the other, the earlier one counts. A commit that has its place
+/// in the order is waited for all the same.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_with_deadline(
+    wait_ms: u64,
+    call: Call,
+    context: *mut c_void,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (call, context) = (need(call, "call")?, Context::new(context));
+        // SAFETY: the function is the caller's, with this signature and context.
+        terrace::with_deadline(deadline(wait_ms), || unsafe { call(context.pointer()) });
+        Ok(())
+    })
+}
+
+/// Has openings with these options tell function how far they are, once a zone at most.
+/// The function and its context, which may be NULL, stay valid until the options are freed and
+/// these openings have returned.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_set_open_progress(
+    options: Option<&mut Options>,
+    function: OpenProgressFunction,
+    context: *mut c_void,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (options, function) = (need(options, "options")?, need(function, "function")?);
+        let context = Context::new(context);
+        let tell = move |at: OpenProgress| {
+            let phase = c_text(at.phase);
+            // SAFETY: the function is the caller's, with this signature and context. The text is
+            // valid until it returns.
+            unsafe { function(context.pointer(), phase.as_ptr(), at.done, at.total) };
+        };
+        options.0 = std::mem::take(&mut options.0).on_open_progress(tell);
+        Ok(())
+    })
+}
+
+/// Has function called once when a commit has ended, also where the handle was freed before. A
+/// commit that has ended by now is told of at once, on this thread. Each call adds a function.
+/// The function and its context, which may be NULL, stay valid until it was called.
+///
+/// Errors: TERRACE_INVALID for NULL; TERRACE_UNAVAILABLE in a forked child.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_pending_on_end(
+    pending: Option<&Pending>,
+    function: CommitFunction,
+    context: *mut c_void,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (pending, function) = (need(pending, "pending")?, need(function, "function")?);
+        let context = Context::new(context);
+        pending.on_end(Box::new(move |status, error| {
+            // SAFETY: the function is the caller's, with this signature and context. The error is
+            // valid until it returns.
+            unsafe { function(context.pointer(), status, error) };
+        }))
+    })
+}
