@@ -75,7 +75,7 @@ impl BackupSet {
     fn restore(
         &self,
         py: Python<'_>,
-        number: u64,
+        #[pyo3(from_py_with = options::number)] number: u64,
         to: PathBuf,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
@@ -85,7 +85,11 @@ impl BackupSet {
     }
 
     /// Deletes backup `number`, and gives back space that no other one needs.
-    fn delete(&self, py: Python<'_>, number: u64) -> PyResult<()> {
+    fn delete(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = options::number)] number: u64,
+    ) -> PyResult<()> {
         let set = self.set.clone();
         watched(py, move || set.delete(number), || Ok(()))
     }

@@ -139,7 +139,7 @@ impl Batch {
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
-        let patience = timeout.map(options::time).transpose()?;
+        let patience = timeout.map(|time| options::time("timeout", time)).transpose()?;
         commit(py, &self.db, &self.take(py)?, (durability, patience))
     }
 

@@ -81,6 +81,35 @@ impl Database {
         true
     }
 
+    /// The table called `name`, or `default` when there is none. It creates none.
+    #[pyo3(signature = (name, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.__contains__(name) {
+            true => Ok(Some(Bound::new(py, self.existing_table(py, name)?)?.into_any())),
+            false => Ok(default),
+        }
+    }
+
+    /// The names of the tables, as a view.
+    fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "KeysView")
+    }
+
+    /// The tables, as a view.
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ValuesView")
+    }
+
+    /// Pairs of names and tables, as a view.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        view(slf, "ItemsView")
+    }
+
     /// The table called `name`; creates it, with options, when there is none, in one step.
     ///
     /// Without options it opens a table whatever options that has. Raises `ExistsError` when it has
@@ -202,7 +231,7 @@ impl Database {
     #[pyo3(signature = (*, attempts=64, **options))]
     fn transactions(
         &self,
-        attempts: u32,
+        #[pyo3(from_py_with = options::attempts)] attempts: u32,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Transactions> {
         Ok(Transactions::new(self.db.clone(), options::transaction(options)?, attempts))
@@ -214,7 +243,7 @@ impl Database {
         &self,
         py: Python<'py>,
         function: &Bound<'py, PyAny>,
-        attempts: u32,
+        #[pyo3(from_py_with = options::attempts)] attempts: u32,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let begun = Transactions::new(self.db.clone(), options::transaction(options)?, attempts);
@@ -245,7 +274,11 @@ impl Database {
     }
 
     /// Rolls a running transaction back, also one that waits; whether there was one of that number.
-    fn kill_transaction(&self, py: Python<'_>, id: u64) -> bool {
+    fn kill_transaction(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = options::id)] id: u64,
+    ) -> bool {
         // It waits for a call of the transaction that is under way, which may need the interpreter.
         detached(py, || self.db.kill_transaction(id))
     }
@@ -314,7 +347,11 @@ impl Database {
 
     /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its
     /// end in a thread.
-    fn grow_pm(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
+    fn grow_pm(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = options::size)] size: u64,
+    ) -> PyResult<u64> {
         let db = self.db.clone();
         watched(py, move || db.grow_pm(size), || Ok(()))
     }
@@ -344,4 +381,9 @@ impl Database {
         let instead = "pass its path, and open it there once it is closed here";
         Err(errors::not_picklable(py, "a database", instead))
     }
+}
+
+/// A view as a dictionary has it.
+fn view<'py>(db: &Bound<'py, Database>, class: &str) -> PyResult<Bound<'py, PyAny>> {
+    db.py().import("collections.abc")?.getattr(class)?.call1((db,))
 }

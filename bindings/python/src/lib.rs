@@ -47,7 +47,7 @@ mod _terrace {
     #[pymodule_export]
     use crate::open::{create, open, option_names, salvage, verify};
     #[pymodule_export]
-    use crate::pending::PendingCommit;
+    use crate::pending::{PendingCommit, Wakeup};
     #[pymodule_export]
     use crate::retry::{Attempt, Transactions};
     #[pymodule_export]

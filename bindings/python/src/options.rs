@@ -76,8 +76,14 @@ fn text((name, takes): (&str, &str), value: &Bound<'_, PyAny>) -> PyResult<Strin
     let is_count = takes.starts_with("a size") || takes.starts_with("a number");
     let is_path = takes.starts_with("a path");
     let is_number = value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>();
+    let utf8 = |text: Bound<'_, PyAny>| {
+        text.extract::<String>().map_err(|_| {
+            let message = format!("option {name} takes text that is UTF-8, not {text:?}");
+            errors::invalid(value.py(), message)
+        })
+    };
     if value.is_instance_of::<PyString>() {
-        return value.extract();
+        return utf8(value.clone());
     }
     if value.is_none() && takes.contains("or none") {
         return Ok("none".into());
@@ -87,34 +93,76 @@ fn text((name, takes): (&str, &str), value: &Bound<'_, PyAny>) -> PyResult<Strin
             return Ok(if value.extract()? { "on" } else { "off" }.into());
         }
     } else if is_time && (is_number || value.is_instance_of::<PyDelta>()) {
-        return Ok(format!("{}us", time(value)?.as_micros()));
+        return Ok(format!("{}us", time(name, value)?.as_micros()));
     } else if is_count && value.is_instance_of::<PyInt>() {
         return Ok(value.str()?.to_string());
     } else if takes.starts_with("octal") && value.is_instance_of::<PyInt>() {
         return Ok(format!("{:o}", value.extract::<u32>()?));
     } else if is_path && value.hasattr("__fspath__")? {
-        return value.call_method0("__fspath__")?.extract();
+        return utf8(value.call_method0("__fspath__")?);
     } else if takes.contains("two of them")
         && let Ok(several) = value.cast::<PyTuple>()
     {
         let texts: Vec<String> = several.extract::<Vec<String>>()?;
         return Ok(texts.join(","));
     }
-    let class = value.get_type().name()?;
-    let message = format!("option {name} takes {takes}, not an object of class {class}");
-    Err(PyTypeError::new_err(message))
+    Err(wrong_class((&format!("option {name}"), takes), value))
 }
 
 /// A time: a number of seconds, or a `timedelta`.
-pub(crate) fn time(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    if let Ok(delta) = value.cast::<PyDelta>() {
-        return delta.extract();
-    }
-    let seconds: f64 = value.extract()?;
+pub(crate) fn time(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let seconds = match value.cast::<PyDelta>() {
+        Ok(delta) => delta.call_method0("total_seconds")?.extract(),
+        Err(_) => value.extract::<f64>(),
+    };
+    let seconds = seconds
+        .map_err(|_| wrong_class((name, "a number of seconds from 0 on, or a timedelta"), value))?;
     Duration::try_from_secs_f64(seconds).map_err(|error| {
-        let message = format!("{seconds} is no time in seconds: {error}");
+        let message = format!("{name}={seconds} is no time in seconds: {error}; take 0 or more");
         errors::invalid(value.py(), message)
     })
+}
+
+/// A whole number from 0 to `most`.
+pub(crate) fn count(name: &str, most: u64, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let takes = format!("a whole number from 0 to {most}");
+    match value.extract::<u64>() {
+        Ok(number) if number <= most => Ok(number),
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
+            Err(wrong_class((name, &takes), value))
+        }
+        _ => Err(errors::invalid(value.py(), format!("{name} takes {takes}, not {value}"))),
+    }
+}
+
+/// How often a transaction is run at most.
+pub(crate) fn attempts(value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    Ok(count("attempts", u32::MAX.into(), value)? as u32)
+}
+
+/// The size of a region.
+pub(crate) fn size(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    count("size", u64::MAX, value)
+}
+
+/// The number of a backup.
+pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    count("number", u64::MAX, value)
+}
+
+/// The number of a transaction.
+pub(crate) fn id(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    count("id", u64::MAX, value)
+}
+
+/// The refusal of an object of a class that an argument does not take.
+fn wrong_class((name, takes): (&str, &str), value: &Bound<'_, PyAny>) -> PyErr {
+    match value.get_type().name() {
+        Ok(class) => {
+            PyTypeError::new_err(format!("{name} takes {takes}, not an object of class {class}"))
+        }
+        Err(error) => error,
+    }
 }
 
 /// How far a commit goes: `"durable"`, `"relaxed"` or `"remote"`.

@@ -1,5 +1,8 @@
 //! Commits that have their place in the order and were not waited for.
 
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -26,6 +29,8 @@ pub(crate) struct PendingCommit {
 struct Outcome {
     state: Mutex<State>,
     changed: Condvar,
+    /// Event loops that wait for it.
+    loops: Mutex<Vec<Arc<UnixStream>>>,
 }
 
 enum State {
@@ -40,6 +45,39 @@ impl Wake for Outcome {
         // A thread that has polled and is about to wait holds it.
         drop(self.state.lock());
         self.changed.notify_all();
+        for wakeup in self.loops.lock().drain(..) {
+            // A pipe that takes no byte has some that its loop has not seen, or no loop any more.
+            drop((&*wakeup).write(&[0]));
+        }
+    }
+}
+
+/// What wakes an event loop from another thread: the engine writes a byte, and needs no lock of the
+/// interpreter for that. The loop watches the other end.
+#[pyclass(frozen, module = "terrace")]
+pub(crate) struct Wakeup {
+    ours: Arc<UnixStream>,
+    of_loop: UnixStream,
+}
+
+#[pymethods]
+impl Wakeup {
+    #[new]
+    fn new() -> PyResult<Wakeup> {
+        let (ours, of_loop) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        of_loop.set_nonblocking(true)?;
+        Ok(Wakeup { ours: Arc::new(ours), of_loop })
+    }
+
+    fn fileno(&self) -> i32 {
+        self.of_loop.as_raw_fd()
+    }
+
+    /// Takes what was written. What is written from now on wakes the loop again.
+    fn clear(&self) {
+        let mut bytes = [0; 256];
+        while (&self.of_loop).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
     }
 }
 
@@ -78,7 +116,7 @@ impl Outcome {
 impl PendingCommit {
     pub(crate) fn new(db: &terrace::Database, commit: terrace::PendingCommit) -> PendingCommit {
         let (number, state) = (commit.number(), Mutex::new(State::Waits(commit)));
-        let outcome = Arc::new(Outcome { state, changed: Condvar::new() });
+        let outcome = Arc::new(Outcome { state, changed: Condvar::new(), loops: Mutex::default() });
         PendingCommit { number, outcome, keep: KeepOpen::new(db) }
     }
 
@@ -137,7 +175,29 @@ impl PendingCommit {
     /// shared store did not acknowledge a remote commit, which is here then.
     #[pyo3(name = "wait", signature = (timeout=None))]
     fn wait_in_python(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-        self.wait_for(py, timeout.map(options::time).transpose()?)
+        self.wait_for(py, timeout.map(|time| options::time("timeout", time)).transpose()?)
+    }
+
+    /// `await`, in any task of an event loop of asyncio. As `wait`. A task that is cancelled leaves
+    /// nothing behind; the commit goes on.
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace._await")?.call_method1("wait", (slf,))
+    }
+
+    /// Has a loop woken when the commit has ended; whether it has not by now.
+    fn _wake(&self, py: Python<'_>, wakeup: &Bound<'_, Wakeup>) -> PyResult<bool> {
+        self.keep.check_not_forked(py)?;
+        let ours = &wakeup.get().ours;
+        Ok(detached(py, || {
+            {
+                let mut loops = self.outcome.loops.lock();
+                if !loops.iter().any(|other| Arc::ptr_eq(other, ours)) {
+                    loops.push(Arc::clone(ours));
+                }
+            }
+            // Looked at after it was registered, so that no end is missed.
+            self.outcome.wait(Instant::now()).is_none()
+        }))
     }
 
     fn __repr__(&self) -> String {

@@ -15,7 +15,7 @@ use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use crate::bytes_like::BytesLike;
 use crate::calls::{KeepOpen, released};
-use crate::errors;
+use crate::{errors, options};
 
 /// What an iterator gives of each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,19 @@ struct State {
     failed: Option<terrace::Error>,
 }
 
+/// How many rows an iterator gives at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit(usize);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Limit {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Limit> {
+        let limit = options::count("limit", usize::MAX as u64, &object)?;
+        Ok(Limit(limit as usize))
+    }
+}
+
 /// The first chunk is small, for callers that want few rows.
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 1024;
@@ -97,11 +110,11 @@ impl Rows {
     pub(crate) fn of_table(
         db: &terrace::Database,
         mut range: terrace::Range,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         part: Part,
     ) -> Rows {
         // The engine's own limit would count rows that a seek drops unseen.
-        range.expect_rows(limit.unwrap_or(FIRST_ROWS));
+        range.expect_rows(limit.map_or(FIRST_ROWS, |limit| limit.0));
         let source = match part {
             Part::Keys => Source::FixedKeys(range.keys()),
             Part::Items | Part::Values => Source::Fixed(range),
@@ -114,7 +127,7 @@ impl Rows {
         db: &terrace::Database,
         range: terrace::TxnRange,
         writes: &Arc<AtomicU64>,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         part: Part,
     ) -> Rows {
         Rows::new(db, Source::Live(range, Arc::clone(writes)), limit, part)
@@ -124,18 +137,18 @@ impl Rows {
     pub(crate) fn one_by_one(
         db: &terrace::Database,
         range: terrace::TxnRange,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         part: Part,
     ) -> Rows {
         Rows::new(db, Source::OneByOne(range), limit, part)
     }
 
-    fn new(db: &terrace::Database, source: Source, limit: Option<usize>, part: Part) -> Rows {
+    fn new(db: &terrace::Database, source: Source, limit: Option<Limit>, part: Part) -> Rows {
         let state = State {
             source,
             chunk: Vec::new().into_iter(),
-            rows: limit.unwrap_or(FIRST_ROWS).clamp(1, MOST_ROWS),
-            left: limit.unwrap_or(usize::MAX),
+            rows: limit.map_or(FIRST_ROWS, |limit| limit.0).clamp(1, MOST_ROWS),
+            left: limit.map_or(usize::MAX, |limit| limit.0),
             written: 0,
             place: Place::Beginning,
             failed: None,

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::bytes_like::{self, BytesLike};
 use crate::calls::{KeepOpen, detached, released};
 use crate::key_range::bounds;
-use crate::rows::{Part, Rows, row};
+use crate::rows::{Limit, Part, Rows, row};
 use crate::table::Table;
 use crate::{errors, reads};
 
@@ -39,7 +39,7 @@ impl Snapshot {
         &self,
         table: &Bound<'_, Table>,
         range: crate::key_range::Bounds,
-        (reverse, limit): (bool, Option<usize>),
+        (reverse, limit): (bool, Option<Limit>),
         part: Part,
     ) -> PyResult<Rows> {
         let rows = self.open(table.py())?.range(&table.get().table, range);
@@ -102,7 +102,7 @@ impl Snapshot {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(table, range, (reverse, limit), Part::Items)
@@ -117,7 +117,7 @@ impl Snapshot {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(table, range, (reverse, limit), Part::Keys)
@@ -132,7 +132,7 @@ impl Snapshot {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(table, range, (reverse, limit), Part::Values)

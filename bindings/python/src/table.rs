@@ -2,12 +2,12 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PySlice, PyString, PyTuple};
 
 use crate::bytes_like::{self, BytesLike};
 use crate::calls::{KeepOpen, PATIENCE, commit, in_turn, released};
 use crate::key_range::{self, bounds};
-use crate::rows::{Part, Rows, row};
+use crate::rows::{Limit, Part, Rows, row};
 use crate::{bulk_load, compact, errors, json, options, reads};
 
 /// A named ordered map from bytes to bytes. Any thread may use it, several at once.
@@ -37,6 +37,9 @@ impl NameOrTable {
     }
 }
 
+/// So many rows are counted between two looks for signals.
+const COUNTED: usize = 4096;
+
 impl Table {
     pub(crate) fn new(db: terrace::Database, table: terrace::Table) -> Table {
         let keep = KeepOpen::new(&db);
@@ -47,7 +50,7 @@ impl Table {
         &self,
         range: key_range::Bounds,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         part: Part,
     ) -> Rows {
         let rows = self.table.range(range);
@@ -62,7 +65,7 @@ impl Table {
         add: impl FnOnce(&mut terrace::WriteBatch),
     ) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
-        let patience = timeout.map(options::time).transpose()?;
+        let patience = timeout.map(|time| options::time("timeout", time)).transpose()?;
         let mut batch = terrace::WriteBatch::new();
         add(&mut batch);
         commit(py, &self.db, &batch, (durability, patience))
@@ -165,6 +168,25 @@ impl Table {
         self.rows(bounds(None, None, None), false, None, Part::Keys)
     }
 
+    fn __reversed__(&self) -> Rows {
+        self.rows(bounds(None, None, None), true, None, Part::Keys)
+    }
+
+    /// How many rows there are now. It reads every key: `approximate_len` reads none.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let (mut keys, mut len) = (self.table.iter().keys(), 0);
+        loop {
+            let mut keys = keys.by_ref().take(COUNTED);
+            let count = move || keys.try_fold(0, |found, key| key.map(|_| found + 1));
+            let found = released(py, count)?;
+            len += found;
+            if found < COUNTED {
+                return Ok(len);
+            }
+            py.check_signals()?;
+        }
+    }
+
     fn __bool__(&self) -> bool {
         true
     }
@@ -260,6 +282,17 @@ impl Table {
         }
     }
 
+    /// Removes the row with the greatest key and returns it; `NotFoundError` if there is none.
+    fn popitem<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let empty = || errors::not_found(py, PyString::new(py, "the table is empty").as_any());
+        self.pop_last(py)?.ok_or_else(empty)
+    }
+
+    /// Removes every row, at the cost of one small record. Snapshots and iterators keep theirs.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.remove_range(py, bounds(None, None, None))
+    }
+
     /// The value of `key`, which is set to `value` if it has none.
     fn setdefault<'py>(
         &self,
@@ -327,7 +360,7 @@ impl Table {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> Rows {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(range, reverse, limit, Part::Items)
@@ -344,7 +377,7 @@ impl Table {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> Rows {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(range, reverse, limit, Part::Keys)
@@ -361,7 +394,7 @@ impl Table {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
     ) -> Rows {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         self.rows(range, reverse, limit, Part::Values)
@@ -472,8 +505,17 @@ impl Table {
         slf.py().import("terrace.arrow")?.call_method("to_arrow", (slf,), range)
     }
 
-    /// Loads a `pyarrow` table or record batches, whose key column ascends; how many rows there
-    /// were.
+    /// The rows of a range as a `pyarrow.RecordBatchReader`, which holds one batch at a time.
+    #[pyo3(signature = (**range))]
+    fn to_batches<'py>(
+        slf: &Bound<'py, Self>,
+        range: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace.arrow")?.call_method("to_batches", (slf,), range)
+    }
+
+    /// Loads a table of `pyarrow`, `polars` or `pandas`, or record batches, whose key column
+    /// ascends; how many rows there were.
     #[pyo3(signature = (rows, **options))]
     fn load_arrow<'py>(
         slf: &Bound<'py, Self>,

@@ -18,7 +18,7 @@ use crate::bytes_like::{self, BytesLike};
 use crate::calls::{KeepOpen, PATIENCE, detached, in_slices, released, watched, without_lock};
 use crate::key_range::{Bounds, bounds};
 use crate::pending::PendingCommit;
-use crate::rows::{Part, Rows, row};
+use crate::rows::{Limit, Part, Rows, row};
 use crate::table::Table;
 use crate::{errors, options};
 
@@ -167,7 +167,7 @@ impl Transaction {
 /// How rows are read.
 struct Scan<'a> {
     reverse: bool,
-    limit: Option<usize>,
+    limit: Option<Limit>,
     lock: Option<&'a str>,
 }
 
@@ -175,7 +175,7 @@ impl<'a> Scan<'a> {
     fn new(
         py: Python<'_>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         lock: Option<&'a str>,
     ) -> PyResult<Scan<'a>> {
         match lock {
@@ -407,7 +407,7 @@ impl Transaction {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         lock: Option<&str>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
@@ -425,7 +425,7 @@ impl Transaction {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         lock: Option<&str>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
@@ -443,7 +443,7 @@ impl Transaction {
         start: Option<BytesLike>,
         stop: Option<BytesLike>,
         reverse: bool,
-        limit: Option<usize>,
+        limit: Option<Limit>,
         lock: Option<&str>,
     ) -> PyResult<Rows> {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());

@@ -68,8 +68,8 @@ def test_a_follower_shows_what_the_writer_commits(
 def test_a_standby_becomes_the_writer(
     writer: terrace.Database, url: str, tmp_path: Path
 ) -> None:
-    """Bug: the path of a promoted database was the directory of the node, which holds no database.
-    Cause: a node without a database names its own directory. Fix: a database says where it is."""
+    """The path is that of the database: a node that was promoted names its own directory, which
+    holds no database."""
     standby = terrace.standby(url, tmp_path / "standby", pm_size="4MiB")
     assert wait_for(standby, b"ada") == b"1815"
     db = standby.promote()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import array
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -241,3 +242,66 @@ def test_changes_of_one_row_are_atomic(table: terrace.Table) -> None:
     assert table.compare_and_set(b"a", b"1", b"3") and not table.compare_and_set(b"a", b"1", None)
     assert table.compare_and_set(b"a", b"3", None) and b"a" not in table
     assert table.compare_and_set(b"a", None, b"4") and table[b"a"] == b"4"
+
+
+def test_a_table_is_a_mutable_mapping_and_a_database_a_mapping(db: terrace.Database) -> None:
+    table = db["t"]
+    assert isinstance(table, MutableMapping) and isinstance(db, Mapping)
+    table.update({bytes([n // 256, n % 256]): b"%d" % n for n in range(5000)})
+    assert len(table) == 5000 and bool(table)
+    assert next(reversed(table)) == table.popitem()[0] == (4999).to_bytes(2, "big")
+    snapshot, copy = db.snapshot(), dict(table)
+    table.clear()
+    assert len(table) == 0 and list(table) == [] and dict(snapshot[table].items()) == copy
+    with pytest.raises(KeyError, match="empty"):
+        table.popitem()
+    table.update(copy)
+    db["u"].update(table)
+    assert dict(db["u"]) == copy
+    assert table != db["u"] and table == table and len({table, db["u"]}) == 2
+    assert list(db.keys()) == ["t", "u"] and [name for name, _ in db.items()] == ["t", "u"]
+    assert [one.name for one in db.values()] == ["t", "u"]
+    assert db.get("v") is None and db.get("v", 7) == 7 and "v" not in db
+    found = db.get("t")
+    assert found is not None and found.name == "t"
+    snapshot.close()
+
+
+def test_a_limit_that_cannot_be_is_named_with_its_bounds(db: terrace.Database) -> None:
+    """Bug: `limit=-1` raised `OverflowError: can't convert negative int to unsigned`, and a wrong
+    class a message without the argument. Cause: the conversion of PyO3. Fix: one function reads
+    all counts, and one all times."""
+    table, most = db["t"], (1 << 64) - 1
+    wrong: list[tuple[Callable[[Any], object], str, str]] = [
+        (lambda wrong: table.items(limit=wrong), "limit", str(most)),
+        (lambda wrong: db.snapshot().keys(table, limit=wrong), "limit", str(most)),
+        (lambda wrong: db.begin().values(table, limit=wrong), "limit", str(most)),
+        (lambda wrong: db.transactions(attempts=wrong), "attempts", str((1 << 32) - 1)),
+        (lambda wrong: db.run(print, attempts=wrong), "attempts", str((1 << 32) - 1)),
+        (lambda wrong: db.grow_pm(wrong), "size", str(most)),
+        (lambda wrong: db.kill_transaction(wrong), "id", str(most)),
+    ]
+    for call, name, bound in wrong:
+        for number in (-1, 1 << 64, 1 << 200):
+            with pytest.raises(terrace.InvalidError, match=f"{name} takes .* 0 to {bound}, not"):
+                call(number)
+        with pytest.raises(TypeError, match=f"{name} takes .* 0 to {bound}, not .* class str"):
+            call("7")
+    for time in (-1, float("nan"), float("inf")):
+        with pytest.raises(terrace.InvalidError, match="timeout="):
+            table.put(b"k", b"", timeout=time)
+    with pytest.raises(TypeError, match="timeout takes a number of seconds .* class str"):
+        table.put(b"k", b"", timeout="1")  # type: ignore[arg-type]
+
+
+def test_paths_need_not_be_utf_8(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    with terrace.open(path, pm_size="4MiB") as db:
+        db["t"][b"k"] = b"v"
+        assert db.path == path and repr(db)
+        assert db.backup(tmp_path / "set")["number"] == 1
+    assert terrace.verify(path)["damages"] == []
+    with pytest.raises(terrace.InvalidError, match="pm_path takes text that is UTF-8"):
+        terrace.open(tmp_path / "other", pm_path=path)
+    with pytest.raises(terrace.InvalidError, match="pm_path takes text that is UTF-8"):
+        terrace.open(tmp_path / "other", pm_path=str(path))

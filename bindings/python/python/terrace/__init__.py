@@ -10,6 +10,8 @@
 [b'alan']
 """
 
+from collections.abc import Mapping, MutableMapping
+
 from terrace._terrace import (
     Attempt,
     BackupSet,
@@ -60,6 +62,9 @@ from terrace.errors import (
     Unreadable,
     WrongTypeError,
 )
+
+Mapping.register(Database)
+MutableMapping.register(Table)
 
 __all__ = [
     "Attempt",

@@ -1,10 +1,11 @@
-"""Tables to and from Arrow and pandas, where ``pyarrow`` and ``pandas`` are installed.
+"""Tables to and from Arrow, pandas and polars, where ``pyarrow`` is installed.
 
 Rows have two columns, ``key`` and ``value``, both binary.
 """
 
 from __future__ import annotations
 
+import builtins
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,6 +57,13 @@ def _chunks(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, b
         yield chunk
 
 
+def to_batches(table: Table, **range: Unpack[_Range]) -> _pyarrow.RecordBatchReader:
+    """The rows of a range, batch by batch: at most one is held. ``polars`` reads it as a stream."""
+    import pyarrow
+
+    return pyarrow.RecordBatchReader.from_batches(_schema(), batches(table, **range))
+
+
 def to_arrow(table: Table, **range: Unpack[_Range]) -> _pyarrow.Table:
     """The rows of a range as an Arrow table."""
     import pyarrow
@@ -68,13 +76,24 @@ def to_pandas(table: Table, **range: Unpack[_Range]) -> _pandas.DataFrame:
     return to_arrow(table, **range).to_pandas().set_index("key")
 
 
-def _pairs(rows: Any, key: str, value: str) -> Iterator[tuple[bytes, bytes]]:
+def _batches_of(rows: Any) -> Iterator[_pyarrow.RecordBatch]:
+    """What was passed, as batches of few rows. They share its memory."""
     import pyarrow
 
     if isinstance(rows, pyarrow.RecordBatch):
-        rows = pyarrow.Table.from_batches([rows])
-    parts = rows.to_batches() if isinstance(rows, pyarrow.Table) else rows
-    for part in parts:
+        rows = [rows]
+    elif hasattr(rows, "__arrow_c_stream__"):
+        # Tables of pyarrow, frames of pandas and polars, readers.
+        rows = pyarrow.RecordBatchReader.from_stream(rows)
+    for batch in rows:
+        for begin in builtins.range(0, batch.num_rows, PIECE_ROWS):
+            yield batch.slice(begin, PIECE_ROWS)
+
+
+def _pairs(rows: Any, key: str, value: str) -> Iterator[tuple[bytes, bytes]]:
+    import pyarrow
+
+    for part in _batches_of(rows):
         # Columns of another library may have more than 2 GiB in a batch.
         keys, values = (part.column(name).cast(pyarrow.large_binary()) for name in (key, value))
         yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
@@ -88,9 +107,11 @@ def load_arrow(
     value: str = "value",
     existing: Literal["refuse", "replace"] = "refuse",
 ) -> int:
-    """Loads an Arrow table, a record batch, or an iterable of batches; how many rows there were.
+    """Loads a table of ``pyarrow``, a frame of ``polars`` or ``pandas``, a record batch, or an
+    iterable of batches; how many rows there were.
 
-    The key column ascends, and each key is there once: ``rows.sort_by("key")`` sorts a table.
-    Columns of text are loaded as UTF-8.
+    The key column ascends, and each key is there once: ``rows.sort_by("key")`` sorts a table. An
+    index of ``pandas`` that has the name of a column is that column. Columns of text are loaded as
+    UTF-8. Few rows at a time are copied.
     """
     return table.bulk_load(_pairs(rows, key, value), existing=existing)
