@@ -17,7 +17,8 @@ Exit codes:
      salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
-  130  an import or a compaction that was stopped by a signal: what was done by then stays
+  130  an import, a load, a dump or a compaction that was stopped by a signal: what was done by then
+     stays
 
 A reader of the output that goes away, such as head, changes none of them.
 
@@ -155,6 +156,10 @@ pub(crate) enum Command {
     Backups(BackupsArguments),
     /// Make a database of a backup
     Restore(RestoreArguments),
+    /// Write all rows, with their tables, to a file or a pipe; with --json as lines of JSON
+    Dump(DumpArguments),
+    /// Take in what dump has written, in either form; makes the database if need be
+    Load(LoadArguments),
     /// Write what can be read of a damaged database to a new one, and list what was lost
     Salvage(SalvageArguments),
     /// The process that the tour kills
@@ -284,6 +289,29 @@ pub(crate) struct RestoreArguments {
     /// The backup [default: the last]
     #[arg(long, value_name = "N")]
     pub(crate) number: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArguments {
+    /// The file; where the dump fails, it stays as it was. `-` writes standard output
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Only this table, and others that are named so
+    #[arg(short, long)]
+    pub(crate) table: Vec<String>,
+    /// Leave out what prepared transactions wrote, rather than refuse
+    #[arg(long)]
+    pub(crate) without_prepared: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LoadArguments {
+    /// The file; `-` reads standard input
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Only this table, and others that are named so
+    #[arg(short, long)]
+    pub(crate) table: Vec<String>,
 }
 
 #[derive(Debug, Args)]

@@ -68,7 +68,8 @@ impl Failure {
         }
     }
 
-    fn message(&self) -> String {
+    /// What happened.
+    pub(crate) fn message(&self) -> String {
         match self {
             Failure::Invalid(message)
             | Failure::Interrupted(message)

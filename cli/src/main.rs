@@ -63,6 +63,8 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Backup(arguments) => commands::backups::take(session, &arguments),
         Command::Backups(arguments) => commands::backups::list(session, &arguments),
         Command::Restore(arguments) => commands::backups::restore(session, &arguments),
+        Command::Dump(arguments) => commands::dump::dump(session, &arguments),
+        Command::Load(arguments) => commands::dump::load(session, &arguments),
         Command::Salvage(arguments) => commands::salvage::run(session, &arguments),
         Command::TourChild(arguments) => tour::child::run(&arguments),
         Command::TourCheck(arguments) => tour::examine::run(session, &arguments),

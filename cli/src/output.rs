@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::text::{Encoding, escape};
+use crate::text::{Encoding, escape, from_hex};
 
 /// Where and how a command prints.
 pub(crate) struct Output {
@@ -32,7 +32,7 @@ struct Record<'a> {
 }
 
 /// Bytes in JSON: text as a string, and other bytes as an object with their hexadecimal digits.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum JsonBytes<'a> {
     Text(Cow<'a, str>),
@@ -45,6 +45,30 @@ impl JsonBytes<'_> {
             (Encoding::Text, Ok(text)) => JsonBytes::Text(text.into()),
             _ => JsonBytes::Bytes { hex: Encoding::Hex.whole(bytes) },
         }
+    }
+}
+
+impl JsonBytes<'_> {
+    /// The bytes, or why there are none.
+    pub(crate) fn decode(&self) -> Result<Cow<'_, [u8]>, String> {
+        match self {
+            JsonBytes::Text(text) => Ok(text.as_bytes().into()),
+            JsonBytes::Bytes { hex } => from_hex(hex.as_bytes())
+                .map(Cow::from)
+                .ok_or_else(|| format!("`{hex}` is not an even number of hex digits")),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.data.write(bytes).inspect_err(|error| {
+            self.reader_is_gone |= error.kind() == io::ErrorKind::BrokenPipe;
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.data.flush()
     }
 }
 

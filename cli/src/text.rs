@@ -125,7 +125,8 @@ fn to_hex(bytes: &[u8]) -> String {
     out
 }
 
-fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+/// The bytes of hexadecimal digits.
+pub(crate) fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let pairs = digits.chunks(2);
     pairs

@@ -89,6 +89,7 @@ impl Sources {
             inner if inner.starts_with("Option<") || inner == "bool" => {
                 format!("[{}]", written(argument))
             }
+            inner if inner.starts_with("Vec<") => format!("[{}]…", written(argument)),
             _ => written(argument),
         });
         Ok(written.collect::<Vec<_>>().join(" "))

@@ -118,7 +118,9 @@ impl<R: Read> Input<R> {
 
 /// Damage of what ends at an offset.
 fn damage(found: Mismatch, what: &str, at: u64) -> io::Error {
-    io::Error::other(Error::corrupt(found.at(what, "backup", Path::new("the dump"), at)))
+    let damage = found.at(what, "backup", Path::new("the dump"), at);
+    let message = format!("damaged {damage}; make the dump again");
+    io::Error::other(Error::missing(damage, message))
 }
 
 /// Reads a dump, entry by entry. Only whole blocks are looked into.
