@@ -111,9 +111,9 @@ declare! {
     #[derive(Clone)]
     struct Options: [];
 
-    /// Options that follow the machine: half of the memory that the process may use as the limit
-    /// (see [`memory`](Options::memory)), and a region of 256 MiB, or an eighth of that memory
-    /// where that is less.
+    /// Options that follow the machine: a quarter of the memory that the process may use as the
+    /// limit (see [`memory`](Options::memory)), and a region of 256 MiB, or an eighth of that
+    /// memory where that is less.
     new;
 
     /// The size of the region in bytes, from [`limits`](crate::base::limits)`::MIN_PM_SIZE` to
@@ -173,12 +173,12 @@ declare! {
     /// with their block indexes and filters. It goes before [`cache_size`](Options::cache_size).
     /// [`MemoryStats`](crate::MemoryStats) has the parts, and what bounds each.
     ///
-    /// **By default the limit follows the machine.** It is half of what the process may use: of the
-    /// machine's memory, or of the limit of its control group (version 1 or 2). All databases of
-    /// the process that name no limit share that half. The database takes memory as it needs it.
-    /// While other programs wait for memory (the kernel's pressure stall information), the limit
-    /// falls by a sixteenth a second, to an eighth of the share, and rises again afterwards. An
-    /// opening never refuses a limit of this kind: a large region raises it.
+    /// **By default the limit follows the machine.** It is a quarter of what the process may use:
+    /// of the machine's memory, or of the limit of its control group (version 1 or 2). All
+    /// databases of the process that name no limit share it. The database takes memory as it needs
+    /// it. While other programs wait for memory (the kernel's pressure stall information), the
+    /// limit falls by a sixteenth a second, to an eighth of the share, and rises again afterwards.
+    /// An opening never refuses a limit of this kind: a large region raises it.
     ///
     /// Under a limit that the caller names, a quarter of what the region leaves is for drains and
     /// compactions, and a quarter for the indexes. Writers are slowed down before these have more;

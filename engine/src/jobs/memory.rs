@@ -466,8 +466,8 @@ fn check_limit(limit: u64, fixed: u64) -> Result<()> {
     )))
 }
 
-// The memory limit of a database whose options name none: half of what the process may use, shared
-// by all such databases of the process, and less while the machine is short of memory.
+// The memory limit of a database whose options name none: a quarter of what the process may use,
+// shared by all such databases of the process, and less while the machine is short of memory.
 //
 // The limit bounds what the database may take. It takes nothing before it needs it.
 //

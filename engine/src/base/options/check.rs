@@ -111,10 +111,10 @@ const MIB: u64 = 1024 * 1024;
 const REGION: u64 = 256 * MIB;
 
 /// A limit that follows the machine is one part of so many of what the process may use,
-const SHARE: u64 = 2;
+const SHARE: u64 = 4;
 
 /// and the region one of so many of that.
-const REGION_OF_SHARE: u64 = 4;
+const REGION_OF_SHARE: u64 = 2;
 
 /// The cache of a database whose steps must not depend on the machine.
 const FIXED_CACHE: u64 = 128 * MIB;
