@@ -185,7 +185,7 @@ fn a_prepare_waits_for_the_store_if_asked_to() {
     let alone = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
     make_tables(&alone, &|| ());
     let error = prepare(&alone, "one", 2, Durability::Remote).unwrap_err();
-    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert!(error.to_string().contains("with share"), "{error}");
     assert!(names(&alone).is_empty(), "nothing was done");
 }
 
@@ -284,7 +284,7 @@ fn a_rollback_waits_for_the_store_if_asked_to() {
     make_tables(&alone, &|| ());
     prepare(&alone, "one", 2, Durability::Durable).unwrap();
     let error = alone.roll_back_prepared_with("one", Durability::Remote).unwrap_err();
-    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert!(error.to_string().contains("with share"), "{error}");
     assert_eq!(names(&alone), ["one"], "nothing was done");
 }
 
