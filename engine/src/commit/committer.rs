@@ -238,7 +238,7 @@ impl Committer {
         }
         Err(Error::invalid(
             "the durability `remote` needs a shared store: open the database with share and \
-             Options::object_store",
+             object_store",
         ))
     }
 

@@ -293,7 +293,7 @@ fn remote_needs_a_shared_store_and_sharing_an_object_store() {
     let _turn = alone();
     let db = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
     let error = db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap_err();
-    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert!(error.to_string().contains("with share"), "{error}");
     assert_eq!(db.table("t").unwrap().get("a").unwrap(), None, "nothing was done");
     let shared = of_machine(&Machine::with_files(), None).share(true);
     let error = shared.open(PATH).unwrap_err();
