@@ -57,6 +57,8 @@ pub(super) struct Applier {
     pub(super) checkpoints_since: u32,
     /// Whether a failure left what the database may not have (invariant 3).
     is_stale: bool,
+    /// Whether the log is known to be the one that the database follows.
+    is_of_log: bool,
 }
 
 impl Applier {
@@ -66,8 +68,17 @@ impl Applier {
         (position, base): (LogPosition, u64),
         prepares: FollowedPrepares,
     ) -> Applier {
-        let (large, checkpoints_since, is_stale) = (None, 0, false);
-        Applier { db, table, position, prepares, large, base, checkpoints_since, is_stale }
+        Applier {
+            db,
+            table,
+            position,
+            prepares,
+            large: None,
+            base,
+            checkpoints_since: 0,
+            is_stale: false,
+            is_of_log: false,
+        }
     }
 
     /// Goes on with a database that was restored from a checkpoint.
@@ -130,6 +141,31 @@ impl Applier {
         Ok(Some(Applier::at(db, table, (position, base), prepares)))
     }
 
+    /// Fails unless the database follows this log: the numbers of all logs begin at 1. The nonce of
+    /// the log's first claim, which stays for ever, tells. The first call notes it in the database.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the database follows another log; those of the store and of writes.
+    pub(super) fn check_log(&mut self, log: &SharedLog) -> Result<()> {
+        if self.is_of_log {
+            return Ok(());
+        }
+        let first = log.claim(1)?.map(|claim| claim.nonce);
+        match (self.table.get(LOG)?, first) {
+            (Some(known), first) if first.is_none_or(|first| known[..] != first) => {
+                return Err(log.other("its first claim is another one"));
+            }
+            (None, Some(first)) => {
+                let _applying = Applying::enter();
+                self.table.put(LOG, first)?;
+            }
+            _ => {}
+        }
+        self.is_of_log = true;
+        Ok(())
+    }
+
     /// The number of the entry that comes next.
     pub(super) fn next(&mut self) -> Result<u64> {
         if self.is_stale {
@@ -188,6 +224,11 @@ impl Applier {
             return self.apply_part(entry, part, log).map(|()| EntryApplied::Done);
         }
         let large = self.large.take();
+        let is_claim = matches!(entry.body, EntryBody::Claim(_));
+        if entry.last < self.position.lsn || is_claim && entry.last > self.position.lsn {
+            let expected = format!("entry {} behind commit {}", entry.number, self.position.lsn);
+            return Err(log.damage("shared/log", expected));
+        }
         match &entry.body {
             EntryBody::Claim(_) | EntryBody::Part(_) => {}
             EntryBody::Tables(tables) => {
@@ -285,7 +326,8 @@ impl Applier {
         Ok(())
     }
 
-    /// Takes over the table numbers of another writer, which has the same tables.
+    /// Takes over the table numbers of another writer, which has the same tables. Its list comes
+    /// right behind its claim.
     fn adopt<'a>(
         &mut self,
         claim: u64,
@@ -297,7 +339,7 @@ impl Applier {
         names.sort();
         let own = self.db.table_names();
         let own: Vec<&String> = own.iter().filter(|name| *name != READER_TABLE).collect();
-        if names != own {
+        if names != own || claim != self.position.entry {
             let expected = format!("the tables {own:?} in the list of claim {claim}");
             return Err(log.damage("shared/log", expected));
         }
@@ -489,6 +531,9 @@ fn event_of(group: &ShippedGroup) -> Option<Event> {
 
 /// Its row.
 pub(super) const ROW: &[u8] = b"position";
+
+/// The row with the nonce of the first claim of its log.
+const LOG: &[u8] = b"log";
 
 /// The row with the checkpoint of which a reader reads data in the store, if it does.
 pub(super) const BASE: &[u8] = b"base";

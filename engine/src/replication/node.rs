@@ -287,6 +287,7 @@ impl Node {
             self.restart(applier)?;
             return Ok(true);
         };
+        reader.check_log(&self.log)?;
         let number = reader.next()?;
         let misses = self.misses.load(Ordering::Relaxed);
         let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
@@ -512,6 +513,7 @@ impl Node {
         let mut tries = 0;
         let claimed = loop {
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
+            applier.check_log(&self.log)?;
             match takeover::claim(&claiming, applier, &self.registration)? {
                 Some(claimed) => break claimed,
                 None if tries < TRIES => self.restart(&mut guard)?,

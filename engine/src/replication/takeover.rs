@@ -145,6 +145,10 @@ fn claim_from(
     if end.checkpoint == 0 {
         return Err(log.empty(ErrorKind::Invalid));
     }
+    let number = applier.next()?;
+    if number > end.next {
+        return Err(log.other(&format!("it ends with entry {}", end.next - 1)));
+    }
     if apply_rest(log, end, applier, registration)? == RestApplied::Restart {
         return Ok(None);
     }

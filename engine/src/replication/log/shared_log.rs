@@ -200,6 +200,11 @@ impl SharedLog {
         if asks && self.is_past(number)? {
             return Ok(NextEntry::Deleted);
         }
+        // A log ends behind its last entry: a reader of this one has the entry before.
+        let before = number.saturating_sub(1).max(1);
+        if found.is_none() && looks && self.header(before)?.is_none() && !self.is_past(before)? {
+            return Err(self.other(&format!("it has no entry {before}")));
+        }
         Ok(found.map_or(NextEntry::Absent, NextEntry::There))
     }
 
@@ -372,6 +377,15 @@ impl SharedLog {
             self.address()
         );
         Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// The error of a reader that follows another log, or a later state of this one.
+    pub(crate) fn other(&self, found: &str) -> Error {
+        Error::invalid(format!(
+            "the shared store {} does not have the log that this directory follows: {found}; name \
+             the store that it follows, or remove the directory and start again from this store",
+            self.address()
+        ))
     }
 
     /// The error of a store that has nothing to start from.

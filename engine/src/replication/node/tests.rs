@@ -6,7 +6,7 @@ use std::thread::yield_now;
 
 use super::super::api::Follower;
 use super::*;
-use crate::base::options::Mode;
+use crate::base::options::{Durability, Mode};
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
 use terrace_testkit::SimFiles;
@@ -209,7 +209,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     assert!(error.to_string().contains("panicked"), "{error}");
     // The writer goes on.
     let table = db.existing_table("last").unwrap();
-    table.put_with("c", "d", crate::base::options::Durability::Remote).unwrap();
+    table.put_with("c", "d", Durability::Remote).unwrap();
 }
 
 /// Bug: a writer kept data for a node that was gone. Cause: a node whose thread could not be
@@ -450,5 +450,47 @@ fn a_node_shows_a_database_before_its_status_tells_of_it() {
         assert_eq!((found, told), (Some(shown.clone()), lsn - 1), "the status comes later");
     });
     assert_eq!(node.status().commit, lsn);
+    node.close().unwrap();
+}
+
+/// Bug: a standby whose log was gone, or whose URL named another log, said that it lagged by
+/// nothing, and its promotion took the other log over without its commits. Cause: a position has
+/// numbers alone, which each log begins at 1, and nothing compared it with the end of the log. Fix:
+/// the database knows the first claim of its log, and its last entry has to be there.
+#[test]
+fn a_standby_of_another_log_says_so_and_is_not_promoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, other) = (ObjectServer::new(), ObjectServer::new());
+    let db = filled(&server, &dir.path().join("first"));
+    for n in 0..20 {
+        db.table("last").unwrap().put_with("n", vec![n], Durability::Remote).unwrap();
+    }
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let path = dir.path().join("node");
+    let standby = |url: &str| Node::open(url, &path, (&options, NodeKind::Standby)).unwrap();
+    let node = standby(server.url());
+    while node.step().unwrap() {}
+    node.close().unwrap();
+    // The numbers of clients stand for what is drawn: the first claims differ.
+    options.clone().shared_status(other.url()).unwrap_err();
+    let writer = filled(&other, &dir.path().join("other"));
+    let refused = |node: &Node, what: &str| {
+        let error = node.step().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+        assert_eq!(node.status().lag_ms, u64::MAX, "it does not know how far the log is");
+        let error = node.promote().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    };
+    refused(&standby(other.url()), "first claim");
+    writer.table("last").unwrap().put_with("e", "f", Durability::Remote).unwrap();
+    // The same log, in an older state.
+    let node = standby(server.url());
+    let entries = server.names().into_iter().filter(|name| name.starts_with("shared/log/"));
+    entries.rev().take(8).for_each(|name| server.lose(&name));
+    refused(&node, "entry");
+    // It is itself again where its log is.
+    let node = standby(server.url());
+    assert!(node.database().unwrap().existing_table("last").unwrap().get("n").unwrap().is_some());
     node.close().unwrap();
 }
