@@ -195,9 +195,10 @@ impl JobContext {
 }
 
 impl JobContext {
-    /// Whether there is an object store, and jobs may write to it.
+    /// Whether there is an object store, and jobs may write to it. A node's database is made anew
+    /// again and again, and nothing would know of the objects of the one before.
     fn writes_objects(&self) -> bool {
-        self.set.store().objects().is_some() && !self.options.stays_far
+        self.set.store().objects().is_some() && !self.options.follows
     }
 
     /// How many bytes more of what belongs into objects may lie on this machine.

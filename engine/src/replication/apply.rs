@@ -203,6 +203,7 @@ impl Applier {
 
     /// Takes the position from the database (invariant 3).
     fn read_again(&mut self) -> Result<()> {
+        let _applying = Applying::enter();
         let row = self.table.get(ROW)?;
         let position = row.and_then(|row| LogPosition::of_row(&row));
         self.position = position.ok_or_else(|| {

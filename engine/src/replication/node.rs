@@ -111,7 +111,7 @@ impl Node {
     ) -> Result<Arc<Node>> {
         let mut options = options.clone().object_store(url).share(false);
         let reads_store = kind == NodeKind::Follower && options.object_cache > 0;
-        options.stays_far = reads_store;
+        (options.follows, options.stays_far) = (true, reads_store);
         options.check()?;
         let files = files_of(&options);
         let OpenedLog { log, nonce } = open_log(url, &options, &files, 0)?;
@@ -311,7 +311,7 @@ impl Node {
                 matches!(entry.body, EntryBody::Checkpoint(_)) && self.wants_newer(reader)
             }
             // The store has lost the entry, or what the node reads.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.kind() == ErrorKind::Corrupt && error.is_of_store() => {
                 // Without newer data the node would start again and again from what it has.
                 let newer = if self.reads_store { reader.base } else { number };
                 if self.log.end()?.checkpoint <= newer {
@@ -411,10 +411,9 @@ impl Node {
         Ok(())
     }
 
-    /// Shows a database from now on, and lets no caller but the reader write to it. The status
-    /// comes later: who has seen a commit there finds it in the database.
+    /// Shows a database from now on. The status comes later: who has seen a commit there finds it in
+    /// the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
-        applier.db.inner.shared.follows.store(true, Ordering::Release);
         let current = Current { db: applier.db.clone(), path, base: applier.base };
         let replaced = self.current.write().replace(current);
         let mut progress = self.progress.lock();

@@ -126,7 +126,9 @@ pub(super) fn claim(
     let log = &claiming.log;
     match claim_from(claiming, applier, registration) {
         Err(error)
-            if error.kind() == ErrorKind::Corrupt && log.end()?.checkpoint > applier.next()? =>
+            if error.kind() == ErrorKind::Corrupt
+                && error.is_of_store()
+                && log.end()?.checkpoint > applier.next()? =>
         {
             Ok(None)
         }
@@ -229,7 +231,7 @@ pub(super) fn finish(
     debug_assert_eq!(applier.position.entry + 1, writer.number(), "all of it is applied");
     debug_assert!(applier.position.lsn <= end.last, "the claim has the log's last commit");
     applier.into_database()?.close()?;
-    let options = Options { lsn_after: end.last, ..options.clone().share(true) };
+    let options = Options { lsn_after: end.last, follows: false, ..options.clone().share(true) };
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
     let identity = Identity::new(db.inner.set.store().files(), path);

@@ -22,7 +22,7 @@ use crate::locks::LockManager;
 use crate::mvcc::{
     Clock, DeferQueue, EpochGuard, Registered, SnapshotRegistry, Time, is_waited_for, pin,
 };
-use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::{ForkGuard, Gate, Inside};
 use crate::pm::alloc::{PagePool, ZonePool};
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// The caller that creates, drops, renames or truncates a table holds it.
     pub(crate) ddl: Mutex<()>,
     /// Whether it has what another database commits: only the reader of the log writes.
-    pub(crate) follows: AtomicBool,
+    pub(crate) follows: bool,
     /// Commits that tasks await.
     pub(crate) awaited: Awaited,
     /// What waits for readers of this database.
@@ -140,7 +140,7 @@ impl Shared {
 
     /// Whether this opening only reads: it is read-only, or applies what another database commits.
     pub(crate) fn refuses_writes(&self) -> bool {
-        self.read_only || self.follows.load(Ordering::Acquire) && !Applying::is_inside()
+        self.read_only || self.check_leads().is_err()
     }
 
     /// Whether writes may go on.
@@ -149,13 +149,20 @@ impl Shared {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it to write"));
         }
-        if self.refuses_writes() {
-            return Err(Error::invalid(
-                "the database follows a shared store, and only its writer writes: write there, or \
-                 promote the standby",
-            ));
-        }
+        self.check_leads()?;
         self.poison.check()
+    }
+
+    /// Whether rows may be locked. Where the database follows, its reader takes no lock, so one of a
+    /// user's would keep nothing away but the promotion.
+    pub(crate) fn check_leads(&self) -> Result<()> {
+        if !self.follows || Applying::is_inside() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the database follows a shared store, and only its writer writes and locks rows: do it \
+             there, or promote the standby; read by snapshots here",
+        ))
     }
 
     /// Runs `f` with the table in `slot`; once more when the table was truncated meanwhile.

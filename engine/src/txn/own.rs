@@ -43,6 +43,7 @@ impl Running {
         key: &[u8],
         how: (Mode, Patience),
     ) -> Result<bool> {
+        inner.shared.check_leads()?;
         inner.shared.committer.lock_rows()?;
         debug_assert!(
             inner.shared.committer.locks_rows(),
@@ -66,6 +67,7 @@ impl Running {
         range: &KeyRange,
         mode: Mode,
     ) -> Result<Option<KeyRange>> {
+        inner.shared.check_leads()?;
         inner.shared.committer.lock_rows()?;
         let patience = self.patience();
         let target = &self.tables[table].pinned;

@@ -46,7 +46,7 @@ use crate::jobs::{self, JobContext, memory};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Runner, SnapshotRegistry, Watermark};
-use crate::os::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::os::sync::atomic::{AtomicUsize, Ordering};
 use crate::os::sync::locks::Mutex;
 use crate::os::sync::shared::OnceLock;
 use crate::os::{DirectoryLock, Files, ForkGuard, create_directory, time};
@@ -365,7 +365,7 @@ impl Opening<'_> {
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
-            follows: AtomicBool::new(false),
+            follows: self.options.follows,
             awaited: Awaited::default(),
             queue: Arc::clone(&queue),
             deferred: AtomicUsize::new(0),

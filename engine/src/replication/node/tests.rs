@@ -6,9 +6,10 @@ use std::thread::yield_now;
 
 use super::super::api::Follower;
 use super::*;
-use crate::base::options::{Durability, Mode};
+use crate::base::options::{Durability, Mode, TableOptions, Tier};
 use crate::os::Files;
 use crate::storage::object_testing::{ObjectServer, StoreFault};
+use crate::txn::{Isolation, TxnOptions};
 use terrace_testkit::SimFiles;
 
 const PIECES: &str = "shared/extents/";
@@ -493,4 +494,111 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
     let node = standby(server.url());
     assert!(node.database().unwrap().existing_table("last").unwrap().get("n").unwrap().is_some());
     node.close().unwrap();
+}
+
+/// Bug: a promotion waited for a row lock of a reader's transaction, and failed. Cause: a database
+/// that follows gave out locks, though its reader takes none and so heeds none. Fix: it refuses.
+#[test]
+fn a_database_that_follows_gives_out_no_row_lock() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let prepared = db.begin().unwrap();
+    prepared.put(&db.table("last").unwrap(), "a", "c").unwrap();
+    prepared.prepare("one").unwrap();
+    while db.step().unwrap() {}
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let kind = (&options, NodeKind::Standby);
+    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
+    while node.step().unwrap() {}
+    let shown = node.database().unwrap();
+    let table = shown.existing_table("last").unwrap();
+    let reads = shown.begin().unwrap();
+    let strict = TxnOptions::new().isolation(Isolation::Serializable);
+    let strict = shown.begin_with(strict).unwrap();
+    let refused = [
+        reads.get_for_update(&table, "a").unwrap_err(),
+        strict.get(&table, "a").unwrap_err(),
+        strict.range(&table, ..).map(drop).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("locks rows"), "{error}");
+    }
+    assert_eq!(reads.get(&table, "a").unwrap().as_deref(), Some(&b"b"[..]));
+    let promoted = node.promote().unwrap();
+    assert_eq!(promoted.list_prepared().len(), 1);
+}
+
+/// Bug: damage of a standby's own disk was taken for entries that the writer had deleted: its
+/// promotion copied all data again and again, or said that the writer was too fast. Cause: any
+/// damage counted where a newer checkpoint was there. Fix: damage of the store alone does.
+#[test]
+fn damage_of_a_standby_fails_its_promotion() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let (path, kind) = (dir.path().join("node"), (&options, NodeKind::Standby));
+    let node = Node::open(server.url(), &path, kind).unwrap();
+    while node.step().unwrap() {}
+    let shown = node.database().unwrap();
+    {
+        // A prepare whose only part is gone.
+        let _applying = crate::table::Applying::enter();
+        let row = [&[1, 0, 0, 0, 0, 0, 0, 0][..]; 2].concat();
+        let row = [&row[..], &[1, 0, 0, 0], &[0; 12]].concat();
+        shown.existing_table("terrace-replica").unwrap().put("prepared/one", row).unwrap();
+    }
+    drop(shown);
+    node.close().unwrap();
+    let node = Node::open(server.url(), &path, kind).unwrap();
+    // The writer goes on between the last look at the log and what follows it.
+    let (last, heads) = (server.clone(), server.asked("shared/head").gets);
+    let has_gone_on = AtomicBool::new(false);
+    server.watch(Some(Box::new(move |_, after| {
+        let is_behind = after && last.asked("shared/head").gets == heads + 3;
+        if is_behind && !has_gone_on.swap(true, Ordering::Relaxed) {
+            replace_all(&db);
+        }
+    })));
+    let error = node.promote().map(drop).unwrap_err();
+    server.watch(None);
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("prepared transaction"), "{error}");
+}
+
+/// Bug: a standby put its cold levels into the bucket, and no command found them again once it had
+/// started from a newer checkpoint. Cause: its background did as a writer's, under the id of a
+/// database that was replaced. Fix: a node's background writes no object; a promotion's does.
+#[test]
+fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let shared = options.clone().object_store(server.url()).share(true);
+    let db = shared.open(dir.path().join("writer")).unwrap();
+    let cold = db.create_table("cold", TableOptions::new().cold(Tier::Object)).unwrap();
+    let mut load = cold.bulk_load().unwrap();
+    (0..2000).for_each(|n| load.put(format!("{n:05}"), vec![7; 500]).unwrap());
+    load.finish().unwrap();
+    db.compact_range(&cold, ..).unwrap();
+    db.forget_unshipped();
+    cold.put("a", "b").unwrap();
+    while db.step().unwrap() {}
+    let objects = || {
+        let names = server.names().into_iter();
+        names.filter(|name| !name.starts_with("shared/")).collect::<Vec<_>>()
+    };
+    let before = objects();
+    let kind = (&options, NodeKind::Standby);
+    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
+    while node.step().unwrap() {}
+    let shown = node.database().unwrap();
+    while shown.step().unwrap() {}
+    assert_eq!(objects(), before);
+    drop(shown);
+    let promoted = node.promote().unwrap();
+    while promoted.step().unwrap() {}
+    let table = promoted.existing_table("cold").unwrap();
+    assert_eq!(table.options().cold, Tier::Object);
+    assert!(objects().len() > before.len(), "the writer's cold levels are in the store");
+    drop(db);
 }
