@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::node::{Node, NodeKind};
 use super::{NodeStatus, SharedStatus, status, takeover};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::engine::Database;
-use crate::os::ForkGuard;
+use crate::os::{ForkGuard, NotOpen};
 
 impl Database {
     /// Takes the shared database of a store over, whichever machine writes to it, and opens it to
@@ -28,7 +28,8 @@ impl Database {
     ///
     /// The other writer goes on after them, and `path` is as before, unless this machine fails in
     /// the last step, behind the claim: its disk, or an answer of the store that is lost. Try again
-    /// then.
+    /// then. If that is `Exists`, the database is there and is the writer's: open it with
+    /// [`Options::share`].
     ///
     /// - `Invalid`: there is no shared database;
     /// - `Exists`: `path` is not empty;
@@ -185,17 +186,28 @@ impl Follower {
         Ok(follower)
     }
 
+    /// The node, if it is this process's: in a forked child its locks may be held for ever.
+    fn own(&self) -> Result<&Node> {
+        match self.fork.is_forked() {
+            true => Err(Error::not_open(NotOpen::Forked)),
+            false => Ok(&self.node),
+        }
+    }
+
     /// The database, to read. Its handles keep what they show, also where the follower had to start
     /// from a checkpoint and has another database by now: ask again now and then. A read that needs
     /// data of the store which the writer has deleted fails as `Unavailable`. Ask again then: this
-    /// call starts from the newest checkpoint.
+    /// call starts from the newest checkpoint. The database is to be read by snapshots: it refuses
+    /// writes and locks of rows as `Invalid`.
     ///
     /// # Errors
     ///
-    /// `Closed`; `Unavailable` if it has to start from the newest checkpoint, and the store does
+    /// `Closed`; `Invalid` inside of a merge operator, or where it has to start from the newest
+    /// checkpoint inside of a closure that a value is lent to; `Unavailable` in a forked child, or
+    /// if it has to start from the newest checkpoint, and the store does
     /// not answer or has none that is newer than what the follower shows.
     pub fn database(&self) -> Result<Database> {
-        self.node.database()
+        self.own()?.database()
     }
 
     /// How far it is.
@@ -212,7 +224,7 @@ impl Follower {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        self.node.step()
+        self.own()?.step()
     }
 
     /// Ends following. The next one in the same directory goes on where it was.
@@ -221,7 +233,7 @@ impl Follower {
     ///
     /// As [`Database::close`]. Where that is `Invalid`, it goes on: close it elsewhere.
     pub fn close(&self) -> Result<()> {
-        self.node.close()
+        self.own()?.close()
     }
 }
 
@@ -256,8 +268,11 @@ pub struct Standby(Follower);
 
 impl Standby {
     /// Makes it the writer: applies what is left, claims the shared store, and opens the database
-    /// to write, in the directory that [`Database::path`] names. All handles of the standby's
-    /// database are closed by it.
+    /// to write, in the directory that [`Database::path`] and, from then on,
+    /// [`NodeStatus::directory`] name. All handles of the standby's databases are closed by it.
+    ///
+    /// Later openings need [`Options::share`] and [`Options::object_store`], and the region's
+    /// [`Options::pm_path`] where the standby has one.
     ///
     /// # Errors
     ///
@@ -265,7 +280,7 @@ impl Standby {
     /// After each other error, as [`Database::open_shared`] has them, it is closed, and its
     /// directory is free. Open the standby again and promote that, or take over in an empty one.
     pub fn promote(&self) -> Result<Database> {
-        self.0.node.promote()
+        self.0.own()?.promote()
     }
 }
 

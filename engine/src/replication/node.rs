@@ -24,12 +24,13 @@ use super::{OpenedLog, open_log};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::operator;
 use crate::base::options::Options;
-use crate::engine::open::{files_of, lock};
+use crate::engine::open::files_of;
 use crate::engine::{Database, OpenHow, check_closing};
+use crate::mvcc::is_waited_for;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
-use crate::os::{DirectoryLock, create_directory, time};
+use crate::os::{DirectoryLock, time};
 use crate::storage::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
@@ -69,8 +70,6 @@ pub(super) struct Node {
     places: Places,
     /// Databases that were replaced, as long as others have handles of them.
     replaced: Mutex<Vec<Current>>,
-    /// Until the node ends.
-    lock: Mutex<Option<DirectoryLock>>,
     applier: Mutex<Option<Applier>>,
     current: RwLock<Option<Current>>,
     progress: Mutex<Progress>,
@@ -81,6 +80,8 @@ pub(super) struct Node {
     stop: AtomicBool,
     woken: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Until the node ends. The last field: it is dropped after the databases.
+    lock: Mutex<Option<DirectoryLock>>,
 }
 
 /// The database of the moment.
@@ -94,6 +95,8 @@ struct Current {
 
 #[derive(Clone)]
 struct Progress {
+    /// That of its last database.
+    directory: PathBuf,
     commit: u64,
     entry: u64,
     restarts: u64,
@@ -117,12 +120,16 @@ impl Node {
         let OpenedLog { log, nonce } = open_log(url, &options, &files, 0)?;
         let named = (options.follower_name.as_deref(), nonce);
         let registration = Registration::of_node(&log, named, options.stepped)?;
-        create_directory(&*files, directory).map_err(|e| Error::io("create", directory, e))?;
-        let lock = lock(&*files, directory, &options, OpenHow::Existing)?;
-        // Its databases lie in subdirectories, which are made and opened for as long as it runs.
-        options.within = files.real().and_then(|files| files.held(directory));
-        let progress =
-            Progress { commit: 0, entry: 0, restarts: 0, missed: 0, known_at: None, note: None };
+        let (places, lock) = Places::enter(directory, &mut options)?;
+        let progress = Progress {
+            directory: directory.to_path_buf(),
+            commit: 0,
+            entry: 0,
+            restarts: 0,
+            missed: 0,
+            known_at: None,
+            note: None,
+        };
         let node = Arc::new(Node {
             log,
             registration,
@@ -130,9 +137,8 @@ impl Node {
             options,
             reads_store,
             directory: directory.to_path_buf(),
-            places: Places::new(&files, directory),
+            places,
             replaced: Mutex::default(),
-            lock: Mutex::new(Some(lock)),
             applier: Mutex::default(),
             current: RwLock::default(),
             progress: Mutex::new(progress),
@@ -142,6 +148,7 @@ impl Node {
             stop: AtomicBool::new(false),
             woken: Condvar::new(),
             thread: Mutex::default(),
+            lock: Mutex::new(Some(lock)),
         });
         node.begin().inspect_err(|_| node.registration.give_up())?;
         Ok(node)
@@ -209,7 +216,7 @@ impl Node {
 
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
     pub(super) fn step(&self) -> Result<bool> {
-        operator::check_outside()?;
+        Self::check_outside()?;
         let mut applier = self.applier.lock();
         let did = self.register().and_then(|kept| self.advance(&mut applier, kept));
         let mut progress = self.progress.lock();
@@ -331,12 +338,8 @@ impl Node {
     /// Goes on with the database of an earlier opening.
     fn resume(&self) -> Result<Option<Applier>> {
         for path in self.places.candidates()? {
-            let db = match Database::open_unshared(&path, &self.options, OpenHow::Existing) {
-                Ok(db) => db,
-                // It was being restored.
-                Err(error) if error.kind().is_refusal() => continue,
-                Err(error) => return Err(error),
-            };
+            let options = self.places.options_of(&path);
+            let db = Database::open_unshared(&path, &options, OpenHow::Existing)?;
             if let Some(applier) = Applier::resumed(db)?
                 && self.may_resume(&applier)?
             {
@@ -399,8 +402,9 @@ impl Node {
         self.clean();
         let path = self.places.next()?;
         let place = if self.reads_store { DataPlace::Store } else { DataPlace::Here };
-        let made = checkpoint::restore(&self.log, &found.manifest, (&path, place), &self.options)?;
-        let db = Database::open_made(&path, &self.options, made)?;
+        let options = self.places.options_of(&path);
+        let made = checkpoint::restore(&self.log, &found.manifest, (&path, place), &options)?;
+        let db = Database::open_made(&path, &options, made)?;
         let reader = Applier::restored(db, (found, place), &self.log)?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
@@ -414,9 +418,10 @@ impl Node {
     /// Shows a database from now on. The status comes later: who has seen a commit there finds it in
     /// the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
-        let current = Current { db: applier.db.clone(), path, base: applier.base };
+        let current = Current { db: applier.db.clone(), path: path.clone(), base: applier.base };
         let replaced = self.current.write().replace(current);
         let mut progress = self.progress.lock();
+        progress.directory = path;
         let position = &applier.position;
         (progress.commit, progress.entry) = (progress.commit.max(position.lsn), position.entry);
         replaced
@@ -424,13 +429,32 @@ impl Node {
 
     /// Removes the subdirectories of databases that nothing uses any more.
     fn clean(&self) {
+        let is_used = |it: &Current| Arc::strong_count(&it.db.inner) > 1;
         let mut replaced = self.replaced.lock();
-        replaced.retain(|Current { db, .. }| Arc::strong_count(&db.inner) > 1);
-        let current = self.current.read();
+        let (used, unused) = std::mem::take(&mut *replaced).into_iter().partition(is_used);
+        *replaced = used;
+        drop(replaced);
+        // The last handle closes a database, and that waits for what is read: no lock is held that
+        // a reader may ask for.
+        drop::<Vec<Current>>(unused);
+        let (replaced, current) = (self.replaced.lock(), self.current.read());
         let kept: BTreeSet<PathBuf> =
             replaced.iter().chain(current.as_ref()).map(|it| it.path.clone()).collect();
-        drop(current);
+        drop((replaced, current));
         self.places.clean(&kept);
+    }
+
+    /// Fails where a step may wait for this thread, as for what it reads in a database that was
+    /// replaced: it would wait for the step.
+    fn check_outside() -> Result<()> {
+        operator::check_outside()?;
+        if !is_waited_for() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "the follower has to start from the newest checkpoint, and a closure that a value is \
+             lent to is under way on this thread; ask for its database outside of the closure",
+        ))
     }
 
     pub(super) fn database(&self) -> Result<Database> {
@@ -440,6 +464,7 @@ impl Node {
         if !objects_of(&db).is_some_and(ObjectTier::is_left_behind) {
             return Ok(db);
         }
+        Self::check_outside()?;
         // A step starts anew too, but this reader waits for none.
         let mut applier = self.applier.lock();
         if self.is_left_behind(applier.as_ref(), 0) {
@@ -452,10 +477,9 @@ impl Node {
     pub(super) fn status(&self) -> NodeStatus {
         // First: the database of the commit told is then at least as new.
         let progress = self.progress.lock().clone();
-        let path = self.current.read().as_ref().map(|current| current.path.clone());
         NodeStatus {
             store: self.log.address(),
-            directory: path.unwrap_or_else(|| self.directory.clone()),
+            directory: progress.directory,
             commit: progress.commit,
             entry: progress.entry,
             lag_ms: progress.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
@@ -469,9 +493,9 @@ impl Node {
     /// Fails where the end of it would wait for this thread. It goes on then. A promotion that has
     /// taken the database out waits for what is read there, and holds what this end needs.
     pub(super) fn check_closable(&self) -> Result<()> {
-        let current = self.current.read();
+        let (replaced, current) = (self.replaced.lock(), self.current.read());
         let is_inside = |it: &Current| it.db.inner.shared.gate.is_inside();
-        check_closing(current.as_ref().is_some_and(is_inside))
+        check_closing(replaced.iter().chain(current.as_ref()).any(is_inside))
     }
 
     /// Ends the thread.
@@ -521,27 +545,32 @@ impl Node {
             tries += 1;
         };
         let applier = guard.take().ok_or_else(Error::closed)?;
-        let path = self.current.write().take().ok_or_else(Error::closed)?.path;
-        let db = takeover::finish(claimed, applier, &path, &self.options)?;
+        // It stays the database of the moment, which is closed whatever comes of this.
+        let path = self.current.read().as_ref().ok_or_else(Error::closed)?.path.clone();
+        let options = self.places.options_of(&path);
+        let db = takeover::finish(claimed, applier, &path, &options)?;
         self.registration.end();
         Ok(db)
     }
 
-    /// Closes the database, and gives the directory back.
+    /// Closes the database and those that were replaced, and gives the directory back.
     pub(super) fn close(&self) -> Result<()> {
         self.check_closable()?;
         // No request is made again, so that the thread ends soon.
         self.log.client.stop();
         self.halt();
+        drop(self.applier.lock().take());
+        // A call that has the applier may start anew, and registers then.
         self.registration.arrived();
-        let unused = (self.applier.lock().take(), std::mem::take(&mut *self.replaced.lock()));
-        drop(unused);
         // No lock is held meanwhile: a closure that a value is lent to may ask for the status. A
-        // second call waits for the same closing.
+        // second call waits for the same closings.
+        let replaced = self.replaced.lock().clone();
         let current = self.current.read().clone();
+        // What one of them could not write, the database of the moment has.
+        replaced.into_iter().for_each(|it| it.db.close().unwrap_or(()));
         let closed = current.map_or(Ok(()), |current| current.db.close());
-        let ended = (self.current.write().take(), self.lock.lock().take());
-        drop(ended);
+        let shown = (std::mem::take(&mut *self.replaced.lock()), self.current.write().take());
+        drop((shown, self.lock.lock().take()));
         closed
     }
 }

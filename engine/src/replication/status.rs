@@ -23,7 +23,7 @@ use crate::os::time;
 pub struct NodeStatus {
     /// Where the store is.
     pub store: String,
-    /// The directory of its database.
+    /// The directory of its database, also of one that was closed or promoted.
     #[cfg_attr(feature = "serde", serde(serialize_with = "crate::base::error::path_as_text"))]
     pub directory: PathBuf,
     /// Its last commit, by the numbers of the writer. It only grows.

@@ -22,7 +22,7 @@ use crate::pm::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::sstable::ExtentMeta;
 use crate::storage::{OBJECT_FILES, is_extent_file_name};
-use crate::version::{Edit, VersionSet, is_journal_name};
+use crate::version::{Edit, FoundEdits, JournalFloor, VersionSet, is_journal_name};
 
 /// What a database begins with.
 #[derive(Default)]
@@ -89,6 +89,27 @@ pub(crate) fn remove_part(files: &dyn Files, directory: &Path, name: &str) -> st
         true => media::remove(files, &path),
         false => files.remove(&path),
     }
+}
+
+/// Removes what the database in a locked directory, closed or half made, has outside of it: a region
+/// that is provably its own, with the index beside it.
+pub(crate) fn remove_region_elsewhere(directory: &Path, options: &Options) -> Result<()> {
+    let (files, Some(region)) = (&files_of(options), &options.pm_path) else { return Ok(()) };
+    let Some(found) = media::peek(files, region, options)? else { return Ok(()) };
+    let id = match look(files, directory, options)? {
+        Presence::Unfinished(marker) => marker.database_id,
+        Presence::Database => {
+            let floor = JournalFloor::default();
+            let set = VersionSet::open(Arc::clone(files), directory, floor, FoundEdits::Leave)?;
+            Some(set.database_id())
+        }
+        _ => None,
+    };
+    if id == Some(found.database_id) {
+        remove_beside(&**files, region, found.database_id)?;
+        files.remove(region).map_err(|e| Error::io("remove", region, e))?;
+    }
+    Ok(())
 }
 
 /// Removes what the call that `options.making` names has begun in a directory, and has closed. What

@@ -58,13 +58,15 @@ use crate::sstable::BlockCache;
 use crate::table::{Awaited, Pace, Shared, UnshippedRuns, Wakeup, WriteMemory};
 use crate::version::{JournalFloor, VersionSet};
 
-pub(crate) use create::{CLAIMS_FILE, Content, end_making, remove_part, remove_unfinished};
+pub(crate) use create::{
+    CLAIMS_FILE, Content, end_making, remove_part, remove_region_elsewhere, remove_unfinished,
+};
 pub(crate) use load::{Loaded, check_pair, object_client};
 pub(crate) use media::{note, path as region_path};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use presence::Marker;
 pub(crate) use presence::{
-    Parts, files_of, find_damaged, lock, lock_region, look_for, remove_marker,
+    Parts, files_of, find_damaged, is_database, lock, lock_region, look_for, remove_marker,
 };
 
 pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {

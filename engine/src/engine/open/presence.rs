@@ -363,6 +363,12 @@ pub(crate) fn look_for(
     Err(Error::new(kind, refusal))
 }
 
+/// Whether a directory has a database, whole or damaged, and no unfinished creation of one.
+pub(crate) fn is_database(directory: &Path, options: &Options) -> Result<bool> {
+    let found = look(&files_of(options), directory, options)?;
+    Ok(matches!(found, Presence::Database | Presence::NoJournal(_)))
+}
+
 /// Whether a call that makes a database may replace what another one left: an unfinished creation
 /// has no row, and of what it made itself nothing was ever whole.
 pub(super) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
