@@ -14,11 +14,13 @@
 //! 4. Nothing is deleted before the head says so, and the head moves after its checkpoint.
 //! 5. What an entry leads to follows once it is there: no note of what is to be done goes before.
 
+mod checkpoints;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::checkpoint::{self, AHEAD_BYTES, DataPieces, Hindrance, SentCheckpoint, SentData};
+use super::checkpoint::{DataPieces, Hindrance, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
@@ -42,9 +44,6 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
-
-/// As [`AHEAD_BYTES`], where steps come in their turn.
-const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
 /// Bytes of a part of a large commit, and as above.
 const PART_BYTES: usize = 4 << 20;
@@ -70,6 +69,9 @@ pub(crate) struct Shipper {
     /// Set by the closing before its own steps: no checkpoint that is only due is begun any more,
     /// and a long one is given up.
     closing: AtomicBool,
+    /// An earlier opening ended before the checkpoint that was due. This one makes it, if it has to
+    /// at its closing: else openings that are short make none.
+    owes: AtomicBool,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
     has_thread: bool,
@@ -115,8 +117,9 @@ struct State {
     first_tables: Option<Vec<SharedTable>>,
     /// What becomes of the entry whose put is not decided.
     after: Option<After>,
-    /// Bytes of segments since the last checkpoint, and from when on there is another one.
-    since_checkpoint: u64,
+    /// Bytes of segments since the last checkpoint, and from when on there is another one. `None`
+    /// until the first segment, which asks the log for those of earlier openings.
+    since_checkpoint: Option<u64>,
     checkpoint_bytes: u64,
     pieces: DataPieces,
     sent: SentData,
@@ -161,7 +164,7 @@ impl Shipper {
                     .collect()
             }),
             after: None,
-            since_checkpoint: 0,
+            since_checkpoint: None,
             checkpoint_bytes: match engine.options.stepped {
                 true => STEPPED_CHECKPOINT_BYTES,
                 false => CHECKPOINT_BYTES,
@@ -176,6 +179,7 @@ impl Shipper {
             kept: Mutex::new(kept),
             made: Mutex::default(),
             closing: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
             counts: ShipCounts::default(),
@@ -286,9 +290,15 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
+            let owed = self.owes.load(Ordering::Acquire);
             let did = state.advance(ShipStep { engine, feed, shipper: self });
             self.note(&state, &did);
-            let has_all = !state.needs_checkpoint && state.next > until;
+            let owes = self.owes.load(Ordering::Acquire);
+            if owed && !owes {
+                // The collector's thread may not come to it.
+                self.collect();
+            }
+            let has_all = !state.needs_checkpoint && !owes && state.next > until;
             if !matches!(did, Ok(true)) || has_all {
                 return;
             }
@@ -296,7 +306,7 @@ impl Shipping for Shipper {
     }
 
     fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.load(Ordering::Acquire) && !self.owes.load(Ordering::Acquire)
     }
 
     fn hurry(&self) {
@@ -423,26 +433,39 @@ impl State {
         if step.engine.options.has(Failpoint::AcknowledgeEarly) {
             step.feed.acknowledge(last);
         }
-        self.since_checkpoint += cut.bytes;
-        step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
-        step.shipper.counts.segment_bytes.fetch_add(cut.bytes, Ordering::Relaxed);
+        self.count(cut.bytes, step)?;
         let body = cut.groups.into();
         self.append(body, (first, last), After::Segment { last }, step)
+    }
+
+    /// Counts a segment towards the next checkpoint, with what earlier openings have left.
+    fn count(&mut self, bytes: u64, step: ShipStep<'_>) -> Result<()> {
+        let before = match self.since_checkpoint {
+            Some(before) => before,
+            None => {
+                let left = step.shipper.log.bytes_behind(self.writer.checkpoint())?;
+                step.shipper.owes.store(left >= self.checkpoint_bytes, Ordering::Release);
+                left
+            }
+        };
+        self.since_checkpoint = Some(before + bytes);
+        step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
+        step.shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Appends the next part of a large commit, or the segment behind the last one.
     fn send_large(&mut self, step: ShipStep<'_>) -> Result<bool> {
         let Some(large) = &self.large else { return Ok(false) };
         let most = if step.engine.options.stepped { STEPPED_PART_BYTES } else { PART_BYTES };
-        step.shipper.counts.segments.fetch_add(1, Ordering::Relaxed);
         let Some((part, sent)) = large.next_part(&step.engine.shared.cache, most)? else {
             let (first, last) = (self.writer.last() + 1, large.lsn);
             let body = large.groups().into();
+            self.count(0, step)?;
             return self.append(body, (first, last), After::Segment { last }, step);
         };
-        let (bytes, last) = (part.records.len() as u64, self.writer.last());
-        self.since_checkpoint += bytes;
-        step.shipper.counts.segment_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let last = self.writer.last();
+        self.count(part.records.len() as u64, step)?;
         let body = EntryBody::Part(part).into();
         self.append(body, (0, last), After::Part(sent), step)
     }
@@ -461,87 +484,6 @@ impl State {
     fn append_empty(&mut self, (first, last): (Lsn, Lsn), step: ShipStep<'_>) -> Result<bool> {
         let body = SegmentGroups::default().into();
         self.append(body, (first, last), After::Segment { last }, step)
-    }
-
-    /// Whether the checkpoint that is due may be sent now.
-    fn may_try(&self, step: ShipStep<'_>) -> bool {
-        let waits = |it: &Hindrance| step.shipper.has_thread && time::now() < it.until;
-        !step.shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
-    }
-
-    /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
-    /// again later: what fails may be of this machine alone.
-    fn send_some(&mut self, step: ShipStep<'_>) -> Result<()> {
-        let sent = match self.send_ahead(step) {
-            Ok(false) => self.send_data(step).map(|sent| {
-                self.ready = Some(Box::new(sent));
-            }),
-            ahead => ahead.map(drop),
-        };
-        // Parts that go out between two failures of another one change no pause.
-        if let Err(error) = &sent {
-            self.ahead = None;
-            self.hindered = Some(Hindrance::of(error, self.hindered.as_ref()));
-        }
-        sent
-    }
-
-    /// Sends some extents ahead of a checkpoint, so that commits wait for few of them; whether
-    /// there were any. A checkpoint holds up segments from its LSN on, and has what came meanwhile
-    /// alone to send then.
-    fn send_ahead(&mut self, step: ShipStep<'_>) -> Result<bool> {
-        let most = if step.engine.options.stepped { STEPPED_AHEAD_BYTES } else { AHEAD_BYTES };
-        let extents =
-            self.ahead.get_or_insert_with(|| checkpoint::extents(step.engine, &self.sent));
-        let into = (&mut self.pieces, &mut self.sent);
-        let bytes = checkpoint::send_ahead(step.engine, &step.shipper.log, (extents, most), into)?;
-        step.shipper.counts.checkpoint_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(bytes > 0)
-    }
-
-    /// Sends what a checkpoint of this moment has.
-    fn send_data(&mut self, step: ShipStep<'_>) -> Result<SentCheckpoint> {
-        self.ahead = None;
-        let into = (&mut self.pieces, &mut self.sent);
-        let sent = checkpoint::send(step.engine, &step.shipper.log, self.writer.next(), into)?;
-        debug_assert!(sent.manifest.lsn + 1 >= self.next, "a checkpoint has all that was shipped");
-        step.shipper.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-        step.shipper.counts.checkpoint_bytes.fetch_add(sent.manifest.added, Ordering::Relaxed);
-        Ok(sent)
-    }
-
-    /// Sends a checkpoint at once. It takes the place of commits that no segment can have.
-    fn leap(&mut self, step: ShipStep<'_>) -> Result<bool> {
-        (self.large, self.ready) = (None, None);
-        step.engine.shared.committer.wait_for(self.forgotten, Durability::Durable)?;
-        let sent = self.send_data(step)?;
-        self.append_entry_of(Box::new(sent), step)
-    }
-
-    /// Appends a checkpoint behind segments with all of its commits. Where its last ones were no
-    /// news, an empty segment brings readers to its LSN first.
-    fn append_checkpoint(
-        &mut self,
-        ready: Box<SentCheckpoint>,
-        step: ShipStep<'_>,
-    ) -> Result<bool> {
-        let (first, last) = (self.writer.last() + 1, ready.manifest.lsn);
-        if first > last {
-            return self.append_entry_of(ready, step);
-        }
-        self.ready = Some(ready);
-        self.append_empty((first, last), step)
-    }
-
-    fn append_entry_of(
-        &mut self,
-        mut sent: Box<SentCheckpoint>,
-        step: ShipStep<'_>,
-    ) -> Result<bool> {
-        // Segments may have come between its data and its entry.
-        sent.manifest.number = self.writer.next();
-        let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
-        self.append(body.into(), (0, last), After::Checkpoint(sent), step)
     }
 
     fn append(
@@ -578,11 +520,14 @@ impl State {
             After::Segment { last } => {
                 self.next = self.next.max(last + 1);
                 self.large = None;
-                self.is_due = self.since_checkpoint >= self.checkpoint_bytes;
+                let bytes = self.since_checkpoint;
+                self.is_due = bytes.is_some_and(|bytes| bytes >= self.checkpoint_bytes);
             }
             After::Checkpoint(sent) => {
                 self.next = self.next.max(sent.manifest.lsn + 1);
-                (self.needs_checkpoint, self.is_due, self.since_checkpoint) = (false, false, 0);
+                (self.needs_checkpoint, self.is_due) = (false, false);
+                self.since_checkpoint = Some(0);
+                step.shipper.owes.store(false, Ordering::Release);
                 (self.has_forgotten, self.hindered) = (false, None);
                 // It names all tables itself.
                 self.first_tables = None;
@@ -598,3 +543,6 @@ impl State {
         step.shipper.collect_in_turn();
     }
 }
+
+#[cfg(all(test, not(feature = "loom")))]
+mod tests;

@@ -322,6 +322,12 @@ impl SharedLog {
         Ok(numbers.filter(|found| *found < number).collect())
     }
 
+    /// Bytes of the entries behind `number`, as lists show them.
+    pub(crate) fn bytes_behind(&self, number: u64) -> Result<u64> {
+        let listed = self.listed((PREFIX, &entry_name(number)), None)?;
+        Ok(listed.iter().map(|info| info.len).sum())
+    }
+
     /// The pieces of data that a list shows.
     pub(crate) fn all_data(&self) -> Result<Vec<String>> {
         let listed = self.listed((SHARED_DATA, ""), None)?;

@@ -120,6 +120,11 @@ impl LogWriter {
         self.last
     }
 
+    /// The newest checkpoint.
+    pub(crate) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
     /// The number of the next entry.
     pub(crate) fn next(&self) -> u64 {
         self.next
