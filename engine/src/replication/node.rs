@@ -415,8 +415,8 @@ impl Node {
         Ok(())
     }
 
-    /// Shows a database from now on. The status comes later: who has seen a commit there finds it in
-    /// the database.
+    /// Shows a database from now on. The status comes later: who has seen a commit there finds it
+    /// in the database.
     fn show(&self, applier: &Applier, path: PathBuf) -> Option<Current> {
         let current = Current { db: applier.db.clone(), path: path.clone(), base: applier.base };
         let replaced = self.current.write().replace(current);

@@ -1,8 +1,9 @@
 //! The subdirectories of a node: one for each checkpoint that it started from. The last one that is
 //! whole has the node's database. The others are removed.
 //!
-//! The directory has the file `NODE`, which is durable before the first subdirectory is made. Without
-//! it a directory with other things in it is refused: what a node removes is told by its name alone.
+//! The directory has the file `NODE`, which is durable before the first subdirectory is made.
+//! Without it a directory with other things in it is refused: what a node removes is told by its
+//! name alone.
 //!
 //! A subdirectory gets the file `REMOVING` before anything in it is removed, and loses it last. So
 //! what is left of a removal that was cut is known. A subdirectory with the file `shared` was a
@@ -131,8 +132,8 @@ impl Places {
         Ok(found)
     }
 
-    /// Removes all but `kept`, what was a writer's, and what another opening has open. What cannot be
-    /// removed takes space, and is removed by a later call.
+    /// Removes all but `kept`, what was a writer's, and what another opening has open. What cannot
+    /// be removed takes space, and is removed by a later call.
     pub(super) fn clean(&self, kept: &BTreeSet<PathBuf>) {
         let paths = self.numbers().unwrap_or_default().into_iter().map(|number| self.path(number));
         for path in paths.filter(|path| !kept.contains(path)) {

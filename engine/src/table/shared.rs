@@ -153,8 +153,8 @@ impl Shared {
         self.poison.check()
     }
 
-    /// Whether rows may be locked. Where the database follows, its reader takes no lock, so one of a
-    /// user's would keep nothing away but the promotion.
+    /// Whether rows may be locked. Where the database follows, its reader takes no lock, so one of
+    /// a user's would keep nothing away but the promotion.
     pub(crate) fn check_leads(&self) -> Result<()> {
         if !self.follows || Applying::is_inside() {
             return Ok(());

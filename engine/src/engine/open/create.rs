@@ -91,8 +91,8 @@ pub(crate) fn remove_part(files: &dyn Files, directory: &Path, name: &str) -> st
     }
 }
 
-/// Removes what the database in a locked directory, closed or half made, has outside of it: a region
-/// that is provably its own, with the index beside it.
+/// Removes what the database in a locked directory, closed or half made, has outside of it: a
+/// region that is provably its own, with the index beside it.
 pub(crate) fn remove_region_elsewhere(directory: &Path, options: &Options) -> Result<()> {
     let (files, Some(region)) = (&files_of(options), &options.pm_path) else { return Ok(()) };
     let Some(found) = media::peek(files, region, options)? else { return Ok(()) };

@@ -497,8 +497,9 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
 }
 
 /// Bug: a node deleted the files of a directory that was none of its own, as of a backup of the day
-/// in `20240101`. Cause: it took each subdirectory with a number for its own, in whichever directory
-/// it was opened. Fix: a directory with other things in it is refused, and a node's has a mark.
+/// in `20240101`. Cause: it took each subdirectory with a number for its own, in whichever
+/// directory it was opened. Fix: a directory with other things in it is refused, and a node's has a
+/// mark.
 #[test]
 fn a_node_is_refused_in_a_directory_of_something_else() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
@@ -611,8 +612,9 @@ fn a_promotion_that_fails_behind_the_claim_closes_the_database() {
 }
 
 /// Bug: the command told the directory that a standby had before its promotion, which may have been
-/// replaced since, and the status told the directory of the node. Cause: both asked for the database
-/// of the moment, and a promotion ends with none. Fix: the status keeps the last directory.
+/// replaced since, and the status told the directory of the node. Cause: both asked for the
+/// database of the moment, and a promotion ends with none. Fix: the status keeps the last
+/// directory.
 #[test]
 fn a_status_names_the_directory_that_was_promoted() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());

@@ -10,8 +10,8 @@ use terrace_testkit::SimFiles;
 
 /// Bug: the log of a writer that ships little in each of its openings grew for ever, and a takeover
 /// applied all of it. Cause: each opening counted its own bytes alone, and a closing begins no
-/// checkpoint that is due. Fix: an opening counts what the log has, and makes at its closing what an
-/// earlier one has left.
+/// checkpoint that is due. Fix: an opening counts what the log has, and makes at its closing what
+/// an earlier one has left.
 #[test]
 fn openings_that_are_short_make_checkpoints() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
