@@ -140,12 +140,10 @@ impl Scheduler {
     }
 
     /// No job found anything to do but what the disk has no room for. So a manual compaction ends
-    /// here, unless another compaction makes room, or is its own. What is left of one in levels
-    /// waits for no drain.
+    /// here, unless another compaction makes room, or is its own.
     fn tell_of_full_disk(&self, full: &Error, running: &[Running]) {
         let elsewhere = self.ctx.object_work.running.load(Ordering::Relaxed);
         if let Some(request) = self.ctx.manual.first()
-            && !matches!(request.stage(), Stage::Levels)
             && running.is_empty()
             && elsewhere == 0
         {

@@ -257,7 +257,6 @@ impl Opening<'_> {
         jobs::keep_reserves(&engine.ctx);
         if !self.read_only {
             jobs::find_reserve(&engine.ctx)?;
-            engine.shared.zones.resume_reserve();
         }
         engine.tune(self.options.commit_tuning);
         engine.ctx.memory.check()

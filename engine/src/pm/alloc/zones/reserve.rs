@@ -86,18 +86,6 @@ impl ZonePool {
         self.reserve.set_units(units);
     }
 
-    /// Where an opening finds less than the reserve, open zones count as taken out of it: no medium
-    /// says which were.
-    pub(crate) fn resume_reserve(&self) {
-        if self.is_in_reserve() {
-            let state = self.state.lock();
-            let open = state.linked.iter().map(|it| it.is_some_and(|linked| !linked.sealed));
-            self.reserve.zones.iter().zip(open).for_each(|(zone, is_open)| {
-                zone.store(is_open, Ordering::Relaxed);
-            });
-        }
-    }
-
     /// Whether less than the reserve is free.
     pub(crate) fn is_in_reserve(&self) -> bool {
         self.free() < self.reserve.units()

@@ -239,20 +239,3 @@ fn a_seal_left_behind_a_torn_header_is_no_damage() {
         }
     }
 }
-
-/// Bug: puts filled what a delete had opened of the reserve, after a restart. Cause: which zones
-/// came out of the reserve was known to the process alone. Fix: an opening takes all open ones for
-/// such, where it finds less than the reserve.
-#[test]
-fn an_opening_takes_open_zones_for_those_of_the_reserve() {
-    let machine = Machine::with_memory();
-    let (region, zones) = new_pool(&machine, GEOMETRY);
-    let linked: Vec<_> = (1..=7).map(|n| link(&zones, n, 1)).collect();
-    linked.iter().for_each(|zone| use_zone(&region, &zones, *zone, 1));
-    let (found, ..) = ZonePool::open(&region, GEOMETRY).unwrap();
-    found.keep_reserve(2);
-    found.resume_reserve();
-    assert!(linked.iter().all(|zone| found.is_kept_back(zone.number)));
-    release(&region, &found, linked[0]);
-    assert!(!found.is_kept_back(linked[1].number), "the reserve is whole");
-}
