@@ -16,34 +16,33 @@ pub(crate) fn replace<T>(
     let (target, old) = target(path).map_err(failed)?;
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
-    let beside = directory.join(format!(".terrace-{}", std::process::id()));
-    let mut file = File::create_new(&beside).map_err(failed)?;
-    let written = write(&mut file).and_then(|done| {
-        let ended = old.map_or(Ok(()), |old| file.set_permissions(old.permissions()));
-        let ended =
-            ended.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, &target));
-        ended.map(|()| done).map_err(failed)
-    });
-    if written.is_err() {
-        // What failed first is what the caller has to know.
-        fs::remove_file(&beside).unwrap_or_default();
+    // No other user reads it before it has the permissions of the old one.
+    let mut beside = tempfile::Builder::new();
+    #[cfg(unix)]
+    if old.is_none() {
+        beside.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     }
-    let done = written?;
+    let mut file = beside.prefix(".terrace-").tempfile_in(directory).map_err(failed)?;
+    let done = write(file.as_file_mut())?;
+    let ended = old.map_or(Ok(()), |old| file.as_file().set_permissions(old.permissions()));
+    ended.and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    file.persist(&target).map_err(|error| failed(error.error))?;
     if cfg!(unix) {
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
     }
     Ok(done)
 }
 
-/// The file that a path leads to, and what is there. A device or a directory is not replaced.
+/// The file that a path leads to, and what is there. What is there and is no file is not replaced,
+/// nor is a link that leads to none: `/dev/stdout` leads to a pipe, which has no path.
 fn target(path: &Path) -> io::Result<(PathBuf, Option<fs::Metadata>)> {
-    let target = match fs::canonicalize(path) {
+    match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((path.into(), None)),
-        target => target?,
+        found => found?,
     };
-    let old = fs::metadata(&target)?;
+    let old = fs::metadata(path)?;
     match old.is_file() {
-        true => Ok((target, Some(old))),
+        true => Ok((fs::canonicalize(path)?, Some(old))),
         false => Err(io::Error::other("it is no file; name another one")),
     }
 }

@@ -112,3 +112,17 @@ fn prepared_transactions_are_refused_or_left_out() {
     assert_eq!(std::fs::read(file).unwrap(), b"before");
     bench.run(["dump", file, "--without-prepared"]).good();
 }
+
+/// Bug: a dump into `/dev/stdout` replaced that link by a file where standard output was a pipe.
+/// Cause: a link that leads to no path was taken for a new file. Fix: it is refused.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_to_no_file_is_not_replaced() {
+    let bench = Bench::new();
+    bench.run(["put", "-t", "t", "k", "v"]).good();
+    let link = bench.path().join("link");
+    std::os::unix::fs::symlink(bench.path().join("nowhere"), &link).unwrap();
+    bench.run(["dump", link.to_str().unwrap()]).fails(3);
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(std::fs::read_dir(bench.path()).unwrap().count(), 2, "the database and the link");
+}
