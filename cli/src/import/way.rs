@@ -52,8 +52,8 @@ impl<'a> Way<'a> {
             }
             (Way::Batches(loader), _) => loader.commit().map_err(Stop::from),
         };
-        // What came first tells why.
-        let ended = added.and(ended);
+        // Rows that are not in are told before why no more came.
+        let ended = ended.and(added);
         let loaded = match (&self, &ended) {
             (Way::Bulk(..), Err(_)) => Loaded::default(),
             (Way::Bulk(_, loaded), Ok(())) => *loaded,
