@@ -60,15 +60,18 @@ impl JsonBytes<'_> {
     }
 }
 
+/// Whether no process reads what was written.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.data.write(bytes).inspect_err(|error| {
-            self.reader_is_gone |= error.kind() == io::ErrorKind::BrokenPipe;
-        })
+        self.data.write(bytes).inspect_err(|error| self.reader_is_gone |= is_gone(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.data.flush()
+        self.data.flush().inspect_err(|error| self.reader_is_gone |= is_gone(error))
     }
 }
 
@@ -102,7 +105,7 @@ impl Output {
 
     fn note(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(error) if is_gone(&error) => {
                 self.reader_is_gone = true;
                 Ok(())
             }

@@ -21,9 +21,10 @@ pub(crate) fn run(session: &mut Session, command: &PreparedCommand) -> Result<Ou
         true => database.commit_prepared(&name)?,
         false => database.roll_back_prepared(&name)?,
     }
-    database.close()?;
+    // Said before the closing, which may fail.
     let done = if commits { "committed" } else { "rolled back" };
     session.output.remark(&format!("transaction `{}` is {done}", encoding.name(&name)));
+    database.close()?;
     Ok(Outcome::Good)
 }
 

@@ -130,7 +130,6 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
     // Not where the standby was: a takeover may make a new one.
     let directory = database.path().to_path_buf();
     let stats = database.stats().share;
-    database.close()?;
     let commit = stats.map_or(0, |stats| stats.shipped);
     let output = &mut session.output;
     if output.json {
@@ -143,6 +142,9 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
             directory.display()
         ))?;
     }
+    // The machine is the writer, also if this fails.
+    output.flush()?;
+    database.close()?;
     Ok(Outcome::Good)
 }
 
