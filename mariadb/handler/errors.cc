@@ -40,6 +40,8 @@ int Failure::handler_error(THD *thd) const
       return HA_ERR_ABORTED_BY_USER;
     break;
   case TERRACE_UNAVAILABLE:
+  case TERRACE_BUSY:
+  case TERRACE_FENCED:
   case TERRACE_UNKNOWN_OUTCOME:
   case TERRACE_INTERNAL:
     sql_print_error("Terrace: %s", message());
