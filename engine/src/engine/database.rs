@@ -284,14 +284,15 @@ impl Database {
     /// merged first, and it is sealed.
     ///
     /// Calls under way end first, before their commit with `Closed`. Nothing is written once this
-    /// returns. A second call waits, and has the same result.
+    /// returns. A second call waits, and has the same result. The database of a
+    /// [`Follower`](crate::Follower) is closed by that alone: this call does nothing to it.
     ///
     /// # Errors
     ///
     /// `Invalid` inside of a merge operator, or of a closure that a value is lent to. `Unavailable`
     /// when the last sync failed or the database was poisoned before; it is closed all the same.
     pub fn close(self) -> Result<()> {
-        self.inner.close()
+        if self.inner.shared.follows { Ok(()) } else { self.inner.close() }
     }
 }
 

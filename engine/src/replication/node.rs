@@ -545,7 +545,7 @@ impl Node {
             tries += 1;
         };
         let applier = guard.take().ok_or_else(Error::closed)?;
-        // It stays the database of the moment, which is closed whatever comes of this.
+        // The end of the node closes the current database, also if this fails.
         let path = self.current.read().as_ref().ok_or_else(Error::closed)?.path.clone();
         let options = self.places.options_of(&path);
         let db = takeover::finish(claimed, applier, &path, &options)?;
@@ -560,15 +560,15 @@ impl Node {
         self.log.client.stop();
         self.halt();
         drop(self.applier.lock().take());
-        // A call that has the applier may start anew, and registers then.
+        // A call that holds the applier may register this node once more.
         self.registration.arrived();
         // No lock is held meanwhile: a closure that a value is lent to may ask for the status. A
         // second call waits for the same closings.
         let replaced = self.replaced.lock().clone();
         let current = self.current.read().clone();
         // What one of them could not write, the database of the moment has.
-        replaced.into_iter().for_each(|it| it.db.close().unwrap_or(()));
-        let closed = current.map_or(Ok(()), |current| current.db.close());
+        replaced.into_iter().for_each(|it| it.db.inner.close().unwrap_or(()));
+        let closed = current.map_or(Ok(()), |current| current.db.inner.close());
         let shown = (std::mem::take(&mut *self.replaced.lock()), self.current.write().take());
         drop((shown, self.lock.lock().take()));
         closed

@@ -97,7 +97,7 @@ fn open_once(
     let db = Database::open_made(to, options, made)?;
     let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
     let Some(claimed) = claim(claiming, &mut applier, registration)? else {
-        applier.db.close()?;
+        applier.db.inner.close()?;
         return Ok(None);
     };
     let since = applier.checkpoints_since;
@@ -230,7 +230,7 @@ pub(super) fn finish(
     let Claimed { log, mut writer, end, nonce } = claimed;
     debug_assert_eq!(applier.position.entry + 1, writer.number(), "all of it is applied");
     debug_assert!(applier.position.lsn <= end.last, "the claim has the log's last commit");
-    applier.into_database()?.close()?;
+    applier.into_database()?.inner.close()?;
     let options = Options { lsn_after: end.last, follows: false, ..options.clone().share(true) };
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));

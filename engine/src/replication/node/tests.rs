@@ -583,6 +583,24 @@ fn the_end_of_a_node_closes_databases_that_were_replaced() {
     }
 }
 
+/// Bug: a user who closed a standby's database closed it for the standby too, whose status said
+/// that all was well until a promotion failed. Cause: a closing is for all handles. Fix: the node
+/// alone closes its database.
+#[test]
+fn a_node_outlives_a_closing_of_its_database() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let options = Options::new().pm_size(4 << 20).stepped();
+    let kind = (&options, NodeKind::Standby);
+    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
+    while node.step().unwrap() {}
+    node.database().unwrap().close().unwrap();
+    assert!(node.database().unwrap().existing_table("last").unwrap().get("a").unwrap().is_some());
+    let promoted = node.promote().unwrap();
+    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+    promoted.close().unwrap();
+}
+
 /// Bug: a promotion that failed in its first step behind the claim left the database open, and its
 /// directory could not be opened again while a handle of it was there. Cause: the promotion had
 /// taken the database out, so that the end of the node closed none. Fix: it stays there.
