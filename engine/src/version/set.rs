@@ -283,11 +283,13 @@ impl VersionSet {
         state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
     }
 
-    /// Why a run that was committed cannot be shown: no edit has made it. `None` if one may have:
-    /// numbers are given before their edits, and each edit says the next number.
+    /// Why a run that was committed cannot be shown: no edit has made it. `None` if one may have.
+    /// Each edit says the next number. It also says up to where all was durable, so an edit that
+    /// ended the run knows of its commit.
     pub(crate) fn lost_run(&self, run: u64, lsn: Lsn) -> Option<Damage> {
         let next = self.current.load().counters.next_extent;
-        (run >= next).then(|| run_without_extents((run, lsn), "none", &self.directory))
+        (run >= next || lsn > self.durable)
+            .then(|| run_without_extents((run, lsn), "none", &self.directory))
     }
 
     /// A new extent's id; runs have theirs from here too.
