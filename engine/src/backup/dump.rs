@@ -393,10 +393,12 @@ impl Loader<'_> {
         let Some(Loading { table, load, rows }) = self.open else { return error.advise(&done) };
         let name = table.name();
         drop(load);
-        let state = match (error.kind(), self.database.drop_table(&table)) {
-            (ErrorKind::UnknownOutcome, _) => "has all its rows or none".to_string(),
-            (_, Ok(())) => "is not there".to_string(),
-            (_, Err(e)) => format!("has no rows and could not be removed ({e})"),
+        let state = match error.kind() {
+            ErrorKind::UnknownOutcome => "has all its rows or none".to_string(),
+            _ => match self.database.drop_table(&table) {
+                Ok(()) => "is not there".to_string(),
+                Err(e) => format!("has no rows and could not be removed ({e})"),
+            },
         };
         error.advise(&format!("{done}; table {name:?}, of which {rows} rows were read, {state}"))
     }
