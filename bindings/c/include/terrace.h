@@ -73,7 +73,8 @@
 
 /**
  * The version of the interface, with which the name of the shared library ends: libterrace.so.2.
- * It grows when a function is gone, or an argument has changed: programs are compiled anew then.
+ * A release that removes a function or changes an argument raises it. Programs must be compiled
+ * again then.
  * TERRACE_VERSION_MAJOR, _MINOR and _PATCH tell what was added.
  */
 #define TERRACE_ABI_VERSION 2
@@ -2713,8 +2714,9 @@ enum terrace_status terrace_pending_on_end(const struct terrace_pending *pending
  * TERRACE_FENCED. It has every TERRACE_REMOTE commit, and of the rest what had been shipped. Later
  * openings of path need the options share and object_store. As terrace_open.
  *
- * Errors: TERRACE_INVALID when there is no shared database, or path is not empty;
- * TERRACE_UNAVAILABLE when the store does not answer; TERRACE_CORRUPT; TERRACE_FULL.
+ * Errors: TERRACE_INVALID when there is no shared database; TERRACE_EXISTS when path is not empty;
+ * TERRACE_BUSY when it is open elsewhere; TERRACE_UNAVAILABLE when the store does not answer;
+ * TERRACE_CORRUPT; TERRACE_FULL.
  */
 struct terrace_database *terrace_open_shared(const char *url,
                                              const char *path,
@@ -2749,7 +2751,8 @@ struct terrace_follower *terrace_standby(const char *url,
 /**
  * The database of a follower or a standby, to read. Its handles keep what they show where the
  * follower had to start from a checkpoint: ask again now and then, and when a read fails with
- * TERRACE_UNAVAILABLE. NULL after an error. Free it with terrace_database_free.
+ * TERRACE_UNAVAILABLE. terrace_close does nothing to it: the follower closes it. NULL after an
+ * error. Free it with terrace_database_free.
  *
  * Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when it has to start from a checkpoint, and the
  * store has none or does not answer.
@@ -2780,8 +2783,9 @@ struct terrace_string *terrace_follower_note(const struct terrace_follower *foll
  * database to write, in the directory that terrace_database_path names. Handles of the standby's
  * database are closed by it, and the standby too. As terrace_open_shared.
  *
- * Errors: TERRACE_INVALID for a follower, which may lack data; otherwise as terrace_open_shared.
- * The standby is closed after those. Open it again and promote that.
+ * Errors: TERRACE_INVALID for a follower, which may lack data, and inside of a merge function:
+ * both go on then. Otherwise as terrace_open_shared. Those close the standby. Open it again and
+ * promote that.
  */
 struct terrace_database *terrace_follower_promote(const struct terrace_follower *follower,
                                                   struct terrace_error **error);

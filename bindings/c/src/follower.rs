@@ -56,8 +56,9 @@ pub struct NodeStatus {
 /// TERRACE_FENCED. It has every TERRACE_REMOTE commit, and of the rest what had been shipped. Later
 /// openings of path need the options share and object_store. As terrace_open.
 ///
-/// Errors: TERRACE_INVALID when there is no shared database, or path is not empty;
-/// TERRACE_UNAVAILABLE when the store does not answer; TERRACE_CORRUPT; TERRACE_FULL.
+/// Errors: TERRACE_INVALID when there is no shared database; TERRACE_EXISTS when path is not empty;
+/// TERRACE_BUSY when it is open elsewhere; TERRACE_UNAVAILABLE when the store does not answer;
+/// TERRACE_CORRUPT; TERRACE_FULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_open_shared(
     url: Text,
@@ -118,7 +119,8 @@ fn node(
 
 /// The database of a follower or a standby, to read. Its handles keep what they show where the
 /// follower had to start from a checkpoint: ask again now and then, and when a read fails with
-/// TERRACE_UNAVAILABLE. NULL after an error. Free it with terrace_database_free.
+/// TERRACE_UNAVAILABLE. terrace_close does nothing to it: the follower closes it. NULL after an
+/// error. Free it with terrace_database_free.
 ///
 /// Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE when it has to start from a checkpoint, and the
 /// store has none or does not answer.
@@ -171,8 +173,9 @@ pub extern "C" fn terrace_follower_note(
 /// database to write, in the directory that terrace_database_path names. Handles of the standby's
 /// database are closed by it, and the standby too. As terrace_open_shared.
 ///
-/// Errors: TERRACE_INVALID for a follower, which may lack data; otherwise as terrace_open_shared.
-/// The standby is closed after those. Open it again and promote that.
+/// Errors: TERRACE_INVALID for a follower, which may lack data, and inside of a merge function:
+/// both go on then. Otherwise as terrace_open_shared. Those close the standby. Open it again and
+/// promote that.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_follower_promote(
     follower: Option<&Follower>,

@@ -40,6 +40,17 @@ impl Database {
         in_turn(py, Some(PATIENCE), || f(&self.db))
     }
 
+    /// All tables by name. One that is dropped meanwhile is left out, and not made again.
+    fn tables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let tables = PyDict::new(py);
+        for name in self.table_names() {
+            if let Some(table) = self.get(py, &name, None)? {
+                tables.set_item(name, table)?;
+            }
+        }
+        Ok(tables)
+    }
+
     fn handle(&self, table: terrace::Table) -> Table {
         Table::new(self.db.clone(), table)
     }
@@ -89,32 +100,32 @@ impl Database {
         name: &str,
         default: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        match self.__contains__(name) {
-            true => Ok(Some(Bound::new(py, self.existing_table(py, name)?)?.into_any())),
-            false => Ok(default),
+        match released(py, || Ok(self.db.existing_table(name)))? {
+            Err(error) if error.kind() == terrace::ErrorKind::MissingTable => Ok(default),
+            found => Ok(Some(Bound::new(py, self.handle(released(py, || found)?))?.into_any())),
         }
     }
 
     /// The names of the tables, as a view.
     fn keys<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        view(slf, "KeysView")
+        slf.py().import("collections.abc")?.getattr("KeysView")?.call1((slf,))
     }
 
-    /// The tables, as a view.
-    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        view(slf, "ValuesView")
+    /// The tables that there are now, as a view.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.tables(py)?.call_method0("values")
     }
 
-    /// Pairs of names and tables, as a view.
-    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        view(slf, "ItemsView")
+    /// Pairs of names and tables that there are now, as a view.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.tables(py)?.call_method0("items")
     }
 
     /// The table called `name`; creates it, with options, when there is none, in one step.
     ///
-    /// Without options it opens a table whatever options that has. Raises `ExistsError` when it has
-    /// others than are asked for: `set_table_options` changes them. Raises `InvalidError` for a
-    /// name that is empty, over 255 bytes, or has control characters.
+    /// Without options it opens the table with those that are stored. Raises `ExistsError` when
+    /// other ones are asked for: `set_table_options` changes them. Raises `InvalidError` for a name
+    /// that is empty, over 255 bytes, or has control characters.
     #[pyo3(signature = (name, **options))]
     fn table(
         &self,
@@ -381,9 +392,4 @@ impl Database {
         let instead = "pass its path, and open it there once it is closed here";
         Err(errors::not_picklable(py, "a database", instead))
     }
-}
-
-/// A view as a dictionary has it.
-fn view<'py>(db: &Bound<'py, Database>, class: &str) -> PyResult<Bound<'py, PyAny>> {
-    db.py().import("collections.abc")?.getattr(class)?.call1((db,))
 }

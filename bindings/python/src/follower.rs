@@ -36,8 +36,10 @@ impl std::ops::Deref for Node {
 ///
 /// It has every commit with `durability="remote"`, and of the rest what had been shipped. The other
 /// writer stops with `FencedError`. Later openings of `path` need the options `share` and
-/// `object_store`. Raises `InvalidError` when there is no shared database, or something in `path`;
-/// `UnavailableError` when the store does not answer.
+/// `object_store`. Ctrl-C raises at once, and the takeover goes on.
+///
+/// Raises `InvalidError` when there is no shared database; `ExistsError` when there is something in
+/// `path`; `UnavailableError` when the store does not answer.
 #[pyfunction]
 #[pyo3(signature = (url, path, *, create_tables=true, **options))]
 pub(crate) fn open_shared(
@@ -138,7 +140,7 @@ impl Follower {
     /// a checkpoint.
     ///
     /// Ask again now and then, and when a read raises `UnavailableError`. A name that is no table
-    /// raises `InvalidError`.
+    /// raises `MissingTableError`. Closing it does nothing: the follower closes it.
     fn database(&self, py: Python<'_>) -> PyResult<Database> {
         Ok(Database::new(self.watched(py, |node| node.database())?, false))
     }
@@ -165,7 +167,8 @@ impl Follower {
     ///
     /// Databases of the standby are closed by it, and the standby too, also after an error. Then
     /// stand by in the same directory again, and promote that. Raises as `open_shared`, and
-    /// `InvalidError` for a follower, which may lack data.
+    /// `InvalidError` for a follower, which may lack data. Ctrl-C raises at once, and the promotion
+    /// goes on: `status` names the directory.
     #[pyo3(signature = (*, create_tables=true))]
     fn promote(&self, py: Python<'_>, create_tables: bool) -> PyResult<Database> {
         let node = self.node(py)?;

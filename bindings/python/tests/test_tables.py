@@ -262,6 +262,13 @@ def test_a_table_is_a_mutable_mapping_and_a_database_a_mapping(db: terrace.Datab
     assert list(db.keys()) == ["t", "u"] and [name for name, _ in db.items()] == ["t", "u"]
     assert [one.name for one in db.values()] == ["t", "u"]
     assert db.get("v") is None and db.get("v", 7) == 7 and "v" not in db
+    # Bug: a table that was dropped while the tables were walked over was made again.
+    db.table("w")
+    for _, one in db.items():
+        if "w" in db:
+            db.drop_table("w")
+        assert one is not None
+    assert ("w", 1) not in db.items() and "w" not in db
     found = db.get("t")
     assert found is not None and found.name == "t"
     snapshot.close()
