@@ -1,4 +1,4 @@
-//! `prepared`: transactions that wait for their verdict, whatever bytes their names have.
+//! `prepared` lists and resolves prepared transactions. Their names may have any bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -25,8 +25,8 @@ impl Database {
     }
 
     /// The table called `name`, which has `options`; creates it when there is none. Of several
-    /// callers at once one creates it, and all get it. [`Database::table`] opens a table whatever
-    /// its options are.
+    /// callers at once one creates it, and all get it. [`Database::table`] asks for no
+    /// options.
     ///
     /// # Errors
     ///

@@ -195,8 +195,8 @@ impl JobContext {
 }
 
 impl JobContext {
-    /// Whether there is an object store, and jobs may write to it. A node's database is made anew
-    /// again and again, and nothing would know of the objects of the one before.
+    /// Whether there is an object store, and jobs may write to it. A node replaces its
+    /// database at each start from a checkpoint, and nothing would remove the old one's objects.
     fn writes_objects(&self) -> bool {
         self.set.store().objects().is_some() && !self.options.follows
     }

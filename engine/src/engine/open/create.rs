@@ -68,7 +68,7 @@ pub(crate) fn create_with(
 ///
 /// # Errors
 ///
-/// `Busy` if another process has begun anew there; or an I/O error.
+/// `Busy` if another process began a new creation there; or an I/O error.
 pub(crate) fn end_making(directory: &Path, options: &Options, database_id: [u8; 16]) -> Result<()> {
     let files = files_of(options);
     let _lock = lock(&*files, directory, options, OpenHow::Create)?;
@@ -91,8 +91,8 @@ pub(crate) fn remove_part(files: &dyn Files, directory: &Path, name: &str) -> st
     }
 }
 
-/// Removes what the database in a locked directory, closed or half made, has outside of it: a
-/// region that is provably its own, with the index beside it.
+/// Removes the region of the database in a locked directory, closed or half made, where it lies
+/// elsewhere, and the index beside it. The ids have to be equal.
 pub(crate) fn remove_region_elsewhere(directory: &Path, options: &Options) -> Result<()> {
     let (files, Some(region)) = (&files_of(options), &options.pm_path) else { return Ok(()) };
     let Some(found) = media::peek(files, region, options)? else { return Ok(()) };
