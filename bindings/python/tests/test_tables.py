@@ -268,7 +268,8 @@ def test_a_table_is_a_mutable_mapping_and_a_database_a_mapping(db: terrace.Datab
         if "w" in db:
             db.drop_table("w")
         assert one is not None
-    assert ("w", 1) not in db.items() and "w" not in db
+    stray: Any = ("w", 1)
+    assert stray not in db.items() and "w" not in db
     found = db.get("t")
     assert found is not None and found.name == "t"
     snapshot.close()
