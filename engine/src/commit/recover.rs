@@ -214,7 +214,7 @@ pub(super) fn judge(
     let from = if is_known { floor } else { first.map_or(durable, |first| first - 1) };
     let missing = missing(&parsed, from..=durable.max(from));
     doubts.extend((!missing.is_empty()).then(|| {
-        let mut damage = witness.misses(evidence, &missing);
+        let mut damage = witness.misses((evidence, &parsed), &missing);
         if !has_floor && reads_past {
             damage.got += ", or were released, or never given: the floor is lost";
         }
@@ -448,8 +448,8 @@ fn missing(parsed: &[Parsed], range: RangeInclusive<Lsn>) -> LsnRanges {
 /// What says up to which LSN all was durable.
 struct Witness {
     durable: Lsn,
-    /// Offset in the region; 0 for the journal.
-    at: u64,
+    /// Offset in the region; `None` for the journal.
+    at: Option<u64>,
     when: String,
 }
 
@@ -462,18 +462,22 @@ impl Witness {
         let (durable, at, when) = match newest {
             Some((zone, Entry { header, at, .. })) => {
                 let when = format!("LSN {} was written", header.lsn);
-                (header.durable, evidence.geometry.zone(zone) + at, when)
+                (header.durable, Some(evidence.geometry.zone(zone) + at), when)
             }
-            None => (evidence.durable, 0, "an edit of the journal was made".into()),
+            None => (evidence.durable, None, "an edit of the journal was made".into()),
         };
         Witness { durable, at, when }
     }
 
     /// Damage to LSNs that were durable.
-    fn misses(&self, evidence: &Evidence<'_>, lsns: &LsnRanges) -> Damage {
+    fn misses(&self, (evidence, parsed): (&Evidence<'_>, &[Parsed]), lsns: &LsnRanges) -> Damage {
         let what = format!("LSN {lsns}, which was durable when {},", self.when);
         let found = Mismatch::new("all of its sub-entries", "some that are damaged or missing");
-        evidence.region.damage(self.at, what, found)
+        // What the journal speaks of lay behind one of the last entries that there are.
+        let last = |zone: &Parsed| zone.entries.last().map(|entry| entry.header.lsn);
+        let behind = parsed.iter().max_by_key(|zone| last(zone));
+        let end = behind.map(|zone| evidence.geometry.zone(zone.scan.zone) + zone.end);
+        evidence.region.damage(self.at.or(end).unwrap_or(0), what, found)
     }
 }
 

@@ -67,6 +67,9 @@ pub(crate) struct Superblock {
     pub(crate) geometry: Geometry,
     /// Greater than every LSN of an earlier incarnation.
     pub(crate) lsn_base: Lsn,
+    /// What openings found since the shared store last agreed with this directory: the least of
+    /// their last commits. Commits above it may have been lost here, or are not the store's.
+    pub(crate) shared_cut: Option<Lsn>,
     pub(crate) incarnations: Incarnations,
 }
 
@@ -86,6 +89,7 @@ impl Sealable for Superblock {
         put_u64(page, self.lsn_base);
         put_u32(page, self.incarnations.earlier.len() as u32);
         put_u32(page, self.geometry.target);
+        put_u64(page, self.shared_cut.map_or(0, |cut| cut + 1));
         page.resize(LIST_AT, 0);
         for Lived { first, last, cut } in &self.incarnations.earlier {
             [first, last, cut].into_iter().for_each(|lsn| put_u64(page, *lsn));
@@ -100,14 +104,21 @@ impl Sealable for Superblock {
         let (current, lsn_base) = (r.u64()?, r.u64()?);
         let (count, target) = (r.u32()? as usize, r.u32()?);
         let geometry = Geometry { unit, zone_slots, units, target }.check().ok()?;
-        r.take(LIST_AT - 80)?;
+        let shared_cut = r.u64()?.checked_sub(1);
+        r.take(LIST_AT - 88)?;
         let mut list = Reader::new(r.take(PAGE as usize - LIST_AT)?);
         let mut lived = || Some(Lived { first: list.u64()?, last: list.u64()?, cut: list.u64()? });
         let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
         let is_sound = earlier.is_sorted_by(|a, b| a.last < b.first);
         let incarnations = Incarnations { current, earlier };
-        let found = Superblock { database_id, generation, geometry, lsn_base, incarnations };
-        is_sound.then_some(found)
+        is_sound.then_some(Superblock {
+            database_id,
+            generation,
+            geometry,
+            lsn_base,
+            shared_cut,
+            incarnations,
+        })
     }
 }
 
@@ -187,6 +198,7 @@ mod tests {
             generation: 3,
             geometry: Geometry::for_size(4 << 20),
             lsn_base: 77,
+            shared_cut: Some(70),
             incarnations: Incarnations {
                 current: 5,
                 earlier: vec![lived(1, 2, 10), lived(4, 4, 70)],

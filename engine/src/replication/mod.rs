@@ -76,8 +76,9 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let OpenedLog { log, nonce } = open_log(url, &engine.options, files, incarnation)?;
     let identity = Identity::new(files, &engine.path);
     let claimed = (nonce, incarnation);
-    // The next LSN may be greater: those of commits that were cut off are not given again.
-    let own = engine.recovered;
+    // Not the next LSN, nor what this opening found: an opening before it may have lost commits,
+    // and has raised the floor above them.
+    let own = engine.ctx.superblock.lock().shared_cut.unwrap_or(engine.recovered);
     let fits = |end: LogEnd| match end.last > own {
         true => Err(Error::invalid(format!(
             "the shared store {} has commits up to {}, and the directory {} up to {own}: it \
@@ -90,6 +91,7 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     };
     let (mut writer, end) = LogWriter::claim(&log, &identity, claimed, fits)?;
     writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
+    agree(engine)?;
     let own = match end.checkpoint {
         0 => Ok(None),
         number => checkpoint::read(&log, number),
@@ -105,6 +107,16 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let own =
         own.map(|FoundCheckpoint { manifest, prepares, .. }| SentCheckpoint { manifest, prepares });
     begin(engine, &log, Beginning { writer, end, shipped, own });
+    Ok(())
+}
+
+/// Notes that the store has no commit that the directory lacks. It is durable before the first
+/// commit is sent, with which the log gets beyond what was compared.
+fn agree(engine: &Engine) -> Result<()> {
+    let mut superblock = engine.ctx.superblock.lock();
+    if superblock.shared_cut.take().is_some() {
+        superblock.write(&engine.shared.region)?;
+    }
     Ok(())
 }
 

@@ -430,7 +430,7 @@ fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Ve
     })
 }
 
-/// What can be read of a file, with zeros for the rest, and what cannot.
+/// What can be read of a file, with ones for the rest, and what cannot.
 fn read_readable(files: &dyn Files, path: &Path) -> Result<(Arc<File>, Vec<u8>, Vec<Unread>)> {
     let file = files.open(path, OpenHow::Read).map_err(|e| Error::io("open", path, e))?;
     let len = file.len().map_err(|e| Error::io("measure", path, e))?;

@@ -339,8 +339,8 @@ impl VersionSet {
         self.poisoned.store(true, Ordering::Release);
     }
 
-    /// Makes `edit` durable, then visible: all of it or nothing. all up to `lsn` is
-    /// durable. Gives the new versions of the tables it touched.
+    /// Makes `edit` durable, then visible: all of it or nothing. All commits
+    /// up to `lsn` are durable. Gives the new versions of the tables it touched.
     ///
     /// # Errors
     ///

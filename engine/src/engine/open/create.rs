@@ -297,6 +297,7 @@ fn format(region: &Region, geometry: Geometry, database_id: [u8; 16], lsn: Lsn) 
         generation: 0,
         geometry,
         lsn_base: lsn,
+        shared_cut: None,
         incarnations: Incarnations { current: 1, earlier: Vec::new() },
     };
     superblock.write(region)?;

@@ -309,6 +309,9 @@ pub(super) fn make_durable(
         region.persist(resume())?;
         incarnations.join();
     }
+    // A takeover has all that the store has, up to `lsn_after`.
+    let found = superblock.shared_cut.map_or(recovered.last, |cut| cut.min(recovered.last));
+    superblock.shared_cut = (lsn_after == 0).then_some(found);
     superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after);
     superblock.write(region)?;
     floor.number += 1;

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::base::error::{Damage, Error, Mismatch};
-use crate::base::record::{Checksum, Lsn, Reader, SealRefused, Sealable, put_u32, put_u64};
+use crate::base::record::{
+    Checksum, LSN_MAX, Lsn, Reader, SealRefused, Sealable, put_u32, put_u64,
+};
 use crate::sstable::{Described, ExtentMeta};
 use crate::version::edit::{Edit, Op};
 
@@ -243,11 +245,13 @@ impl Scan {
     /// Takes in a sound frame; where the next one begins.
     fn take_in(&mut self, (path, at): (&Path, usize), frame: &Frame<'_>) -> usize {
         let &Frame { number, lsn, ops, payload, len } = frame;
-        if let Some(edit) = Edit::decode(payload, ops) {
-            self.edits.push(Replayed { offset: at, number, lsn, edit });
+        let edit = Edit::decode(payload, ops);
+        let found = edit.map(|edit| Replayed { offset: at, number, lsn, edit });
+        if let Some(found) = found.filter(|found| lsn.max(found.event_lsn()) < LSN_MAX) {
+            self.edits.push(found);
             self.end = at + len;
         } else {
-            let expected = format!("{ops} operations that decode");
+            let expected = format!("{ops} operations that decode, with LSNs below {LSN_MAX}");
             let got = "others, under a checksum that is right";
             self.doubts.push(damage(path, EDIT, at, expected, got));
         }
@@ -273,6 +277,18 @@ mod tests {
     fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Damage> {
         let scan = super::scan(Path::new("journal"), file, header, floor);
         scan.doubts.first().cloned().map_or(Ok(scan), Err)
+    }
+
+    /// Bug: an edit with the greatest LSN overflowed where openings look for the next commit.
+    /// Cause: only the headers of commits were bounded. Fix: those of edits are too.
+    #[test]
+    fn an_edit_with_an_lsn_that_cannot_be_is_in_doubt() {
+        let edit = one_of_each();
+        for (lsn, is_sound) in [(LSN_MAX - 1, true), (LSN_MAX, false), (u64::MAX, false)] {
+            let mut file = HEADER.encode();
+            file.extend(encode_edit(3, 10, lsn, &edit).unwrap());
+            assert_eq!(scan(&file, &HEADER, 0).is_ok(), is_sound, "{lsn}");
+        }
     }
 
     const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };
