@@ -11,10 +11,50 @@ use std::sync::Arc;
 use super::{KeyInterval, Tombstone, is_from};
 use crate::base::record::Lsn;
 
+/// A tombstone, and what most comparisons ask for: so they follow no pointer.
+#[derive(Clone, Debug)]
+pub(super) struct TombstoneItem {
+    start_bytes: u64,
+    /// Those of no end are the greatest.
+    end_bytes: u64,
+    seq: Lsn,
+    pub(super) tombstone: Arc<Tombstone>,
+}
+
+impl TombstoneItem {
+    pub(super) fn new(tombstone: Arc<Tombstone>) -> TombstoneItem {
+        let KeyInterval { start, end } = &tombstone.interval;
+        let end_bytes = end.as_ref().map_or(u64::MAX, |end| first_bytes(end));
+        TombstoneItem { start_bytes: first_bytes(start), end_bytes, seq: tombstone.seq, tombstone }
+    }
+
+    /// By start, of one start the newest first.
+    pub(super) fn order(&self, other: &TombstoneItem) -> Ordering {
+        let by_bytes = self.start_bytes.cmp(&other.start_bytes);
+        let by_start = || self.start().cmp(other.start());
+        by_bytes.then_with(by_start).then_with(|| other.seq.cmp(&self.seq))
+    }
+
+    /// No end is the last end of all.
+    fn ends_before(&self, other: &TombstoneItem) -> bool {
+        let is_less = || match (&self.tombstone.interval.end, &other.tombstone.interval.end) {
+            (Some(end), Some(other)) => end < other,
+            (end, _) => end.is_some(),
+        };
+        self.end_bytes < other.end_bytes || (self.end_bytes == other.end_bytes && is_less())
+    }
+
+    /// Whether it reaches beyond `key`, of which `bytes` are the first.
+    fn ends_after(&self, key: &[u8], bytes: u64) -> bool {
+        self.end_bytes > bytes
+            || (self.end_bytes == bytes && self.tombstone.interval.ends_after(key))
+    }
+}
+
 /// Of some tombstones: the one that ends first, and the sequence numbers between which theirs are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach<'a> {
-    ends_first: &'a Tombstone,
+    ends_first: &'a TombstoneItem,
     pub(crate) oldest: Lsn,
     pub(crate) newest: Lsn,
 }
@@ -22,18 +62,20 @@ pub(crate) struct Reach<'a> {
 impl Reach<'_> {
     /// Whether one of them ends at `end` or before.
     pub(crate) fn has_end_by(&self, end: &[u8]) -> bool {
-        self.ends_first.interval.end.as_deref().is_some_and(|own| own <= end)
+        let is_by = |own: &[u8]| own <= end;
+        match self.ends_first.end_bytes.cmp(&first_bytes(end)) {
+            Ordering::Less => true,
+            Ordering::Greater => false,
+            Ordering::Equal => self.ends_first.tombstone.interval.end.as_deref().is_some_and(is_by),
+        }
     }
 }
 
-/// No end is the last end of all.
-fn ends_before(one: &Tombstone, other: &Tombstone) -> bool {
-    let end = one.interval.end.as_ref();
-    end.is_some_and(|end| other.interval.end.as_ref().is_none_or(|other| other > end))
-}
-
 /// The first bytes of a key, as a number of the same order.
-pub(super) fn first_bytes(key: &[u8]) -> u64 {
+fn first_bytes(key: &[u8]) -> u64 {
+    if let Some(bytes) = key.first_chunk() {
+        return u64::from_be_bytes(*bytes);
+    }
     let mut bytes = [0; 8];
     key.iter().zip(&mut bytes).for_each(|(from, to)| *to = *from);
     u64::from_be_bytes(bytes)
@@ -42,9 +84,10 @@ pub(super) fn first_bytes(key: &[u8]) -> u64 {
 /// What a tree is made of: a tombstone, or a tree of tombstones.
 pub(super) trait Span {
     fn start(&self) -> &[u8];
+    fn start_bytes(&self) -> u64;
     /// The tombstone that ends first, the one that ends last, and both sequence numbers.
-    fn ends_first(&self) -> &Tombstone;
-    fn ends_last(&self) -> &Tombstone;
+    fn ends_first(&self) -> &TombstoneItem;
+    fn ends_last(&self) -> &TombstoneItem;
     fn oldest(&self) -> Lsn;
     fn newest(&self) -> Lsn;
     /// Raises `best` to the greatest sequence number over `key`, of those that `which` accepts.
@@ -59,16 +102,20 @@ pub(super) trait Span {
     ) -> ControlFlow<B>;
 }
 
-impl Span for Arc<Tombstone> {
+impl Span for TombstoneItem {
     fn start(&self) -> &[u8] {
-        &self.interval.start
+        &self.tombstone.interval.start
     }
 
-    fn ends_first(&self) -> &Tombstone {
+    fn start_bytes(&self) -> u64 {
+        self.start_bytes
+    }
+
+    fn ends_first(&self) -> &TombstoneItem {
         self
     }
 
-    fn ends_last(&self) -> &Tombstone {
+    fn ends_last(&self) -> &TombstoneItem {
         self
     }
 
@@ -81,7 +128,8 @@ impl Span for Arc<Tombstone> {
     }
 
     fn stab(&self, key: &[u8], which: &impl Fn(&Tombstone) -> bool, best: &mut Lsn) {
-        if self.seq > *best && self.interval.ends_after(key) && which(self) {
+        let ends_after = || self.ends_after(key, first_bytes(key));
+        if self.seq > *best && ends_after() && which(&self.tombstone) {
             *best = self.seq;
         }
     }
@@ -92,7 +140,8 @@ impl Span for Arc<Tombstone> {
         _wants: &impl Fn(&Reach<'_>) -> bool,
         visit: &mut impl FnMut(&'a Arc<Tombstone>) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
-        if self.interval.overlaps(interval) { visit(self) } else { ControlFlow::Continue(()) }
+        let overlaps = self.tombstone.interval.overlaps(interval);
+        if overlaps { visit(&self.tombstone) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -104,12 +153,10 @@ pub(super) struct IntervalTree<T> {
     nodes: Vec<Node>,
 }
 
-/// Of a span, how its start begins. Of its subtree, which spans have the tombstones that end first
-/// and last, and sequence numbers.
+/// Of the subtree of a span: which spans have the tombstones that end first and last, and sequence
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// A search compares it before it follows pointers to the start itself.
-    first_bytes: u64,
     ends_first: u32,
     ends_last: u32,
     oldest: Lsn,
@@ -121,7 +168,6 @@ impl<T: Span> IntervalTree<T> {
     pub(super) fn new(items: Vec<T>) -> Option<IntervalTree<T>> {
         debug_assert!(items.windows(2).all(|w| w[0].start() <= w[1].start()), "spans by start");
         let node = |(n, item): (u32, &T)| Node {
-            first_bytes: first_bytes(item.start()),
             ends_first: n,
             ends_last: n,
             oldest: item.oldest(),
@@ -142,7 +188,7 @@ impl<T: Span> IntervalTree<T> {
         let (mut lo, mut hi) = (0, self.items.len());
         while lo < hi {
             let mid = lo.midpoint(hi);
-            match self.nodes[mid].first_bytes.cmp(&bytes) {
+            match self.items[mid].start_bytes().cmp(&bytes) {
                 Ordering::Less => lo = mid + 1,
                 Ordering::Equal if self.items[mid].start() < key => lo = mid + 1,
                 _ => hi = mid,
@@ -156,11 +202,11 @@ impl<T: Span> IntervalTree<T> {
     }
 
     /// Of the subtree of a span, the tombstone that ends first, and the one that ends last.
-    fn first_end(&self, n: usize) -> &Tombstone {
+    fn first_end(&self, n: usize) -> &TombstoneItem {
         self.items[self.nodes[n].ends_first as usize].ends_first()
     }
 
-    fn last_end(&self, n: usize) -> &Tombstone {
+    fn last_end(&self, n: usize) -> &TombstoneItem {
         self.items[self.nodes[n].ends_last as usize].ends_last()
     }
 
@@ -172,8 +218,8 @@ impl<T: Span> IntervalTree<T> {
         let mid = lo.midpoint(hi);
         for below in [self.measure(lo, mid), self.measure(mid + 1, hi)].into_iter().flatten() {
             let other = self.nodes[below];
-            let is_first = ends_before(self.first_end(below), self.first_end(mid));
-            let is_last = ends_before(self.last_end(mid), self.last_end(below));
+            let is_first = self.first_end(below).ends_before(self.first_end(mid));
+            let is_last = self.last_end(mid).ends_before(self.last_end(below));
             let node = &mut self.nodes[mid];
             node.ends_first = if is_first { other.ends_first } else { node.ends_first };
             node.ends_last = if is_last { other.ends_last } else { node.ends_last };
@@ -194,7 +240,8 @@ impl<T: Span> IntervalTree<T> {
             return;
         }
         let mid = lo.midpoint(hi);
-        if self.nodes[mid].newest <= *best || !self.last_end(mid).interval.ends_after(key) {
+        if self.nodes[mid].newest <= *best || !self.last_end(mid).ends_after(key, first_bytes(key))
+        {
             return;
         }
         self.stab_in((lo, mid), key, which, best);
@@ -218,7 +265,8 @@ impl<T: Span> IntervalTree<T> {
         let (ends_first, ends_last) = (self.first_end(mid), self.last_end(mid));
         let Node { oldest, newest, .. } = self.nodes[mid];
         let is_wanted = || wants(&Reach { ends_first, oldest, newest });
-        if !ends_last.interval.ends_after(&interval.start) || !is_wanted() {
+        let from = (&*interval.start, first_bytes(&interval.start));
+        if !ends_last.ends_after(from.0, from.1) || !is_wanted() {
             return ControlFlow::Continue(());
         }
         self.overlapping_in((lo, mid), interval, wants, visit)?;
@@ -235,11 +283,15 @@ impl<T: Span> Span for Arc<IntervalTree<T>> {
         self.items[0].start()
     }
 
-    fn ends_first(&self) -> &Tombstone {
+    fn start_bytes(&self) -> u64 {
+        self.items[0].start_bytes()
+    }
+
+    fn ends_first(&self) -> &TombstoneItem {
         self.first_end(self.root())
     }
 
-    fn ends_last(&self) -> &Tombstone {
+    fn ends_last(&self) -> &TombstoneItem {
         self.last_end(self.root())
     }
 

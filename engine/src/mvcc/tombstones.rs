@@ -3,11 +3,11 @@
 //! first within a commit.
 //!
 //! A set answers a stabbing query: which is the newest tombstone over a key. It also gives those
-//! that have keys of an interval. A set is a few sorted runs. Each run is at least twice as large
-//! as the next, so adding a tombstone copies little. A run is a tree of leaves, and a leaf a tree
-//! of tombstones, so removing some copies their leaves only.
+//! that have keys of an interval. A set is a few sorted runs, at most three of each tier of sizes,
+//! so adding a tombstone copies little. A run is a tree of leaves, and a leaf a tree of tombstones,
+//! so removing some copies their leaves only.
 //!
-//! Source: runs in powers of two as in Bentley and Saxe's decomposition.
+//! Source: runs in powers of four as in tiered compaction, after Bentley and Saxe's decomposition.
 //!
 //! Thread safety: sets never change; of a tombstone, where its record lies does, by compare and
 //! swap. [`TombstoneList`] replaces its set as a whole, and tries again if another thread was
@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::KeyInterval;
-use super::interval_tree::{IntervalTree, Node, Reach, Span, first_bytes};
+use super::interval_tree::{IntervalTree, Node, Reach, Span, TombstoneItem};
 use crate::base::memory::Gauge;
 use crate::base::record::Lsn;
 use crate::os::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,6 +26,14 @@ use crate::os::sync::shared::ArcSwap;
 
 /// Tombstones of a leaf.
 const LEAF: usize = 128;
+
+/// Runs of a tier, at most. One more is merged with them.
+const RUNS_OF_TIER: usize = 3;
+
+/// The tier of a run: those of each have four times as many tombstones as those of the one below.
+fn tier(len: usize) -> u32 {
+    len.ilog2() / 2
+}
 
 /// Where no record lies: of a tombstone that was removed.
 const REMOVED: u64 = u64::MAX;
@@ -68,7 +76,7 @@ impl Tombstone {
 }
 
 /// Tombstones by start, of one start the newest first.
-type Leaf = Arc<IntervalTree<Arc<Tombstone>>>;
+type Leaf = Arc<IntervalTree<TombstoneItem>>;
 
 /// A sorted run of tombstones, never empty.
 #[derive(Clone, Debug)]
@@ -78,15 +86,8 @@ struct Run {
 }
 
 impl Run {
-    fn new(items: Vec<Arc<Tombstone>>) -> Option<Run> {
-        // The first bytes decide most comparisons, and lie beside each other.
-        let with_bytes = items.into_iter().map(|t| (first_bytes(&t.interval.start), t));
-        let mut items: Vec<_> = with_bytes.collect();
-        items.sort_by(|(a_first, a), (b_first, b)| {
-            let by_start = || a.interval.start.cmp(&b.interval.start);
-            a_first.cmp(b_first).then_with(by_start).then_with(|| b.seq.cmp(&a.seq))
-        });
-        let items: Vec<_> = items.into_iter().map(|(_, tombstone)| tombstone).collect();
+    fn new(mut items: Vec<TombstoneItem>) -> Option<Run> {
+        items.sort_by(TombstoneItem::order);
         let leaves =
             items.chunks(LEAF).filter_map(|some| IntervalTree::new(some.to_vec()).map(Arc::new));
         Run::of(leaves.collect())
@@ -97,7 +98,7 @@ impl Run {
         Some(Run { leaves: Arc::new(IntervalTree::new(leaves)?), len })
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Arc<Tombstone>> {
+    fn items(&self) -> impl Iterator<Item = &TombstoneItem> {
         self.leaves.items().iter().flat_map(|leaf| leaf.items())
     }
 
@@ -107,7 +108,8 @@ impl Run {
         // The leaf in front may end behind the key.
         let leaf = self.leaves.first_from(key).saturating_sub(1);
         let (first, rest) = (&leaves[leaf], &leaves[leaf + 1..]);
-        first.items()[first.first_from(key)..].iter().chain(rest.iter().flat_map(|l| l.items()))
+        let items = first.items()[first.first_from(key)..].iter();
+        items.chain(rest.iter().flat_map(|leaf| leaf.items())).map(|item| &item.tombstone)
     }
 
     /// The run without those over keys of `interval` that go, of those that `wants` accepts; they
@@ -136,7 +138,9 @@ impl Run {
             }
             // A search visits in the order of the leaf.
             let mut go = gone[first..].iter().peekable();
-            let stays = |one: &&Arc<Tombstone>| go.next_if(|next| Arc::ptr_eq(next, one)).is_none();
+            let stays = |one: &&TombstoneItem| {
+                go.next_if(|next| Arc::ptr_eq(next, &one.tombstone)).is_none()
+            };
             let items = leaf.items().iter().filter(stays).cloned().collect();
             leaves.extend(IntervalTree::new(items).map(Arc::new));
         }
@@ -153,7 +157,8 @@ pub(crate) struct Tombstones {
 
 impl FromIterator<Arc<Tombstone>> for Tombstones {
     fn from_iter<I: IntoIterator<Item = Arc<Tombstone>>>(items: I) -> Tombstones {
-        Tombstones { runs: Run::new(items.into_iter().collect()).into_iter().collect() }
+        let items = items.into_iter().map(TombstoneItem::new).collect();
+        Tombstones { runs: Run::new(items).into_iter().collect() }
     }
 }
 
@@ -162,15 +167,24 @@ impl Tombstones {
     fn and(&self, run: &Run) -> Tombstones {
         let mut runs = self.runs.clone();
         let (mut items, mut len) = (Vec::new(), run.len);
-        while let Some(last) = runs.pop_if(|last| last.len < 2 * len) {
-            len += last.len;
-            items.extend(last.iter().cloned());
+        loop {
+            let smaller = runs.partition_point(|other| tier(other.len) > tier(len));
+            let smaller_yet = runs.partition_point(|other| tier(other.len) >= tier(len));
+            let is_full = smaller_yet - smaller == RUNS_OF_TIER;
+            let merged = if is_full { smaller } else { smaller_yet };
+            if merged == runs.len() {
+                break;
+            }
+            for other in runs.drain(merged..) {
+                len += other.len;
+                items.extend(other.items().cloned());
+            }
         }
         if items.is_empty() {
             runs.push(run.clone());
             return Tombstones { runs };
         }
-        items.extend(run.iter().cloned());
+        items.extend(run.items().cloned());
         runs.extend(Run::new(items));
         Tombstones { runs }
     }
@@ -198,7 +212,7 @@ impl Tombstones {
 
     /// All of them, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Tombstone>> {
-        self.runs.iter().flat_map(Run::iter)
+        self.runs.iter().flat_map(Run::items).map(|item| &item.tombstone)
     }
 
     /// The greatest sequence number; 0 if there is none.
@@ -303,7 +317,7 @@ impl Tombstones {
 
 /// Bytes of memory that range tombstones take in a set.
 fn memory_of<'a>(all: impl IntoIterator<Item = &'a Arc<Tombstone>>) -> u64 {
-    let each = size_of::<Tombstone>() + size_of::<Arc<Tombstone>>() + size_of::<Node>();
+    let each = size_of::<Tombstone>() + size_of::<TombstoneItem>() + size_of::<Node>();
     all.into_iter().map(|tombstone| (each + tombstone.raw_bytes()) as u64).sum()
 }
 
@@ -350,7 +364,7 @@ impl TombstoneList {
         self.gauge.add(bytes);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Sorted before: another try costs no more than what it is merged with.
-        if let Some(run) = Run::new(items) {
+        if let Some(run) = Run::new(items.into_iter().map(TombstoneItem::new).collect()) {
             self.set.rcu(move |set| set.and(&run));
         }
     }
@@ -416,6 +430,11 @@ pub(crate) mod tests {
         })
     }
 
+    fn is_tiered(set: &Tombstones) -> bool {
+        let tiers: Vec<_> = set.runs.iter().map(|run| std::cmp::Reverse(tier(run.len))).collect();
+        tiers.is_sorted() && tiers.chunk_by(|a, b| a == b).all(|some| some.len() <= RUNS_OF_TIER)
+    }
+
     proptest! {
         #[test]
         fn sets_are_lists(
@@ -462,8 +481,7 @@ pub(crate) mod tests {
                 prop_assert_eq!(set.len(), list.len());
                 prop_assert_eq!(set.newest_over(&key, at), newest);
                 prop_assert_eq!(set.hide(&interval, older, at), hidden);
-                let sizes: Vec<_> = set.runs.iter().map(|run| run.len).collect();
-                prop_assert!(sizes.windows(2).all(|w| w[0] >= 2 * w[1]), "{:?}", sizes);
+                prop_assert!(is_tiered(&set), "{:?}", set);
             }
             prop_assert_eq!(one_by_one.load().is_some(), !list.is_empty());
             let gone = one_by_one.remove(&interval, |reach| reach.oldest <= at, |t| t.seq <= at);
@@ -473,8 +491,7 @@ pub(crate) mod tests {
             let left = one_by_one.set.load();
             prop_assert_eq!(left.len() + gone.len(), list.len());
             prop_assert_eq!(left.iter().count(), left.len());
-            let sizes: Vec<_> = left.runs.iter().map(|run| run.len).collect();
-            prop_assert!(sizes.windows(2).all(|w| w[0] >= 2 * w[1]), "{:?}", sizes);
+            prop_assert!(is_tiered(&left), "{:?}", left);
             prop_assert_eq!(one_by_one.memory(), left.memory() as u64);
         }
     }
