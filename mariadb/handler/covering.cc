@@ -29,13 +29,18 @@ bool ha_terrace::is_covered()
   return covers == COVERS;
 }
 
-/* Computes virtual columns of the index out of a row. The server does not while it reads keys. */
-void ha_terrace::compute_virtual()
+/*
+  Computes virtual columns of the index out of a row. The server does not while it reads keys, nor in
+  the records by which it merges partitions.
+*/
+void ha_terrace::compute_virtual(uchar *record)
 {
   const uint before = keyread;
   keyread = MAX_KEY;
+  table->move_fields(table->field, record, table->record[0]);
   table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+  table->move_fields(table->field, table->record[0], record);
   keyread = before;
 }
 

@@ -62,7 +62,7 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     const terrace_status status = failure.status();
     if (status == TERRACE_INVALID || status == TERRACE_EXISTS || status == TERRACE_TOO_LARGE)
       my_printf_error(ER_CANT_CREATE_TABLE, "Terrace: %s", MYF(0), failure.message());
-    return failure.handler_error(thd);
+    return tell(failure.handler_error(thd));
   }
   terrace_table_free(created);
   const int error = begin_table(of_table, form, info);
@@ -163,7 +163,8 @@ int ha_terrace::rename_table(const char *from, const char *to)
     if (int error = refuse_own(name_of(path)))
       return error;
   const int error = rename_library_table(name_of(from), name_of(to));
-  return error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to)) : error;
+  return tell(error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to))
+                                            : error);
 }
 
 int ha_terrace::truncate()
@@ -230,7 +231,7 @@ int ha_terrace::check_entries(const Bytes &of_row)
   for (uint index : secondary)
   {
     if (codec(index).has_virtual)
-      compute_virtual();
+      compute_virtual(table->record[0]);
     Bytes entry, value;
     const Bytes wanted =
       entry_key(index, table->record[0], of_row, &entry) ? of_row.substr(1) : Bytes();

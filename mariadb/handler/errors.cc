@@ -2,7 +2,20 @@
 
 static thread_local std::string message_of_thread;
 
-const char *last_message() { return message_of_thread.c_str(); }
+Bytes take_message()
+{
+  Bytes message;
+  message.swap(message_of_thread);
+  return message;
+}
+
+int tell(int error)
+{
+  if (error == HA_ERR_TERRACE && !message_of_thread.empty())
+    my_printf_error(ER_GET_ERRMSG, "Got error %d '%s' from Terrace", MYF(0), error,
+                    take_message().c_str());
+  return error;
+}
 
 int fail_with(const char *message)
 {
@@ -10,16 +23,22 @@ int fail_with(const char *message)
   return HA_ERR_TERRACE;
 }
 
+/* Whether the library has rolled the transaction back. */
+bool Failure::ends_transaction() const
+{
+  return status() == TERRACE_CONFLICT || status() == TERRACE_DEADLOCK || status() == TERRACE_CLOSED;
+}
+
 int Failure::handler_error(THD *thd) const
 {
+  if (thd && status() != TERRACE_OK)
+    thd->mark_transaction_to_rollback(thd->transaction_rollback_request || ends_transaction());
   switch (status())
   {
   case TERRACE_OK:
     return 0;
   case TERRACE_CONFLICT:
   case TERRACE_DEADLOCK:
-    if (thd)
-      thd->mark_transaction_to_rollback(true);
     return HA_ERR_LOCK_DEADLOCK;
   case TERRACE_TIMEOUT:
     // A statement that is killed does not wait.
@@ -33,10 +52,7 @@ int Failure::handler_error(THD *thd) const
     return HA_ERR_CRASHED;
   case TERRACE_CLOSED:
     // The only way for a transaction to end without its connection is a kill.
-    if (!thd)
-      break;
-    thd->mark_transaction_to_rollback(true);
-    if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+    if (thd && thd_kill_level(thd) != THD_IS_NOT_KILLED)
       return HA_ERR_ABORTED_BY_USER;
     break;
   case TERRACE_UNAVAILABLE:

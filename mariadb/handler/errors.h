@@ -21,20 +21,26 @@ public:
   const char *message() const { return terrace_error_message(error); }
 
   /*
-    The handler error for the last failed call. A deadlock and a conflict mark the transaction of
-    the connection, because the library has rolled it back.
+    The handler error for the last failed call. A row may be half written, so the whole statement
+    has to fail: no handler of a function or a trigger goes on after it. A deadlock and a conflict
+    end the transaction of the connection too, because the library has rolled it back.
   */
   int handler_error(THD *thd) const;
 
 private:
+  bool ends_transaction() const;
+
   terrace_error *error = nullptr;
 };
 
-/* The first error number that the server leaves to engines: its text is the library's message. */
-static const int HA_ERR_TERRACE = HA_ERR_LAST + 1;
+/* An error whose text is the library's message. The server has no text for numbers of engines. */
+static const int HA_ERR_TERRACE = HA_ERR_GENERIC;
 
-/* The message of the last failure of this thread with HA_ERR_TERRACE. */
-const char *last_message();
+/* The message of the last failure of this thread with HA_ERR_TERRACE, which is taken once. */
+Bytes take_message();
+
+/* Says an error where the server itself would say a number alone. Returns it. */
+int tell(int error);
 
 /* Fails with a message of the handler's own. */
 int fail_with(const char *message);

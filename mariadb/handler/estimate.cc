@@ -10,6 +10,8 @@
 /* Jumps for one number of parts, as a table is opened, and in ANALYZE TABLE. */
 static const uint JUMPS = 50;
 static const uint JUMPS_OF_ANALYZE = 2000;
+/* So many rows of a partition with history are counted. */
+static const uint FEW_ROWS = 100;
 
 /* About how many keys lie in a range; 0 where that cannot be said. */
 static ulonglong keys_in(terrace_table *table, const terrace_range &range)
@@ -93,15 +95,41 @@ static time_t time_of_definition(const char *path)
   return my_stat(file, &of_file, MYF(0)) ? of_file.st_mtime : 0;
 }
 
+/*
+  The rows that a partition has, which are exact while they are few: an estimate counts deletes, and
+  the first partition that is empty takes history.
+*/
+ulonglong ha_terrace::rows_of_history(ulonglong estimated) const
+{
+  const uchar prefix = PREFIX_ROWS;
+  const terrace_range rows = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  ulonglong count = 0;
+  if (terrace_cursor *cursor_of_rows = terrace_table_cursor(open_table->table, &rows, failure.out()))
+  {
+    terrace_cursor_set_limit(cursor_of_rows, FEW_ROWS, failure.out());
+    terrace_cursor_set_keys_only(cursor_of_rows, true, failure.out());
+    terrace_row lent;
+    while (terrace_cursor_next(cursor_of_rows, &lent, failure.out()) == TERRACE_OK)
+      count++;
+    terrace_cursor_free(cursor_of_rows);
+  }
+  return (count < FEW_ROWS ? count : estimated) + trx()->history_in(open_table->name_of_table());
+}
+
 int ha_terrace::info(uint flags)
 {
   if (flags & HA_STATUS_VARIABLE)
   {
     ulonglong rows, row_bytes, index_bytes;
-    const bool is_for_people = flags & HA_STATUS_TIME;
-    open_table->estimate(is_for_people, &rows, &row_bytes, &index_bytes);
+    // The server asks so for people, and to find the partition that takes the next rows of history.
+    const bool is_of_history = (flags & HA_STATUS_OPEN) && table->versioned();
+    const bool is_at_once = is_of_history || (flags & HA_STATUS_TIME);
+    open_table->estimate(is_at_once, &rows, &row_bytes, &index_bytes);
+    if (is_of_history)
+      rows = rows_of_history(rows);
     // A table without rows would be left out of a join, and these may be new ones.
-    stats.records = rows || is_for_people ? rows : 1;
+    stats.records = rows || is_at_once ? rows : 1;
     stats.deleted = 0;
     stats.data_file_length = row_bytes;
     stats.index_file_length = index_bytes;

@@ -117,6 +117,7 @@ private:
   void bounds_of(uint index, const key_range *min, const key_range *max, Bytes *lower,
                  Bytes *upper) const;
   ulonglong count_values(uint index, uint parts, uint jumps);
+  ulonglong rows_of_history(ulonglong estimated) const;
   std::vector<ulonglong> values_of(uint index, uint jumps, bool is_anew);
 
   /* What a read does to the rows that it finds. */
@@ -235,7 +236,7 @@ private:
   /* Reads from an entry of an index alone: covering.cc. */
   bool gives(const MY_BITMAP *columns) const;
   bool is_covered();
-  void compute_virtual();
+  void compute_virtual(uchar *record);
   void decode_entry(uchar *record, const Bytes &entry, const Bytes &of_row) const;
   int check_condition(const Bytes &entry, const Bytes &of_row, bool *holds);
 

@@ -12,18 +12,21 @@ handler::Table_flags ha_terrace::table_flags() const
                       HA_BINLOG_ROW_CAPABLE | HA_CAN_BIT_FIELD | HA_CAN_GEOMETRY |
                       HA_CAN_VIRTUAL_COLUMNS | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
                       HA_REC_NOT_IN_SEQ | HA_TABLE_SCAN_ON_INDEX | HA_CAN_TABLES_WITHOUT_ROLLBACK |
-                      HA_CAN_SKIP_LOCKED | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CRASH_SAFE |
-                      HA_SLOW_CMP_REF | HA_PRIMARY_KEY_IN_READ_INDEX;
+                      HA_CAN_SKIP_LOCKED | HA_CRASH_SAFE | HA_SLOW_CMP_REF |
+                      HA_PRIMARY_KEY_IN_READ_INDEX;
   // A hidden id is that of the row that was read last.
   if (table_share && has_primary_key())
     flags |= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
   // A REPLACE may update the row of the last index alone if that is looked into last.
   if (!std::is_sorted(secondary.begin(), secondary.end()))
     flags |= HA_DUPLICATE_KEY_NOT_IN_ORDER;
-  // Only where reads lock ranges, a statement does the same on a replica.
+  // Only where reads lock ranges, a statement does the same on a replica, and a period that was free
+  // before a write is free behind it.
   THD *thd = current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags |= HA_BINLOG_STMT_CAPABLE;
+  else if (table_share && table_share->period.unique_keys)
+    flags |= HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags;
 }
 
@@ -37,7 +40,8 @@ ulong ha_terrace::index_flags(uint index, uint part, bool all_parts) const
     const uint last = std::min(part, key.user_defined_key_parts - 1);
     bool can_decode = key.algorithm != HA_KEY_ALG_LONG_HASH;
     for (uint i = all_parts ? 0 : last; i <= last && can_decode; i++)
-      can_decode = decoding_of(key.key_part[i]) != DECODE_NOTHING;
+      can_decode = decoding_of(key.key_part[i], table_share->field[key.key_part[i].fieldnr - 1]) !=
+                   DECODE_NOTHING;
     if (key.algorithm != HA_KEY_ALG_LONG_HASH)
       flags |= HA_DO_INDEX_COND_PUSHDOWN;
     if (can_decode || index == table_share->primary_key)
@@ -249,7 +253,10 @@ THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lo
 bool ha_terrace::get_error_message(int error, String *buffer)
 {
   if (error == HA_ERR_TERRACE)
-    buffer->append(last_message(), strlen(last_message()));
+  {
+    const Bytes message = take_message();
+    buffer->append(message.data(), message.size());
+  }
   return false;
 }
 

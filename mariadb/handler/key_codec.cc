@@ -8,8 +8,8 @@ static const uchar REST_IS_GREATER = 3;
 Key_part_codec::Key_part_codec(TABLE *table_arg, const KEY_PART_INFO &part_arg)
   : table(table_arg), field(table_arg->field[part_arg.fieldnr - 1]), part(&part_arg),
     text(ESCAPED), cs(field->charset()), nullable(part_arg.null_bit != 0),
-    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0), chunk(0),
-    decoding(decoding_of(part_arg))
+    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0),
+    decoding(decoding_of(part_arg, field))
 {
   if (part_arg.key_part_flag & HA_BLOB_PART)
     kind = BLOB;
@@ -37,48 +37,64 @@ Key_part_codec::Key_part_codec(TABLE *table_arg, const KEY_PART_INFO &part_arg)
   part_chars = part_arg.length / cs->mbmaxlen;
   if (cs == &my_charset_bin)
     return;
-  if (cs->levels_for_order > 1)
-  {
-    text = WEIGHTS_OF_FIXED_LENGTH;
-    fixed_length = uint(cs->strnxfrmlen(part_arg.length));
-    return;
-  }
-  if (cs->state & MY_CS_NOPAD)
-    return;
-  text = PADDED;
-  weights(reinterpret_cast<const uchar *>(" "), 1, &space);
-  if (space.empty())
-    space.assign(1, ' ');
-  chunk = uint(space.size() * ((8 + space.size() - 1) / space.size()));
+  find_levels();
 }
 
-size_t Key_part_codec::weights(const uchar *data, size_t length, Bytes *out) const
+/* Not each collation with several levels says how many they are. One with a single level has no flags. */
+void Key_part_codec::find_levels()
 {
-  // UTF-16 and the like have a space of more than one byte.
-  uchar wide[8];
-  if (length == 1 && *data == ' ' && cs->mbminlen > 1)
+  const Bytes of_all = weights_of('a', 0);
+  const bool has_levels = weights_of('a', MY_STRXFRM_LEVEL1) != of_all;
+  // The server compares texts of other collations with several levels without the spaces behind them.
+  text = cs->state & MY_CS_NOPAD || (has_levels && !cs->uca) ? ESCAPED : PADDED;
+  for (uint flag = MY_STRXFRM_LEVEL1; flag <= MY_STRXFRM_LEVEL6; flag <<= 1)
   {
-    length = cs->mbminlen;
-    cs->fill(reinterpret_cast<char *>(wide), length, ' ');
-    data = wide;
+    if (has_levels && weights_of('a', flag).empty())
+      continue;
+    Level level = {has_levels ? flag : 0, Bytes(), 0};
+    if (text == PADDED)
+    {
+      level.space = weights_of(' ', level.flag);
+      if (level.space.empty())
+        level.space.assign(1, ' ');
+      level.chunk = uint(level.space.size() * ((8 + level.space.size() - 1) / level.space.size()));
+    }
+    levels.push_back(level);
+    if (!has_levels)
+      return;
   }
+}
+
+/* The weights of a letter. UTF-16 and the like have more than one byte for it. */
+Bytes Key_part_codec::weights_of(char letter, uint level) const
+{
+  uchar bytes[8];
+  Bytes out;
+  cs->fill(reinterpret_cast<char *>(bytes), cs->mbminlen, letter);
+  weights(bytes, cs->mbminlen, level, &out);
+  return out;
+}
+
+size_t Key_part_codec::weights(const uchar *data, size_t length, uint level, Bytes *out) const
+{
   // A character may have several weights.
   size_t capacity = cs->strnxfrmlen(length * cs->mbmaxlen) * 2 + 64;
   out->resize(capacity);
   size_t used = cs->strnxfrm(reinterpret_cast<uchar *>(&(*out)[0]), capacity, uint(capacity),
-                             data, length, 0);
+                             data, length, level);
   out->resize(used);
   return used;
 }
 
-void Key_part_codec::append_padded(Bytes *out, const uchar *data, size_t length) const
+void Key_part_codec::append_padded(Bytes *out, const Level &level, const uchar *data, size_t length)
 {
+  const Bytes &space = level.space;
   size_t at = 0;
   for (;;)
   {
-    size_t taken = std::min<size_t>(chunk, length - at);
+    size_t taken = std::min<size_t>(level.chunk, length - at);
     out->append(reinterpret_cast<const char *>(data + at), taken);
-    for (size_t filled = taken; filled < chunk; filled++)
+    for (size_t filled = taken; filled < level.chunk; filled++)
       out->push_back(space[filled % space.size()]);
     at += taken;
     uchar rest = REST_IS_SPACES;
@@ -118,23 +134,18 @@ void Key_part_codec::append_text(Bytes *out, const uchar *data, size_t length) c
   }
   const char *begin = reinterpret_cast<const char *>(data);
   length = std::min<size_t>(length, cs->charpos(begin, begin + length, part_chars));
-  if (text == WEIGHTS_OF_FIXED_LENGTH)
+  if (text == PADDED || levels.size() > 1)
+    length = cs->state & MY_CS_NOPAD ? length : cs->lengthsp(begin, length);
+  for (const Level &level : levels)
   {
-    size_t start = out->size();
-    out->resize(start + fixed_length);
-    cs->strnxfrm(reinterpret_cast<uchar *>(&(*out)[start]), fixed_length, part_chars, data, length,
-                 MY_STRXFRM_PAD_WITH_SPACE | MY_STRXFRM_PAD_TO_MAXLEN);
-    return;
+    Bytes of_text;
+    weights(data, length, level.flag, &of_text);
+    const uchar *first = reinterpret_cast<const uchar *>(of_text.data());
+    if (text == PADDED)
+      append_padded(out, level, first, of_text.size());
+    else
+      append_escaped(out, first, of_text.size());
   }
-  if (text == PADDED)
-    length = cs->lengthsp(begin, length);
-  Bytes of_text;
-  weights(data, length, &of_text);
-  const uchar *first = reinterpret_cast<const uchar *>(of_text.data());
-  if (text == PADDED)
-    append_padded(out, first, of_text.size());
-  else
-    append_escaped(out, first, of_text.size());
 }
 
 bool Key_part_codec::open_part(Bytes *out, bool is_null) const
@@ -237,19 +248,10 @@ bool Key_part_codec::append_from_key(Bytes *out, const uchar **key) const
   return is_null;
 }
 
-const uchar *Key_part_codec::skip(const uchar *from, const uchar *end) const
+/* The place behind the bytes of a text, or of one level of it. */
+const uchar *Key_part_codec::skip_text(const uchar *from, const uchar *end, uint chunk) const
 {
   const uchar flip = descending ? 0xff : 0;
-  if (nullable)
-  {
-    if (from >= end)
-      return nullptr;
-    if ((*from++ ^ flip) == 0)
-      return from;
-  }
-  const bool is_text = kind == CHAR || kind == VARCHAR || kind == BLOB;
-  if (!is_text || text == WEIGHTS_OF_FIXED_LENGTH)
-    return from + fixed_length <= end ? from + fixed_length : nullptr;
   if (text == PADDED)
   {
     for (; from + chunk + 1 <= end; from += chunk + 1)
@@ -267,16 +269,38 @@ const uchar *Key_part_codec::skip(const uchar *from, const uchar *end) const
   return nullptr;
 }
 
+const uchar *Key_part_codec::skip(const uchar *from, const uchar *end) const
+{
+  const uchar flip = descending ? 0xff : 0;
+  if (nullable)
+  {
+    if (from >= end)
+      return nullptr;
+    if ((*from++ ^ flip) == 0)
+      return from;
+  }
+  const bool is_text = kind == CHAR || kind == VARCHAR || kind == BLOB;
+  if (!is_text)
+    return from + fixed_length <= end ? from + fixed_length : nullptr;
+  if (levels.empty())
+    return skip_text(from, end, 0);
+  for (size_t at = 0; at < levels.size() && from; at++)
+    from = skip_text(from, end, levels[at].chunk);
+  return from;
+}
+
 size_t Key_part_codec::max_length() const
 {
   size_t length = nullable;
   const bool is_text = kind == CHAR || kind == VARCHAR || kind == BLOB;
-  if (!is_text || text == WEIGHTS_OF_FIXED_LENGTH)
+  if (!is_text)
     return length + fixed_length;
-  size_t of_weights = cs == &my_charset_bin ? part->length : cs->strnxfrmlen(part->length) * 2 + 64;
-  if (text == PADDED)
-    return length + (of_weights / chunk + 1) * (chunk + 1);
-  return length + of_weights * 2 + 2;
+  if (levels.empty())
+    return length + part->length * 2 + 2;
+  const size_t of_weights = cs->strnxfrmlen(part->length) * 2 + 64;
+  for (const Level &level : levels)
+    length += text == PADDED ? (of_weights / level.chunk + 1) * (level.chunk + 1) : of_weights * 2 + 2;
+  return length;
 }
 
 Key_codec::Key_codec(TABLE *table, const KEY &key, uchar prefix_arg)

@@ -6,7 +6,8 @@
   - a byte for NULL (0) or a value (1), where the column can be NULL;
   - a number, a time, an ENUM, a SET or a BIT in the server's sort format, of a fixed length;
   - text as the weights of its collation, cut into chunks that compare as if both texts were padded
-    with spaces (PAD SPACE), or with zeros escaped and an end mark (NO PAD, binary);
+    with spaces (PAD SPACE), or with zeros escaped and an end mark (NO PAD, binary). Where a collation
+    has several levels, all weights of one are in front of those of the next;
   - all bytes of the part inverted, where the part is DESC.
 
   No part is the beginning of another value of it, so parts can be put one behind the other, and a
@@ -24,8 +25,8 @@
 /* How an encoded part of a key turns into its column. */
 enum Decoding { DECODE_NOTHING, DECODE_SIGNED, DECODE_UNSIGNED, DECODE_BYTES, DECODE_ESCAPED };
 
-/* How a part does. It needs no table, because the server asks before there is one. */
-Decoding decoding_of(const KEY_PART_INFO &part);
+/* How a part of a column does. It needs no table, because the server asks before there is one. */
+Decoding decoding_of(const KEY_PART_INFO &part, const Field *column);
 
 /* Keys that begin with this byte hold counters, not rows. */
 static const uchar PREFIX_COUNTERS = 0;
@@ -60,13 +61,24 @@ public:
 
 private:
   enum Kind { FIXED, BIT, RAW, CHAR, VARCHAR, BLOB };
-  enum Text { ESCAPED, PADDED, WEIGHTS_OF_FIXED_LENGTH };
+  enum Text { ESCAPED, PADDED };
+  /* Of the collation, and the weights of a space there, which pad a text. */
+  struct Level
+  {
+    uint flag;
+    Bytes space;
+    /* So many bytes of weights lie in front of each mark. */
+    uint chunk;
+  };
 
   void append_text(Bytes *out, const uchar *data, size_t length) const;
-  void append_padded(Bytes *out, const uchar *weights, size_t length) const;
+  static void append_padded(Bytes *out, const Level &level, const uchar *weights, size_t length);
+  const uchar *skip_text(const uchar *from, const uchar *end, uint chunk) const;
   bool open_part(Bytes *out, bool is_null) const;
   void close_part(Bytes *out, size_t start) const;
-  size_t weights(const uchar *data, size_t length, Bytes *out) const;
+  void find_levels();
+  Bytes weights_of(char letter, uint level) const;
+  size_t weights(const uchar *data, size_t length, uint level, Bytes *out) const;
 
   TABLE *table;
   Field *field;
@@ -78,8 +90,7 @@ private:
   bool descending;
   uint fixed_length;
   uint part_chars;
-  Bytes space;
-  uint chunk;
+  std::vector<Level> levels;
   Decoding decoding = DECODE_NOTHING;
 };
 

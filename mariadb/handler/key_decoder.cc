@@ -5,9 +5,9 @@
 */
 #include "key_codec.h"
 
-Decoding decoding_of(const KEY_PART_INFO &part)
+Decoding decoding_of(const KEY_PART_INFO &part, const Field *field)
 {
-  const Field *field = part.field;
+  // The field of the part itself has the length of the part in an open table.
   if (!field || part.length != field->key_length() || (part.key_part_flag & HA_BLOB_PART))
     return DECODE_NOTHING;
   const bool is_binary = field->charset() == &my_charset_bin;

@@ -102,6 +102,9 @@ int ha_terrace::multi_range_read_next(range_id_t *range)
       // Its chunks may have expired since it was looked up.
       if (!is_there)
         continue;
+      // As the server does behind each row that it reads by itself.
+      if (table->vfield)
+        table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
       // A join checks what it has pushed down to the index, with all columns here.
       if (mrr_funcs.skip_index_tuple && mrr_funcs.skip_index_tuple(mrr_iter, one.range))
         continue;

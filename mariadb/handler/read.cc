@@ -147,6 +147,15 @@ int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map par
   {
     if (of_index.unique && !has_null && (parts & all) == all)
       return read_unique(record, prefix);
+    // The server looks for a value before it writes it. A second writer of the hash waits here.
+    if (of_index.long_hash && row_lock == LOCK_EXCLUSIVE)
+    {
+      error = begin_read();
+      if (!error)
+        error = lock_key(prefix, LOCK_EXCLUSIVE);
+      if (error && error != HA_ERR_KEY_NOT_FOUND)
+        return error;
+    }
     terrace_range range = {{prefix.data(), prefix.size(), TERRACE_PREFIX},
                            {nullptr, 0, TERRACE_UNBOUNDED}};
     is_bounded = true;

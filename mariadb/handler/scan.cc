@@ -209,8 +209,10 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
   }
   if (int error = read_row(record, of_row, is_there))
     return error;
-  if (*is_there && keyread_enabled() && codec(active_index).has_virtual)
-    compute_virtual();
+  const bool is_computed_later = record == table->record[0] && !keyread_enabled();
+  if (*is_there && codec(active_index).has_virtual && !is_computed_later &&
+      record != table->record[1])
+    compute_virtual(record);
   const bool may_differ =
     row_lock != LOCK_NONE || trx()->has_written() || open_table->expires();
   if (!*is_there)
@@ -224,16 +226,16 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
 /* Whether the row that was read is the one that the current entry belongs to. */
 bool ha_terrace::is_still_there(uchar *record, int *error)
 {
-  if (codec(active_index).has_virtual && record != table->record[0])
+  if (codec(active_index).has_virtual && record == table->record[1])
   {
-    // The server computes virtual columns in its first record only. These reads lock.
+    // Values of BLOBs of the first record would go with those of this one. These reads lock.
     *error = lock_key(current, LOCK_SHARE);
     const bool is_there = *error != HA_ERR_KEY_NOT_FOUND;
     *error = is_there ? *error : 0;
     return is_there;
   }
   if (codec(active_index).has_virtual)
-    compute_virtual();
+    compute_virtual(record);
   Bytes entry;
   entry_key(active_index, record, row, &entry);
   return entry == current;

@@ -67,6 +67,7 @@ void Trx::forget()
   next_savepoint = 1;
   ranges_locked = 0;
   whole.clear();
+  history.clear();
 }
 
 int Trx::set_options(const Settings &wanted)
@@ -251,7 +252,7 @@ int Trx::fail_at_commit(const Failure &failure) const
     my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     break;
   case HA_ERR_TERRACE:
-    my_printf_error(ER_ERROR_DURING_COMMIT, "Terrace: %s", MYF(0), failure.message());
+    my_printf_error(ER_ERROR_DURING_COMMIT, "Terrace: %s", MYF(0), take_message().c_str());
     break;
   default:
     break;

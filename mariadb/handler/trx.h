@@ -60,6 +60,13 @@ public:
   bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
+  /* Rows of history that it has put into a partition, whether or not a statement took them back. */
+  void add_history(const Bytes &table) { history[table]++; }
+  ulonglong history_in(const Bytes &table) const
+  {
+    auto found = history.find(table);
+    return found == history.end() ? 0 : found->second;
+  }
   /* Whether a row was written since the transaction began. */
   bool has_written() const { return wrote; }
   bool is_serializable() const { return serializable; }
@@ -147,6 +154,7 @@ private:
   ulonglong ranges_locked = 0;
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
+  std::map<Bytes, ulonglong> history;
 };
 
 /*

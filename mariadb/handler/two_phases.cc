@@ -60,7 +60,7 @@ static int rollback(handlerton *, THD *thd, bool all)
 {
   end_renames(thd);
   Trx *trx = Trx::existing(thd);
-  return trx ? trx->rollback(all) : 0;
+  return trx ? tell(trx->rollback(all)) : 0;
 }
 
 static int prepare(handlerton *, THD *thd, bool all)
@@ -160,17 +160,17 @@ static int rollback_by_xid(handlerton *, XID *xid) { return resolve(xid, false);
 
 static int savepoint_set(handlerton *, THD *thd, void *place)
 {
-  return Trx::of(thd)->set_savepoint(static_cast<ulonglong *>(place));
+  return tell(Trx::of(thd)->set_savepoint(static_cast<ulonglong *>(place)));
 }
 
 static int savepoint_rollback(handlerton *, THD *thd, void *place)
 {
-  return Trx::of(thd)->roll_back_to(*static_cast<ulonglong *>(place));
+  return tell(Trx::of(thd)->roll_back_to(*static_cast<ulonglong *>(place)));
 }
 
 static int savepoint_release(handlerton *, THD *thd, void *place)
 {
-  return Trx::of(thd)->release_savepoint(*static_cast<ulonglong *>(place));
+  return tell(Trx::of(thd)->release_savepoint(*static_cast<ulonglong *>(place)));
 }
 
 /* Locks of rows are kept by a rollback to a savepoint, so those of metadata are too. */

@@ -51,9 +51,10 @@ int ha_terrace::get(const Bytes &key, Found_value *found, Row_lock lock) const
   }
   if (status == TERRACE_NOT_FOUND)
     return HA_ERR_KEY_NOT_FOUND;
-  if (status != TERRACE_OK)
-    return failure.handler_error(ha_thd());
-  return 0;
+  // The row is left out, and the statement goes on.
+  if (status == TERRACE_TIMEOUT && skip_locked)
+    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  return failure.handler_error(ha_thd());
 }
 
 int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
@@ -302,6 +303,9 @@ int ha_terrace::write_row(const uchar *record)
   if (error)
     return error;
   row = key;
+  if (table->part_info && table->versioned() && record == table->record[0] &&
+      !table->vers_end_field()->is_max())
+    trx()->add_history(open_table->name_of_table());
   return table->next_number_field ? note_auto_increment(record) : 0;
 }
 

@@ -30,3 +30,43 @@ INSERT INTO t VALUES (4, 'a', b'10') ON DUPLICATE KEY UPDATE id = id + 1000;
 REPLACE INTO t VALUES (5, 'a', b'10');
 SELECT id, c, HEX(b) FROM t ORDER BY c;
 CHECK TABLE t;
+-- UNIQUE that the server checks by a hash. It looked behind the write, where UPDATE IGNORE cannot take a row
+-- back, and a handler of a function kept one.
+CREATE TABLE l (id INT PRIMARY KEY, x BLOB, y INT, UNIQUE (x));
+INSERT INTO l VALUES (1, 'a', 0), (2, 'b', 0), (3, NULL, 0), (4, NULL, 0);
+UPDATE IGNORE l SET x = 'a' WHERE id = 2;
+UPDATE IGNORE l SET x = 'c', y = 1;
+SELECT * FROM l;
+INSERT IGNORE INTO l VALUES (5, 'a', 0), (6, 'c', 0), (7, 'g', 0);
+REPLACE INTO l VALUES (8, 'c', 3);
+INSERT INTO l VALUES (9, 'c', 3) ON DUPLICATE KEY UPDATE y = y + 1, x = 'd';
+INSERT INTO l VALUES (9, 'd', 3);
+UPDATE l SET x = 'g' WHERE id = 8;
+UPDATE l SET id = id + 10 ORDER BY id DESC;
+SELECT * FROM l;
+CREATE TABLE lh (x TEXT, y INT, UNIQUE (x, y));
+INSERT INTO lh VALUES ('a', 1), ('a', 2), ('b', 1);
+UPDATE IGNORE lh SET y = 1;
+UPDATE lh SET y = 1 WHERE x = 'a';
+INSERT IGNORE INTO lh SELECT * FROM lh;
+SELECT * FROM lh ORDER BY x, y;
+CREATE TABLE lp (id INT, x TEXT, UNIQUE (x));
+INSERT INTO lp VALUES (1, 'a'), (2, 'b'), (3, 'c');
+UPDATE IGNORE lp SET x = 'b';
+DELIMITER //
+CREATE FUNCTION put(i INT, t TEXT) RETURNS INT DETERMINISTIC BEGIN DECLARE CONTINUE HANDLER FOR 1062 SET @d = @d + 1; INSERT INTO lp VALUES (i, t); RETURN i; END//
+DELIMITER ;
+SET @d = 0;
+BEGIN;
+SELECT put(10, 'b'), put(11, 'e'), put(12, 'e'), @d;
+COMMIT;
+SELECT * FROM lp ORDER BY id;
+CREATE TABLE wo (id INT, s DATE, e DATE, PERIOD FOR p (s, e), UNIQUE (id, p WITHOUT OVERLAPS));
+INSERT INTO wo VALUES (1, '2000-01-01', '2001-01-01'), (1, '2001-01-01', '2002-01-01');
+INSERT INTO wo VALUES (1, '2000-06-01', '2000-07-01');
+UPDATE IGNORE wo SET e = '2001-06-01' WHERE s = '2000-01-01';
+UPDATE wo SET e = '2001-06-01' WHERE s = '2000-01-01';
+SELECT * FROM wo ORDER BY s;
+CHECK TABLE l, lh, lp, wo;
+DROP FUNCTION put;
+DROP TABLE l, lh, lp, wo;
