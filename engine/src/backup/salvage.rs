@@ -169,10 +169,13 @@ fn pending_extents(set: &VersionSet) -> BTreeSet<u64> {
     runs.flat_map(|(_, level)| -> Vec<u64> { ids(level) }).collect()
 }
 
-/// The LSN up to which everything of a table has expired by now.
+/// The LSN up to which everything of a table has expired by now. The clock of a machine may be
+/// behind that of the one that wrote: what readers saw expire stays away.
 fn expired(set: &VersionSet, version: &Version) -> Lsn {
-    let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now());
-    version.expired_at(&set.timeline(), now)
+    let timeline = set.timeline();
+    let seen = timeline.last().map_or(0, |last| last.time);
+    let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now().max(seen));
+    version.expired_at(&timeline, now)
 }
 
 /// Sorts records by their commits, and leaves one of each. What the cleaner or a row table has

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use crate::base::error::{Damage, Findings, Mismatch, Result, Unreadable};
 use crate::base::options::Options;
 use crate::base::record::{Kind, LSN_MAX, Lsn, TableId};
-use crate::commit::{Accepted, Content, Gidx, Recovered, recover};
+use crate::commit::{Accepted, Content, Gidx, Recovered, readable, recover};
 use crate::engine::open::{
-    Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, records, region_path,
+    Loaded, Opening, Parts, files_of, find_damaged, lock, lock_region, lost_runs, records,
+    region_path,
 };
 use crate::engine::{Engine, OpenHow};
 use crate::level0::verify_row;
@@ -64,39 +65,53 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     report.damages.extend(parts.iter().map(Parts::damage));
     let region = region_path(path, options);
     let loaded = report.keep(opening.load(), || fixed_parts(&region))?;
-    let floor = loaded.as_ref().map_or(JournalFloor::default(), |loaded| JournalFloor {
-        epoch: loaded.floor.journal.epoch,
-        number: loaded.floor.journal.edit,
-    });
     let opened = match parts {
         Some(_) => None,
         None => {
-            let files = Arc::clone(&opening.files);
             let place = || Mismatch::default().at("journal", "journal", path, 0);
-            report.keep(VersionSet::open(files, path, floor, FoundEdits::Leave), place)?
+            report.keep(open_journal(&opening, loaded.as_ref()), place)?
         }
     };
+    if let Some(set) = &opened {
+        opening.attach_objects(set, 0)?;
+    }
+    let of_pair =
+        |set: &&VersionSet, loaded: &Loaded| set.database_id() == loaded.superblock.database_id;
     if let Some(loaded) = &loaded {
-        let of_pair = |set: &&VersionSet| set.database_id() == loaded.superblock.database_id;
-        report.region(loaded, opened.as_ref().filter(of_pair).map_or(0, VersionSet::durable))?;
-        let (checked, damages) = opening.index_file(&loaded.region).verify(&loaded.superblock)?;
-        report.checked += checked;
-        report.damages.extend(damages);
+        let pair = opened.as_ref().filter(|set| of_pair(set, loaded));
+        let recovered = report.region(loaded, pair.map_or(0, VersionSet::durable), true)?;
+        if let (Some(recovered), Some(set)) = (recovered, pair) {
+            report.damages.extend(lost_runs(&loaded.region, &recovered, set)?);
+        }
+        let index = opening.index_file(&loaded.region);
+        let place = || Mismatch::default().at("index", "pm", index.path(), 0);
+        if let Some((checked, damages)) = report.keep(index.verify(&loaded.superblock), place)? {
+            report.checked += checked;
+            report.damages.extend(damages);
+        }
     }
     if let Some(set) = opened {
-        opening.attach_objects(&set, 0)?;
-        check_objects_reachable(&set)?;
         report.look(|found| set.verify(found));
         if let Some(loaded) = &loaded {
             report.row_tables(&loaded.region, &set)?;
         }
-        let pairs = loaded.is_none_or(|l| l.superblock.database_id == set.database_id());
-        if !pairs {
+        if loaded.is_some_and(|loaded| !of_pair(&&set, &loaded)) {
             let found = Mismatch::new("that of the journal", "another one");
             report.damages.push(found.at("database id", "pm", region, 16));
         }
     }
     Ok(report)
+}
+
+/// The floor of a region says something of its own journal alone.
+fn open_journal(opening: &Opening<'_>, loaded: Option<&Loaded>) -> Result<VersionSet> {
+    let id = VersionSet::database_id_in(&*opening.files, opening.path)?;
+    let own = loaded.filter(|loaded| id.is_none_or(|id| id == loaded.superblock.database_id));
+    let floor = own.map_or(JournalFloor::default(), |loaded| JournalFloor {
+        epoch: loaded.floor.journal.epoch,
+        number: loaded.floor.journal.edit,
+    });
+    VersionSet::open(Arc::clone(&opening.files), opening.path, floor, FoundEdits::Leave)
 }
 
 fn fixed_parts(region: &Path) -> Damage {
@@ -125,25 +140,16 @@ pub(crate) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         let guard = pin();
         report.row_tables(&loaded.region, &engine.set)?;
         drop(guard);
-        if let Some(recovered) = report.region(&loaded, engine.set.durable())? {
+        if let Some(recovered) = report.region(&loaded, engine.set.durable(), false)? {
             report.index(engine, &loaded.region, &recovered)?;
         }
         Ok(())
     })?;
     report.cache(engine);
-    check_objects_reachable(&engine.set)?;
     report.look(|found| engine.set.verify(found));
     // The objects of a database that is being closed cannot be read, and not all was looked at.
     engine.shared.check_open()?;
     Ok(report)
-}
-
-/// Fails if objects cannot be checked, since their store does not answer: that is no damage.
-fn check_objects_reachable(set: &VersionSet) -> Result<()> {
-    match set.store().objects().filter(|_| !set.objects().is_empty()) {
-        Some(tier) => tier.check_reachable(),
-        None => Ok(()),
-    }
 }
 
 /// What is wrong between frames of the block cache and swips of extents, if something is.
@@ -246,8 +252,14 @@ impl VerifyReport {
     }
 
     /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them;
-    /// what that is, if it can be said.
-    fn region(&mut self, loaded: &Loaded, durable: Lsn) -> Result<Option<Recovered>> {
+    /// what that is, if it can be said. Of a closed database it also looks behind the end: damage
+    /// to a header may make an opening end before what a later one knows to be durable.
+    fn region(
+        &mut self,
+        loaded: &Loaded,
+        durable: Lsn,
+        is_closed: bool,
+    ) -> Result<Option<Recovered>> {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
         let region = &loaded.region;
@@ -276,8 +288,14 @@ impl VerifyReport {
             }
         }
         self.checked += gidx.len() as u64;
-        let recovered = recover(&loaded.evidence((&scans, &gidx), durable));
-        let recovered = self.keep(recovered, place("zones"))?;
+        let evidence = loaded.evidence((&scans, &gidx), durable);
+        let recovered = self.keep(recover(&evidence), place("zones"))?;
+        let mut lost = Vec::new();
+        if let Some(last) = recovered.as_ref().filter(|_| is_closed).map(|it| it.last)
+            && readable(&evidence, &mut lost)?.last > last
+        {
+            self.damages.append(&mut lost);
+        }
         let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();
         Ok(recovered)

@@ -378,6 +378,12 @@ impl Error {
         }))
     }
 
+    /// The same with another kind, for a caller that knows what became of it.
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Error {
+        (self.0.kind, self.0.signal) = (kind, Signal::None);
+        self
+    }
+
     /// Wraps an I/O error with what was being done to which file. A full disk becomes
     /// [`ErrorKind::Full`], everything else [`ErrorKind::Unavailable`].
     pub(crate) fn io(doing: &str, path: &Path, source: io::Error) -> Error {
@@ -446,7 +452,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Conflict | ErrorKind::Deadlock)
     }
 
-    /// The damaged place, when the kind is [`ErrorKind::Corrupt`].
+    /// The damaged place, when the kind is [`ErrorKind::Corrupt`], or the region in emulated memory
+    /// that is gone.
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
     }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::edit::{Edit, Op};
-use super::journal::{self, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
+use super::journal::{self, AppendFailure, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
 use super::levels::{Level, Version};
 use super::state::{Applied, Broken, State};
 use crate::base::error::{Damage, Error, ErrorKind, Findings, Mismatch, Result};
@@ -339,6 +339,13 @@ impl VersionSet {
         self.poisoned.store(true, Ordering::Release);
     }
 
+    /// Poisons the set, and gives the cause. That is never `Full`, which says that nothing has
+    /// changed.
+    fn poison_by(&self, cause: Error) -> Error {
+        self.poison();
+        cause.of_kind(ErrorKind::Unavailable)
+    }
+
     /// Makes `edit` durable, then visible: all of it or nothing. All commits
     /// up to `lsn` are durable. Gives the new versions of the tables it touched.
     ///
@@ -396,13 +403,13 @@ impl VersionSet {
         find_room(&mut writer, &edit)?;
         let is_early = self.has(Failpoint::PublishBeforeEdit);
         let early = applied.take_if(|_| is_early).map(|applied| self.publish(applied));
-        if let Err(failure) = writer.journal.append(lsn, &edit) {
-            if failure.may_be_durable {
-                self.poison();
-                // The journal may name them, so their space is not ours any more (invariant 3).
-                edit.added().for_each(|extent| extent.installed());
+        if let Err(AppendFailure { error, may_be_durable }) = writer.journal.append(lsn, &edit) {
+            if !may_be_durable {
+                return Err(error);
             }
-            return Err(failure.error);
+            // The journal may name them, so their space is not ours any more (invariant 3).
+            edit.added().for_each(|extent| extent.installed());
+            return Err(self.poison_by(error));
         }
         *self.floor.lock() = writer.journal.floor();
         edit.added().for_each(|extent| extent.installed());
@@ -493,7 +500,7 @@ impl VersionSet {
         let (files, directory) = (&*self.files, self.directory.as_path());
         let last = writer.journal.floor();
         let installed = prepared.install(files, self.store.directory());
-        writer.journal = installed.inspect_err(|_| self.poison())?;
+        writer.journal = installed.map_err(|e| self.poison_by(e))?;
         writer.roll_at = MIN_ROLL_BYTES.max(4 * writer.journal.len());
         *self.floor.lock() = writer.journal.floor();
         journal::remove_epoch(files, directory, last.epoch);
@@ -513,7 +520,7 @@ impl VersionSet {
     ///
     /// A failed sync poisons the set.
     pub(crate) fn sync_extents(&self) -> Result<()> {
-        self.store().sync().inspect_err(|_| self.poison())
+        self.store().sync().map_err(|e| self.poison_by(e))
     }
 
     /// Lets the drained map of a table forget what no record is left to ask about: see
@@ -543,23 +550,35 @@ impl VersionSet {
         let check_journal = self.writer.lock().journal.check();
         match check_journal() {
             Ok(structures) => checked += structures,
-            Err(error) => report.add(&error, || self.unread_journal()),
+            Err(error) => report
+                .add(&error, || Mismatch::default().at("journal", "journal", &self.directory, 0)),
         }
         // Whatever it names stays in place while this is held, so overlaps need no check: taking
         // the same space twice fails at open, and the store gives none out twice.
         let state = self.current.load_full();
         let goes_on = || !self.store.gate().is_shut();
-        for extent in state.extents().take_while(|_| goes_on()) {
+        let has_objects = self.are_objects_reachable(report);
+        let is_near = |at: &Location| has_objects || at.object().is_none();
+        let extents = || state.extents().filter(|extent| is_near(&extent.meta().location));
+        for extent in extents().take_while(|_| goes_on()) {
             checked += extent.verify(report);
         }
-        let values = values_of(state.extents());
-        let values = values.values().take_while(|_| goes_on());
+        let values = values_of(extents());
+        let values = values.values().filter(|values| is_near(&values.meta().location));
+        let values = values.take_while(|_| goes_on());
         checked + values.map(|values| values.verify(report)).sum::<u64>()
     }
 
-    /// The place of a journal that cannot be read.
-    fn unread_journal(&self) -> Damage {
-        Mismatch::default().at("journal", "journal", &self.directory, 0)
+    /// Whether the store answers that has objects of this set. It is asked once: each object by
+    /// itself would wait for it.
+    fn are_objects_reachable(&self, report: &mut Findings) -> bool {
+        let objects = self.objects().len();
+        let Some(tier) = self.store.objects().filter(|_| objects > 0) else { return true };
+        let reached = tier.check_reachable().inspect_err(|error| {
+            let what = format!("{objects} objects");
+            report.add(error, || Mismatch::default().at(what, "object", tier.address(), 0));
+        });
+        reached.is_ok()
     }
 }
 

@@ -11,11 +11,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::common::cuts::{PATH, options};
 use crate::common::{Chance, alone, tiny, together};
 use terrace::operators::APPEND;
-use terrace::testing::Machine;
+use terrace::testing::{HandClock, Machine};
 use terrace::{
     Database, Durability, Level0Container, Options, SalvageReport, Table, TableOptions, WriteBatch,
 };
@@ -494,6 +495,47 @@ fn the_region_of_another_database_is_refused() {
     let refused = Database::salvage(at("db"), at("new")).unwrap_err();
     assert!(refused.to_string().contains("belong to different databases"), "{refused}");
     assert!(!at("new").exists());
+}
+
+/// Bug: a verification of a region and a journal of two databases said that the journal is damaged.
+/// Cause: it held the journal against the floor of the other database. Fix: a floor counts for its
+/// own journal alone.
+#[test]
+fn the_floor_of_another_database_says_nothing_of_a_journal() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    tiny().create(at("db")).unwrap().close().unwrap();
+    let other = tiny().create(at("other")).unwrap();
+    (0..9).for_each(|n| drop(other.table(&format!("{n}")).unwrap()));
+    other.close().unwrap();
+    fs::copy(at("other").join("region"), at("db").join("region")).unwrap();
+    let told = terrace::verify(at("db")).unwrap().damages;
+    let told: Vec<_> = told.iter().map(|damage| damage.what.as_str()).collect();
+    assert_eq!(told, ["database id"]);
+}
+
+/// Bug: rows that readers saw expire came back. Cause: a salvage went by the clock of its machine
+/// alone, which may be behind. Fix: the latest mark of time counts, as for an opening.
+#[test]
+fn what_has_expired_stays_away_where_the_clock_is_behind() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (from, clock) = (dir.path().join("db"), HandClock::default());
+    clock.pass(Duration::from_hours(24 * 365 * 200));
+    let db = tiny().stepped().clock(&clock).create(&from).unwrap();
+    let ttl = TableOptions::new().ttl(Duration::from_mins(1));
+    let table = db.create_table("t", ttl).unwrap();
+    table.put("old", "v").unwrap();
+    while db.step().unwrap() {}
+    clock.pass(Duration::from_hours(1));
+    table.put("new", "v").unwrap();
+    while db.step().unwrap() {}
+    assert_eq!(rows(&table).len(), 1);
+    db.close().unwrap();
+    let (report, new) = salvaged(&from, &dir.path().join("new"));
+    let kept = rows(&new.existing_table("t").unwrap());
+    assert!(!kept.contains_key(&b"old"[..]), "{kept:?}, {:?}", report.lost);
 }
 
 /// Bug: a table that was dropped or truncated came back under its name.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace::{Durability, ErrorKind, Mode, Options};
+use terrace::{Database, Durability, ErrorKind, Mode, Options};
 
 fn emulated(region: &std::path::Path) -> Options {
     Options::new()
@@ -99,6 +99,28 @@ fn an_emulated_region_finds_a_place_and_is_found_again() {
     let error = open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.to_string().contains("survives the process only"), "{error}");
+}
+
+/// Bug: a database whose emulated memory was gone could be neither salvaged nor verified, and the
+/// message said that its extents were lost. Cause: the error had no damage, and these calls go on
+/// behind damage alone. Fix: it has the region, as where the link is gone.
+#[test]
+fn what_was_drained_is_saved_where_emulated_memory_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let mode = Mode::Emulated { delay: Duration::ZERO };
+    let db = Options::new().mode(mode).pm_size(4 << 20).open(&path).unwrap();
+    let mut load = db.table("t").unwrap().bulk_load().unwrap();
+    load.put("k", "v").unwrap();
+    load.finish().unwrap();
+    db.close().unwrap();
+    std::fs::remove_file(std::fs::read_link(path.join("region")).unwrap()).unwrap();
+    let found = terrace::verify(&path).unwrap();
+    assert_eq!(found.damages.len(), 1, "{:?}", found.damages);
+    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    assert_eq!(report.records, 1, "{:?}", report.lost);
+    let new = Database::open(dir.path().join("new")).unwrap();
+    assert_eq!(new.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
 }
 
 /// The file system in memory has no room, or there is none: the region goes to temporary files, and

@@ -83,6 +83,10 @@ pub(super) struct FoundIndex {
 }
 
 impl IndexFile<'_> {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The forest, if the last opening used it; `superblock` is as that left it. One that is
     /// damaged is none: all that it knew is in the records.
     ///

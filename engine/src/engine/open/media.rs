@@ -283,15 +283,14 @@ pub(crate) fn note(path: &Path) -> Option<String> {
 /// What an opening should say when the link leads nowhere.
 pub(super) fn vanished(files: &dyn Files, link: &Path) -> Option<Error> {
     let target = target_of(files, link).filter(|t| matches!(t.try_exists(), Ok(false)))?;
-    Some(Error::new(
-        ErrorKind::Unavailable,
-        format!(
-            "the emulated region {} is gone, as happens when the machine restarts: emulated \
-             memory survives the process only; what was drained is lost with it, so make the \
-             database again",
-            target.display()
-        ),
-    ))
+    let damage = Mismatch::new("the region of the database", "no file").at("region", "pm", link, 0);
+    let message = format!(
+        "the emulated region {} is gone, as happens when the machine restarts: emulated memory \
+         survives the process only; write what was drained to a new database with `terrace \
+         salvage`, or make the database again",
+        target.display()
+    );
+    Some(Error::missing(damage, message).of_kind(ErrorKind::Unavailable))
 }
 
 #[cfg(test)]

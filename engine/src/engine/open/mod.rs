@@ -63,6 +63,7 @@ pub(crate) use create::{
 };
 pub(crate) use load::{Loaded, check_pair, object_client};
 pub(crate) use media::{note, path as region_path};
+pub(crate) use own_records::lost_runs;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use presence::Marker;
 pub(crate) use presence::{

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::records;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Damage, Error, Result};
 use crate::base::options::Failpoint;
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::commit::{Accepted, Content, Recovered};
@@ -132,6 +132,25 @@ impl<'a> OwnRecords<'a> {
         }
         Ok(())
     }
+}
+
+/// Runs of commits and of open prepares that no edit of the journal made.
+pub(crate) fn lost_runs(
+    region: &Region,
+    recovered: &Recovered,
+    set: &VersionSet,
+) -> Result<Vec<Damage>> {
+    let own = OwnRecords::find(region, recovered, set)?;
+    let committed = own.news.iter().filter_map(|(lsn, news)| match news {
+        News::Run(run) => Some((*run, *lsn)),
+        News::Event(_) => None,
+    });
+    let is_open = |found: &&FoundPrepare<'_>| !own.verdicts.contains_key(&found.place.lsn);
+    let prepares = own.prepares.iter().filter(is_open);
+    let prepared = prepares.flat_map(|it| it.runs.iter().map(|run| (*run, it.place.lsn)));
+    let lacks = |(run, _): &(u64, Lsn)| set.pending_run(*run).is_none();
+    let lacking = committed.chain(prepared).filter(lacks);
+    Ok(lacking.filter_map(|(run, lsn)| set.lost_run(run, lsn)).collect())
 }
 
 /// The prepare in a sub-entry.

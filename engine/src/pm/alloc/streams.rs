@@ -7,6 +7,9 @@ use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
 
 const MAGIC: &[u8; 4] = b"TSTR";
 
+/// Streams that a creation makes: the shared one, and the cleaner's.
+const CREATED: u32 = 2;
+
 /// Which tables append to a stream. A policy, not a format: records carry their table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamKind {
@@ -85,8 +88,8 @@ impl StreamPool {
     }
 
     /// Takes a free object for a stream. The caller persists what it returns in one go. Entry and
-    /// object may land in any order, because an entry without a sound object is a leak that the
-    /// next open releases.
+    /// object may land in any order: an entry without a sound object is a leak, and its number is
+    /// the next one to be taken.
     pub(crate) fn take(region: &Region, object: &StreamObject) -> [Dirty; 2] {
         let entry = PoolEntry { persistent: true, in_use: false, generation: object.generation };
         [
@@ -116,10 +119,20 @@ impl StreamPool {
         let object = StreamObject::decode(region.bytes(at, LINE), stream);
         match object.filter(|o| o.generation == entry.generation) {
             Some(object) => Ok(Some(object)),
-            // Cut short while it was made: nothing was ever appended.
-            None if region.word(Geometry::gidx(stream)) == 0 => Ok(None),
+            None if StreamPool::may_be_cut_short(region, stream) => Ok(None),
             None => Err(damaged(region, at, "stream object", (0, 0))),
         }
+    }
+
+    /// Whether a stream without a sound object may be one that a cut left half made. Nothing was
+    /// ever appended to it then, and none has come behind it. A creation makes the first two whole.
+    fn may_be_cut_short(region: &Region, stream: u32) -> bool {
+        let next = stream + 1;
+        let is_last = next == STREAM_SLOTS || {
+            let word = region.word(Geometry::stream_entry(next));
+            PoolEntry::decode(word, Pool::Streams, next).is_ok_and(|entry| !entry.persistent)
+        };
+        stream >= CREATED && is_last && region.word(Geometry::gidx(stream)) == 0
     }
 }
 

@@ -547,6 +547,36 @@ fn what_an_opening_replays_does_not_grow_with_history() {
     assert!(set.floor().epoch > 20, "epoch {}", set.floor().epoch);
 }
 
+/// Bug: a database stopped without a word of the cause. Cause: a failure that had poisoned the
+/// set was told as `Full`, which callers take for "nothing has changed". Fix: one that poisons
+/// never is.
+#[test]
+fn what_poisons_on_a_full_disk_is_not_told_as_a_full_disk() {
+    use terrace_testkit::{Call, CallSite, Fault, Faulty, FileKind, Reason};
+    let file = FileKind::Journal;
+    for call in [Call::Rename, Call::Write] {
+        let files = SimFiles::new();
+        let set = create(&files);
+        let table = create_table(&set, "t");
+        let fault = Fault::once(Faulty::Site(CallSite { call, file }), 1);
+        let outcome = terrace_testkit::Outcome::Undone;
+        files.fail(Fault { outcome, reason: Reason::NoSpace, ..fault });
+        if call == Call::Write {
+            // It cannot be taken back either.
+            files.fail_sync_after(1);
+        }
+        let error = (0..1000u64).find_map(|n| {
+            let start = vec![(n % 7) as u8; 4000];
+            let interval = KeyInterval { end: Some([&start[..], &[0]].concat()), start };
+            let ops = vec![Op::Drained { table, seq: n, interval }];
+            set.apply(Edit { ops }, 1).err()
+        });
+        let error = error.unwrap();
+        assert!(set.poisoned(), "{call:?}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{call:?}: {error}");
+    }
+}
+
 /// An edit finds no space and is taken back, and the power goes before that is durable.
 #[test]
 fn an_edit_without_space_is_whole_or_absent_after_a_cut_while_it_is_taken_back() {
