@@ -395,7 +395,7 @@ impl Node {
                 format!(
                     "the writer has deleted data that the follower reads in the store, and its \
                      newest checkpoint, of commit {found_at}, is older than what the follower \
-                     shows, commit {shown}; register it by Options::follower_name"
+                     shows, commit {shown}; register it with the option follower_name"
                 ),
             ));
         }

@@ -165,8 +165,8 @@ impl TableOperator {
     fn known(&self) -> Result<&dyn MergeOperator> {
         let Some(name) = self.name else {
             return Err(Error::merge(
-                "the table has no merge operator; create it with \
-                 TableOptions::merge_operator, or set it with set_table_options",
+                "the table has no merge operator; create it with the option merge_operator, or \
+                 change its options",
             ));
         };
         self.operator.as_deref().ok_or_else(|| {

@@ -223,7 +223,7 @@ impl Opening<'_> {
                 0 => Ok(()),
                 objects => Err(Error::invalid(format!(
                     "{objects} extents of the database in {} are objects, and no object store was \
-                     named; open it with Options::object_store, or give the command --object-store",
+                     named; open it with the option object_store",
                     self.path.display()
                 ))),
             };
