@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::env::VarError;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
@@ -17,8 +18,8 @@ Exit codes:
      salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
-  130  an import, a load, a dump or a compaction that was stopped by a signal: what was done by then
-     stays
+  130  stopped by a signal: what an import, a load or a compaction has done by then stays, and a
+     dump leaves no file
 
 A reader of the output that goes away, such as head, changes none of them.
 
@@ -62,8 +63,12 @@ pub(crate) fn explain(error: &clap::Error, line: &[OsString]) -> u8 {
         crate::output::say(&failure.report(true));
         return failure.exit_code();
     }
-    // Where no process reads it, it is lost, and nothing else.
-    error.print().unwrap_or_default();
+    match error.use_stderr() {
+        // It has arguments, which may have control characters.
+        true => crate::output::say(error.to_string().trim_end()),
+        // Where no process reads it, it is lost, and nothing else.
+        false => error.print().unwrap_or_default(),
+    }
     u8::try_from(error.exit_code()).unwrap_or(2)
 }
 
@@ -104,9 +109,17 @@ impl Global {
     }
 
     /// The URL of the object store: as the arguments say, else the environment.
-    pub(crate) fn object_store(&mut self) -> Option<String> {
-        let of_environment = || std::env::var("TERRACE_OBJECT_STORE").ok();
-        self.object_store.take().or_else(of_environment).filter(|url| !url.is_empty())
+    pub(crate) fn object_store(&mut self) -> Result<Option<String>, Failure> {
+        let url = match self.object_store.take() {
+            None => match std::env::var("TERRACE_OBJECT_STORE") {
+                Err(error @ VarError::NotUnicode(_)) => {
+                    return Err(Failure::Invalid(format!("TERRACE_OBJECT_STORE: {error}")));
+                }
+                url => url.ok(),
+            },
+            url => url,
+        };
+        Ok(url.filter(|url| !url.is_empty()))
     }
 }
 

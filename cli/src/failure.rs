@@ -36,6 +36,12 @@ impl Failure {
         Failure::Outside(format!("cannot {doing}: {error}"))
     }
 
+    /// A closing that failed behind work that is done.
+    pub(crate) fn closing(done: impl Into<String>) -> impl FnOnce(terrace::Error) -> Failure {
+        let done = format!("{}, but the database could not be closed", done.into());
+        |error| Failure::Partly { done, cause: Box::new(error.into()) }
+    }
+
     /// What the process ends with.
     pub(crate) fn exit_code(&self) -> u8 {
         if matches!(self, Failure::Interrupted(_)) {
@@ -97,6 +103,17 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&failure.report(true)).unwrap();
         assert_eq!(value["error"]["kind"], "invalid");
         assert_eq!(value["error"]["message"], "no \"table\"");
+    }
+
+    /// Bug: a closing that failed behind a commit or a takeover was told as its failure. Cause: the
+    /// error had nothing of what was done. Fix: the error begins with it.
+    #[test]
+    fn a_failed_closing_says_what_was_done() {
+        let cause = terrace::Options::new().set("absent", "").unwrap_err();
+        let failure = Failure::closing("transaction `x` is committed")(cause);
+        let begin = "error (invalid): transaction `x` is committed, but the database could not be \
+                     closed, for: ";
+        assert!(failure.report(false).starts_with(begin), "{}", failure.report(false));
     }
 
     #[test]

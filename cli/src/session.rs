@@ -28,7 +28,7 @@ impl Session {
     /// A session as the arguments ask for it.
     pub(crate) fn new(mut global: Global) -> Result<Session, Failure> {
         let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
-        let mut named = Options::new();
+        let (mut named, mut named_store) = (Options::new(), None);
         for option in std::mem::take(&mut global.option) {
             let (name, value) = option.split_once('=').ok_or_else(|| {
                 let why = format!("option `{option}` has no value; write -o {option}=VALUE");
@@ -37,11 +37,11 @@ impl Session {
             named.set(name, value)?;
             // What asks the store without opening a database needs its URL too.
             if name == "object_store" {
-                let url = if value == "none" { "" } else { value };
-                global.object_store.get_or_insert_with(|| url.to_owned());
+                named_store = Some(if value == "none" { "" } else { value }.to_owned());
             }
         }
-        let (db, object_store) = (global.directory(), global.object_store());
+        global.object_store = global.object_store.or(named_store);
+        let (db, object_store) = (global.directory(), global.object_store()?);
         let output = Output::new(global.json, encoding, global.quiet);
         Ok(Session { output, db, named, object_store, share: global.share })
     }

@@ -96,6 +96,15 @@ fn a_dump_that_was_cut_off_says_what_is_in() {
     let wrong = bench.file("wrong", "{\"dump\":2}\n");
     let error = bench.run(["load", wrong.to_str().unwrap(), "--db", &new]).fails(2);
     assert!(error.contains("line 1: version 2 of a dump"), "{error}");
+    // Bug: an end that counted other tables was taken. Cause: its rows alone were compared.
+    let counted = bench.file("counted", "{\"dump\":1}\n{\"end\":{\"tables\":1,\"rows\":0}}\n");
+    let error = bench.run(["load", counted.to_str().unwrap(), "--db", &new]).fails(2);
+    assert!(error.contains("1 tables with 0 rows, and 0 with 0 came"), "{error}");
+    // Bug: a line without an end in sight was told as a dump that was cut off.
+    let long = ["{\"dump\":1}\n", &"x".repeat(9 << 20)].concat();
+    let long = bench.file("long", long);
+    let error = bench.run(["load", long.to_str().unwrap(), "--db", &new]).fails(2);
+    assert!(error.contains("line 2: it has more than 8388608 bytes"), "{error}");
 }
 
 #[test]

@@ -68,3 +68,33 @@ fn a_wrong_command_line_is_json_too() {
     assert!(bench.run(["get"]).fails(2).contains("--table"));
     assert!(bench.run(["--json", "--help"]).good().contains("Usage: terrace"));
 }
+
+/// Bug: an argument that is not understood could change the terminal. Cause: its message was
+/// printed as it is. Fix: control characters are escaped, as in all other messages.
+#[test]
+fn an_argument_that_is_not_understood_changes_no_terminal() {
+    let said = Bench::new().run(["get", "-t", "t", "--\u{9b}2J"]).fails(2);
+    assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+    assert!(said.contains("2J") && said.contains("Usage"), "{said}");
+}
+
+/// Bug: of two `-o object_store` the first one counted for some commands, of all other options the
+/// last. A store that is no text was taken for none. Fix: the last one counts, and it is refused.
+#[test]
+fn the_last_store_counts_and_one_that_is_no_text_is_refused() {
+    let bench = Bench::new();
+    let at = |name: &str| format!("object_store=file://{}", bench.path().join(name).display());
+    let said = bench.run(["status", "-o", &at("one"), "-o", &at("two")]).fails(2);
+    assert!(said.contains("/two") && !said.contains("/one"), "{said}");
+    #[cfg(unix)]
+    {
+        let mut command = bench.command();
+        let url: std::ffi::OsString = std::os::unix::ffi::OsStringExt::from_vec(vec![0xff]);
+        let output = command.arg("tables").env("TERRACE_OBJECT_STORE", url).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            said.contains("TERRACE_OBJECT_STORE: ") && output.status.code() == Some(2),
+            "{said}"
+        );
+    }
+}

@@ -31,8 +31,12 @@ fn prepared_transactions_are_listed_and_resolved() {
     assert_eq!(listed, expected);
     assert!(bench.run(["prepared", "list"]).good().contains("\t1 write\t"));
     let json = bench.run(["prepared", "list", "--json"]).json();
-    assert_eq!(json[0]["name"], serde_json::json!({ "hex": "00ff1b5b33316d" }));
-    assert_eq!((&json[1]["name"], &json[1]["writes"]), (&"a\\x41\n".into(), &1.into()));
+    assert_eq!(json[0]["id"], serde_json::json!({ "hex": "00ff1b5b33316d" }));
+    assert_eq!((&json[1]["id"], &json[1]["writes"]), (&"a\\x41\n".into(), &1.into()));
+    // Bug: a name of the JSON form committed another transaction. Cause: its escapes were undone,
+    // and it had none. Fix: both forms have the name that `commit` takes.
+    let in_json: Vec<_> = json.as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(in_json, expected);
     for name in &listed[..2] {
         bench.run(["prepared", "commit", name]).good();
     }

@@ -16,7 +16,9 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     run(&["put", "-t", "people", "ada", "1815", "--share"]).good();
     let (standby, follower) = (place("standby"), place("follower"));
     let caught_up = run(&["standby", &standby, "--once", "--json"]).good();
-    assert!(caught_up.contains("\"commit\""), "{caught_up}");
+    // A lag that is not known is null, and no number that stands for it.
+    let knows = caught_up.contains("\"commit\"") && !caught_up.contains(&u64::MAX.to_string());
+    assert!(knows, "{caught_up}");
     run(&["put", "-t", "people", "alan", "1912", "--share"]).good();
     let status = run(&["status", "--json"]).json();
     assert!(status["commit"].as_u64().unwrap() > 1 && status["checkpoint"].as_u64().unwrap() > 0);

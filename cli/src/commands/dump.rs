@@ -37,7 +37,7 @@ enum DumpLine<'a> {
 }
 
 /// What the dump has.
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Serialize, Deserialize)]
 struct DumpEnd {
     tables: u64,
     rows: u64,
@@ -98,17 +98,19 @@ pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<O
         false => database.load(&options, input),
     };
     let loaded = loaded.map_err(|error| ended(error.into()));
-    if let Err(error) = database.close() {
+    let closed = database.close();
+    if let (Err(_), Err(error)) = (&loaded, &closed) {
         session.output.remark(&format!("the database could not be closed: {error}"));
     }
     let report = loaded?;
-    if session.output.json {
-        session.output.object(&report)?;
-        return Ok(Outcome::Good);
-    }
     let DumpReport { tables, rows, .. } = report;
     let (tables, rows) = (counted(tables, "table", "tables"), counted(rows, "row", "rows"));
-    session.output.remark(&format!("{tables} with {rows} loaded"));
+    let done = format!("{tables} with {rows} loaded");
+    closed.map_err(Failure::closing(&done))?;
+    match session.output.json {
+        true => session.output.object(&report)?,
+        false => session.output.remark(&done),
+    }
     Ok(Outcome::Good)
 }
 
@@ -177,7 +179,8 @@ fn load_lines(
     mut input: BufReader<impl Read>,
     add: &mut dyn FnMut(DumpEntry<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let (mut rows, mut number, mut text) = (0, 0_u64, Vec::new());
+    let (mut came, mut number) = (DumpEnd { tables: 0, rows: 0 }, 0_u64);
+    let mut text = Vec::new();
     loop {
         text.clear();
         number += 1;
@@ -186,7 +189,10 @@ fn load_lines(
         };
         (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text)?;
         if text.last() != Some(&b'\n') {
-            return Err(wrong("it has no end; the dump was cut off here".to_owned()));
+            return Err(wrong(match text.len() as u64 {
+                LONGEST_LINE => format!("it has more than {LONGEST_LINE} bytes, as no row has"),
+                _ => "it has no end; the dump was cut off here".to_owned(),
+            }));
         }
         let line = serde_json::from_slice(&text);
         let line = line.map_err(|error| wrong(format!("it is no line of a dump: {error}")))?;
@@ -202,20 +208,27 @@ fn load_lines(
                 add(DumpEntry::Table(&table, of))?;
             }
             DumpLine::Blob { blob } => add(DumpEntry::Blob(&blob.decode().map_err(wrong)?))?,
-            DumpLine::Rows { rows } => add(DumpEntry::Rows(&rows))?,
+            DumpLine::Rows { rows } => {
+                came.tables += 1;
+                add(DumpEntry::Rows(&rows))?;
+            }
             DumpLine::Row { key, value } => {
                 let (key, value) = (key.decode().map_err(wrong)?, value.decode().map_err(wrong)?);
-                rows += 1;
+                came.rows += 1;
                 add(DumpEntry::Row(&key, &value))?;
             }
-            DumpLine::End { end } if end.rows == rows => {
+            DumpLine::End { end } if end == came => {
                 return match input.fill_buf()?.is_empty() {
                     true => Ok(()),
                     false => Err(wrong("more follows the end of the dump".to_owned())),
                 };
             }
             DumpLine::End { end } => {
-                return Err(wrong(format!("the end counts {} rows, and {rows} came", end.rows)));
+                let DumpEnd { tables, rows } = end;
+                return Err(wrong(format!(
+                    "the end counts {tables} tables with {rows} rows, and {} with {} came",
+                    came.tables, came.rows
+                )));
             }
         }
     }

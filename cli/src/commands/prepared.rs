@@ -21,10 +21,10 @@ pub(crate) fn run(session: &mut Session, command: &PreparedCommand) -> Result<Ou
         true => database.commit_prepared(&name)?,
         false => database.roll_back_prepared(&name)?,
     }
-    // Said before the closing, which may fail.
     let done = if commits { "committed" } else { "rolled back" };
-    session.output.remark(&format!("transaction `{}` is {done}", encoding.name(&name)));
-    database.close()?;
+    let done = format!("transaction `{}` is {done}", encoding.name(&name));
+    database.close().map_err(Failure::closing(&done))?;
+    session.output.remark(&done);
     Ok(Outcome::Good)
 }
 
@@ -34,8 +34,8 @@ fn list(session: &mut Session) -> Result<Outcome, Failure> {
     let encoding = output.encoding;
     if output.json {
         let object = |it: &PreparedInfo| {
-            let name = JsonBytes::new(encoding, &it.id);
-            serde_json::json!({ "name": name, "writes": it.writes, "locks": it.locks })
+            let (name, id) = (encoding.name(&it.id), JsonBytes::new(encoding, &it.id));
+            serde_json::json!({ "name": name, "id": id, "writes": it.writes, "locks": it.locks })
         };
         output.object(&transactions.iter().map(object).collect::<Vec<_>>())?;
         return Ok(Outcome::Good);

@@ -55,7 +55,8 @@ pub(crate) fn put(session: &mut Session, arguments: &PutArguments) -> Result<Out
     };
     let database = session.write()?;
     database.table(&arguments.table)?.put(&key, &value)?;
-    database.close()?;
+    let done = format!("`{}` is in table `{}`", encoding.line(&key), arguments.table);
+    database.close().map_err(Failure::closing(done))?;
     Ok(Outcome::Good)
 }
 
@@ -111,9 +112,13 @@ pub(crate) fn delete(
             }
         }
     }
-    database.close()?;
+    let done = match arguments.all {
+        true => format!("table `{table}` removed"),
+        false => format!("what was named is removed from table `{table}`"),
+    };
+    database.close().map_err(Failure::closing(&done))?;
     if arguments.all {
-        session.output.remark(&format!("table `{table}` removed"));
+        session.output.remark(&done);
     }
     Ok(Outcome::Good)
 }

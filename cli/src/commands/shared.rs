@@ -98,7 +98,11 @@ fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failu
 fn report(session: &mut Session, status: &NodeStatus) -> Result<(), Failure> {
     let output = &mut session.output;
     if output.json {
-        output.object(status)?;
+        let mut object = serde_json::json!(status);
+        if status.lag_ms == u64::MAX {
+            object["lag_ms"] = serde_json::Value::Null;
+        }
+        output.object(&object)?;
     } else {
         let NodeStatus { commit, entry, lag_ms, restarts, missed, note, directory, .. } = status;
         let note = note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
@@ -131,20 +135,17 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
     let directory = database.path().to_path_buf();
     let stats = database.stats().share;
     let commit = stats.map_or(0, |stats| stats.shipped);
+    let done = format!("{} writes from commit {commit} on", directory.display());
     let output = &mut session.output;
     if output.json {
         output.object(
             &serde_json::json!({ "directory": directory.display().to_string(), "commit": commit }),
         )?;
     } else {
-        output.line(&format!(
-            "{} writes from commit {commit} on: open it with --share",
-            directory.display()
-        ))?;
+        output.line(&format!("{done}: open it with --share"))?;
     }
-    // The machine is the writer, also if this fails.
     output.flush()?;
-    database.close()?;
+    database.close().map_err(Failure::closing(done))?;
     Ok(Outcome::Good)
 }
 

@@ -15,7 +15,8 @@ pub(crate) fn run(session: &mut Session, command: &StoreCommand) -> Result<Outco
         StoreCommand::Gc => {
             let database = session.change()?;
             let report = database.collect_objects()?;
-            database.close()?;
+            let gone = counted(report.left.len() as u64, "object", "objects");
+            database.close().map_err(Failure::closing(format!("{gone} are deleted")))?;
             report
         }
     };

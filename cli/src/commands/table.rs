@@ -40,7 +40,8 @@ pub(crate) fn run(session: &mut Session, arguments: &TableArguments) -> Result<O
     }
     bar.finish_and_clear();
     let note = database.stats().objects.and_then(|objects| objects.note);
-    database.close()?;
+    let done = format!("table `{name}` has tier {}", tier.as_str());
+    database.close().map_err(Failure::closing(done))?;
     let (object_bytes, misplaced_bytes) = (stats.object_bytes, stats.misplaced_bytes);
     if session.output.json {
         let cold = tier.as_str();

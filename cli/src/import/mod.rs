@@ -63,16 +63,18 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
         // An import that has put nothing in leaves no table that it has made.
         let is_empty = is_new && loaded.rows == 0 && !stop.may_have_committed();
         let dropped = if is_empty { database.drop_table(&table) } else { Ok(()) };
-        if let Err(error) = dropped.and(database.close()) {
-            session.output.remark(&format!("the database could not be closed: {error}"));
-        }
+        let remark = |what: &str, done: terrace::Result<()>| {
+            if let Err(error) = done {
+                session.output.remark(&format!("{what}: {error}"));
+            }
+        };
+        remark("the table has no rows, and could not be dropped", dropped);
+        remark("the database could not be closed", database.close());
         return Err(stopped(stop, &loaded, &left_out, arguments));
     }
-    database.close().map_err(|error| {
-        let rows = counted(loaded.rows, "row", "rows");
-        let done = format!("all rows, {rows}, are in table `{}`", arguments.table);
-        Failure::Partly { done, cause: Box::new(error.into()) }
-    })?;
+    let rows = counted(loaded.rows, "row", "rows");
+    let done = format!("all rows, {rows}, are in table `{}`", arguments.table);
+    database.close().map_err(Failure::closing(done))?;
     let report = Report { loaded, left_out, took: begin.elapsed() };
     report.print(session, &arguments.table)
 }

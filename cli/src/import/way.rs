@@ -62,3 +62,27 @@ impl<'a> Way<'a> {
         (loaded, ended)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::BadRow;
+
+    /// Bug: rows before a broken one were lost, and told as imported. Cause: the failure of the
+    /// last batch was dropped for the broken row. Fix: that failure is what is told.
+    #[test]
+    fn a_last_batch_that_fails_is_told_before_a_broken_row() {
+        let dir = tempfile::tempdir().unwrap();
+        let database =
+            terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+        let table = database.table("t").unwrap();
+        let mut way = Way::Batches(Loader::new(&database, &table, 2));
+        [b"a", b"b", b"c"].iter().for_each(|key| way.add(*key, b"").unwrap());
+        database.clone().close().unwrap();
+        let broken = BadRow { line: 4, reason: "broken".to_owned() };
+        let (loaded, ended) = way.end(Err(Stop::Broken(broken)));
+        assert_eq!(loaded.rows, 2);
+        let Err(Stop::Failed(Failure::Engine(error))) = ended else { panic!("another end") };
+        assert_eq!(error.kind(), terrace::ErrorKind::Closed);
+    }
+}
