@@ -309,9 +309,15 @@ mod tests {
 
     #[test]
     fn each_status_has_its_name() {
-        for (status, name) in NAMES {
-            assert_eq!(name.to_str(), Ok(format!("{status:?}").as_str()));
+        let header = include_str!("../include/terrace.h");
+        let lines = header.lines().filter_map(|line| line.trim().split_once(" = "));
+        let statuses = lines
+            .filter_map(|(name, rest)| Some((name, rest.strip_suffix(',')?.parse::<i32>().ok()?)));
+        for (name, status) in statuses.clone() {
+            let found = NAMES.iter().find(|(known, _)| *known as i32 == status);
+            assert_eq!(found.map(|(_, found)| found.to_str()), Some(Ok(name)), "{status}");
         }
+        assert_eq!(statuses.count(), NAMES.len());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Commits that have their place in the order and were not waited for.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
 use crate::database::{Database, check_not_forked, durability};
@@ -23,25 +24,24 @@ pub struct Pending {
 
 /// What becomes of a commit, for all that wait for it.
 ///
-/// Thread safety: any thread. A thread that waits holds the lock until the commit has ended, unless
-/// functions are to be called then. The engine wakes without a lock of its own.
+/// Thread safety: any thread. No thread waits for the commit with the lock held. The engine wakes
+/// without a lock of its own.
 #[derive(Debug)]
 struct Commit {
     state: Mutex<State>,
-    /// Of a commit that functions are called for.
     ended: Condvar,
 }
 
-/// How a commit has ended, for all that were told.
-type Outcome = std::result::Result<(), Arc<terrace::Error>>;
+/// How a commit has ended, for all that were told. None where a wait for it panicked.
+type Outcome = Option<std::result::Result<(), Arc<terrace::Error>>>;
 
 /// What is called when a commit has ended.
 type OnEnd = Box<dyn FnOnce(Status, Option<&Error>) + Send>;
 
 enum State {
     Waits(terrace::PendingCommit),
-    /// A wait is under way. One that does not end leaves this, which is no success.
-    IsWaitedFor,
+    /// A thread waits, and calls these then.
+    IsWaitedFor(Vec<OnEnd>),
     /// A thread of the engine waits, and these are called then.
     Calls(terrace::PendingCommit, Vec<OnEnd>),
     Ended(Outcome),
@@ -51,7 +51,7 @@ impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             State::Waits(_) => "Waits",
-            State::IsWaitedFor => "IsWaitedFor",
+            State::IsWaitedFor(_) => "IsWaitedFor",
             State::Calls(..) => "Calls",
             State::Ended(_) => "Ended",
         })
@@ -60,11 +60,8 @@ impl fmt::Debug for State {
 
 impl Pending {
     pub(crate) fn new(database: &terrace::Database, commit: terrace::PendingCommit) -> Pending {
-        Pending::at(commit.number(), database, State::Waits(commit))
-    }
-
-    fn at(number: u64, database: &terrace::Database, state: State) -> Pending {
-        let commit = Arc::new(Commit { state: Mutex::new(state), ended: Condvar::new() });
+        let (number, state) = (commit.number(), Mutex::new(State::Waits(commit)));
+        let commit = Arc::new(Commit { state, ended: Condvar::new() });
         Pending { number, database: database.clone(), commit }
     }
 
@@ -72,39 +69,73 @@ impl Pending {
     pub(crate) fn on_end(&self, f: OnEnd) -> Result<()> {
         check_not_forked(&self.database)?;
         let mut state = self.commit.state.lock();
-        *state = match std::mem::replace(&mut *state, State::IsWaitedFor) {
-            State::Waits(commit) => State::Calls(commit, vec![f]),
-            State::Calls(commit, mut all) => {
-                all.push(f);
-                State::Calls(commit, all)
-            }
-            State::IsWaitedFor => return Err(panicked()),
+        match &mut *state {
+            State::IsWaitedFor(all) | State::Calls(_, all) => all.push(f),
             State::Ended(done) => {
-                *state = State::Ended(done.clone());
+                let done = done.clone();
                 drop(state);
                 tell(vec![f], &done);
-                return Ok(());
             }
-        };
-        drop(state);
-        self.commit.look();
+            State::Waits(_) => {
+                if let State::Waits(commit) = take(&mut state) {
+                    *state = State::Calls(commit, vec![f]);
+                }
+                drop(state);
+                self.commit.look();
+            }
+        }
         Ok(())
     }
 }
 
+/// Takes the commit out, and leaves a wait.
+fn take(state: &mut State) -> State {
+    std::mem::replace(state, State::IsWaitedFor(Vec::new()))
+}
+
 impl Commit {
+    /// Waits until the commit has ended, and calls what is to be called then.
+    fn wait(&self) -> Outcome {
+        self.wait_with(terrace::PendingCommit::wait)
+    }
+
+    fn wait_with(
+        &self,
+        wait: impl FnOnce(terrace::PendingCommit) -> terrace::Result<()>,
+    ) -> Outcome {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Ended(done) => return done.clone(),
+                State::Waits(_) => break,
+                State::IsWaitedFor(_) | State::Calls(..) => self.ended.wait(&mut state),
+            }
+        }
+        let State::Waits(commit) = take(&mut state) else { return None };
+        drop(state);
+        let done = catch_unwind(AssertUnwindSafe(|| wait(commit)));
+        let done = done.ok().map(|done| done.map_err(Arc::new));
+        self.end(self.state.lock(), &done);
+        done
+    }
+
+    fn end(&self, mut state: MutexGuard<'_, State>, done: &Outcome) {
+        let before = std::mem::replace(&mut *state, State::Ended(done.clone()));
+        drop(state);
+        self.ended.notify_all();
+        if let State::IsWaitedFor(all) | State::Calls(_, all) = before {
+            tell(all, done);
+        }
+    }
+
     /// Asks the engine whether the commit has ended, and calls what is to be called then.
     fn look(self: &Arc<Commit>) {
         let mut state = self.state.lock();
-        let State::Calls(commit, all) = &mut *state else { return };
+        let State::Calls(commit, _) = &mut *state else { return };
         let waker = Waker::from(Arc::clone(self));
         let polled = Pin::new(commit).poll(&mut Context::from_waker(&waker));
         let Poll::Ready(done) = polled else { return };
-        let (done, all) = (done.map_err(Arc::new), std::mem::take(all));
-        *state = State::Ended(done.clone());
-        drop(state);
-        self.ended.notify_all();
-        tell(all, &done);
+        self.end(state, &Some(done.map_err(Arc::new)));
     }
 }
 
@@ -116,13 +147,16 @@ impl Wake for Commit {
 
 /// Tells how a commit has ended.
 fn tell(all: Vec<OnEnd>, done: &Outcome) {
-    let failed = done.as_ref().err().map(|error| Error::new(Failure::Engine(Arc::clone(error))));
+    let failed = result(done).err().map(Error::new);
     let status = terrace_error_status(failed.as_ref());
     all.into_iter().for_each(|f| f(status, failed.as_ref()));
 }
 
-fn panicked() -> Failure {
-    Failure::Panic("an earlier wait for this commit panicked".to_owned())
+fn result(done: &Outcome) -> Result<()> {
+    match done {
+        Some(done) => done.clone().map_err(Failure::Engine),
+        None => Err(Failure::Panic("a wait for this commit panicked".to_owned())),
+    }
 }
 
 /// Gives a batch its place in the order of commits, without waiting until it is visible and
@@ -177,18 +211,7 @@ pub extern "C" fn terrace_pending_wait(
     guard::done(error, || {
         let pending = need(pending, "pending")?;
         check_not_forked(&pending.database)?;
-        // Others that wait for the same commit wait here.
-        let mut state = pending.commit.state.lock();
-        while let State::Calls(..) = &*state {
-            pending.commit.ended.wait(&mut state);
-        }
-        let done = match std::mem::replace(&mut *state, State::IsWaitedFor) {
-            State::Waits(commit) => commit.wait().map_err(Arc::new),
-            State::IsWaitedFor | State::Calls(..) => return Err(panicked()),
-            State::Ended(done) => done,
-        };
-        *state = State::Ended(done.clone());
-        done.map_err(Failure::Engine)
+        result(&pending.commit.wait())
     })
 }
 
@@ -202,18 +225,52 @@ pub extern "C" fn terrace_pending_free(pending: Option<Box<Pending>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
     use super::*;
+
+    fn pending(dir: &tempfile::TempDir) -> Pending {
+        let database =
+            terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+        let mut batch = terrace::WriteBatch::new();
+        batch.put(&database.table("t").unwrap(), "k", "v");
+        let commit = database.enqueue(batch, terrace::Durability::Durable).unwrap();
+        Pending::new(&database, commit)
+    }
+
+    /// What was told, once it was told.
+    fn told(pending: &Pending) -> Receiver<Status> {
+        let (send, told) = channel();
+        let tell = move |status, _: Option<&Error>| send.send(status).unwrap_or_default();
+        pending.on_end(Box::new(tell)).unwrap();
+        told
+    }
 
     /// A wait that panicked left the commit marked as done, so that the next wait for it said that
     /// it succeeded. It leaves a mark that makes every later wait fail.
     #[test]
     fn a_wait_that_did_not_end_is_no_success() {
         let dir = tempfile::tempdir().unwrap();
-        let database =
-            terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
-        let pending = Pending::at(1, &database, State::IsWaitedFor);
+        let pending = pending(&dir);
+        assert!(pending.commit.wait_with(|_| panic!("on purpose")).is_none());
         for _ in 0..2 {
             assert_eq!(terrace_pending_wait(Some(&pending), None), Status::TERRACE_INTERNAL);
         }
+        assert_eq!(told(&pending).try_recv(), Ok(Status::TERRACE_INTERNAL));
+    }
+
+    /// Bug: a function could not be registered while another thread waited for the commit. Cause:
+    /// the wait held the lock until the commit had ended. Fix: it holds no lock meanwhile.
+    #[test]
+    fn a_function_is_registered_beside_a_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let pending = pending(&dir);
+        let mut later = None;
+        let done = pending.commit.wait_with(|commit| {
+            later = Some(told(&pending));
+            commit.wait()
+        });
+        assert!(done.is_some_and(|done| done.is_ok()));
+        assert_eq!(later.unwrap().try_recv(), Ok(Status::TERRACE_OK));
     }
 }
