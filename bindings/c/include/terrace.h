@@ -48,8 +48,8 @@
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
  * The library calls back functions of the program that it was given: terrace_merge_function,
- * terrace_open_progress_function, terrace_commit_function, terrace_call. It holds locks of its own
- * while it calls the first two. So these call no function of the library but terrace_merged_append.
+ * terrace_open_progress_function, terrace_commit_function, terrace_call, terrace_write_function,
+ * terrace_read_function. It holds locks of its own while it calls the first two. So these call no function of the library but terrace_merged_append.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -768,6 +768,33 @@ typedef struct terrace_backup {
 } terrace_backup;
 
 /**
+ * Takes the next bytes of a dump; whether it has taken all of them. They are valid until it
+ * returns. The thread of the call calls it, and it returns normally.
+ */
+typedef bool (*terrace_write_function)(void *context, const void *data, size_t len);
+
+/**
+ * What a dump or a load has taken.
+ */
+typedef struct terrace_dump_report {
+  /**
+   * Tables, with all their rows.
+   */
+  uint64_t tables;
+  /**
+   * Rows of these tables.
+   */
+  uint64_t rows;
+} terrace_dump_report;
+
+/**
+ * Gives the next bytes of a dump: it writes some to buffer, at most capacity, and returns how
+ * many. 0 is the end of the dump, and SIZE_MAX a failure. The thread of the call calls it, and it
+ * returns normally.
+ */
+typedef size_t (*terrace_read_function)(void *context, void *buffer, size_t capacity);
+
+/**
  * A function that runs under a deadline. It returns normally: no longjmp, and no exception of C++.
  */
 typedef void (*terrace_call)(void *context);
@@ -785,7 +812,8 @@ typedef void (*terrace_open_progress_function)(void *context,
 /**
  * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
  * TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
- * commits wait for: it returns soon, and normally. It waits for no commit and closes no database.
+ * commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
+ * waits for no commit and closes no database.
  */
 typedef void (*terrace_commit_function)(void *context,
                                         enum terrace_status status,
@@ -2670,6 +2698,51 @@ struct terrace_report *terrace_backup_set_verify(const struct terrace_backup_set
  * Frees the handle. The backups stay. NULL is no error.
  */
 void terrace_backup_set_free(struct terrace_backup_set *set);
+
+/**
+ * Gives all tables with their options, their rows, and the last blob to write, as one snapshot
+ * shows them, while writers go on. terrace_database_load takes the bytes in, which have checksums
+ * and an end. With table_count, only the tables named so are dumped, and no blob; tables is NULL
+ * without. Merged values stand for operands. Ages of rows are left out: in a table with a ttl they
+ * live that long from the load on. It reads all rows, and holds one and a block of 256 KiB.
+ * *report gets what was dumped, and may be NULL.
+ *
+ * What prepared transactions have written is in no dump. While some are prepared the call fails,
+ * unless without_prepared is true: then their writes and locks are left out.
+ *
+ * Errors: TERRACE_INVALID while transactions are prepared; TERRACE_MISSING_TABLE; TERRACE_CONFLICT
+ * when a table was dropped or truncated meanwhile; TERRACE_UNAVAILABLE when write has returned
+ * false; otherwise as terrace_cursor_next. What was written by then has no end, and no load takes
+ * it for whole.
+ */
+enum terrace_status terrace_database_dump(const struct terrace_database *database,
+                                          const struct terrace_slice *tables,
+                                          size_t table_count,
+                                          bool without_prepared,
+                                          terrace_write_function write,
+                                          void *context,
+                                          struct terrace_dump_report *report,
+                                          struct terrace_error **error);
+
+/**
+ * Takes in a dump, which read gives: makes its tables, with their options and rows. A
+ * merge operator need not be known to the opening. The blob becomes the last one where the
+ * database has none. With table_count, only the tables named so are loaded, and no blob. It holds
+ * a few MiB of memory. *report gets what was loaded, and may be NULL.
+ *
+ * Errors: TERRACE_EXISTS when the database has a table of the dump already, and
+ * TERRACE_MISSING_TABLE when the dump lacks one that was named: nothing was loaded then.
+ * TERRACE_CORRUPT when the dump is damaged or was cut off; TERRACE_INVALID when it is no dump;
+ * TERRACE_UNAVAILABLE when read has failed; otherwise as terrace_bulk_load_finish. After an error
+ * each table has all rows of the dump or is not there, and the message counts them.
+ */
+enum terrace_status terrace_database_load(const struct terrace_database *database,
+                                          const struct terrace_slice *tables,
+                                          size_t table_count,
+                                          terrace_read_function read,
+                                          void *context,
+                                          struct terrace_dump_report *report,
+                                          struct terrace_error **error);
 
 /**
  * Calls call(context) on this thread. Waits of the library inside of it end with TERRACE_TIMEOUT

@@ -1,7 +1,8 @@
-//! Functions of the caller's that the library calls: under a deadline, while a database opens, and
-//! when a commit has ended.
+//! Functions of the caller's that the library calls: under a deadline, while a database opens, when
+//! a commit has ended, and for the bytes of a dump.
 
 use std::ffi::{c_char, c_void};
+use std::io;
 
 use terrace::OpenProgress;
 
@@ -43,9 +44,68 @@ pub type OpenProgressFunction =
 
 /// Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
 /// TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
-/// commits wait for: it returns soon, and normally. It waits for no commit and closes no database.
+/// commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
+/// waits for no commit and closes no database.
 pub type CommitFunction =
     Option<unsafe extern "C" fn(context: *mut c_void, status: Status, error: Option<&Error>)>;
+
+/// Takes the next bytes of a dump; whether it has taken all of them. They are valid until it
+/// returns. The thread of the call calls it, and it returns normally.
+pub type WriteFunction =
+    Option<unsafe extern "C" fn(context: *mut c_void, data: *const c_void, len: usize) -> bool>;
+
+/// Gives the next bytes of a dump: it writes some to buffer, at most capacity, and returns how
+/// many. 0 is the end of the dump, and SIZE_MAX a failure. The thread of the call calls it, and it
+/// returns normally.
+pub type ReadFunction = Option<
+    unsafe extern "C" fn(context: *mut c_void, buffer: *mut c_void, capacity: usize) -> usize,
+>;
+
+/// Where a dump goes.
+pub(crate) struct Sink {
+    pub(crate) function: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> bool,
+    pub(crate) context: Context,
+}
+
+impl io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the function is the caller's, with this signature and context. The bytes are
+        // valid until it returns.
+        match unsafe { (self.function)(self.context.pointer(), bytes.as_ptr().cast(), bytes.len()) }
+        {
+            true => Ok(bytes.len()),
+            false => Err(io::Error::other("the function of the caller's returned false")),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where a dump comes from.
+pub(crate) struct Source {
+    pub(crate) function: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> usize,
+    pub(crate) context: Context,
+}
+
+impl io::Read for Source {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the function is the caller's, with this signature and context. The buffer is
+        // valid for writes of its length until it returns.
+        let read =
+            unsafe { (self.function)(self.context.pointer(), to.as_mut_ptr().cast(), to.len()) };
+        match read {
+            usize::MAX => Err(io::Error::other("the function of the caller's returned SIZE_MAX")),
+            read if read > to.len() => {
+                let room = to.len();
+                let message = format!("the function of the caller's gave {read} bytes for {room}");
+                Err(io::Error::new(io::ErrorKind::InvalidData, message))
+            }
+            read => Ok(read),
+        }
+    }
+}
 
 /// Calls call(context) on this thread. Waits of the library inside of it end with TERRACE_TIMEOUT
 /// once wait_ms milliseconds are over: those for row locks, for space and for turns of commits. Of

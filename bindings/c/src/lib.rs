@@ -54,6 +54,8 @@ pub mod report;
 
 pub mod backup;
 
+pub mod dump;
+
 pub mod callback;
 
 pub mod follower;

@@ -128,6 +128,125 @@ static void backups(terrace_database *database) {
     terrace_error_free(error);
 }
 
+struct bytes {
+    char data[1 << 16];
+    size_t len, at, most;
+};
+
+static bool take(void *context, const void *data, size_t len) {
+    struct bytes *bytes = context;
+    if (bytes->len + len > bytes->most)
+        return false;
+    memcpy(bytes->data + bytes->len, data, len);
+    bytes->len += len;
+    return true;
+}
+
+/* A few bytes each time; beyond the most a failure. */
+static size_t give(void *context, void *buffer, size_t capacity) {
+    struct bytes *bytes = context;
+    size_t left = bytes->len - bytes->at, len = capacity < 100 ? capacity : 100;
+    if (bytes->at >= bytes->most)
+        return SIZE_MAX;
+    if (len > left)
+        len = left;
+    memcpy(buffer, bytes->data + bytes->at, len);
+    bytes->at += len;
+    return len;
+}
+
+static size_t give_too_much(void *context, void *buffer, size_t capacity) {
+    (void)context;
+    (void)buffer;
+    return capacity + 1;
+}
+
+/* Whether the rows of a table live for seven days. */
+static bool expires(const terrace_table *table) {
+    terrace_error *error = NULL;
+    terrace_table_options *options = terrace_table_get_options(table, &error);
+    HANDLE(options);
+    terrace_string *ttl = terrace_table_options_get(options, "ttl", &error);
+    HANDLE(ttl);
+    const char *text = terrace_string_text(ttl);
+    bool found = strcmp(text, "604800000ms") == 0;
+    if (!found)
+        fprintf(stderr, "the ttl is %s\n", text);
+    terrace_string_free(ttl);
+    terrace_table_options_free(options);
+    return found;
+}
+
+static void dumps(terrace_database *database, terrace_table *rows) {
+    static struct bytes bytes = {.most = sizeof bytes.data};
+    terrace_error *error = NULL;
+    terrace_dump_report report = {0, 0};
+    terrace_table_options *options = terrace_table_options_new();
+    OK(terrace_table_options_set(options, "ttl", "7d", &error));
+    terrace_table *expiring = terrace_database_create_table(database, "expiring", options, &error);
+    HANDLE(expiring);
+    terrace_table_options_free(options);
+    put(expiring, "k", "v");
+
+    /* A prepared transaction is in no dump. */
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    HANDLE(transaction);
+    OK(terrace_transaction_put(transaction, rows, TEXT("prepared"), TEXT(""), &error));
+    OK(terrace_transaction_prepare(transaction, TEXT("id"), &error));
+    terrace_transaction_free(transaction);
+    FAILS(TERRACE_INVALID,
+          terrace_database_dump(database, NULL, 0, false, take, &bytes, NULL, &error));
+    OK(terrace_database_dump(database, NULL, 0, true, take, &bytes, &report, &error));
+    CHECK(report.tables == 2 && report.rows == 1002);
+    OK(terrace_database_roll_back_prepared(database, TEXT("id"), &error));
+
+    terrace_database *loaded = open_small("loaded");
+    OK(terrace_database_load(loaded, NULL, 0, give, &bytes, &report, &error));
+    CHECK(report.tables == 2 && report.rows == 1002 && bytes.at == bytes.len);
+    terrace_table *table = terrace_database_existing_table(loaded, "t", &error);
+    HANDLE(table);
+    CHECK(has(table, "load 0007", "again") && has(table, "prepared", NULL));
+    terrace_table_free(table);
+    table = terrace_database_existing_table(loaded, "expiring", &error);
+    HANDLE(table);
+    CHECK(has(table, "k", "v") && expires(table));
+    terrace_table_free(table);
+
+    /* It is there already; dropped, it comes by its name alone. */
+    terrace_slice one = {"expiring", 8};
+    bytes.at = 0;
+    FAILS(TERRACE_EXISTS, terrace_database_load(loaded, NULL, 0, give, &bytes, NULL, &error));
+    OK(terrace_database_drop_table(loaded, "expiring", &error));
+    bytes.at = 0;
+    OK(terrace_database_load(loaded, &one, 1, give, &bytes, &report, &error));
+    CHECK(report.tables == 1 && report.rows == 1);
+
+    /* What fails, and what is no dump. */
+    OK(terrace_database_drop_table(loaded, "expiring", &error));
+    bytes.at = 0, bytes.len--;
+    FAILS(TERRACE_CORRUPT, terrace_database_load(loaded, &one, 1, give, &bytes, NULL, &error));
+    bytes.at = 0, bytes.most = 300;
+    FAILS(TERRACE_UNAVAILABLE, terrace_database_load(loaded, &one, 1, give, &bytes, NULL, &error));
+    FAILS(TERRACE_INVALID,
+          terrace_database_load(loaded, NULL, 0, give_too_much, NULL, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_database_load(loaded, NULL, 0, NULL, NULL, NULL, &error));
+    bytes.len = 0;
+    FAILS(TERRACE_UNAVAILABLE,
+          terrace_database_dump(database, NULL, 0, false, take, &bytes, NULL, &error));
+    FAILS(TERRACE_INVALID,
+          terrace_database_dump(database, NULL, 0, false, NULL, NULL, NULL, &error));
+    one.len = 3;
+    FAILS(TERRACE_MISSING_TABLE,
+          terrace_database_dump(database, &one, 1, false, take, &bytes, NULL, &error));
+    one.data = "\xff", one.len = 1;
+    FAILS(TERRACE_INVALID,
+          terrace_database_dump(database, &one, 1, false, take, &bytes, NULL, &error));
+    close_and_free(loaded);
+    OK(terrace_table_drop(expiring, &error));
+    terrace_table_free(expiring);
+    terrace_error_free(error);
+}
+
 /* Turns bytes round in every file of extents. */
 static void damage_extents(const char *path) {
     DIR *directory = opendir(path);
@@ -208,6 +327,7 @@ int main(int count, char **arguments) {
     bulk_loads(database, table);
     is_sound(terrace_database_verify(database, &error), terrace_error_message(error));
     backups(database);
+    dumps(database, table);
     terrace_table_free(table);
     close_and_free(database);
     damage();
