@@ -163,7 +163,8 @@ pub use table::{
 };
 use terrace_os as os;
 pub use txn::{
-    Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
+    ExtractIf, Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions,
+    TxnRange,
 };
 
 /// The example of the README, which has to compile.

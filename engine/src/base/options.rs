@@ -269,7 +269,8 @@ declare! {
     ///
     /// An opening claims the store with two to about twenty small requests. It fails as
     /// `Unavailable` while the store is away, and as [`Fenced`](crate::ErrorKind::Fenced) if
-    /// another directory has taken the database over. The first opening sends all data. Then
+    /// another directory has taken the database over. It fails as `Invalid` if the directory has
+    /// lost commits that the store has. The first opening sends all data. Then
     /// commits go out each 100 ms, or once there are 4 MiB of them, on a thread of their own, and
     /// the rest when the database is closed. If the store is away then, closing gives up after five
     /// seconds, or ten if a request is under way; the next opening ships what is left. A commit
@@ -309,8 +310,8 @@ declare! {
         => Some(Arc::new(f));
 
     @fields
-    /// The opening gives no LSN up to this one: those of an earlier writer.
-    lsn_after: crate::base::record::Lsn = 0;
+    /// Of a takeover, the last LSN of the log, all of which the directory has. LSNs go on above it.
+    lsn_after: Option<crate::base::record::Lsn> = None;
     /// Pieces of the shared store are read from there, and not brought to this machine.
     stays_far: bool = false;
     /// It is a node's: nothing but its reader writes, and nothing goes to the store.

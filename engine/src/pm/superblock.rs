@@ -2,7 +2,9 @@
 
 use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::limits::LONG_LIST;
-use crate::base::record::{Lsn, Reader, SealRefused, Sealable, other_format, put_u32, put_u64};
+use crate::base::record::{
+    LSN_MAX, Lsn, Reader, SealRefused, Sealable, other_format, put_u32, put_u64,
+};
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
 
 const LIST_AT: usize = 256;
@@ -65,10 +67,11 @@ pub(crate) struct Superblock {
     pub(crate) database_id: [u8; 16],
     pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
-    /// Greater than every LSN of an earlier incarnation.
+    /// At least every LSN of an earlier incarnation.
     pub(crate) lsn_base: Lsn,
     /// What openings found since the shared store last agreed with this directory: the least of
-    /// their last commits. Commits above it may have been lost here, or are not the store's.
+    /// their last commits. Commits above it may have been lost here, or are not the store's. A node
+    /// has one too, of its own LSNs, and nothing asks for it.
     pub(crate) shared_cut: Option<Lsn>,
     pub(crate) incarnations: Incarnations,
 }
@@ -109,7 +112,7 @@ impl Sealable for Superblock {
         let mut list = Reader::new(r.take(PAGE as usize - LIST_AT)?);
         let mut lived = || Some(Lived { first: list.u64()?, last: list.u64()?, cut: list.u64()? });
         let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
-        let is_sound = earlier.is_sorted_by(|a, b| a.last < b.first);
+        let is_sound = earlier.is_sorted_by(|a, b| a.last < b.first) && lsn_base < LSN_MAX;
         let incarnations = Incarnations { current, earlier };
         is_sound.then_some(Superblock {
             database_id,

@@ -61,7 +61,7 @@ fn open_log(
 ///
 /// # Errors
 ///
-/// `Fenced` if the store is another directory's; `Invalid` if it has more than this one;
+/// `Fenced` if the store is another directory's; `Invalid` if it has commits that this one lost;
 /// `Unavailable` if it does not answer.
 pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     if engine.tables().iter().any(|table| table.name() == READER_TABLE) {
@@ -81,11 +81,13 @@ pub(crate) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
     let own = engine.ctx.superblock.lock().shared_cut.unwrap_or(engine.recovered);
     let fits = |end: LogEnd| match end.last > own {
         true => Err(Error::invalid(format!(
-            "the shared store {} has commits up to {}, and the directory {} up to {own}: it \
-             lost some; make a new directory with open_shared",
-            log.address(),
+            "the directory {} lost commits {} to {} of the shared store {}; make a new directory \
+             with open_shared, and keep this one until you have looked: it may have later commits, \
+             which the store lacks",
+            engine.path.display(),
+            own + 1,
             end.last,
-            engine.path.display()
+            log.address(),
         ))),
         false => Ok(()),
     };

@@ -231,7 +231,8 @@ pub(super) fn finish(
     debug_assert_eq!(applier.position.entry + 1, writer.number(), "all of it is applied");
     debug_assert!(applier.position.lsn <= end.last, "the claim has the log's last commit");
     applier.into_database()?.inner.close()?;
-    let options = Options { lsn_after: end.last, follows: false, ..options.clone().share(true) };
+    let options =
+        Options { lsn_after: Some(end.last), follows: false, ..options.clone().share(true) };
     let db = Database::open_unshared(path, &options, OpenHow::Existing)?;
     writer.check_claims(!options.has(Failpoint::IgnoreClaims));
     let identity = Identity::new(db.inner.set.store().files(), path);

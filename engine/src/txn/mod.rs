@@ -2,6 +2,7 @@
 //! the registry. `docs/transactions.md` has what is promised and how.
 
 mod calls;
+mod extract;
 mod options;
 mod own;
 mod prepared;
@@ -14,6 +15,7 @@ mod transaction;
 mod views;
 mod writes;
 
+pub use extract::ExtractIf;
 pub(crate) use options::run;
 pub use options::{Isolation, LockWait, TxnOptions};
 pub use prepared::PreparedInfo;

@@ -289,7 +289,7 @@ pub(super) fn make_durable(
     region: &Region,
     (zones, recovered): (&ZonePool, &mut Recovered),
     superblock: &mut Superblock,
-    (floor, lsn_after): (&mut Floor, Lsn),
+    (floor, lsn_after): (&mut Floor, Option<Lsn>),
 ) -> Result<()> {
     let before = (superblock.incarnations.current, floor.lsn);
     // What was read may have been in a cache only, left there by a process that was killed:
@@ -309,10 +309,10 @@ pub(super) fn make_durable(
         region.persist(resume())?;
         incarnations.join();
     }
-    // A takeover has all that the store has, up to `lsn_after`.
+    // A takeover has all that the store has.
     let found = superblock.shared_cut.map_or(recovered.last, |cut| cut.min(recovered.last));
-    superblock.shared_cut = (lsn_after == 0).then_some(found);
-    superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after);
+    superblock.shared_cut = lsn_after.is_none().then_some(found);
+    superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after.unwrap_or(0));
     superblock.write(region)?;
     floor.number += 1;
     floor.lsn = superblock.lsn_base;
