@@ -14,7 +14,7 @@ use crate::retry::Transactions;
 use crate::snapshot::Snapshot;
 use crate::table::{NameOrTable, Table};
 use crate::transaction::Transaction;
-use crate::{errors, json, options};
+use crate::{dump, errors, json, options};
 
 /// An open database. Any thread may use it, several at once.
 #[pyclass(frozen, module = "terrace", weakref)]
@@ -354,6 +354,42 @@ impl Database {
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
         json::to_python(py, &backup::take(py, &self.db, path, progress)?)
+    }
+
+    /// Writes all tables with their options, their rows, and the last blob to a binary file, as one
+    /// snapshot shows them, while writers go on; how many `tables` and `rows` there were. `load`
+    /// takes them in. It has checksums and an end.
+    ///
+    /// `file` is anything with a method `write`. With `tables`, names, only these are dumped, and
+    /// no blob. Ages of rows are left out: in a table with a `ttl` they live that long from the
+    /// load on. What prepared transactions have written is in no dump: while some are prepared it
+    /// raises `InvalidError`, unless `without_prepared` leaves their writes and locks out.
+    ///
+    /// What was written before an error or Ctrl-C has no end, and no load takes it for whole.
+    #[pyo3(signature = (file, *, tables=None, without_prepared=false))]
+    fn dump(
+        &self,
+        file: &Bound<'_, PyAny>,
+        tables: Option<Vec<String>>,
+        without_prepared: bool,
+    ) -> PyResult<Py<PyAny>> {
+        let mut options = dump::options(tables);
+        if without_prepared {
+            options = options.without_prepared();
+        }
+        dump::dump(&self.db, &options, file)
+    }
+
+    /// Takes in a dump out of a binary file: makes its tables, with their options and rows; how
+    /// many `tables` and `rows` were loaded. The blob becomes the last one where there is none.
+    ///
+    /// `file` is anything with a method `read`. With `tables`, names, only these are loaded, and no
+    /// blob. Raises `ExistsError`, before it loads anything, when a table is there already;
+    /// `CorruptError` for a dump that is damaged or was cut off; `InvalidError` for what is no
+    /// dump. After an error and Ctrl-C each table has all rows of the dump or is not there.
+    #[pyo3(signature = (file, *, tables=None))]
+    fn load(&self, file: &Bound<'_, PyAny>, tables: Option<Vec<String>>) -> PyResult<Py<PyAny>> {
+        dump::load(&self.db, &dump::options(tables), file)
     }
 
     /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::calls::{released, watched, without_lock};
+use crate::calls::{detached, released, watched, without_lock};
 use crate::database::Database;
 use crate::{errors, json, options};
 
@@ -17,7 +18,8 @@ pub(crate) struct Follower(Option<Arc<Node>>);
 
 enum Node {
     Follower(terrace::Follower),
-    Standby(terrace::Standby),
+    /// With the database of a promotion, until a call has given it.
+    Standby(terrace::Standby, Mutex<Option<terrace::Database>>),
 }
 
 impl std::ops::Deref for Node {
@@ -26,7 +28,7 @@ impl std::ops::Deref for Node {
     fn deref(&self) -> &terrace::Follower {
         match self {
             Node::Follower(follower) => follower,
-            Node::Standby(standby) => standby,
+            Node::Standby(standby, _) => standby,
         }
     }
 }
@@ -66,8 +68,7 @@ pub(crate) fn follow(
     path: PathBuf,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Follower> {
-    let options = options::database(options)?;
-    Follower::new(py, move || options.follow(&url, path).map(Node::Follower))
+    Follower::new(py, options, move |options| options.follow(&url, path).map(Node::Follower))
 }
 
 /// Stands by for the shared database of a store, with all of its data in `path`. As `follow`;
@@ -80,8 +81,9 @@ pub(crate) fn standby(
     path: PathBuf,
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Follower> {
-    let options = options::database(options)?;
-    Follower::new(py, move || options.standby(&url, path).map(Node::Standby))
+    Follower::new(py, options, move |options| {
+        Ok(Node::Standby(options.standby(&url, path)?, Mutex::default()))
+    })
 }
 
 /// How far the shared database of a store is, as a dictionary. It costs about twenty small
@@ -114,9 +116,11 @@ pub(crate) fn forget_follower(
 impl Follower {
     fn new(
         py: Python<'_>,
-        start: impl FnOnce() -> terrace::Result<Node> + Send + 'static,
+        options: Option<&Bound<'_, PyDict>>,
+        start: impl FnOnce(terrace::Options) -> terrace::Result<Node> + Send + 'static,
     ) -> PyResult<Follower> {
-        Ok(Follower(Some(Arc::new(watched(py, start, || Ok(()))?))))
+        let options = options::database(options)?;
+        Ok(Follower(Some(Arc::new(watched(py, move || start(options), || Ok(()))?))))
     }
 
     /// Runs what may wait for the store or for the node's thread.
@@ -168,17 +172,27 @@ impl Follower {
     /// Databases of the standby are closed by it, and the standby too, also after an error. Then
     /// stand by in the same directory again, and promote that. Raises as `open_shared`, and
     /// `InvalidError` for a follower, which may lack data. Ctrl-C raises at once, and the promotion
-    /// goes on: `status` names the directory.
+    /// goes on: a second call gives its database. Without one it closes with the follower's object.
     #[pyo3(signature = (*, create_tables=true))]
     fn promote(&self, py: Python<'_>, create_tables: bool) -> PyResult<Database> {
-        let node = self.node(py)?;
-        let promote = move || match &*node {
-            Node::Standby(standby) => standby.promote().map(Some),
+        let promote = |node: &Node| match node {
             Node::Follower(_) => Ok(None),
+            Node::Standby(standby, kept) => {
+                let mut kept = kept.lock();
+                if kept.is_none() {
+                    *kept = Some(standby.promote()?);
+                }
+                Ok(kept.clone())
+            }
         };
-        let promoted = watched(py, promote, || Ok(()))?.ok_or_else(|| {
+        let promoted = self.watched(py, promote)?.ok_or_else(|| {
             errors::invalid(py, "a follower cannot be promoted; use terrace.standby")
         })?;
+        // Ctrl-C by now leaves it for the next call.
+        py.check_signals()?;
+        if let Node::Standby(_, kept) = &*self.node(py)? {
+            detached(py, || kept.lock().take());
+        }
         Ok(Database::new(promoted, create_tables))
     }
 

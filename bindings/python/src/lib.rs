@@ -16,6 +16,7 @@ mod bytes_like;
 mod calls;
 mod compact;
 mod database;
+mod dump;
 mod errors;
 mod exit;
 mod follower;

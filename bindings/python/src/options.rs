@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt, PyString, PyTuple};
-use terrace::{Durability, Existing, Options, TableOptions, TxnOptions};
+use terrace::{Durability, Existing, Isolation, Options, TableOptions, TxnOptions};
 
 use crate::errors;
 
@@ -176,6 +176,15 @@ pub(crate) fn durability(py: Python<'_>, name: &str) -> PyResult<Durability> {
                 format!("there is no durability {other:?}; there are durable, relaxed and remote");
             Err(errors::invalid(py, message))
         }
+    }
+}
+
+/// The name of an isolation level, as the option has it.
+pub(crate) fn isolation(level: Isolation) -> &'static str {
+    match level {
+        Isolation::ReadCommitted => "read_committed",
+        Isolation::Snapshot => "snapshot",
+        Isolation::Serializable => "serializable",
     }
 }
 

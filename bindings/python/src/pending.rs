@@ -29,8 +29,8 @@ pub(crate) struct PendingCommit {
 struct Outcome {
     state: Mutex<State>,
     changed: Condvar,
-    /// Event loops that wait for it.
-    loops: Mutex<Vec<Arc<UnixStream>>>,
+    /// Event loops that wait for it, each with its name of the commit.
+    loops: Mutex<Vec<(Arc<Loop>, u64)>>,
 }
 
 enum State {
@@ -45,9 +45,10 @@ impl Wake for Outcome {
         // A thread that has polled and is about to wait holds it.
         drop(self.state.lock());
         self.changed.notify_all();
-        for wakeup in self.loops.lock().drain(..) {
+        for (wakeup, commit) in self.loops.lock().drain(..) {
+            wakeup.ended.lock().push(commit);
             // A pipe that takes no byte has some that its loop has not seen, or no loop any more.
-            drop((&*wakeup).write(&[0]));
+            drop((&wakeup.pipe).write(&[0]));
         }
     }
 }
@@ -56,8 +57,15 @@ impl Wake for Outcome {
 /// interpreter for that. The loop watches the other end.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct Wakeup {
-    ours: Arc<UnixStream>,
+    ours: Arc<Loop>,
     of_loop: UnixStream,
+}
+
+/// What the engine has of an event loop.
+struct Loop {
+    pipe: UnixStream,
+    /// The commits that it has not looked at since they ended.
+    ended: Mutex<Vec<u64>>,
 }
 
 #[pymethods]
@@ -67,6 +75,7 @@ impl Wakeup {
         let (ours, of_loop) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         of_loop.set_nonblocking(true)?;
+        let ours = Loop { pipe: ours, ended: Mutex::default() };
         Ok(Wakeup { ours: Arc::new(ours), of_loop })
     }
 
@@ -74,10 +83,11 @@ impl Wakeup {
         self.of_loop.as_raw_fd()
     }
 
-    /// Takes what was written. What is written from now on wakes the loop again.
-    fn clear(&self) {
+    /// The commits that have ended. One that ends from now on wakes the loop again.
+    fn ended(&self) -> Vec<u64> {
         let mut bytes = [0; 256];
         while (&self.of_loop).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
+        std::mem::take(&mut *self.ours.ended.lock())
     }
 }
 
@@ -184,15 +194,16 @@ impl PendingCommit {
         slf.py().import("terrace._await")?.call_method1("wait", (slf,))
     }
 
-    /// Has a loop woken when the commit has ended; whether it has not by now.
-    fn _wake(&self, py: Python<'_>, wakeup: &Bound<'_, Wakeup>) -> PyResult<bool> {
+    /// Has a loop woken when the commit has ended; whether it has not by now. The loop calls it
+    /// `commit`.
+    fn _wake(&self, py: Python<'_>, wakeup: &Bound<'_, Wakeup>, commit: u64) -> PyResult<bool> {
         self.keep.check_not_forked(py)?;
         let ours = &wakeup.get().ours;
         Ok(detached(py, || {
             {
                 let mut loops = self.outcome.loops.lock();
-                if !loops.iter().any(|other| Arc::ptr_eq(other, ours)) {
-                    loops.push(Arc::clone(ours));
+                if !loops.iter().any(|(other, _)| Arc::ptr_eq(other, ours)) {
+                    loops.push((Arc::clone(ours), commit));
                 }
             }
             // Looked at after it was registered, so that no end is missed.

@@ -26,6 +26,7 @@ use crate::{errors, options};
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct Transaction {
     id: u64,
+    isolation: Isolation,
     running: RwLock<Option<terrace::Transaction>>,
     /// How long a call waits for a lock.
     wait: Mutex<LockWait>,
@@ -45,6 +46,7 @@ impl Transaction {
         let txn = released(py, || db.begin_with(options.clone()))?;
         Ok(Transaction {
             id: txn.id(),
+            isolation: txn.isolation(),
             running: RwLock::new(Some(txn)),
             wait: Mutex::new(options.longest_lock_wait()),
             durability: options.durability_of_commit(),
@@ -206,6 +208,12 @@ impl Transaction {
     #[getter]
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Its isolation level: `read_committed`, `snapshot` or `serializable`.
+    #[getter]
+    fn isolation(&self) -> &'static str {
+        options::isolation(self.isolation)
     }
 
     /// The value of `key` in `table`, or `default`. A serializable transaction locks the row.
@@ -574,14 +582,9 @@ impl Transaction {
 
 /// What is known of a running transaction, as a dictionary.
 pub(crate) fn info<'py>(py: Python<'py>, info: &TransactionInfo) -> PyResult<Bound<'py, PyDict>> {
-    let isolation = match info.isolation {
-        Isolation::ReadCommitted => "read_committed",
-        Isolation::Snapshot => "snapshot",
-        Isolation::Serializable => "serializable",
-    };
     let all = PyDict::new(py);
     all.set_item("id", info.id)?;
-    all.set_item("isolation", isolation)?;
+    all.set_item("isolation", options::isolation(info.isolation))?;
     all.set_item("optimistic", info.optimistic)?;
     all.set_item("age", info.age.as_secs_f64())?;
     all.set_item("snapshot", info.snapshot)?;

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
 import terrace
 from terrace import _await
+from terrace._terrace import Wakeup
 
 
 def enqueue(db: terrace.Database, key: bytes) -> terrace.PendingCommit:
@@ -21,8 +26,32 @@ def enqueue(db: terrace.Database, key: bytes) -> terrace.PendingCommit:
 
 def waiting() -> int:
     """How many commits the tasks of the running loop wait for."""
-    waits = _await._loops.get(asyncio.get_running_loop())
+    known = _await._loops.get(asyncio.get_running_loop())
+    waits = None if known is None else known()
     return 0 if waits is None else len(waits._commits)
+
+
+@pytest.fixture
+def away(tmp_path: Path) -> Iterator[terrace.Database]:
+    """A shared database whose store does not answer."""
+    bucket = tmp_path / "bucket"
+    db = terrace.open(
+        tmp_path / "db", pm_size="4MiB", object_store=f"file://{bucket}", share=True
+    )
+    db["t"].put(b"first", b"", durability="remote")
+    bucket.rename(tmp_path / "away")
+    bucket.write_bytes(b"")
+    yield db
+    bucket.unlink()
+    (tmp_path / "away").rename(bucket)
+    db.close()
+
+
+def enqueue_remote(db: terrace.Database) -> terrace.PendingCommit:
+    """A commit that does not end."""
+    batch = db.batch()
+    batch.put(db["t"], b"remote", b"")
+    return db.enqueue(batch, durability="remote")
 
 
 def test_many_tasks_await_their_commits(db: terrace.Database) -> None:
@@ -78,29 +107,18 @@ def test_several_tasks_await_one_commit(db: terrace.Database) -> None:
     asyncio.run(main())
 
 
-def test_a_cancelled_task_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_cancelled_task_leaves_nothing_behind(away: terrace.Database) -> None:
     """A commit that the shared store does not acknowledge is awaited until its task is cancelled.
     Other tasks of the loop go on meanwhile, and other commits are awaited."""
-    bucket = tmp_path / "bucket"
-    db = terrace.open(
-        tmp_path / "db", pm_size="4MiB", object_store=f"file://{bucket}", share=True
-    )
-    table = db["t"]
-    table.put(b"first", b"", durability="remote")
-    bucket.rename(tmp_path / "away")
-    bucket.write_bytes(b"")
 
     async def main() -> None:
-        batch = db.batch()
-        batch.put(table, b"remote", b"")
-
         async def wait() -> None:
-            await db.enqueue(batch, durability="remote")
+            await enqueue_remote(away)
 
         task = asyncio.create_task(wait())
         while waiting() == 0:
             await asyncio.sleep(0)
-        await asyncio.wait_for(enqueue(db, b"k"), 60)
+        await asyncio.wait_for(enqueue(away, b"k"), 60)
         assert not task.done() and waiting() == 1
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -108,10 +126,48 @@ def test_a_cancelled_task_leaves_nothing_behind(tmp_path: Path) -> None:
         assert waiting() == 0
 
     asyncio.run(main())
-    assert b"remote" in table and b"k" in table
-    bucket.unlink()
-    (tmp_path / "away").rename(bucket)
-    db.close()
+    assert b"remote" in away["t"] and b"k" in away["t"]
+
+
+def test_a_loop_that_is_given_up_is_collected(away: terrace.Database) -> None:
+    """Bug: a loop that was closed while a task awaited a commit kept its commits, and so their
+    database, for the life of the process. Cause: the table of loops had the loop's futures, which
+    have the loop. Fix: the loop alone has them."""
+
+    def leave() -> ref[asyncio.AbstractEventLoop]:
+        async def main() -> None:
+            while waiting() == 0:
+                await asyncio.sleep(0)
+
+        async def wait() -> None:
+            await enqueue_remote(away)
+
+        loop = asyncio.new_event_loop()
+        # The loop would tell that the task did not end.
+        loop.set_exception_handler(lambda *_: None)
+        task = loop.create_task(wait())
+        loop.run_until_complete(main())
+        assert not task.done()
+        loop.close()
+        return ref(loop)
+
+    left = leave()
+    gc.collect()
+    assert left() is None
+
+
+def test_a_loop_is_told_which_commit_has_ended(away: terrace.Database) -> None:
+    """Bug: each commit that ended cost a look at all that the loop awaits. Cause: the loop was not
+    told which one it was. Fix: the wake-up names it."""
+    wakeup, remote = Wakeup(), enqueue_remote(away)
+    assert remote._wake(wakeup, 1)
+    end = time.monotonic() + 60
+    told: list[int] = []
+    while not told and time.monotonic() < end:
+        # A commit that has ended by now wakes no loop.
+        enqueue(away, b"k")._wake(wakeup, 2)
+        told = wakeup.ended()
+    assert set(told) == {2}
 
 
 def test_an_await_raises_what_a_wait_raises(tmp_path: Path) -> None:

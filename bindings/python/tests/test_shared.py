@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,29 @@ def test_a_standby_becomes_the_writer(
     db.close()
     with terrace.open(path, must_exist=True, object_store=url, share=True) as db:
         assert list(db["users"]) == [b"ada", b"grace"]
+
+
+@pytest.mark.usefixtures("writer")
+def test_a_promotion_goes_on_after_ctrl_c(url: str, tmp_path: Path) -> None:
+    """Bug: after Ctrl-C in a promotion no process wrote: the database of the promotion was closed,
+    and a second call raised ClosedError. Cause: the outcome was dropped. Fix: it is kept for the
+    next call."""
+    standby = terrace.standby(url, tmp_path / "standby", pm_size="4MiB")
+    assert wait_for(standby, b"ada") == b"1815"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        with pytest.raises(KeyboardInterrupt):
+            standby.promote()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    db = standby.promote()
+    assert db["users"][b"ada"] == b"1815" and db.path == standby.status()["directory"]
+    db.close()
 
 
 @pytest.mark.usefixtures("writer")

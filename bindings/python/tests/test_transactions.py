@@ -343,6 +343,7 @@ def test_a_transaction_can_be_watched_and_killed(db: terrace.Database) -> None:
     txn.put(table, b"a", b"1")
     [info] = db.running_transactions()
     assert info["id"] == txn.id and info["isolation"] == "serializable" and info["writes"] == 1
+    assert txn.isolation == "serializable" and db.begin().isolation == "snapshot"
     assert db.kill_transaction(txn.id) and not db.kill_transaction(1 << 40)
     with pytest.raises(terrace.Error):
         txn.commit()

@@ -1,5 +1,13 @@
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -8,6 +16,7 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, final, overload
 import pandas
 import pyarrow
 from _typeshed import ReadableBuffer as Buffer
+from _typeshed import SupportsRead, SupportsWrite
 from typing_extensions import Concatenate, ParamSpec, Self, Unpack
 
 from terrace._views import Savepoint, TableView, WritableTableView
@@ -24,6 +33,7 @@ _Size = int | str
 _Switch = bool | str
 _Durability = Literal["durable", "relaxed", "remote"]
 _Lock = Literal["for_update", "skip_locked"]
+_Isolation = Literal["read_committed", "snapshot", "serializable"]
 
 class _DatabaseOptions(TypedDict, total=False):
     pm_size: _Size
@@ -59,7 +69,7 @@ class _TableOptions(TypedDict, total=False):
     merge_operator: str | None
 
 class _TransactionOptions(TypedDict, total=False):
-    isolation: Literal["read_committed", "snapshot", "serializable"]
+    isolation: _Isolation
     optimistic: _Switch
     lock_wait: _Time | str
     durability: _Durability
@@ -108,9 +118,13 @@ class _PreparedInfo(TypedDict):
     writes: int
     locks: int
 
+class _DumpReport(TypedDict):
+    tables: int
+    rows: int
+
 class _TransactionInfo(TypedDict):
     id: int
-    isolation: Literal["read_committed", "snapshot", "serializable"]
+    isolation: _Isolation
     optimistic: bool
     age: float
     snapshot: int | None
@@ -279,6 +293,16 @@ class Database(Mapping[str, Table]):
     def backup(
         self, path: _Path, *, progress: Callable[[int], object] | None = None
     ) -> _BackupInfo: ...
+    def dump(
+        self,
+        file: SupportsWrite[bytes],
+        *,
+        tables: Sequence[str] | None = None,
+        without_prepared: bool = False,
+    ) -> _DumpReport: ...
+    def load(
+        self, file: SupportsRead[bytes], *, tables: Sequence[str] | None = None
+    ) -> _DumpReport: ...
     def grow_pm(self, size: int) -> int: ...
     def close(self) -> None: ...
 
@@ -463,14 +487,14 @@ class PendingCommit:
     def number(self) -> int: ...
     def wait(self, timeout: _Time | None = None) -> None: ...
     def __await__(self) -> Generator[Any, None, None]: ...
-    def _wake(self, wakeup: Wakeup) -> bool: ...
+    def _wake(self, wakeup: Wakeup, commit: int) -> bool: ...
     def __reduce__(self) -> Any: ...
 
 @final
 class Wakeup:
     def __new__(cls) -> Self: ...
     def fileno(self) -> int: ...
-    def clear(self) -> None: ...
+    def ended(self) -> list[int]: ...
 
 @final
 class Snapshot:
@@ -524,6 +548,8 @@ class Snapshot:
 class Transaction:
     @property
     def id(self) -> int: ...
+    @property
+    def isolation(self) -> _Isolation: ...
     @overload
     def get(self, table: Table, key: Buffer, default: None = None) -> bytes | None: ...
     @overload
