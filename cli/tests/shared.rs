@@ -43,13 +43,21 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     assert!(bench.run(["verify", "--against", &standby]).fails(2).contains("at commits"));
     run(&["standby", &standby, "--once"]).good();
     // What another one has put there shows.
-    let stray = dir.path().join("standby/00000001").display().to_string();
+    let own = dir.path().join("standby/00000001");
+    let put = ["put", "-t", "people", "mary", "1768", "--db"];
+    let refused = bench.run(put.iter().copied().chain([own.to_str().unwrap()])).fails(2);
+    assert!(refused.contains("read-only"), "{refused}");
+    let stray = place("stray");
+    std::fs::create_dir(&stray).unwrap();
+    for file in std::fs::read_dir(&own).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), std::path::Path::new(&stray).join(file.file_name())).unwrap();
+    }
     bench.run(["delete", "-t", "people", "mary", "--db", &stray]).good();
-    let other = bench.run(["verify", "--against", &standby, "--json"]);
+    let other = bench.run(["verify", "--against", &stray, "--json"]);
     assert_eq!(other.code, Some(1), "{}", other.err);
     assert!(other.out.contains("2 with") && other.out.contains("people"), "{}", other.out);
     bench.run(["put", "-t", "people", "mary", "1768", "--db", &stray]).good();
-    bench.run(["verify", "--against", &standby]).good();
+    bench.run(["verify", "--against", &stray]).good();
 
     assert!(run(&["promote", &standby]).fails(2).contains("--confirm"));
     let promoted = run(&["promote", &standby, "--confirm", "--json"]).json();

@@ -19,7 +19,8 @@ impl Database {
     ///
     /// - `Exists`: the directory holds other files but no database;
     /// - `Invalid`: options are out of bounds, or it holds a database of a newer format, or
-    ///   a region and a journal that do not belong together;
+    ///   a region and a journal that do not belong together, or the database of a follower or
+    ///   standby, which can be opened read-only;
     /// - `Busy`: another process has it open (it is named);
     /// - `Unavailable`: a file could not be used;
     /// - `Full`: there is no space for a new one;
@@ -93,6 +94,9 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        if how != OpenHow::ReadOnly {
+            replication::check_not_of_node(path, options)?;
+        }
         Database::open_unshared(path, options, how)?.shared(options, how)
     }
 

@@ -210,9 +210,13 @@ impl Follower {
         self.own()?.database()
     }
 
-    /// How far it is.
+    /// How far it is. In a forked child only [`NodeStatus::note`] says something: that the node is
+    /// of another process.
     pub fn status(&self) -> NodeStatus {
-        self.node.status()
+        match self.fork.is_forked() {
+            true => self.node.status_in_child(),
+            false => self.node.status(),
+        }
     }
 
     /// Applies the next entry of the log, if there is one: for followers that were opened

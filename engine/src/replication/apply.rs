@@ -10,8 +10,10 @@
 //! 3. What is noted in memory and not committed counts for nothing: after a failure it is read
 //!    again.
 
+mod position;
+
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::checkpoint::{DataPlace, FoundCheckpoint};
@@ -23,13 +25,16 @@ use super::prepares::{FollowedPrepares, with_own_tables};
 use super::segment::{FollowedLarge, FollowedRuns};
 use crate::base::error::{Error, Result};
 use crate::base::options::{Durability, Failpoint, TableOptions, Tier};
-use crate::base::record::{Kind, Lsn, Reader, TableId, decode_end, put_bytes, put_u32, put_u64};
+use crate::base::record::{Kind, Lsn, TableId, decode_end};
 use crate::engine::Database;
 use crate::engine::catalog::READER_TABLE;
 use crate::engine::events::Event;
 use crate::memtable::Record;
 use crate::table::{Applying, Table, WriteBatch};
 use crate::version::{Manifest, Op};
+
+pub(super) use position::{BASE, LogPosition, ROW};
+use position::{LOG, named_in, table_key};
 
 /// Groups are applied together up to so many bytes.
 const BATCH_BYTES: usize = 256 << 10;
@@ -48,6 +53,10 @@ pub(super) struct Applier {
     /// It has the position.
     table: Table,
     pub(super) position: LogPosition,
+    /// Tables of the writer, by its numbers. Each has a row of its own.
+    tables: BTreeMap<TableId, String>,
+    /// Of them, those whose rows change with the next commit.
+    changed: BTreeSet<TableId>,
     prepares: FollowedPrepares,
     /// Of which parts lie between the position and the next entry.
     large: Option<FollowedLarge>,
@@ -66,12 +75,14 @@ impl Applier {
         db: Database,
         table: Table,
         (position, base): (LogPosition, u64),
-        prepares: FollowedPrepares,
+        (tables, prepares): (BTreeMap<TableId, String>, FollowedPrepares),
     ) -> Applier {
         Applier {
             db,
             table,
             position,
+            tables,
+            changed: BTreeSet::new(),
             prepares,
             large: None,
             base,
@@ -105,10 +116,13 @@ impl Applier {
             });
             prepares.add_whole((&db, &table), &records, pieces)?;
         }
-        let (entry, lsn, tables) = (manifest.number, manifest.lsn, tables_of(manifest));
-        let position = LogPosition { entry, claim, lsn, tables: followed(tables) };
+        let (entry, lsn) = (manifest.number, manifest.lsn);
+        let position = LogPosition { entry, claim, lsn };
         let mut batch = WriteBatch::new();
         batch.put(&table, ROW, position.to_row());
+        for (id, name) in &of_manifest {
+            batch.put(&table, table_key(*id), name);
+        }
         let base = if place == DataPlace::Store { entry } else { 0 };
         if base > 0 {
             batch.put(&table, BASE, base.to_le_bytes());
@@ -117,7 +131,7 @@ impl Applier {
             batch.set_blob(blob);
         }
         db.write(batch)?;
-        Ok(Applier::at(db, table, (position, base), prepares))
+        Ok(Applier::at(db, table, (position, base), (of_manifest, prepares)))
     }
 
     /// Goes on with a database where it was; `None` if it never followed.
@@ -135,10 +149,10 @@ impl Applier {
         for begun in db.list_prepared() {
             db.roll_back_prepared(begun.id)?;
         }
-        let prepares = prepares_of(&db, &table)?;
+        let (tables, prepares) = (named_in(&table)?, prepares_of(&db, &table)?);
         let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
         let base = base.map_or(0, u64::from_le_bytes);
-        Ok(Some(Applier::at(db, table, (position, base), prepares)))
+        Ok(Some(Applier::at(db, table, (position, base), (tables, prepares))))
     }
 
     /// Fails unless the database follows this log: the numbers of all logs begin at 1. The nonce of
@@ -212,6 +226,7 @@ impl Applier {
                  again from the store",
             )
         })?;
+        (self.tables, self.changed) = (named_in(&self.table)?, BTreeSet::new());
         self.prepares.give_up(&self.db)?;
         self.prepares = prepares_of(&self.db, &self.table)?;
         self.large = None;
@@ -344,7 +359,8 @@ impl Applier {
             let expected = format!("the tables {own:?} in the list of claim {claim}");
             return Err(log.damage("shared/log", expected));
         }
-        (self.position.tables, self.position.claim) = (theirs, claim);
+        self.changed.extend(self.tables.keys().chain(theirs.keys()));
+        (self.tables, self.position.claim) = (theirs, claim);
         Ok(())
     }
 
@@ -417,7 +433,7 @@ impl Applier {
 
     /// The name of a table of the writer. In the order of the log each one is known.
     fn name_of(&self, id: TableId) -> Result<&str> {
-        self.position.tables.get(&id).map(String::as_str).ok_or_else(|| {
+        self.tables.get(&id).map(String::as_str).ok_or_else(|| {
             Error::invalid(format!(
                 "the writer of the shared store has committed to a table with the number {id}, \
                  which is not known here; remove this directory and start again from the store"
@@ -427,13 +443,14 @@ impl Applier {
 
     /// Carries a table event out, and notes its commit.
     fn carry_out(&mut self, event: &Event, lsn: Lsn) -> Result<()> {
-        let is_there = |name: &str| self.db.table_names().iter().any(|it| it == name);
+        let db = self.db.clone();
+        let is_there = |name: &str| db.inner.ctx.tables.find(name).is_some();
         match event {
             Event::Create { table, name, options } => {
                 if !is_there(name) {
                     self.db.create_followed_table(name, self.fitting(*options))?;
                 }
-                self.position.tables.insert(*table, name.clone());
+                self.call(*table, Some(name));
             }
             Event::Options { table, options, .. } => {
                 let name = self.name_of(*table)?.to_string();
@@ -441,21 +458,21 @@ impl Applier {
                 self.db.inner.catalog.set_followed_options(&name, options)?;
             }
             Event::Drop { table } => {
-                if let Some(name) = self.position.tables.remove(table)
+                if let Some(name) = self.call(*table, None)
                     && is_there(&name)
                 {
                     self.db.drop_table(&name)?;
                 }
             }
             Event::Rename { table, name } => {
-                let before = self.position.tables.insert(*table, name.clone());
+                let before = self.call(*table, Some(name));
                 if let Some(before) = before.filter(|before| before != name && is_there(before)) {
                     self.db.rename_table(&before, name)?;
                 }
             }
             Event::Truncate { table, new, name, .. } => {
-                self.position.tables.remove(table);
-                self.position.tables.insert(*new, name.clone());
+                self.call(*table, None);
+                self.call(*new, Some(name));
                 if is_there(name) {
                     self.db.truncate_table(name)?;
                 }
@@ -463,6 +480,16 @@ impl Applier {
         }
         self.position.lsn = self.position.lsn.max(lsn);
         self.commit(WriteBatch::new())
+    }
+
+    /// Notes how the writer calls a table from now on, `None` for one that is gone. The next commit
+    /// has its row. What it was called before.
+    fn call(&mut self, table: TableId, name: Option<&str>) -> Option<String> {
+        self.changed.insert(table);
+        match name {
+            Some(name) => self.tables.insert(table, name.to_string()),
+            None => self.tables.remove(&table),
+        }
     }
 
     /// Commits a batch together with the position (invariant 2), and with what is prepared.
@@ -475,6 +502,12 @@ impl Applier {
 
     fn complete(&mut self, batch: &mut WriteBatch) -> Result<()> {
         self.prepares.write(&self.db, batch, &self.table)?;
+        for id in std::mem::take(&mut self.changed) {
+            match self.tables.get(&id) {
+                Some(name) => batch.put(&self.table, table_key(id), name),
+                None => batch.delete(&self.table, table_key(id)),
+            };
+        }
         batch.put(&self.table, ROW, self.position.to_row());
         Ok(())
     }
@@ -528,69 +561,4 @@ fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<Ta
 fn event_of(group: &ShippedGroup) -> Option<Event> {
     let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
     Event::decode(event.key, event.value)
-}
-
-/// Its row.
-pub(super) const ROW: &[u8] = b"position";
-
-/// The row with the nonce of the first claim of its log.
-const LOG: &[u8] = b"log";
-
-/// The row with the checkpoint of which a reader reads data in the store, if it does.
-pub(super) const BASE: &[u8] = b"base";
-
-/// How far a reader has come.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LogPosition {
-    /// The last entry that is applied whole.
-    pub(super) entry: u64,
-    /// The claim of the writer whose table numbers these are.
-    pub(super) claim: u64,
-    /// The last commit that is applied.
-    pub(super) lsn: Lsn,
-    /// Tables of the writer, by its numbers.
-    pub(super) tables: BTreeMap<TableId, String>,
-}
-
-impl LogPosition {
-    pub(super) fn to_row(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        put_u64(&mut out, self.entry);
-        put_u64(&mut out, self.claim);
-        put_u64(&mut out, self.lsn);
-        for (id, name) in &self.tables {
-            put_u32(&mut out, *id);
-            put_bytes(&mut out, name.as_bytes());
-        }
-        out
-    }
-
-    pub(super) fn of_row(bytes: &[u8]) -> Option<LogPosition> {
-        let mut reader = Reader::new(bytes);
-        let (entry, claim, lsn) = (reader.u64()?, reader.u64()?, reader.u64()?);
-        let mut tables = BTreeMap::new();
-        while !reader.is_empty() {
-            let id = reader.u32()?;
-            let name = String::from_utf8(reader.bytes()?.to_vec()).ok()?;
-            tables.insert(id, name);
-        }
-        Some(LogPosition { entry, claim, lsn, tables })
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_position_round_trips_and_a_cut_one_is_none() {
-        let tables = [(3, "a".to_string()), (9, "b".to_string())].into();
-        let position = LogPosition { entry: 7, claim: 2, lsn: 90, tables };
-        let bytes = position.to_row();
-        assert_eq!(LogPosition::of_row(&bytes), Some(position));
-        for len in [0, 7, 23, 25, 30] {
-            assert_eq!(LogPosition::of_row(&bytes[..len]), None, "{len}");
-        }
-    }
 }

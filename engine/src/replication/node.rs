@@ -30,7 +30,7 @@ use crate::mvcc::is_waited_for;
 use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
-use crate::os::{DirectoryLock, time};
+use crate::os::{DirectoryLock, NotOpen, time};
 use crate::storage::ObjectTier;
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
@@ -105,6 +105,14 @@ struct Progress {
     note: Option<String>,
 }
 
+impl Progress {
+    fn none(directory: &Path) -> Progress {
+        let directory = directory.to_path_buf();
+        let (commit, entry, restarts, missed) = (0, 0, 0, 0);
+        Progress { directory, commit, entry, restarts, missed, known_at: None, note: None }
+    }
+}
+
 impl Node {
     /// Opens what the directory has, or restores the newest checkpoint into it.
     pub(super) fn open(
@@ -121,15 +129,6 @@ impl Node {
         let named = (options.follower_name.as_deref(), nonce);
         let registration = Registration::of_node(&log, named, options.stepped)?;
         let (places, lock) = Places::enter(directory, &mut options)?;
-        let progress = Progress {
-            directory: directory.to_path_buf(),
-            commit: 0,
-            entry: 0,
-            restarts: 0,
-            missed: 0,
-            known_at: None,
-            note: None,
-        };
         let node = Arc::new(Node {
             log,
             registration,
@@ -141,7 +140,7 @@ impl Node {
             replaced: Mutex::default(),
             applier: Mutex::default(),
             current: RwLock::default(),
-            progress: Mutex::new(progress),
+            progress: Mutex::new(Progress::none(directory)),
             misses: AtomicU32::new(0),
             // What an earlier opening has applied is not known.
             behind: AtomicU32::new(MOST_BEHIND),
@@ -477,6 +476,16 @@ impl Node {
     pub(super) fn status(&self) -> NodeStatus {
         // First: the database of the commit told is then at least as new.
         let progress = self.progress.lock().clone();
+        self.status_of(progress)
+    }
+
+    /// In a forked child, where the locks of the parent's node may be held for ever.
+    pub(super) fn status_in_child(&self) -> NodeStatus {
+        let note = Some(Error::not_open(NotOpen::Forked).to_string());
+        self.status_of(Progress { note, ..Progress::none(&self.directory) })
+    }
+
+    fn status_of(&self, progress: Progress) -> NodeStatus {
         NodeStatus {
             store: self.log.address(),
             directory: progress.directory,

@@ -36,6 +36,33 @@ pub(super) struct Places {
     options: Options,
 }
 
+/// Fails for an opening to write of a node's own database: its node would go on from there, and
+/// show and promote what no writer has committed. One that was promoted is a writer's.
+pub(crate) fn check_not_of_node(path: &Path, options: &Options) -> Result<()> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(directory), Some(_)) = (path.parent(), name.and_then(number_of)) else {
+        return Ok(());
+    };
+    let options = options.clone();
+    let places = Places { files: files_of(&options), directory: directory.into(), options };
+    if !places.has(directory, NODE)? || places.was_writer(&path)? {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{} is the database of the follower or standby in {}, which alone writes there: open it \
+         read-only, promote the standby, or copy it to another directory first",
+        path.display(),
+        directory.display()
+    )))
+}
+
+/// The number that a subdirectory is named by.
+fn number_of(name: &str) -> Option<u64> {
+    let number = name.parse().ok()?;
+    (format!("{number:08}") == name).then_some(number)
+}
+
 impl Places {
     /// Locks the directory of a node, which is made if it is missing. From then on `options` find
     /// its subdirectories through one handle.
@@ -102,11 +129,7 @@ impl Places {
     fn numbers(&self) -> Result<Vec<u64>> {
         let names = self.files.directories(&self.directory);
         let names = names.map_err(|e| Error::io("list", &self.directory, e))?;
-        let number = |name: String| {
-            let number = name.parse().ok()?;
-            (format!("{number:08}") == name).then_some(number)
-        };
-        let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }

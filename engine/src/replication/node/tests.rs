@@ -16,10 +16,26 @@ const PIECES: &str = "shared/extents/";
 
 /// A database with many tables and a checkpoint of them, and one more behind that, which leaps.
 fn filled(server: &ObjectServer, dir: &Path) -> Database {
-    let options = Options::new().pm_size(4 << 20).stepped().object_store(server.url()).share(true);
+    let options = small().object_store(server.url()).share(true);
     let db = options.open(dir.join("writer")).unwrap();
     replace_all(&db);
     db
+}
+
+fn small() -> Options {
+    Options::new().pm_size(4 << 20).stepped()
+}
+
+/// A node that has come to the end of the log.
+fn caught_up(server: &ObjectServer, path: &Path, kind: (&Options, NodeKind)) -> Arc<Node> {
+    let node = Node::open(server.url(), path, kind).unwrap();
+    while node.step().unwrap() {}
+    node
+}
+
+/// A standby in `node`, as [`caught_up`].
+fn standby(server: &ObjectServer, dir: &Path) -> Arc<Node> {
+    caught_up(server, &dir.join("node"), (&small(), NodeKind::Standby))
 }
 
 fn replace_all(db: &Database) {
@@ -42,10 +58,7 @@ fn replace_all(db: &Database) {
 fn a_closing_ends_a_copy() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = standby(&server, dir.path());
     replace_all(&db);
     let (log, before) = (Arc::clone(&node.log), server.asked("").gets);
     let store = server.clone();
@@ -220,7 +233,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
 fn a_node_that_ends_before_it_has_started_is_not_registered() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let registered = || {
         let names = server.names().into_iter();
         names.filter(|name| name.starts_with("shared/followers/")).collect::<Vec<_>>()
@@ -249,7 +262,7 @@ fn calls_of_a_node_inside_of_an_operator_are_refused() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
     for (name, kind) in [("standby", NodeKind::Standby), ("follower", NodeKind::Follower)] {
-        let options = Options::new().pm_size(4 << 20).stepped();
+        let options = small();
         let node = Node::open(server.url(), &dir.path().join(name), (&options, kind)).unwrap();
         let inside = || {
             // As in a step that needs the operator: it has what these calls would wait for.
@@ -355,8 +368,7 @@ fn a_status_inside_of_a_closure_waits_for_no_closing() {
             .stepped()
             .mode(Mode::Emulated { delay: Duration::ZERO });
         let path = dir.path().join(format!("{kind:?}"));
-        let node = Node::open(server.url(), &path, (&options, kind)).unwrap();
-        while node.step().unwrap() {}
+        let node = caught_up(&server, &path, (&options, kind));
         let close = |node: &Node| node.close().unwrap();
         let is_closing = |_: &Node, db: &Database| db.inner.ctx.is_stopping();
         let status = lent_while(&node, close, is_closing, Node::status);
@@ -373,13 +385,11 @@ fn a_status_inside_of_a_closure_waits_for_no_closing() {
 fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options =
-        Options::new().pm_size(4 << 20).stepped().mode(Mode::Emulated { delay: Duration::ZERO });
+    let options = small().mode(Mode::Emulated { delay: Duration::ZERO });
     for ends in [|node: &Node| node.close(), |node: &Node| node.promote().map(drop)] {
         let path = dir.path().join(format!("node {:?}", ends as *const ()));
         let kind = (&options, NodeKind::Standby);
-        let node = Node::open(server.url(), &path, kind).unwrap();
-        while node.step().unwrap() {}
+        let node = caught_up(&server, &path, kind);
         let promote = |node: &Node| drop(node.promote().unwrap());
         let is_closing = |_: &Node, db: &Database| db.inner.ctx.is_stopping();
         let refused = lent_while(&node, promote, is_closing, ends).unwrap_err();
@@ -395,7 +405,7 @@ fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
 fn a_promotion_that_fails_gives_the_directory_back() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
-    for options in [Options::new().pm_size(4 << 20), Options::new().pm_size(4 << 20).stepped()] {
+    for options in [Options::new().pm_size(4 << 20), small()] {
         let path = dir.path().join(format!("node {}", options.stepped));
         let standby = || options.clone().standby(server.url(), &path).unwrap();
         let closed = standby();
@@ -427,10 +437,7 @@ fn a_promotion_that_fails_gives_the_directory_back() {
 fn a_node_shows_a_database_before_its_status_tells_of_it() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = standby(&server, dir.path());
     let applier = node.applier.lock().take().unwrap();
     let (before, lsn) = (node.current.read().clone().unwrap().path, applier.position.lsn);
     node.progress.lock().commit = lsn - 1;
@@ -466,7 +473,7 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
     for n in 0..20 {
         db.table("last").unwrap().put_with("n", vec![n], Durability::Remote).unwrap();
     }
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let path = dir.path().join("node");
     let standby = |url: &str| Node::open(url, &path, (&options, NodeKind::Standby)).unwrap();
     let node = standby(server.url());
@@ -504,7 +511,7 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
 fn a_node_is_refused_in_a_directory_of_something_else() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let backups = dir.path().join("backups");
     let precious = backups.join("20240101").join("backup");
     std::fs::create_dir_all(precious.parent().unwrap()).unwrap();
@@ -528,7 +535,7 @@ fn a_node_with_a_region_elsewhere_starts_again_and_is_promoted() {
     let db = filled(&server, dir.path());
     let regions = dir.path().join("regions");
     std::fs::create_dir(&regions).unwrap();
-    let options = Options::new().pm_size(4 << 20).stepped().pm_path(regions.join("region"));
+    let options = small().pm_path(regions.join("region"));
     let path = dir.path().join("node");
     let standby = || Node::open(server.url(), &path, (&options, NodeKind::Standby)).unwrap();
     let names = || {
@@ -566,13 +573,12 @@ fn a_node_with_a_region_elsewhere_starts_again_and_is_promoted() {
 fn the_end_of_a_node_closes_databases_that_were_replaced() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let kind = (&options, NodeKind::Standby);
     for (n, end) in
         [|node: &Node| node.close(), |node: &Node| node.promote().map(drop)].into_iter().enumerate()
     {
-        let node = Node::open(server.url(), &dir.path().join(format!("node {n}")), kind).unwrap();
-        while node.step().unwrap() {}
+        let node = caught_up(&server, &dir.path().join(format!("node {n}")), kind);
         let before = node.database().unwrap().existing_table("last").unwrap();
         replace_all(&db);
         while node.step().unwrap() {}
@@ -590,10 +596,7 @@ fn the_end_of_a_node_closes_databases_that_were_replaced() {
 fn a_node_outlives_a_closing_of_its_database() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = standby(&server, dir.path());
     node.database().unwrap().close().unwrap();
     assert!(node.database().unwrap().existing_table("last").unwrap().get("a").unwrap().is_some());
     let promoted = node.promote().unwrap();
@@ -608,7 +611,7 @@ fn a_node_outlives_a_closing_of_its_database() {
 fn a_promotion_that_fails_behind_the_claim_closes_the_database() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let path = dir.path().join("node");
     let standby = || Node::open(server.url(), &path, (&options, NodeKind::Standby));
     let node = standby().unwrap();
@@ -637,7 +640,7 @@ fn a_promotion_that_fails_behind_the_claim_closes_the_database() {
 fn a_status_names_the_directory_that_was_promoted() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let kind = (&options, NodeKind::Standby);
     let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
     let before = node.status().directory;
@@ -657,10 +660,7 @@ fn a_database_that_follows_gives_out_no_row_lock() {
     prepared.put(&db.table("last").unwrap(), "a", "c").unwrap();
     prepared.prepare("one").unwrap();
     while db.step().unwrap() {}
-    let options = Options::new().pm_size(4 << 20).stepped();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = standby(&server, dir.path());
     let shown = node.database().unwrap();
     let table = shown.existing_table("last").unwrap();
     let reads = shown.begin().unwrap();
@@ -687,10 +687,9 @@ fn a_database_that_follows_gives_out_no_row_lock() {
 fn a_follower_starts_anew_outside_of_closures_alone() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped().object_cache(1 << 20);
+    let options = small().object_cache(1 << 20);
     let kind = (&options, NodeKind::Follower);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = caught_up(&server, &dir.path().join("node"), kind);
     let shown = node.database().unwrap();
     let table = shown.existing_table("last").unwrap();
     let within = |f: &dyn Fn() -> Option<Error>| table.get_with("a", |_| f()).unwrap().unwrap();
@@ -713,10 +712,7 @@ fn a_follower_starts_anew_outside_of_closures_alone() {
 fn a_closing_leaves_no_registration_of_a_call_beside_it() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let _db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = standby(&server, dir.path());
     std::thread::scope(|scope| {
         let applier = node.applier.lock();
         let closing = scope.spawn(|| node.close());
@@ -741,10 +737,9 @@ fn a_closing_leaves_no_registration_of_a_call_beside_it() {
 fn damage_of_a_standby_fails_its_promotion() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let (path, kind) = (dir.path().join("node"), (&options, NodeKind::Standby));
-    let node = Node::open(server.url(), &path, kind).unwrap();
-    while node.step().unwrap() {}
+    let node = caught_up(&server, &path, kind);
     let shown = node.database().unwrap();
     {
         // A prepare whose only part is gone.
@@ -777,7 +772,7 @@ fn damage_of_a_standby_fails_its_promotion() {
 #[test]
 fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let options = Options::new().pm_size(4 << 20).stepped();
+    let options = small();
     let shared = options.clone().object_store(server.url()).share(true);
     let db = shared.open(dir.path().join("writer")).unwrap();
     let cold = db.create_table("cold", TableOptions::new().cold(Tier::Object)).unwrap();
@@ -794,8 +789,7 @@ fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
     };
     let before = objects();
     let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    while node.step().unwrap() {}
+    let node = caught_up(&server, &dir.path().join("node"), kind);
     let shown = node.database().unwrap();
     while shown.step().unwrap() {}
     assert_eq!(objects(), before);
@@ -806,4 +800,73 @@ fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
     assert_eq!(table.options().cold, Tier::Object);
     assert!(objects().len() > before.len(), "the writer's cold levels are in the store");
     drop(db);
+}
+
+/// Bug: a program that opened the database of a standby that was down wrote to it, and the standby
+/// showed and promoted that. Cause: nothing but sharing asked whose the database is. Fix: an
+/// opening to write is refused until the standby was promoted.
+#[test]
+fn the_database_of_a_node_is_opened_to_write_by_its_node_alone() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let node = standby(&server, dir.path());
+    let path = node.status().directory;
+    node.close().unwrap();
+    for error in [small().open(&path), small().open_existing(&path)] {
+        let error = error.map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("promote the standby"), "{error}");
+    }
+    let read = small().open_read_only(&path).unwrap();
+    assert!(read.existing_table("last").unwrap().get("a").unwrap().is_some());
+    drop(read);
+    let promoted = standby(&server, dir.path()).promote().unwrap();
+    assert_eq!(promoted.inner.path, path);
+    promoted.close().unwrap();
+    small().open_existing(&path).unwrap().table("last").unwrap().put("a", "c").unwrap();
+}
+
+/// Bug: a child of a fork that asked for the status of its parent's node could hang. Cause: the
+/// status takes a lock, which another thread of the parent may hold at the fork. Fix: a child's
+/// status takes none.
+#[test]
+fn a_status_in_a_forked_child_takes_no_lock() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let node = standby(&server, dir.path());
+    let held = (node.progress.lock(), node.applier.lock(), node.current.write());
+    let status = node.status_in_child();
+    drop(held);
+    assert!(status.note.unwrap().contains("fork"));
+    assert_eq!(status.store, node.status().store);
+}
+
+/// Bug: each commit of a reader wrote the names of all tables of the writer. Cause: they were a
+/// part of its position. Fix: each table has a row of its own, which its events alone change.
+#[test]
+fn a_position_has_no_names_of_tables() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let node = standby(&server, dir.path());
+    let own = node.database().unwrap().existing_table("terrace-replica").unwrap();
+    let rows = |own: &crate::table::Table| own.prefix("table/").count();
+    assert_eq!((rows(&own), own.get("position").unwrap().unwrap().len()), (41, 24));
+    db.rename_table("table 1", "one").unwrap();
+    db.drop_table("table 2").unwrap();
+    db.truncate_table("table 3").unwrap();
+    drop(db.table("more").unwrap());
+    while db.step().unwrap() {}
+    while node.step().unwrap() {}
+    assert_eq!(rows(&own), 41);
+    // A node that is opened again goes on with them.
+    drop(own);
+    node.close().unwrap();
+    db.table("one").unwrap().put_with("b", "c", Durability::Remote).unwrap();
+    db.table("more").unwrap().put_with("b", "c", Durability::Remote).unwrap();
+    let shown = standby(&server, dir.path()).database().unwrap();
+    for name in ["one", "more"] {
+        let found = shown.existing_table(name).unwrap().get("b").unwrap();
+        assert_eq!(found.as_deref(), Some(&b"c"[..]), "{name}");
+    }
+    assert!(shown.existing_table("table 3").unwrap().iter().next().is_none());
 }
