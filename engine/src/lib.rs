@@ -1,14 +1,14 @@
-//! Terrace, a transactional LSM storage engine. Its data is its log.
+//! Terrace, a transactional LSM storage engine that is embedded in a program.
 //!
 //! A write lands in persistent memory, or in a preallocated file where there is none. That file is
 //! written by group and synced like a log, and then *is* level 0. Records move to SSD when they
-//! cool, and are sorted at every step. There is no separate log to write first and replay later.
+//! cool, and to an object store where asked for. They are sorted at every step. There is no
+//! separate log to write first and replay later.
 //!
-//! Start with [`Database::open`], then [`Database::table`]. [`WriteBatch`] commits to several
-//! tables at once. [`Snapshot`] reads all of them as of one moment. Every commit is durable when
-//! its call returns, unless [`Durability::Relaxed`] is asked for.
+//! # Start
 //!
-//! # Examples
+//! [`Database::open`] opens or makes a database in a directory, and [`Options`] say how. One
+//! process has it open to write, with any number of threads. Handles are cheap to clone.
 //!
 //! ```
 //! # fn main() -> terrace::Result<()> {
@@ -17,10 +17,139 @@
 //! let db = terrace::Database::open(path)?;
 //! let users = db.table("users")?;
 //! users.put("ada", "1815")?;
-//! for row in users.range("a".."b") {
-//!     let (key, value) = row?;
-//!     assert_eq!((&key[..], &value[..]), (&b"ada"[..], &b"1815"[..]));
+//! assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tables
+//!
+//! A [`Table`] is a sorted map of bytes to bytes. [`Database::table`] opens or makes one,
+//! [`Database::table_with`] with [`TableOptions`]. The module `typed` (feature `typed`) has tables
+//! of keys and values with types. [`limits`] has the largest keys and values.
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! use terrace::{Compression, TableOptions};
+//!
+//! let options = TableOptions::new().compression(Compression::Lz4, Compression::Zstd);
+//! let pages = db.table_with("pages", options)?;
+//! pages.put("index", "<html>")?;
+//! assert_eq!(db.table_names(), ["pages"]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Writing
+//!
+//! Each call is durable when it returns, unless [`Durability::Relaxed`] is asked for. A
+//! [`WriteBatch`] commits to several tables at once, all of it or nothing. [`Database::enqueue`]
+//! gives a [`PendingCommit`] to wait for or to await, and [`BulkLoad`] takes many sorted rows.
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! use terrace::{Durability, WriteBatch};
+//!
+//! let (rows, log) = (db.table("rows")?, db.table("log")?);
+//! let mut batch = WriteBatch::new();
+//! batch.put(&rows, "a", "1").delete(&rows, "b").put(&log, "1", "a was put");
+//! db.write(batch)?;
+//! rows.put_with("c", "3", Durability::Relaxed)?;
+//! db.sync()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Reading
+//!
+//! Keys are read one by one, many at once, or as a [`Range`] from either end. A [`Snapshot`] reads
+//! all tables as of one moment, while writers go on. [`ReadTables`] is for code that reads a
+//! snapshot or a transaction alike.
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! let users = db.table("users")?;
+//! for (name, year) in [("ada", "1815"), ("alan", "1912"), ("emmy", "1882")] {
+//!     users.put(name, year)?;
 //! }
+//! let snapshot = db.snapshot()?;
+//! users.delete("ada")?;
+//! let names: Vec<_> = snapshot.range(&users, "a".."b").keys().collect::<Result<_, _>>()?;
+//! assert_eq!(names, ["ada", "alan"]);
+//! let last = users.iter().next_back().transpose()?;
+//! assert!(last.is_some_and(|(name, _)| name == "emmy"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Transactions
+//!
+//! A [`Transaction`] sees its own writes, and commits or rolls back as a whole, at an
+//! [`Isolation`] level. [`Database::run`] repeats one that conflicts with another. Rows and ranges
+//! may be locked ([`Transaction::get_for_update`]), or checked at the commit. There are savepoints,
+//! and two phases with [`Transaction::prepare`].
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! let accounts = db.table("accounts")?;
+//! accounts.put("ada", [10])?;
+//! accounts.put("emmy", [0])?;
+//! db.run(|txn| {
+//!     for (name, change) in [("ada", -3_i8), ("emmy", 3)] {
+//!         let old = txn.get_for_update(&accounts, name)?;
+//!         let sum = old.map_or(0, |value| value[0]).saturating_add_signed(change);
+//!         txn.put(&accounts, name, [sum])?;
+//!     }
+//!     Ok::<_, terrace::Error>(())
+//! })?;
+//! assert_eq!(accounts.get("emmy")?.as_deref(), Some(&[3][..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Operations
+//!
+//! [`Database::stats`] says what a database does. [`Database::backup`] adds to a [`BackupSet`]
+//! while writers go on, [`Database::dump`] writes rows for another database or program, and
+//! [`verify`] reads all checksums. With [`Options::share`] other machines follow a database
+//! ([`Follower`]), stand by for it ([`Standby`]), or take it over ([`Database::open_shared`]).
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! db.table("t")?.put("key", "value")?;
+//! db.backup(dir.path().join("backups"))?;
+//! println!("{} commits", db.stats().commit.groups);
+//! db.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! An [`Error`] says what is wrong and what to do, and its [`ErrorKind`] tells programs what it is:
+//! [`ErrorKind::is_refusal`] for calls that changed nothing, `Conflict` for a transaction to run
+//! again, `Full` for a disk that is full, `Corrupt` with the [`Damage`] that was found.
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+//! use terrace::ErrorKind;
+//!
+//! let missing = db.existing_table("t").unwrap_err();
+//! assert_eq!(missing.kind(), ErrorKind::MissingTable);
+//! assert!(missing.kind().is_refusal());
+//! println!("{missing}");
 //! # Ok(())
 //! # }
 //! ```

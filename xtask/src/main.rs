@@ -60,7 +60,7 @@ usage: cargo xtask check            what passes on a fresh machine, in minutes; 
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
        cargo xtask header           make the header of the C interface out of its source
-       cargo xtask reference        make docs/reference.md out of the source
+       cargo xtask reference        make docs/reference.md and api.txt out of the source
        cargo xtask python [--test]  build the wheel, install it below target, and test it
        cargo xtask package c DIR    build the C interface for release, and install it in DIR
        cargo xtask package python DIR

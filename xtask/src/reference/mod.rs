@@ -1,6 +1,8 @@
-//! `cargo xtask reference`: `docs/reference.md`, out of the source. So a name in it exists, and
-//! what it says is what the documentation of the code says. `cargo xtask tidy` compares.
+//! `cargo xtask reference`: `docs/reference.md` and `docs/api.txt`, out of the source. So a name in
+//! it exists, and what it says is what the documentation of the code says. `cargo xtask tidy`
+//! compares.
 
+mod api;
 mod declaration;
 mod options;
 mod sources;
@@ -14,8 +16,8 @@ use anyhow::{Context, Result, ensure};
 use declaration::{block, cell, declarations};
 use sources::Sources;
 
-/// Where it lies.
-pub(crate) const PATH: &str = "docs/reference.md";
+/// Where the reference lies.
+const PATH: &str = "docs/reference.md";
 
 /// The environment variables of users and of those who test, with what they do. Each is read in the
 /// source, and each that is read there is in this list.
@@ -51,23 +53,29 @@ reference` makes this page out of the source, and `cargo xtask tidy` compares th
 [operations.md](operations.md) says which of them to look at, and when.
 ";
 
-/// Writes the page.
+/// Writes the pages.
 pub(crate) fn run(root: &Path) -> Result<bool> {
-    fs::write(root.join(PATH), text(root)?).with_context(|| format!("writing {PATH}"))?;
+    for (path, text) in pages(root)? {
+        fs::write(root.join(path), text).with_context(|| format!("writing {path}"))?;
+    }
     Ok(true)
 }
 
-/// The page, as the source of the repository at `root` has it.
-pub(crate) fn text(root: &Path) -> Result<String> {
+/// The pages with their paths, as the source of the repository at `root` has them.
+pub(crate) fn pages(root: &Path) -> Result<[(&'static str, String); 2]> {
     let sources = Sources::load(root)?;
+    Ok([(PATH, text(&sources)?), (api::PATH, api::text(&sources)?)])
+}
+
+fn text(sources: &Sources) -> Result<String> {
     let mut page = HEAD.to_owned();
-    options::write(&sources, &mut page)?;
-    statistics(&sources, &mut page)?;
-    limits(&sources, &mut page)?;
-    error_kinds(&sources, &mut page)?;
-    commands(&sources, &mut page)?;
-    exit_codes(&sources, &mut page)?;
-    variables(&sources, &mut page)?;
+    options::write(sources, &mut page)?;
+    statistics(sources, &mut page)?;
+    limits(sources, &mut page)?;
+    error_kinds(sources, &mut page)?;
+    commands(sources, &mut page)?;
+    exit_codes(sources, &mut page)?;
+    variables(sources, &mut page)?;
     Ok(page)
 }
 
@@ -220,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_page_has_each_kind_of_row() {
-        let page = text(&crate::root()).unwrap();
+        let page = text(&Sources::load(&crate::root()).unwrap()).unwrap();
         for row in [
             "| `pm_size` | ",
             "| `block_size` | 16 KiB | ",

@@ -46,6 +46,12 @@ impl Sources {
         self.texts.get(path).map(String::as_str).with_context(|| format!("no file {path}"))
     }
 
+    /// The files of the engine with their paths.
+    pub(super) fn engine(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.texts.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        files.filter(|(path, _)| path.starts_with("engine/src/"))
+    }
+
     /// The environment variables that are read.
     pub(super) fn variables(&self) -> &BTreeSet<String> {
         &self.variables
@@ -58,9 +64,8 @@ impl Sources {
 
     /// The public fields of a struct of the engine, or the counters that it is made of.
     pub(super) fn fields(&self, name: &str) -> Result<Vec<Declaration>> {
-        let engine = || self.texts.iter().filter(|(path, _)| path.starts_with("engine/src/"));
         for start in [format!("pub struct {name} {{"), format!("pub struct {name};")] {
-            if let Some(found) = engine().find_map(|(_, text)| block(text, &start)) {
+            if let Some(found) = self.engine().find_map(|(_, text)| block(text, &start)) {
                 // The rest is the counters' own.
                 let found = found.split("@hidden").next().unwrap_or(&found);
                 return Ok(declarations(found));

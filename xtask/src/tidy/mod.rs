@@ -96,10 +96,11 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     documents::check(&documents, &paths, &sources, &config.document_limits, &mut findings);
     let targets = fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
     decoders::check(&sources, (&paths, &targets), &config.decoders, &mut findings);
-    let reference = fs::read_to_string(root.join(reference::PATH)).unwrap_or_default();
-    if reference != reference::text(root)? {
-        let advice = "the source says something else: run `cargo xtask reference`";
-        findings.push(Finding::new(reference::PATH, 1, "reference", advice));
+    for (path, made) in reference::pages(root)? {
+        if fs::read_to_string(root.join(path)).unwrap_or_default() != made {
+            let advice = "the source says something else: run `cargo xtask reference`";
+            findings.push(Finding::new(path, 1, "reference", advice));
+        }
     }
     findings.sort();
     Ok(findings)
