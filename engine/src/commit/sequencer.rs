@@ -123,6 +123,9 @@ impl Sequencer {
     pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
         debug_assert!(!self.is_shut, "a sequencer that is shut gives out no ticket");
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
+        if group.frees {
+            zones.note_freeing();
+        }
         let lsn = self.next;
         self.next += 1;
         for part in &group.parts {

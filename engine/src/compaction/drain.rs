@@ -33,9 +33,6 @@ use crate::sstable::{BlockCache, Extent, ReadAhead, values_of};
 use crate::storage::{ExtentSink, ExtentStore};
 use crate::version::{Edit, LEVEL_2, Level, Op, ReadRun, Run, SUBLEVELS, Version, VersionSet};
 
-/// Extents of a sublevel that one drain may rewrite.
-const MOST_OVERLAP: usize = 8;
-
 /// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
 /// further down is bounded too.
 const MOST_UNDER: usize = 16;
@@ -66,12 +63,17 @@ fn choose_column(
     if view.version.overlapping(sublevel, &interval).is_empty() {
         align(&mut interval, &view.version, (sublevel, shape), (&least, &wide));
     }
-    Ok(Some(bounded(view, interval, (upto, sublevel))))
+    Ok(Some(bounded(view, interval, (upto, sublevel), shape.overlap)))
 }
 
 /// The column of these keys, as far as one job takes it.
-fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) -> Column {
-    end_after(&mut interval, &view.version, sublevel, MOST_OVERLAP);
+fn bounded(
+    view: &View,
+    mut interval: KeyInterval,
+    (upto, sublevel): (Lsn, u8),
+    most: usize,
+) -> Column {
+    end_after(&mut interval, &view.version, sublevel, most);
     if view.level0.tombstones.has_undrained_in(&interval, upto, &view.version.drained) {
         end_after(&mut interval, &view.version, LEVEL_2, MOST_UNDER);
     }
@@ -230,7 +232,7 @@ pub(crate) fn plan_keys(
     busy: &[ClaimedKeys],
 ) -> Result<Option<DrainPlan>> {
     let sublevel = sublevel_for(&view.version, &interval, shape);
-    plan_column(view, bounded(view, interval, (upto, sublevel)), shape, busy)
+    plan_column(view, bounded(view, interval, (upto, sublevel), shape.overlap), shape, busy)
 }
 
 fn plan_column(
@@ -299,6 +301,9 @@ pub(crate) enum DrainRoom {
     Ordinary,
     /// From the reserve too: what it makes room for in the region frees space.
     Reserve,
+    /// The same without a promise: it may write little of what it reads, and fails where there is
+    /// no room for that.
+    Unpromised,
 }
 
 /// Writes a column into new extents of level 1; the edit that installs them,
@@ -331,7 +336,8 @@ pub(crate) fn drain(
     let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let needed = bytes(&inputs) + moved;
-    let reservation = &set.store().reserve_space(needed, room == DrainRoom::Reserve)?;
+    let promised = if room == DrainRoom::Unpromised { 0 } else { needed };
+    let reservation = &set.store().reserve_space(promised, room != DrainRoom::Ordinary)?;
     let context = MergeContext {
         replaces: &inputs,
         fills: shape.fills,

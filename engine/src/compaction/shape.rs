@@ -30,6 +30,8 @@ pub(crate) struct Shape {
     /// A drain rewrites up to so many bytes of a sublevel together with what it puts over them. So
     /// a small table has few extents.
     pub(crate) little_bytes: u64,
+    /// Extents of a sublevel that one drain may rewrite.
+    pub(crate) overlap: usize,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
     /// Of blocks of level 1, and of those below, where a table has no choice of its own.

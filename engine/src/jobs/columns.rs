@@ -9,7 +9,7 @@ use super::ops::{DrainedRows, edit_is_of, install};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::Failpoint;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
-use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom};
+use crate::compaction::{self, ClaimedKeys, Done, DrainPlan, DrainRoom, Shape};
 use crate::level0::Released;
 use crate::memtable::record_len;
 use crate::mvcc::{DrainedMap, Horizon, KeyInterval, pin};
@@ -51,8 +51,37 @@ impl Drained<'_> {
     }
 }
 
+/// How often a drain is tried at a quarter of its size, as long as the disk has no room for it.
+const MOST_QUARTERINGS: u32 = 3;
+
+/// How much a drain takes at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DrainSize {
+    /// Bytes that a job merges, beyond which no more columns are added to it.
+    pub(super) budget: u64,
+    pub(super) shape: Shape,
+}
+
+/// Runs a drain at ever smaller sizes, as long as the disk has no room for it.
+pub(super) fn drain_in_room<T>(
+    ctx: &JobContext,
+    mut drain: impl FnMut(&DrainSize) -> Result<T>,
+) -> Result<T> {
+    let mut size = DrainSize { budget: drain_budget(ctx), shape: ctx.shape() };
+    for _ in 0..MOST_QUARTERINGS {
+        match drain(&size) {
+            Err(e) if e.kind() == ErrorKind::Full => {}
+            done => return done,
+        }
+        size.budget /= 4;
+        size.shape.overlap = (size.shape.overlap / 4).max(1);
+        size.shape.little_bytes = 0;
+    }
+    drain(&size)
+}
+
 /// Bytes that a job merges, beyond which no more columns are added to it.
-pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
+fn drain_budget(ctx: &JobContext) -> u64 {
     (ctx.shared.zones.region_len() / 16).clamp(1 << 18, 4 << 20)
 }
 
@@ -63,29 +92,41 @@ pub(super) fn in_round(view: &View, round: &DrainRound, upto: Lsn) -> Lsn {
     round.began.filter(|_| by_round).map_or(upto, |began| began.min(upto))
 }
 
-/// Merges a column with level 1, short of its edit.
+/// Merges a column with level 1, short of its edit. `has_deletes` says that many of its keys are
+/// deleted: it writes little, and what frees space may wait for it.
 pub(super) fn merge(
     ctx: &JobContext,
     view: &View,
     plan: &DrainPlan,
     (horizon, busy): (&Horizon, &[ClaimedKeys]),
+    (shape, has_deletes): (&Shape, bool),
 ) -> Result<Done> {
     debug_assert!(
         !busy.iter().any(|claim| claim.has(plan.sublevel, &plan.reach)) || plan.inputs.is_empty(),
         "a drain merges with nothing that a compaction works on"
     );
-    let (cache, shape) = (&ctx.shared.cache, ctx.shape());
-    let run =
-        |room| compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, &shape);
-    let mut done = match run(DrainRoom::Ordinary) {
-        // Commits that free space have begun to use up the region's reserve.
-        Err(e) if e.kind() == ErrorKind::Full && ctx.shared.zones.is_in_reserve() => {
-            let done = run(DrainRoom::Reserve)?;
-            ctx.shared.zones.set_freeing_only(true);
-            done
+    let (cache, zones) = (&ctx.shared.cache, &ctx.shared.zones);
+    let run = |room| compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, shape);
+    let is_full = |done: &Result<Done>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
+    let column = &plan.column;
+    let has_deletes = has_deletes
+        || view.level0.tombstones.has_undrained_in(
+            &column.interval,
+            column.upto,
+            &view.version.drained,
+        );
+    let mut done = run(DrainRoom::Ordinary);
+    // What frees space was committed, or waits for a zone.
+    if is_full(&done) && (zones.serves_freeing() || (has_deletes && zones.lacks_wanted())) {
+        done = run(DrainRoom::Reserve);
+        if is_full(&done) && has_deletes {
+            done = run(DrainRoom::Unpromised);
         }
-        done => done?,
-    };
+        if done.is_ok() {
+            zones.set_freeing_only(true);
+        }
+    }
+    let mut done = done?;
     debug_assert!(edit_is_of(&done.edit, view.version.table), "a drain changes its own table");
     if ctx.options.has(Failpoint::ForgetDrained) {
         done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
@@ -109,6 +150,7 @@ pub(super) fn drain_out_of_turn(
     ctx: &JobContext,
     (table, change): (&Arc<TableCore>, Change<'_>),
     (interval, floor): (KeyInterval, Lsn),
+    shape: &Shape,
 ) -> Result<Option<OutOfTurn>> {
     let from = time::now();
     let before = ctx.set.store().bytes_written();
@@ -118,13 +160,13 @@ pub(super) fn drain_out_of_turn(
     let (plan, done) = {
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
-        let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
+        let busy = ctx.claims.of(table.id());
         let plan = {
             let _guard = pin();
-            compaction::plan_keys(&view, (interval, upto), &shape, &busy)?
+            compaction::plan_keys(&view, (interval, upto), shape, &busy)?
         };
         let Some(plan) = plan else { return Ok(None) };
-        let done = merge(ctx, &view, &plan, (&horizon, &busy))?;
+        let done = merge(ctx, &view, &plan, (&horizon, &busy), (shape, true))?;
         (plan, done)
     };
     let interval = plan.column.interval.clone();
@@ -280,7 +322,7 @@ fn apply(
         let tables = columns.iter().map(|drained| drained.table.id());
         return ctx.adopt_unjournaled(&edit, tables);
     }
-    match ctx.shared.zones.is_freeing_only() {
+    match ctx.shared.zones.serves_freeing() {
         true => ctx.apply_freeing(edit),
         false => ctx.shared.apply(edit),
     }

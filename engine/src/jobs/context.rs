@@ -41,6 +41,8 @@ const MOST_JOB: u64 = 64 << 20;
 
 /// The most bytes of a sublevel that a drain writes again rather than to use up another one.
 const MOST_LITTLE: u64 = 128 << 10;
+/// Extents of a sublevel that a drain rewrites at most.
+const MOST_OVERLAP: usize = 8;
 
 /// After so long without writes there is time to make level 1 small.
 const QUIET: Duration = Duration::from_secs(1);
@@ -180,6 +182,7 @@ impl JobContext {
             job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB),
             ratio: LEVEL_RATIO,
             little_bytes: (region / 64).min(MOST_LITTLE),
+            overlap: MOST_OVERLAP,
             extent_bytes: self.set.store().memory().extent_bytes(),
             compression: self.options.compression,
             reuse: self.options.reuse,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::columns::{self, Drained, drain_budget, install_all};
+use super::columns::{self, DrainSize, Drained, drain_in_room, install_all};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
 use super::table_index::Has;
@@ -60,14 +60,17 @@ impl Drain {
                 early.push(table);
             }
         }
+        let mut full = None;
         for (n, table) in ready.iter().enumerate() {
-            let outcome = self.drain((table, table.change()), &ready[n + 1..], ctx)?;
-            if outcome.did {
-                return Ok(outcome);
+            match self.drain((table, table.change()), &ready[n + 1..], ctx) {
+                Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
+                Ok(outcome) if !outcome.did => {}
+                done => return done,
             }
         }
         let early = early.iter().take(MOST_TABLES);
-        Ok(Outcome::did(early.filter(|table| freeze(ctx, table)).count() > 0))
+        let frozen = early.filter(|table| freeze(ctx, table)).count() > 0;
+        full.filter(|_| !frozen).map_or(Ok(Outcome::did(frozen)), Err)
     }
 
     /// Nothing is left to do: no drain is late from here on.
@@ -76,11 +79,12 @@ impl Drain {
     }
 
     /// Moves the table with the oldest records that can go a step towards level 1, and with it
-    /// others. One that has them in memtables alone is frozen.
+    /// others. One that has them in memtables alone is frozen. One that the disk has no room for
+    /// keeps no other from its turn.
     pub(crate) fn step(&self, ctx: &JobContext) -> Result<Outcome> {
         let tables = ctx.tables.index().by_age();
         let in_level0 = |table: &TableCore| table.view().level0.size().records > 0;
-        let mut passed_over = None;
+        let (mut passed_over, mut full) = (None, None);
         for (n, oldest) in tables.iter().enumerate() {
             let others = &tables[n + 1..];
             if in_level0(oldest) {
@@ -88,9 +92,10 @@ impl Drain {
                     passed_over = passed_over.or(Some(n));
                     continue;
                 };
-                let outcome = self.drain((oldest, change), others, ctx)?;
-                if outcome.did {
-                    return Ok(outcome);
+                match self.drain((oldest, change), others, ctx) {
+                    Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
+                    Ok(outcome) if !outcome.did => {}
+                    done => return done,
                 }
             } else if freeze(ctx, oldest) {
                 let more = others.iter().filter(|table| !in_level0(table));
@@ -101,17 +106,35 @@ impl Drain {
             }
         }
         // No other table needs a drain: now it may wait for the one that another job changes.
-        let Some(n) = passed_over else { return Ok(Outcome::NOTHING) };
-        self.drain((&tables[n], tables[n].change()), &tables[n + 1..], ctx)
+        let done = passed_over
+            .map(|n| self.drain((&tables[n], tables[n].change()), &tables[n + 1..], ctx));
+        let outcome = done.transpose()?.unwrap_or(Outcome::NOTHING);
+        full.filter(|_| !outcome.did).map_or(Ok(outcome), Err)
     }
 
-    /// Drains the next column of `first`, and with it all that those of `others` have whose level 0
-    /// and runs fit the budget too.
+    /// Drains the next column of `first`, and more with it, as far as the disk has room.
     fn drain<'a>(
         &self,
         (first, change): (&'a Arc<TableCore>, Change<'a>),
         others: &'a [Arc<TableCore>],
         ctx: &JobContext,
+    ) -> Result<Outcome> {
+        let mut change = Some(change);
+        drain_in_room(ctx, |size| {
+            let change = change.take().or_else(|| first.try_change());
+            let Some(change) = change else { return Ok(Outcome::NOTHING) };
+            self.drain_some((first, change), others, ctx, size)
+        })
+    }
+
+    /// Drains the next column of `first`, and with it all that those of `others` have whose level 0
+    /// and runs fit the budget too.
+    fn drain_some<'a>(
+        &self,
+        (first, change): (&'a Arc<TableCore>, Change<'a>),
+        others: &'a [Arc<TableCore>],
+        ctx: &JobContext,
+        size: &DrainSize,
     ) -> Result<Outcome> {
         let from = self.last.lock().unwrap_or_else(time::now);
         // Merges have seen to it, as a rule.
@@ -121,26 +144,26 @@ impl Drain {
         let before = ctx.set.store().bytes_written();
         // Taken before any version is looked at, so it holds for all of them.
         let horizon = ctx.shared.snapshots.horizon();
-        let budget = drain_budget(ctx);
-        let mut columns = match next_column(ctx, (first, change), floor, &horizon, budget)? {
+        let mut columns = match next_column(ctx, (first, change), (floor, &horizon), size)? {
             Next::Column(column) => vec![column],
             Next::RoundOver(again) => return Ok(Outcome::did(again)),
             Next::Nothing => return Ok(Outcome::NOTHING),
         };
-        let mut left = budget.saturating_sub(columns[0].bytes());
+        let mut left =
+            DrainSize { budget: size.budget.saturating_sub(columns[0].bytes()), ..*size };
         for table in others {
             if columns.len() == MOST_TABLES {
                 break;
             }
             let bytes = undrained(&table.view());
-            if bytes == 0 || bytes > left {
+            if bytes == 0 || bytes > left.budget {
                 continue;
             }
             // A table that another job changes goes with the next drain.
             let Some(change) = table.try_change() else { continue };
-            match next_column(ctx, (table, change), floor, &horizon, left) {
+            match next_column(ctx, (table, change), (floor, &horizon), &left) {
                 Ok(Next::Column(column)) => {
-                    left = left.saturating_sub(column.bytes());
+                    left.budget = left.budget.saturating_sub(column.bytes());
                     columns.push(column);
                 }
                 Ok(_) => {}
@@ -163,9 +186,8 @@ impl Drain {
 fn next_column<'a>(
     ctx: &JobContext,
     (table, mut change): (&'a Arc<TableCore>, Change<'a>),
-    floor: Lsn,
-    horizon: &Horizon,
-    bytes: u64,
+    (floor, horizon): (Lsn, &Horizon),
+    DrainSize { budget, shape }: &DrainSize,
 ) -> Result<Next<'a>> {
     if table.check().is_err() {
         return Ok(Next::Nothing);
@@ -173,11 +195,11 @@ fn next_column<'a>(
     let view = table.view();
     let upto = table.merged().min(floor).min(view.drains_below() - 1);
     let upto = columns::in_round(&view, &change.round, upto);
-    let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
+    let busy = ctx.claims.of(table.id());
     let from = (change.round.cursor.as_slice(), upto);
     let next = {
         let _guard = pin();
-        compaction::plan_drain(&view, from, bytes, &shape, &busy)?
+        compaction::plan_drain(&view, from, *budget, shape, &busy)?
     };
     let plan = match next {
         NextDrain::Column(plan) => plan,
@@ -198,7 +220,7 @@ fn next_column<'a>(
     debug_assert!(plan.column.upto <= floor, "what is drained is at or below the floor");
     debug_assert!(plan.column.upto < view.drains_below(), "a pending run stays above D");
     debug_assert!(plan.reach.covers(&plan.column.interval), "a drain reaches over its column");
-    let done = columns::merge(ctx, &view, &plan, (horizon, &busy))?;
+    let done = columns::merge(ctx, &view, &plan, (horizon, &busy), (shape, false))?;
     drop(view);
     Ok(Next::Column(Box::new(Drained { table, change, plan, done, is_in_turn: true })))
 }

@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use super::columns::{drain_budget, drain_out_of_turn, front};
+use super::columns::{DrainSize, drain_in_room, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
 use super::manual::{ManualCompaction, Stage};
 use super::ops::freeze;
@@ -50,7 +50,7 @@ enum Plan {
 
 /// The place with the most deletes of the first table that has enough of them.
 fn plan(ctx: &JobContext) -> Option<Plan> {
-    let (idle, least) = (ctx.is_idle(), least(ctx));
+    let (idle, least) = (is_eager(ctx), least(ctx));
     let mut tables = ctx.tables.index().with_deletes(least);
     tables.retain(has_no_runs);
     for table in &tables {
@@ -110,7 +110,8 @@ pub(crate) fn drain_deletes(ctx: &JobContext) -> Result<Outcome> {
         None => Ok(Outcome::NOTHING),
         Some(Plan::Freeze(table)) => Ok(Outcome::did(freeze(ctx, &table))),
         Some(Plan::Drain(table, span)) => {
-            let done = match drain_span(ctx, &table, &span) {
+            let done = drain_in_room(ctx, |size| drain_span(ctx, (&table, &span), size));
+            let done = match done {
                 // No writer waits for it: on a full disk it can wait, and others go on.
                 Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
                 done => done,
@@ -130,12 +131,21 @@ fn has_no_runs(table: &Arc<TableCore>) -> bool {
 
 /// The deletes that a place has to have.
 fn least(ctx: &JobContext) -> u64 {
-    if ctx.is_idle() { SOME } else { MANY }
+    if is_eager(ctx) { SOME } else { MANY }
+}
+
+/// Whether a few deletes are worth a drain: there is time, or space is what commits lack.
+fn is_eager(ctx: &JobContext) -> bool {
+    ctx.is_idle() || ctx.shared.zones.serves_freeing()
 }
 
 /// Drains the first column of a span, if enough of its keys are deleted; what is left of the span
 /// is noted again. Nothing was done if another job has the table or the keys.
-fn drain_span(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result<Outcome> {
+fn drain_span(
+    ctx: &JobContext,
+    (table, span): (&Arc<TableCore>, &DeletedSpan),
+    size: &DrainSize,
+) -> Result<Outcome> {
     let Some(change) = table.try_change() else { return Ok(Outcome::NOTHING) };
     if table.check().is_err() {
         return Ok(Outcome::DONE);
@@ -146,18 +156,17 @@ fn drain_span(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> R
     let level0 = Arc::clone(&table.view().level0);
     let column = {
         let _guard = pin();
-        front(&table.view(), &span.interval, upto, drain_budget(ctx))?
+        front(&table.view(), &span.interval, upto, size.budget)?
     };
     let end = column.last.as_deref().map(after).or_else(|| span.interval.end.clone());
     let mut interval = KeyInterval { start: span.interval.start.clone(), end };
-    let share = if ctx.is_idle() { QUARTER } else { HALF };
+    let share = if is_eager(ctx) { QUARTER } else { HALF };
     let mut outcome = Outcome::DONE;
     let has_ranges =
         || level0.tombstones.has_undrained_in(&interval, upto, &table.view().version.drained);
     if column.deleted * share >= column.keys.max(1) || (column.keys == 0 && has_ranges()) {
-        let Some(done) = drain_out_of_turn(ctx, (table, change), (interval, floor))? else {
-            return Ok(Outcome::NOTHING);
-        };
+        let done = drain_out_of_turn(ctx, (table, change), (interval, floor), &size.shape)?;
+        let Some(done) = done else { return Ok(Outcome::NOTHING) };
         ctx.metrics.tombstone_drains.add(1);
         outcome.pruned = done.level0_bytes;
         interval = done.interval;
@@ -203,7 +212,7 @@ pub(crate) fn compact_range_in_memory(
     request.table.check()?;
     match request.stage() {
         Stage::Memtables => Ok(merge_for(request, ctx)),
-        Stage::Level0(from) => drain_for(request, &from, ctx),
+        Stage::Level0(from) => drain_in_room(ctx, |size| drain_for(request, &from, ctx, size)),
         Stage::Levels => Ok(Outcome::NOTHING),
     }
 }
@@ -226,7 +235,12 @@ fn merge_for(request: &ManualCompaction, ctx: &JobContext) -> Outcome {
 }
 
 /// Drains the next column.
-fn drain_for(request: &ManualCompaction, from: &[u8], ctx: &JobContext) -> Result<Outcome> {
+fn drain_for(
+    request: &ManualCompaction,
+    from: &[u8],
+    ctx: &JobContext,
+    size: &DrainSize,
+) -> Result<Outcome> {
     let table = &request.table;
     let Some(change) = table.try_change() else { return Ok(Outcome::NOTHING) };
     if !table.view().version.runs.is_empty() {
@@ -239,7 +253,7 @@ fn drain_for(request: &ManualCompaction, from: &[u8], ctx: &JobContext) -> Resul
         let view = table.view();
         let has_ranges =
             view.level0.tombstones.has_undrained_in(&rest, upto, &view.version.drained);
-        (front(&view, &rest, upto, drain_budget(ctx))?, has_ranges)
+        (front(&view, &rest, upto, size.budget)?, has_ranges)
     };
     if front.keys == 0 && !has_ranges {
         request.set_stage(Stage::Levels);
@@ -247,9 +261,8 @@ fn drain_for(request: &ManualCompaction, from: &[u8], ctx: &JobContext) -> Resul
     }
     let end = front.last.as_deref().map(after).or_else(|| rest.end.clone());
     let interval = KeyInterval { start: rest.start.clone(), end };
-    let Some(done) = drain_out_of_turn(ctx, (table, change), (interval, floor))? else {
-        return Ok(Outcome::NOTHING);
-    };
+    let done = drain_out_of_turn(ctx, (table, change), (interval, floor), &size.shape)?;
+    let Some(done) = done else { return Ok(Outcome::NOTHING) };
     request.count(1, 0);
     let stage = match done.interval.end {
         Some(end) if rest.ends_after(&end) => Stage::Level0(end),

@@ -25,7 +25,7 @@ use crate::os::sync::shared::OnceLock;
 use crate::os::time;
 use crate::pm::{Purpose, SpentOn};
 use pacing::{Pacing, PacingStats};
-use picker::{Running, ScheduledJob, pick};
+use picker::{JobKind, Running, ScheduledJob, pick};
 use state::{RegionState, RegionUsage};
 use workers::Workers;
 
@@ -127,7 +127,9 @@ impl Scheduler {
                 Err(e) if e.may_pass() => full = full.or(Some(e)),
                 Ok(true) => {
                     self.shortages.store(0, Ordering::Relaxed);
-                    return full.map_or(Ok(true), Err);
+                    // What is given back the job before would take again.
+                    let rests = job.kind == JobKind::ReturnSpace;
+                    return full.filter(|_| rests).map_or(Ok(true), Err);
                 }
                 Ok(false) => {}
                 Err(e) => return Err(e),

@@ -113,6 +113,9 @@ pub(crate) const JOBS: &[ScheduledJob] = &[
     job(MergeMemtables, PASSES, |s, _| s.has(Frozen), |s| jobs::merge_memtables(&s.ctx)),
     job(DeleteOnly, false, |s, _| s.has(Aged) || s.has(Ranges), |s| jobs::delete_only(&s.ctx)),
     job(PlaceBulkLoad, false, |s, _| s.has(Runs), |s| jobs::place_bulk_load(&s.ctx)),
+    // On a full disk what frees space goes before what takes some.
+    job(DrainDeletes, false, |s, _| s.serves_freeing && s.has(Deletes),
+        |s| jobs::drain_deletes(&s.ctx)),
     job(CleanZones(Large), false, |s, _| s.is_drain_due,
         |s| s.jobs.clean_zones.step(Large, &s.ctx)),
     job(Drain, false, drains, |s| s.jobs.drain.step(&s.ctx)),

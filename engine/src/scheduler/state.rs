@@ -204,6 +204,8 @@ pub(crate) struct RegionState {
     pub(super) level1: u64,
     /// A writer waits for a zone that is larger than any free piece.
     pub(super) lacks_zone: bool,
+    /// Commits that free space have been made, or wait, where others find none.
+    pub(super) serves_freeing: bool,
     /// The region is to grow, or could not the last time.
     pub(super) grows: bool,
     /// Compactions have threads of their own.
@@ -231,6 +233,7 @@ impl RegionState {
             is_drain_due,
             level1: totals.level1,
             lacks_zone: ctx.shared.zones.lacks_wanted(),
+            serves_freeing: ctx.shared.zones.serves_freeing(),
             grows: ctx.shared.zones.geometry().next_step().is_some(),
             has_workers,
             has_large_memtable: totals.active_bytes >= bytes || totals.active_memory >= memory,

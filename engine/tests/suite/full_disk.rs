@@ -13,6 +13,8 @@ use terrace::testing::{
 };
 use terrace::{Database, Durability, Error, ErrorKind, Options, WriteBatch};
 
+mod deletes;
+
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What a table has, and what it should have.

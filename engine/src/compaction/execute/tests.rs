@@ -19,6 +19,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     level1_share: None,
     job_bytes: 0,
     little_bytes: 0,
+    overlap: 8,
     ratio: 3,
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),

@@ -148,6 +148,7 @@ fn usual() -> Shape {
         level1_share: None,
         job_bytes: 0,
         little_bytes: 0,
+        overlap: 8,
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),

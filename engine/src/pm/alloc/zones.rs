@@ -249,6 +249,9 @@ impl ZonePool {
             }
         }
         self.wanted.fetch_max(least, Ordering::Relaxed);
+        if frees {
+            self.note_freeing();
+        }
         Err(self.full(&state, least))
     }
 

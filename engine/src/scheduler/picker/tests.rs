@@ -16,6 +16,7 @@ fn state(words: &str) -> RegionState {
                 "nothing" => {}
                 "due" => state.is_drain_due = true,
                 "lacks-zone" => state.lacks_zone = true,
+                "serves-freeing" => state.serves_freeing = true,
                 "grows" => state.grows = true,
                 "workers" => state.has_workers = true,
                 "ttl" => state.has[Ttl as usize] = true,

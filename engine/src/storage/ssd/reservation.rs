@@ -82,7 +82,8 @@ impl Drop for SpaceReservation {
 
 impl ExtentStore {
     /// Reserves room for extents of `bytes` together. `makes_space` says that the job will hold
-    /// less in the end than what it replaces, and may go into the reserve.
+    /// less in the end than what it replaces, and may go into the reserve. Nothing is asked for 0
+    /// bytes: what the job writes then is taken as it comes.
     ///
     /// # Errors
     ///
@@ -94,8 +95,8 @@ impl ExtentStore {
     ) -> Result<SpaceReservation> {
         // As much is lost at most where an extent's last unit is not filled.
         let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
-        if self.read_only {
-            // Nothing is written to its files: objects take no space there.
+        if self.read_only || bytes == 0 {
+            // Nothing is written to its files read-only: objects take no space there.
             return Ok(SpaceReservation { store: Arc::clone(self), units_left: AtomicU64::new(0) });
         }
         let _inside = self.gate.enter_step().map_err(Error::not_open)?;

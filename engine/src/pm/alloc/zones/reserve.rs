@@ -26,6 +26,8 @@ pub(super) struct Reserve {
     units: AtomicU32,
     /// Only commits that free space go on: extents have used their own reserve.
     freeing_only: AtomicBool,
+    /// A commit that frees space was made, or waits, since an ordinary one found none.
+    freed: AtomicBool,
     /// Per zone: whether it was taken out of the reserve.
     zones: Box<[AtomicBool]>,
 }
@@ -36,6 +38,7 @@ impl Reserve {
         Reserve {
             units: AtomicU32::new(0),
             freeing_only: AtomicBool::new(false),
+            freed: AtomicBool::new(false),
             zones: (0..zones).map(|_| AtomicBool::new(false)).collect(),
         }
     }
@@ -89,6 +92,21 @@ impl ZonePool {
     /// Whether less than the reserve is free.
     pub(crate) fn is_in_reserve(&self) -> bool {
         self.free() < self.reserve.units()
+    }
+
+    /// Notes that a commit which frees space was made or waits. It counts where a commit has found
+    /// no zone.
+    pub(crate) fn note_freeing(&self) {
+        if self.wanted.load(Ordering::Relaxed) != 0 {
+            self.reserve.freed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether drains make room for the sake of what frees space: the reserve is in use, or commits
+    /// that free have been made beside ones that find no zone.
+    pub(crate) fn serves_freeing(&self) -> bool {
+        let freed = self.reserve.freed.load(Ordering::Relaxed);
+        self.is_in_reserve() || self.is_freeing_only() || (freed && self.lacks_wanted())
     }
 
     /// Only commits that free space go on, or all again; whether it was so before.
@@ -219,7 +237,11 @@ impl ZonePool {
         }
         // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
-        self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
+        let is_there = self.has(&state, wanted);
+        if is_there {
+            self.reserve.freed.store(false, Ordering::Relaxed);
+        }
+        is_there && self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 }
 

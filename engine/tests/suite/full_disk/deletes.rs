@@ -1,0 +1,94 @@
+//! Rows that are deleted on a full disk come back as space, wherever they lie.
+
+use super::{Rows, Tables, check, goes_on, put, row, work};
+use crate::common::cuts::{Kind, PATH, options};
+use std::path::Path;
+use terrace::Database;
+use terrace::testing::Machine;
+
+/// Where the rows lie that are deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Region,
+    Level1,
+    Level2,
+}
+
+/// Rows of `t` when they do not lie in the region alone.
+const MANY: u32 = 700;
+
+/// Puts rows until there is no space, or `most` of them; how many.
+fn fill(db: &Database, tables: &mut Tables, name: &str, rows: std::ops::Range<u32>) -> u32 {
+    let from = rows.start;
+    for n in rows {
+        if !put(db, name, &row(n)) {
+            work(db);
+            if !put(db, name, &row(n)) {
+                return n - from;
+            }
+        }
+        tables.get_mut(name).unwrap().extend([row(n)]);
+        if n % 8 == 0 {
+            work(db);
+        }
+    }
+    panic!("{name} fills no disk");
+}
+
+/// A full disk, with the rows of `t` in one place and another table's puts in all others.
+fn filled(machine: &Machine, place: Place) -> (Database, Tables) {
+    let db = options(machine, None).create(PATH).unwrap();
+    let mut tables = Tables::new();
+    for name in ["t", "u"] {
+        db.table(name).unwrap();
+        tables.insert(name.into(), Rows::new());
+    }
+    let first = if place == Place::Region { "u" } else { "t" };
+    for n in 0..MANY {
+        assert!(put(&db, first, &row(n)));
+        tables.get_mut(first).unwrap().extend([row(n)]);
+        if n % 8 == 0 {
+            work(&db);
+        }
+    }
+    work(&db);
+    let table = db.table(first).unwrap();
+    match place {
+        Place::Level2 => drop(db.compact_range(&table, ..).unwrap()),
+        Place::Region | Place::Level1 => {}
+    }
+    let taken = machine.list(Path::new(PATH)).into_iter().map(|(_, len)| len).sum();
+    machine.set_capacity(Some(taken));
+    fill(&db, &mut tables, if place == Place::Region { "t" } else { "u" }, 10_000..20_000);
+    (db, tables)
+}
+
+/// Bug: on a full disk deletes were made, and no space came of them. Cause: drains took the
+/// reserve of the extents only once the region's was touched, took ordinary rows first, and were
+/// never made smaller. Fix: they take it when something that frees was committed, deletes first,
+/// in drains that have room.
+#[test]
+fn rows_deleted_on_a_full_disk_come_back_as_space() {
+    for place in [Place::Region, Place::Level1, Place::Level2] {
+        for has_snapshot in [false, true] {
+            let what = format!("{place:?}, snapshot {has_snapshot}");
+            let machine = Kind::Files.machine();
+            let (db, mut tables) = filled(&machine, place);
+            let snapshot = has_snapshot.then(|| db.snapshot());
+            db.existing_table("t").unwrap().delete_range(..).unwrap();
+            tables.get_mut("t").unwrap().clear();
+            check(&db, &tables, &what);
+            work(&db);
+            drop(snapshot);
+            let mut went_on = 0;
+            for n in 0..60 {
+                work(&db);
+                went_on += u32::from(goes_on(&db, &mut tables, n));
+            }
+            eprintln!("{what}: {went_on} puts");
+            assert!(went_on >= 40, "{what}: {went_on} puts went on");
+            check(&db, &tables, &what);
+            assert!(db.verify().unwrap().damages.is_empty(), "{what}");
+        }
+    }
+}
