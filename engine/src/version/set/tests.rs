@@ -547,6 +547,22 @@ fn what_an_opening_replays_does_not_grow_with_history() {
     assert!(set.floor().epoch > 20, "epoch {}", set.floor().epoch);
 }
 
+/// Bug: a large commit of which the last edits were damaged was passed over where an earlier edit
+/// knew a later number. Cause: a run counted as lost by its number alone. Fix: a commit behind all
+/// that the edits know to be durable is in none of them.
+#[test]
+fn a_run_is_lost_by_its_number_or_by_its_commit() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let run = set.next_extent_id();
+    set.apply(add(&set, table, "a"), 7).unwrap();
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    assert!(again.lost_run(run, 7).is_none(), "an edit may have ended it");
+    assert!(again.lost_run(run, 8).is_some());
+    assert!(again.lost_run(again.next_extent_id(), 7).is_some());
+}
+
 /// Bug: a database stopped without a word of the cause. Cause: a failure that had poisoned the
 /// set was told as `Full`, which callers take for "nothing has changed". Fix: one that poisons
 /// never is.

@@ -163,6 +163,33 @@ fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
     }
 }
 
+/// Bug: a large commit behind a damaged one was in the version and not readable. It hid later puts.
+/// Cause: an opening asked the journal for the LSNs of table events alone.
+/// Fix: each edit says what was durable when it was made.
+#[test]
+fn a_large_commit_that_an_edit_knows_is_behind_no_gap() {
+    let _alone = alone();
+    let load = |db: &Database| {
+        let mut load = db.existing_table("t").unwrap().bulk_load().unwrap();
+        load.put("loaded", "v").unwrap();
+        load.finish().unwrap();
+    };
+    for in_header in [false, true] {
+        let killed = Killed::with(load, true);
+        killed.change_region("killed", |region| {
+            let torn = find(region, &TORN[1..]) - 1;
+            if in_header {
+                region[torn] ^= 1;
+                region[(torn & !63) - 64] ^= 1;
+            }
+        });
+        let from = killed.at("killed");
+        assert!(!terrace::verify(&from).unwrap().damages.is_empty(), "{in_header}");
+        let opened = tiny().stepped().open(&from).err().map(|error| error.kind());
+        assert_eq!(opened, Some(ErrorKind::Corrupt), "{in_header}");
+    }
+}
+
 /// Bug: a sound database with one damaged slot of its floor was refused, and a salvage told of
 /// commits that never were. Cause: the other slot was older than an opening that had cut commits
 /// off, and these counted as missing. Fix: the superblock says up to where that opening decided.
