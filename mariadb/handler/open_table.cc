@@ -1,5 +1,6 @@
 #include "open_table.h"
 #include "engine.h"
+#include "ha_terrace.h"
 #include "key_codec.h"
 #include "numbers.h"
 #include "trx.h"
@@ -207,7 +208,7 @@ void Open_table::note_made()
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   // A transaction that has made a temporary table reads it, whatever its view is.
-  if (name.find("/#sql-temptable-") != Bytes::npos)
+  if (is_temporary(name))
     return;
   made = moments[name].made = Trx::next_moment();
 }
