@@ -7,6 +7,7 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
 mod tuning;
+pub(crate) mod types;
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::events::Event;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_table_name;
+use crate::base::options::types::TypeNames;
 use crate::base::options::{Durability, TableOptions, Tier};
 use crate::base::record::{Lsn, TableId};
 use crate::commit::{CommitTable, Group};
@@ -115,6 +116,7 @@ impl Catalog {
         &self,
         name: &str,
         asked: Option<TableOptions>,
+        types: Option<TypeNames>,
     ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_open()?;
         self.check_name(name)?;
@@ -136,7 +138,35 @@ impl Catalog {
         let _ddl = self.ctx.shared.ddl.lock();
         match self.find(name) {
             Some(slot) => checked(slot),
-            None => self.make(name, options),
+            None => self.make(name, TableOptions { types: types.or(options.types), ..options }),
+        }
+    }
+
+    /// Opens a table with types; by its name, one is created if there is none. A table that has
+    /// none yet gets these. It goes without if it cannot be written to, or the disk is full.
+    #[cfg(feature = "typed")]
+    pub(crate) fn open_typed(
+        &self,
+        table: TableRef<'_>,
+        types: TypeNames,
+    ) -> Result<Arc<TableSlot>> {
+        let slot = match table {
+            TableRef::Name(name) => self.open_or_create(name, None, Some(types))?,
+            TableRef::Handle(_) => self.existing(table)?,
+        };
+        loop {
+            let now = slot.core().view().version.options;
+            if let Some(stored) = now.types {
+                return types.check_same(&slot.core().name(), &stored).map(|()| slot);
+            }
+            if self.ctx.shared.refuses_writes() {
+                return Ok(slot);
+            }
+            let stamped = TableOptions { types: Some(types), ..now };
+            match self.put_options(&slot, Some(now), stamped) {
+                Err(e) if e.kind() == ErrorKind::Full => return Ok(slot),
+                other => other.map(drop)?,
+            }
         }
     }
 
@@ -315,7 +345,7 @@ impl Catalog {
         loop {
             let core = slot.core();
             let before = core.view().version.options;
-            let options = change(before)?;
+            let options = TableOptions { types: before.types, ..change(before)? };
             options.check()?;
             if options.cold != before.cold {
                 self.check_tier(options)?;

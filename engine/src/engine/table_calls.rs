@@ -21,7 +21,7 @@ impl Database {
     ///   store;
     /// - otherwise as [`Table::put`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        self.inner.catalog.open_or_create(name, None).map(|slot| self.handle(slot))
+        self.inner.catalog.open_or_create(name, None, None).map(|slot| self.handle(slot))
     }
 
     /// The table called `name`, which has `options`; creates it when there is none. Of several
@@ -47,7 +47,7 @@ impl Database {
     /// # }
     /// ```
     pub fn table_with(&self, name: &str, options: TableOptions) -> Result<Table> {
-        self.inner.catalog.open_or_create(name, Some(options)).map(|slot| self.handle(slot))
+        self.inner.catalog.open_or_create(name, Some(options), None).map(|slot| self.handle(slot))
     }
 
     /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as
@@ -98,7 +98,7 @@ impl Database {
         Ok(self.handle(slot))
     }
 
-    fn handle(&self, slot: Arc<TableSlot>) -> Table {
+    pub(crate) fn handle(&self, slot: Arc<TableSlot>) -> Table {
         let keep: Keep = self.inner.clone();
         Table { shared: Arc::clone(&self.inner.shared), slot, keep }
     }

@@ -13,9 +13,11 @@
 //! Source: the tuple layer of FoundationDB, for the escape of zero bytes. It has type codes; here
 //! the table's type says what follows.
 
+use super::TypeName;
+
 /// A type that a typed table has as its key. The order of its bytes is that of its values.
 ///
-/// A type of your own takes the bytes of its fields one after the other.
+/// A type of your own takes the bytes of its fields one after the other, and has a [`TypeName`].
 ///
 /// # Examples
 ///
@@ -27,7 +29,7 @@
 /// assert!(key(1912, "Turing") < key(1913, "Ada"));
 /// assert_eq!(<(u16, String)>::from_bytes(&key(1815, "Ada")), Some((1815, "Ada".to_string())));
 /// ```
-pub trait TypedKey: Sized {
+pub trait TypedKey: TypeName + Sized {
     /// Adds its bytes to `out`.
     fn write_to(&self, out: &mut Vec<u8>);
 

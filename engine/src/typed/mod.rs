@@ -1,37 +1,52 @@
 //! Tables with types: keys by an encoding that keeps their order, values by serde.
 //!
-//! A typed table is a view of a table of bytes. It stores nothing beside the rows, so both may be
-//! used together, and every call of the table of bytes is there by [`TypedTable::table`].
+//! A typed table is a view of a table of bytes, so both may be used together, and every call of the
+//! table of bytes is there by [`TypedTable::table`]. The options of the table have the names of its
+//! types ([`TypeName`]), and an opening with other types fails.
 //!
 //! Keys are encoded as [`TypedKey`] says. Values are in the format `postcard`: small, without names
 //! of fields. A struct may get new fields only as its own format allows; where that matters, have
 //! an enum of versions as the value.
 
 mod key;
+mod name;
 mod range;
+mod transactions;
 
-use std::any::type_name;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
+use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use key::{PrefixOf, TypedKey};
+pub use name::TypeName;
 pub use range::TypedRange;
 
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::Durability;
+use crate::base::options::types::TypeNames;
 use crate::engine::Database;
-use crate::table::{Range, ReadTables, Table, WriteBatch};
-use crate::txn::Transaction;
+use crate::engine::TableRef;
+use crate::table::{BulkLoad, Range, Table, WriteBatch};
 use range::Encoded;
 
+/// A type that a typed table has as its value: one that serde stores, with a [`TypeName`].
+pub trait TypedValue: TypeName + Serialize + DeserializeOwned {}
+
+impl<V: TypeName + Serialize + DeserializeOwned> TypedValue for V {}
+
 impl Database {
-    /// The table of this name, with typed keys and values, created if there is none.
+    /// The table of this name, with typed keys and values, created if there is none; or that of a
+    /// handle. A table that has no types yet gets these. It goes without for now if the database
+    /// cannot be written to, or the disk is full.
     ///
     /// # Errors
     ///
-    /// As [`Database::table`].
+    /// `WrongType` if it was opened with other types before; `TooLarge` if a type's name has more
+    /// than 47 bytes; otherwise as [`Database::table`], and, where a table gets types, as
+    /// [`Database::set_table_options`].
     ///
     /// # Examples
     ///
@@ -45,6 +60,12 @@ impl Database {
     ///     count: u32,
     /// }
     ///
+    /// impl terrace::typed::TypeName for Order {
+    ///     fn type_name() -> String {
+    ///         "Order".into()
+    ///     }
+    /// }
+    ///
     /// let orders = db.typed::<(u32, String), Order>("orders")?;
     /// let order = Order { item: "tea".into(), count: 3 };
     /// orders.put(&(7, "2026-01".into()), &order)?;
@@ -55,14 +76,19 @@ impl Database {
     ///     let ((_, month), order) = row?;
     ///     assert_eq!((&month[..], order.count), ("2026-01", 3));
     /// }
+    ///
+    /// let other = db.typed::<(u32, String), u64>("orders").unwrap_err();
+    /// assert_eq!(other.kind(), terrace::ErrorKind::WrongType);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn typed<K: TypedKey, V: Serialize + DeserializeOwned>(
+    pub fn typed<'a, K: TypedKey, V: TypedValue>(
         &self,
-        name: &str,
+        table: impl Into<TableRef<'a>>,
     ) -> Result<TypedTable<K, V>> {
-        self.table(name).map(TypedTable::of)
+        let types = TypeNames::new(&K::type_name(), &V::type_name())?;
+        let slot = self.inner.catalog.open_typed(table.into(), types)?;
+        Ok(TypedTable { table: self.handle(slot), types: PhantomData })
     }
 }
 
@@ -82,17 +108,11 @@ impl<K, V> Clone for TypedTable<K, V> {
 
 impl<K, V> std::fmt::Debug for TypedTable<K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (key, value) = (type_name::<K>(), type_name::<V>());
-        write!(f, "TypedTable<{key}, {value}>({:?})", self.table.name())
+        f.debug_tuple("TypedTable").field(&self.table.name()).finish()
     }
 }
 
-impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
-    /// `table`, with these types.
-    pub fn of(table: Table) -> TypedTable<K, V> {
-        TypedTable { table, types: PhantomData }
-    }
-
+impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     /// The table of bytes.
     pub fn table(&self) -> &Table {
         &self.table
@@ -105,6 +125,15 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     /// As [`Table::put`]; `Invalid` if serde refuses the value.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
         self.table.put(key.to_bytes(), self.value_bytes(value)?)
+    }
+
+    /// Stores a row, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedTable::put`].
+    pub fn put_with(&self, key: &K, value: &V, durability: Durability) -> Result<()> {
+        self.table.put_with(key.to_bytes(), self.value_bytes(value)?, durability)
     }
 
     /// Stores a row where none is, durably; whether there was none.
@@ -125,6 +154,96 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         self.table.delete(key.to_bytes())
     }
 
+    /// Removes a row, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::delete`].
+    pub fn delete_with(&self, key: &K, durability: Durability) -> Result<()> {
+        self.table.delete_with(key.to_bytes(), durability)
+    }
+
+    /// Removes all rows in a range of keys, durably and at once. See [`Table::delete_range`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::delete_range`].
+    pub fn delete_range(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.table.delete_range(Encoded::of(&range))
+    }
+
+    /// Removes all rows whose keys begin with the fields of `prefix`, durably and at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::delete_range`].
+    pub fn delete_prefix(&self, prefix: &impl PrefixOf<K>) -> Result<()> {
+        self.table.delete_prefix(prefix.to_bytes())
+    }
+
+    /// Removes the row with the least key, durably, and returns it. See [`Table::pop_first`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::pop_first`]; `WrongType` if its bytes are not of the table's types: it is
+    /// removed.
+    pub fn pop_first(&self) -> Result<Option<(K, V)>> {
+        self.table.pop_first()?.map(|row| self.read_row(&row)).transpose()
+    }
+
+    /// Removes the row with the greatest key, durably, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedTable::pop_first`].
+    pub fn pop_last(&self) -> Result<Option<(K, V)>> {
+        self.table.pop_last()?.map(|row| self.read_row(&row)).transpose()
+    }
+
+    /// The row with the least key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::first`]; `WrongType` if its bytes are not of the table's types.
+    pub fn first(&self) -> Result<Option<(K, V)>> {
+        self.table.first()?.map(|row| self.read_row(&row)).transpose()
+    }
+
+    /// The row with the greatest key.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedTable::first`].
+    pub fn last(&self) -> Result<Option<(K, V)>> {
+        self.table.last()?.map(|row| self.read_row(&row)).transpose()
+    }
+
+    /// The values of several keys, all as of one moment, in the order of the keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::multi_get`]; `WrongType` if the stored bytes of one are no `V`.
+    pub fn multi_get<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<Vec<Option<V>>>
+    where
+        K: 'a,
+    {
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(TypedKey::to_bytes).collect();
+        let values = self.table.multi_get(&keys)?.into_iter().zip(&keys);
+        let read = |(value, key): (Option<Bytes>, &Vec<u8>)| {
+            value.map(|value| self.read_value(key, &value)).transpose()
+        };
+        values.map(read).collect()
+    }
+
+    /// About how many rows lie in a range of keys. See [`Table::approximate_len`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::approximate_len`].
+    pub fn approximate_len(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        self.table.approximate_len(Encoded::of(&range))
+    }
+
     /// The value of `key`.
     ///
     /// # Errors
@@ -142,6 +261,18 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     /// As [`Table::contains_key`].
     pub fn contains_key(&self, key: &K) -> Result<bool> {
         self.table.contains_key(key.to_bytes())
+    }
+
+    /// Gives `key` the value `new`, durably, if it has the value `expected`; whether it had. `None`
+    /// stands for no value. Values are compared as bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::compare_and_set`]; `Invalid` if serde refuses a value.
+    pub fn compare_and_set(&self, key: &K, expected: Option<&V>, new: Option<&V>) -> Result<bool> {
+        let bytes = |value: Option<&V>| value.map(|value| self.value_bytes(value)).transpose();
+        let (expected, new) = (bytes(expected)?, bytes(new)?);
+        self.table.compare_and_set(key.to_bytes(), expected.as_deref(), new.as_deref())
     }
 
     /// Changes a row by a function of its value, durably, with no other change between reading and
@@ -190,47 +321,6 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         TypedRange::new(self.clone(), self.table.prefix(prefix.to_bytes()))
     }
 
-    /// The value of `key` in a snapshot or a transaction.
-    ///
-    /// # Errors
-    ///
-    /// As [`ReadTables::get`]; `WrongType` if the stored bytes are no `V`.
-    pub fn get_in(&self, reader: &impl ReadTables, key: &K) -> Result<Option<V>> {
-        let key = key.to_bytes();
-        reader.get(&self.table, &key)?.map(|value| self.read_value(&key, &value)).transpose()
-    }
-
-    /// The rows in a range of keys in a snapshot or a transaction.
-    ///
-    /// # Errors
-    ///
-    /// As [`ReadTables::range`].
-    pub fn range_in<R: ReadTables>(
-        &self,
-        reader: &R,
-        range: impl RangeBounds<K>,
-    ) -> Result<TypedRange<K, V, R::Rows>> {
-        Ok(TypedRange::new(self.clone(), reader.range(&self.table, Encoded::of(&range))?))
-    }
-
-    /// Stores a row in a transaction.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::put`]; `Invalid` if serde refuses the value.
-    pub fn put_in(&self, txn: &Transaction, key: &K, value: &V) -> Result<()> {
-        txn.put(&self.table, key.to_bytes(), self.value_bytes(value)?)
-    }
-
-    /// Removes a row in a transaction.
-    ///
-    /// # Errors
-    ///
-    /// As [`Transaction::delete`].
-    pub fn delete_in(&self, txn: &Transaction, key: &K) -> Result<()> {
-        txn.delete(&self.table, key.to_bytes())
-    }
-
     /// Adds a row to a batch.
     ///
     /// # Errors
@@ -246,9 +336,18 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         batch.delete(&self.table, key.to_bytes());
     }
 
+    /// Adds a row to a bulk load of the table, whose rows come in the order of their keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`BulkLoad::put`]; `Invalid` if serde refuses the value.
+    pub fn add_to_load(&self, load: &mut BulkLoad, key: &K, value: &V) -> Result<()> {
+        load.put(key.to_bytes(), self.value_bytes(value)?)
+    }
+
     fn value_bytes(&self, value: &V) -> Result<Vec<u8>> {
         postcard::to_allocvec(value).map_err(|e| {
-            let (table, kind) = (self.table.name(), type_name::<V>());
+            let (table, kind) = (self.table.name(), V::type_name());
             Error::invalid(format!("table {table:?} cannot store this {kind}: {e}"))
         })
     }
@@ -262,9 +361,13 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         }
     }
 
+    fn read_row(&self, (key, value): &(Bytes, Bytes)) -> Result<(K, V)> {
+        Ok((self.read_key(key)?, self.read_value(key, value)?))
+    }
+
     fn read_key(&self, key: &[u8]) -> Result<K> {
         K::from_bytes(key).ok_or_else(|| {
-            let (table, kind) = (self.table.name(), type_name::<K>());
+            let (table, kind) = (self.table.name(), K::type_name());
             let key = key.escape_ascii();
             Error::new(ErrorKind::WrongType, format!(
                 "table {table:?} has the key \"{key}\", which is no {kind}: open it with the type \
@@ -274,7 +377,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     }
 
     fn wrong(&self, key: &[u8], what: &str) -> Error {
-        let (table, kind) = (self.table.name(), type_name::<V>());
+        let (table, kind) = (self.table.name(), V::type_name());
         let key = key.escape_ascii();
         Error::new(
             ErrorKind::WrongType,

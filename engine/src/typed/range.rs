@@ -3,10 +3,8 @@
 use std::ops::{Bound, RangeBounds};
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use super::{TypedKey, TypedTable};
+use super::{TypedKey, TypedTable, TypedValue};
 use crate::base::error::Result;
 use crate::read::KeyBounds;
 
@@ -45,21 +43,20 @@ impl<K, V, R> std::fmt::Debug for TypedRange<K, V, R> {
     }
 }
 
-impl<K: TypedKey, V: Serialize + DeserializeOwned, R> TypedRange<K, V, R> {
+impl<K: TypedKey, V: TypedValue, R> TypedRange<K, V, R> {
     pub(super) fn new(table: TypedTable<K, V>, rows: R) -> TypedRange<K, V, R> {
         TypedRange { table, rows }
     }
 
     fn row(&self, row: Result<(Bytes, Bytes)>) -> Result<(K, V)> {
-        let (key, value) = row?;
-        Ok((self.table.read_key(&key)?, self.table.read_value(&key, &value)?))
+        self.table.read_row(&row?)
     }
 }
 
 impl<K, V, R> Iterator for TypedRange<K, V, R>
 where
     K: TypedKey,
-    V: Serialize + DeserializeOwned,
+    V: TypedValue,
     R: Iterator<Item = Result<(Bytes, Bytes)>>,
 {
     type Item = Result<(K, V)>;
@@ -73,7 +70,7 @@ where
 impl<K, V, R> DoubleEndedIterator for TypedRange<K, V, R>
 where
     K: TypedKey,
-    V: Serialize + DeserializeOwned,
+    V: TypedValue,
     R: DoubleEndedIterator<Item = Result<(Bytes, Bytes)>>,
 {
     fn next_back(&mut self) -> Option<Self::Item> {

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use crate::common::{Chance, tiny};
 use serde::{Deserialize, Serialize};
-use terrace::typed::TypedTable;
-use terrace::{Database, ErrorKind, Isolation, TxnOptions, WriteBatch};
+use terrace::typed::{TypeName, TypedKey, TypedTable};
+use terrace::{
+    Database, DumpOptions, Durability, ErrorKind, Isolation, TableOptions, TxnOptions, WriteBatch,
+};
 
 type Key = (u32, String, i16);
 
@@ -17,6 +19,12 @@ enum Value {
     Note(String),
     Point { x: f64, y: f64 },
     Nothing,
+}
+
+impl TypeName for Value {
+    fn type_name() -> String {
+        "Value".into()
+    }
 }
 
 fn open(dir: &tempfile::TempDir) -> (Database, TypedTable<Key, Value>) {
@@ -46,7 +54,7 @@ fn rows_are_those_of_a_sorted_map() {
     let (mut chance, mut model) = (Chance::new(1), BTreeMap::new());
     for _ in 0..2000 {
         let (key, value) = (key(&mut chance), value(&mut chance));
-        match chance.below(6) {
+        match chance.below(9) {
             0 => {
                 table.delete(&key).unwrap();
                 model.remove(&key);
@@ -77,12 +85,47 @@ fn rows_are_those_of_a_sorted_map() {
                 assert_eq!(row.unwrap().as_ref(), Some(&value));
                 model.insert(key, value);
             }
+            5 => {
+                let (popped, expected) = match chance.below(4) {
+                    0 => (table.pop_first().unwrap(), model.pop_first()),
+                    1 => (table.pop_last().unwrap(), model.pop_last()),
+                    2 => (db.run(|txn| table.pop_first_in(txn)).unwrap(), model.pop_first()),
+                    _ => (db.run(|txn| table.pop_last_in(txn)).unwrap(), model.pop_last()),
+                };
+                assert_eq!(popped, expected);
+            }
+            6 => {
+                let old = model.get(&key);
+                assert!(table.compare_and_set(&key, old, Some(&value)).unwrap());
+                model.insert(key, value);
+            }
+            7 => {
+                let end = (key.0, key.1.clone(), key.2 + 2);
+                let gone = db.run(|txn| {
+                    let found = table.extract_if_in(txn, key.clone()..end.clone(), |_, row| {
+                        *row == Value::Nothing
+                    })?;
+                    found.rev().collect::<terrace::Result<Vec<_>>>()
+                });
+                let rows = model.range(key.clone()..end.clone()).rev();
+                let rows = rows.filter(|(_, row)| **row == Value::Nothing);
+                let rows: Vec<_> = rows.map(|(key, row)| (key.clone(), row.clone())).collect();
+                assert_eq!(gone.unwrap(), rows);
+                rows.iter().for_each(|(key, _)| drop(model.remove(key)));
+            }
             _ => {
-                table.put(&key, &value).unwrap();
+                table.put_with(&key, &value, Durability::Relaxed).unwrap();
                 model.insert(key, value);
             }
         }
     }
+    assert_eq!(
+        table.first().unwrap(),
+        model.first_key_value().map(|(k, v)| (k.clone(), v.clone()))
+    );
+    assert_eq!(table.last().unwrap(), model.last_key_value().map(|(k, v)| (k.clone(), v.clone())));
+    let values: Vec<_> = model.values().cloned().map(Some).collect();
+    assert_eq!(table.multi_get(model.keys()).unwrap(), values);
     let all: Vec<_> = table.iter().map(Result::unwrap).collect();
     assert_eq!(all, model.clone().into_iter().collect::<Vec<_>>());
     let snapshot = db.snapshot().unwrap();
@@ -109,17 +152,82 @@ fn bytes_of_other_types_are_errors_and_other_rows_follow() {
     let key: Key = (1, "a".into(), 0);
     table.put(&key, &Value::Nothing).unwrap();
     table.table().put("not a key", "x").unwrap();
-    let other: TypedTable<Key, (u64, Vec<String>)> = db.typed("rows").unwrap();
+    let other: TypedTable<Key, (u64, Vec<String>)> = db.typed("others").unwrap();
+    other.table().put(key.to_bytes(), [2]).unwrap();
     let error = other.get(&key).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType);
     let told = error.to_string();
-    assert!(told.contains("\"rows\"") && told.contains("Vec<"), "{told}");
+    assert!(told.contains("\"others\"") && told.contains("Vec<"), "{told}");
     let rows: Vec<_> = table.iter().collect();
     assert_eq!(rows.len(), 2);
     assert!(rows[0].is_ok() && rows[1].is_err(), "{rows:?}");
     // A change that cannot read the row leaves it as it is.
     assert!(other.update(&key, |_| None).is_err());
-    assert_eq!(table.get(&key).unwrap(), Some(Value::Nothing));
+    assert_eq!(other.table().get(key.to_bytes()).unwrap().as_deref(), Some(&[2][..]));
+    // Nor does a transaction that looks for rows to remove.
+    let txn = db.begin().unwrap();
+    let retained = other.retain_in(&txn, .., |_, _| false).unwrap_err();
+    assert_eq!(retained.kind(), ErrorKind::WrongType);
+    assert!(txn.contains_key(other.table(), key.to_bytes()).unwrap());
+}
+
+/// A table keeps the names of its types through all that changes it. Openings with other types
+/// name both, and those without types go on.
+#[test]
+fn a_table_is_opened_with_its_own_types_alone() {
+    type Other = TypedTable<u64, String>;
+    let dir = tempfile::tempdir().unwrap();
+    let (db, table) = open(&dir);
+    table.put(&(1, "a".into(), 0), &Value::Nothing).unwrap();
+    let check = |db: &Database, name: &str| {
+        let refused = db.typed::<u64, String>(name).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::WrongType);
+        let told = refused.to_string();
+        let both = "keys (u32,String,i16) and values Value, and is opened with keys u64 and \
+                    values String";
+        assert!(told.contains(both) && told.contains("open it with the types"), "{told}");
+        db.typed::<Key, Value>(name).unwrap();
+        let names = db.table(name).unwrap().options();
+        assert_eq!(names.type_names(), Some(("(u32,String,i16)", "Value")));
+    };
+    check(&db, "rows");
+    assert!(db.typed::<u64, String>(table.table()).is_err(), "by a handle likewise");
+    db.set_table_options("rows", TableOptions::new().block_size(4096)).unwrap();
+    db.change_table_options("rows", |_| Ok(TableOptions::new().filter_bits(12))).unwrap();
+    assert_eq!(db.table("rows").unwrap().options().filter_bits_per_key(), 12);
+    check(&db, "rows");
+    // It has the options that are asked for, whatever its types.
+    db.table_with("rows", TableOptions::new().filter_bits(12)).unwrap();
+    db.rename_table("rows", "named").unwrap();
+    db.truncate_table("named").unwrap();
+    check(&db, "named");
+
+    // A table without types keeps the first that it is opened with; reading alone gives it none.
+    db.table("bytes").unwrap().put(7_u64.to_be_bytes(), "\u{1}x").unwrap();
+    db.close().unwrap();
+    let reading = tiny().open_read_only(dir.path().join("db")).unwrap();
+    let untyped: Other = reading.typed("bytes").unwrap();
+    assert_eq!(untyped.get(&7).unwrap().as_deref(), Some("x"));
+    assert_eq!(untyped.table().options().type_names(), None);
+    check(&reading, "named");
+    drop((reading, untyped));
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let typed: Other = db.typed("bytes").unwrap();
+    assert_eq!(typed.get(&7).unwrap().as_deref(), Some("x"));
+    assert!(db.typed::<u64, u64>("bytes").is_err());
+    check(&db, "named");
+
+    // A dump takes the types with it.
+    let mut dump = Vec::new();
+    db.dump(&DumpOptions::default(), &mut dump).unwrap();
+    let copy = tiny().open(dir.path().join("copy")).unwrap();
+    copy.load(&DumpOptions::default(), &dump[..]).unwrap();
+    check(&copy, "named");
+
+    // Names that are too long for a table are refused before there is one.
+    let refused = db.typed::<(Key, Key), (Vec<Key>, Vec<Key>, Vec<Key>)>("long");
+    assert!(refused.is_err_and(|e| e.kind() == ErrorKind::TooLarge));
+    assert!(!db.table_names().contains(&"long".into()));
 }
 
 #[test]

@@ -242,20 +242,20 @@ pub(crate) fn operand_list<'a>(key: &[u8], value: &'a [u8]) -> Result<OperandLis
     })
 }
 
-/// The longest name, in bytes.
-const MOST: usize = 31;
+/// The name of a merge operator.
+pub(crate) type OperatorName = Name<31>;
 
-/// The name of a merge operator, in place. One that is too long keeps its first bytes and fails
-/// its check.
+/// A name of at most `MOST` bytes, in place. One that is too long keeps its first bytes and is not
+/// valid.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OperatorName {
+pub(crate) struct Name<const MOST: usize> {
     len: u8,
     bytes: [u8; MOST],
 }
 
-impl OperatorName {
+impl<const MOST: usize> Name<MOST> {
     /// A name that is not checked yet.
-    pub(crate) fn new(name: &str) -> OperatorName {
+    pub(crate) fn new(name: &str) -> Self {
         let mut end = name.len().min(MOST);
         while !name.is_char_boundary(end) {
             end -= 1;
@@ -263,7 +263,7 @@ impl OperatorName {
         let mut bytes = [0; MOST];
         bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
         let len = if end < name.len() { u8::MAX } else { end as u8 };
-        OperatorName { len, bytes }
+        Name { len, bytes }
     }
 
     /// The name; of one that is too long its first bytes.
@@ -275,24 +275,30 @@ impl OperatorName {
         })
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        match usize::from(self.len) {
-            1..=MOST => Ok(()),
-            _ => Err(Error::invalid(format!(
-                "the name of a merge operator, {:?}: it takes 1 to {MOST} bytes",
-                self.as_str()
-            ))),
-        }
+    /// Whether it has 1 to `MOST` bytes.
+    pub(crate) fn is_valid(&self) -> bool {
+        (1..=MOST).contains(&usize::from(self.len))
     }
 
     /// A name from its bytes; `None` if they are none.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<OperatorName> {
-        let name = OperatorName::new(std::str::from_utf8(bytes).ok()?);
-        name.check().ok().map(|()| name)
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(Name::new(std::str::from_utf8(bytes).ok()?)).filter(Name::is_valid)
     }
 }
 
-impl std::fmt::Debug for OperatorName {
+impl OperatorName {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_valid() {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "the name of a merge operator, {:?}: it takes 1 to 31 bytes",
+            self.as_str()
+        )))
+    }
+}
+
+impl<const MOST: usize> std::fmt::Debug for Name<MOST> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.as_str().fmt(f)
     }

@@ -11,6 +11,7 @@ use super::named::{
     COMPRESSIONS_OF_TABLE, LEVEL0, OPERATOR, TIER, TTL, bytes, bytes_or_none, count, declare,
     of_code,
 };
+use super::types::TypeNames;
 use crate::base::error::{Error, Result};
 use crate::base::limits::MAX_VALUE_LEN;
 use crate::base::operator::OperatorName;
@@ -29,6 +30,7 @@ const TAG_LEVEL0: u8 = 1;
 const TAG_COLD: u8 = 2;
 const TAG_MERGE_OPERATOR: u8 = 3;
 const TAG_COMPRESSION: u8 = 4;
+const TAG_TYPES: u8 = 5;
 
 declare! {
     /// What a table is created with, and keeps: see
@@ -152,6 +154,7 @@ declare! {
 
     @fields
     merge_operator: Option<OperatorName> = None, takes OPERATOR;
+    types: Option<TypeNames> = None;
 }
 
 /// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
@@ -248,6 +251,7 @@ impl TableOptions {
             level0,
             cold,
             merge_operator: _,
+            types: _,
             compression,
         } = *self;
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "none".to_string());
@@ -279,6 +283,7 @@ impl TableOptions {
             level0: _,
             cold: _,
             merge_operator,
+            types: _,
             compression: _,
         } = self;
         if let Some(name) = merge_operator {
@@ -337,6 +342,10 @@ impl TableOptions {
         if let Some((level1, deeper)) = self.compression {
             out.extend_from_slice(&[TAG_COMPRESSION, 2, level1 as u8, deeper as u8]);
         }
+        if let Some(types) = self.types.map(|types| types.encode()) {
+            out.extend_from_slice(&[TAG_TYPES, types.len() as u8]);
+            out.extend_from_slice(&types);
+        }
         out
     }
 
@@ -356,6 +365,7 @@ impl TableOptions {
                 self.compression = Some(both);
             }
             (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
+            (TAG_TYPES, names) => self.types = Some(TypeNames::decode(names)?),
             _ => return None,
         }
         Some(())
@@ -444,12 +454,16 @@ mod tests {
             matrix.large_values(512).merge_operator("a"),
             usual.compression(Compression::None, Compression::Zstd),
             matrix.merge_operator("a").compression(Compression::Lz4, Compression::Lz4),
+            TableOptions { types: TypeNames::decode(b"\x03u64String"), ..usual.ttl(hour) },
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
             assert_eq!(TableOptions::decode(&bytes), Some(options));
             assert_eq!(TableOptions::decode(&bytes[..bytes.len() - 1]), None);
             assert_eq!(TableOptions::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+        for wrong in [&b""[..], b"\x00a", b"\x01a", b"\x02a", b"\x01a\xff"] {
+            assert_eq!(TypeNames::decode(wrong), None, "{wrong:?}");
         }
         let (mut apart, mut zero) = (Vec::new(), Vec::new());
         usual.large_values(1 << 20).encode(&mut apart);
