@@ -16,11 +16,11 @@ pub(crate) struct Stops<R>(pub(crate) R);
 
 impl<R: Read> Read for Stops<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.0.read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && is_asked_for() => {
-                Err(io::Error::other("stopped by a signal"))
-            }
-            done => done,
+        let read = if is_asked_for() { Ok(0) } else { self.0.read(buffer) };
+        // Also where it came between two reads: no later one is interrupted.
+        match is_asked_for() {
+            true => Err(io::Error::other("stopped by a signal")),
+            false => read,
         }
     }
 }

@@ -373,7 +373,7 @@ impl Database {
         tables: Option<Vec<String>>,
         without_prepared: bool,
     ) -> PyResult<Py<PyAny>> {
-        let mut options = dump::options(tables);
+        let mut options = dump::options(tables)?;
         if without_prepared {
             options = options.without_prepared();
         }
@@ -389,7 +389,7 @@ impl Database {
     /// dump. After an error and Ctrl-C each table has all rows of the dump or is not there.
     #[pyo3(signature = (file, *, tables=None))]
     fn load(&self, file: &Bound<'_, PyAny>, tables: Option<Vec<String>>) -> PyResult<Py<PyAny>> {
-        dump::load(&self.db, &dump::options(tables), file)
+        dump::load(&self.db, &dump::options(tables)?, file)
     }
 
     /// Makes the region larger, to so many bytes; its new length. After Ctrl-C it goes on to its

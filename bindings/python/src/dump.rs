@@ -15,9 +15,13 @@ use crate::{exit, json};
 /// A file reads at least so many bytes at once.
 const READ: usize = 64 * 1024;
 
-/// Some tables by name, or all.
-pub(crate) fn options(tables: Option<Vec<String>>) -> DumpOptions {
-    tables.into_iter().flatten().fold(DumpOptions::new(), DumpOptions::table)
+/// Some tables by name, or all. None of them is refused: it would mean all.
+pub(crate) fn options(tables: Option<Vec<String>>) -> PyResult<DumpOptions> {
+    if tables.as_ref().is_some_and(Vec::is_empty) {
+        let message = "tables is empty; name a table at least, or leave it out for all of them";
+        return Err(PyValueError::new_err(message));
+    }
+    Ok(tables.into_iter().flatten().fold(DumpOptions::new(), DumpOptions::table))
 }
 
 pub(crate) fn dump(

@@ -44,6 +44,14 @@ impl Wake for Outcome {
     fn wake(self: Arc<Outcome>) {
         // A thread that has polled and is about to wait holds it.
         drop(self.state.lock());
+        self.wake_all();
+    }
+}
+
+impl Outcome {
+    /// Wakes each thread and each event loop that waits. The engine wakes for one end once, and not
+    /// at all if a poll has seen that first.
+    fn wake_all(&self) {
         self.changed.notify_all();
         for (wakeup, commit) in self.loops.lock().drain(..) {
             wakeup.ended.lock().push(commit);
@@ -101,7 +109,7 @@ impl Outcome {
                 && let Poll::Ready(done) = Pin::new(commit).poll(&mut Context::from_waker(&waker))
             {
                 *state = State::Ended(done.map_err(Arc::new));
-                self.changed.notify_all();
+                self.wake_all();
             }
             if let State::Ended(done) = &*state {
                 return Some(done.clone());

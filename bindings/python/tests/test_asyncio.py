@@ -94,6 +94,29 @@ def test_loops_of_several_threads_await_at_once(db: terrace.Database) -> None:
     assert raised == [] and len(db["t"]) == 200
 
 
+def test_a_thread_that_looks_takes_no_end_from_a_loop(db: terrace.Database) -> None:
+    """Bug: a task hung for ever. Cause: a thread that polled saw the end first, and woke threads
+    alone; the engine wakes once. Fix: who sees the end wakes all."""
+
+    async def commits() -> None:
+        for number in range(500):
+            commit = enqueue(db, b"%04d" % number)
+            ended = threading.Event()
+
+            def look(commit: terrace.PendingCommit = commit) -> None:
+                while not ended.is_set():
+                    with contextlib.suppress(terrace.TimeoutError):
+                        return commit.wait(timeout=0)
+
+            thread = threading.Thread(target=look)
+            thread.start()
+            await asyncio.wait_for(commit, 60)
+            ended.set()
+            thread.join()
+
+    asyncio.run(commits())
+
+
 def test_several_tasks_await_one_commit(db: terrace.Database) -> None:
     async def main() -> None:
         commit = enqueue(db, b"k")

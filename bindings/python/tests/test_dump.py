@@ -65,6 +65,10 @@ def test_tables_are_dumped_and_loaded_by_name(filled: terrace.Database, tmp_path
             dumped(filled, ["typo"])
         with pytest.raises(TypeError):
             filled.dump(io.BytesIO(), tables="rows")
+        with pytest.raises(ValueError, match="tables is empty"):
+            filled.dump(io.BytesIO(), tables=[])
+        with pytest.raises(ValueError, match="tables is empty"):
+            db.load(io.BytesIO(some), tables=[])
 
 
 def test_what_is_no_whole_dump_is_told(filled: terrace.Database, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<O
     interrupt::on_signals();
     let mut input = BufReader::new(Stops(input));
     let failed = |error| Failure::io(format!("read {}", arguments.file.display()), &error);
-    let is_json = input.fill_buf().map_err(failed)?.first() == Some(&b'{');
+    let is_json = input.fill_buf().map_err(|e| ended(failed(e)))?.first() == Some(&b'{');
     let options = options_of(&arguments.table);
     let database = session.write()?;
     let loaded = match is_json {

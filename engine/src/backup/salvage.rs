@@ -17,6 +17,7 @@ use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::options::{Durability, Making, Options, TableOptions, Tier};
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readable};
+use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::engine::events::Event;
 use crate::engine::open::{
     Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
@@ -133,6 +134,10 @@ fn begin(to: &Path) -> Result<Database> {
 }
 
 fn end(target: Database, to: &Path) -> Result<()> {
+    // A node would go on from its position, over what is lost.
+    if target.table_names().iter().any(|name| name == READER_TABLE) {
+        target.existing_table(READER_TABLE)?.delete(READER_POSITION)?;
+    }
     let database_id = target.inner.set.database_id();
     target.close()?;
     end_making(to, &Options::new(), database_id)

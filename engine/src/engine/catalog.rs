@@ -19,6 +19,9 @@ use crate::version::{Room, Version};
 /// The table in which a follower or a standby keeps its state. A promotion drops it.
 pub(crate) const READER_TABLE: &str = "terrace-replica";
 
+/// Its row that says how far the reader has come.
+pub(crate) const READER_POSITION: &[u8] = b"position";
+
 /// A table, by its name or by a handle. Calls that take one take `"users"` and `&users` alike.
 ///
 /// A handle means its own table, also where that was renamed: a call with the handle of a dropped

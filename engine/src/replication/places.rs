@@ -38,8 +38,10 @@ pub(super) struct Places {
 
 /// Fails for an opening to write of a node's own database: its node would go on from there, and
 /// show and promote what no writer has committed. One that was promoted is a writer's.
-pub(crate) fn check_not_of_node(path: &Path, options: &Options) -> Result<()> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+pub(crate) fn check_not_of_node(given: &Path, options: &Options) -> Result<()> {
+    // Through links too, whose names say nothing.
+    let path = std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
+    let path = path.unwrap_or_else(|_| given.to_path_buf());
     let name = path.file_name().and_then(|name| name.to_str());
     let (Some(directory), Some(_)) = (path.parent(), name.and_then(number_of)) else {
         return Ok(());

@@ -36,6 +36,23 @@ fn copied(from: &Path, to: &Path) -> PathBuf {
     to.to_path_buf()
 }
 
+/// Bug: a node resumed on a salvage of its database, over what was lost, and a promotion lost
+/// commits. Cause: the salvage kept how far the node had come. Fix: it does not.
+#[test]
+fn a_salvage_does_not_say_how_far_a_node_has_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let db = Options::new().pm_size(4 << 20).stepped().open(&from).unwrap();
+    let table = db.table("terrace-replica").unwrap();
+    table.put("position", [1; 24]).unwrap();
+    table.put("log", [2; 16]).unwrap();
+    db.close().unwrap();
+    let (_, new) = salvaged(&from, &to);
+    let keys: Vec<_> =
+        new.table("terrace-replica").unwrap().iter().keys().map(Result::unwrap).collect();
+    assert_eq!(keys, ["log"]);
+}
+
 fn salvaged(from: &Path, to: &Path) -> (SalvageReport, Database) {
     let report = Database::salvage(from, to).unwrap();
     (report, Database::open(to).unwrap())

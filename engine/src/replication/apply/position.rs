@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::base::error::Result;
 use crate::base::record::{Lsn, Reader, TableId, put_u64};
+use crate::engine::catalog::READER_POSITION;
 use crate::table::Table;
 
 /// The tables of a writer by its numbers, as a reader's table has them.
@@ -28,7 +29,7 @@ pub(super) fn table_key(id: TableId) -> Vec<u8> {
 }
 
 /// Its row.
-pub(in crate::replication) const ROW: &[u8] = b"position";
+pub(in crate::replication) const ROW: &[u8] = READER_POSITION;
 
 /// The row with the nonce of the first claim of its log.
 pub(super) const LOG: &[u8] = b"log";

@@ -819,6 +819,14 @@ fn the_database_of_a_node_is_opened_to_write_by_its_node_alone() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         assert!(error.to_string().contains("promote the standby"), "{error}");
     }
+    // Bug: through a link it was opened. Cause: the name of the link was asked. Fix: what it leads
+    // to is.
+    #[cfg(unix)]
+    {
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(small().open(&link).map(drop).unwrap_err().kind(), ErrorKind::Invalid);
+    }
     let read = small().open_read_only(&path).unwrap();
     assert!(read.existing_table("last").unwrap().get("a").unwrap().is_some());
     drop(read);
