@@ -51,6 +51,9 @@ use crate::version::Level;
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
 
+/// How often a call that is under way is asked to end, each 5 ms.
+const END_WAIT_TRIES: u32 = 20;
+
 /// How a transaction ended, for later calls on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -107,6 +110,8 @@ pub(super) struct Inner {
     pub(super) bytes: AtomicUsize,
     pub(super) spilled: AtomicU64,
     killed: AtomicBool,
+    /// The call that is under way is to end. It is set beside a call, and cleared by the next one.
+    ends_call: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -134,6 +139,7 @@ impl Inner {
             bytes: AtomicUsize::new(0),
             spilled: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            ends_call: AtomicBool::new(false),
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
                 owes_checks: false,
@@ -173,6 +179,8 @@ impl Inner {
         let mut state = self.turn()?;
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let work = running.locker.work();
+        // A mark that came late is of the call before.
+        self.ends_call.store(false, Ordering::Release);
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
@@ -220,6 +228,15 @@ impl Inner {
     /// Fails once it was killed.
     pub(super) fn check_killed(&self) -> Result<()> {
         if self.killed.load(Ordering::Acquire) { Err(killed(self.id)) } else { Ok(()) }
+    }
+
+    /// Fails once the call that is under way is to end.
+    pub(super) fn check_call(&self) -> Result<()> {
+        self.check_killed()?;
+        match self.ends_call.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Timeout, "the call was ended by another thread")),
+            false => Ok(()),
+        }
     }
 
     fn ended(&self, state: &State) -> Error {
@@ -295,9 +312,10 @@ impl Inner {
         }
     }
 
-    /// Ends a wait for a lock from outside, as its deadline would; whether a call waited.
+    /// Ends a wait for a lock from outside, as its deadline would; whether a call waited. A call
+    /// that passes many keys ends too. Takes a tenth of a second at most.
     pub(super) fn end_wait(&self) -> bool {
-        loop {
+        for _ in 0..END_WAIT_TRIES {
             if self.shared.locks.end_wait(self.id) {
                 return true;
             }
@@ -305,7 +323,9 @@ impl Inner {
             if self.state.try_lock_for(std::time::Duration::from_millis(5)).is_some() {
                 return false;
             }
+            self.ends_call.store(true, Ordering::Release);
         }
+        false
     }
 
     /// Commits and ends.
