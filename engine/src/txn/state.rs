@@ -51,9 +51,6 @@ use crate::version::Level;
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
 
-/// How often a call that is under way is asked to end, each 5 ms.
-const END_WAIT_TRIES: u32 = 20;
-
 /// How a transaction ended, for later calls on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -233,10 +230,8 @@ impl Inner {
     /// Fails once the call that is under way is to end.
     pub(super) fn check_call(&self) -> Result<()> {
         self.check_killed()?;
-        match self.ends_call.load(Ordering::Acquire) {
-            true => Err(Error::new(ErrorKind::Timeout, "the call was ended by another thread")),
-            false => Ok(()),
-        }
+        let ended = || Error::new(ErrorKind::Timeout, "the call was ended by another thread");
+        if self.ends_call.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
     }
 
     fn ended(&self, state: &State) -> Error {
@@ -315,7 +310,7 @@ impl Inner {
     /// Ends a wait for a lock from outside, as its deadline would; whether a call waited. A call
     /// that passes many keys ends too. Takes a tenth of a second at most.
     pub(super) fn end_wait(&self) -> bool {
-        for _ in 0..END_WAIT_TRIES {
+        for _ in 0..20 {
             if self.shared.locks.end_wait(self.id) {
                 return true;
             }
