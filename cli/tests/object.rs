@@ -69,7 +69,9 @@ fn whole_course(url: &str) {
     assert!(restored.contains(&row), "{restored}");
 
     // Without its store the database says what it lacks.
-    assert!(bench.run(["get", "-t", "people", "00000777"]).fails(2).contains("--object-store"));
+    assert!(
+        bench.run(["get", "-t", "people", "00000777"]).fails(2).contains("the option object_store")
+    );
     let back = run(&["table", "people", "--tier", "ssd", "--wait", "--json"]).json();
     assert_eq!((&back["object_bytes"], &back["misplaced_bytes"]), (&0.into(), &0.into()));
     assert!(bench.run(["get", "-t", "people", "00000777"]).good().contains(&row));
