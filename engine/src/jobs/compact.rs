@@ -208,14 +208,12 @@ impl Compact {
         let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
         let planned = Planned { choice, bottom: claim.bottom(), puts_objects: plan.puts_objects };
         let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
-        // The edit too may find none.
-        let installed = self.install(plan, ctx, done);
-        if installed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
+        if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
             // A smaller one may find room, or one of another table.
             table.halve_jobs();
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
-        match installed? {
+        match self.install(plan, ctx, done)? {
             Some(moved) => self.count(plan, ctx, moved),
             // Dropped meanwhile: what was written goes with it.
             None => return Ok(Outcome::DONE),

@@ -137,10 +137,7 @@ impl Shared {
     /// The region is full: wakes the background, and waits until it has made space.
     fn wait_for_space(&self, full: &Error, mark: u64) -> Result<()> {
         self.wakeup.wake();
-        let waited = self.pace.wait_for_space(mark);
-        // A failure that stops the database wakes who waits, too.
-        self.poison.check()?;
-        waited.map_err(|waited| waited.after(full))
+        self.pace.wait_for_space(mark).map_err(|waited| waited.after(full))
     }
 
     /// Wakes the threads that make space for writers, now and then.
