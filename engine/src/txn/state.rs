@@ -107,8 +107,6 @@ pub(super) struct Inner {
     pub(super) bytes: AtomicUsize,
     pub(super) spilled: AtomicU64,
     killed: AtomicBool,
-    /// The call that is under way is to end. It is set beside a call, and cleared by the next one.
-    ends_call: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -136,7 +134,6 @@ impl Inner {
             bytes: AtomicUsize::new(0),
             spilled: AtomicU64::new(0),
             killed: AtomicBool::new(false),
-            ends_call: AtomicBool::new(false),
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
                 owes_checks: false,
@@ -176,8 +173,6 @@ impl Inner {
         let mut state = self.turn()?;
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let work = running.locker.work();
-        // A mark that came late is of the call before.
-        self.ends_call.store(false, Ordering::Release);
         let done = match self.check_killed() {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
@@ -225,13 +220,6 @@ impl Inner {
     /// Fails once it was killed.
     pub(super) fn check_killed(&self) -> Result<()> {
         if self.killed.load(Ordering::Acquire) { Err(killed(self.id)) } else { Ok(()) }
-    }
-
-    /// Fails once the call that is under way is to end.
-    pub(super) fn check_call(&self) -> Result<()> {
-        self.check_killed()?;
-        let ended = || Error::new(ErrorKind::Timeout, "the call was ended by another thread");
-        if self.ends_call.load(Ordering::Acquire) { Err(ended()) } else { Ok(()) }
     }
 
     fn ended(&self, state: &State) -> Error {
@@ -307,10 +295,9 @@ impl Inner {
         }
     }
 
-    /// Ends a wait for a lock from outside, as its deadline would; whether a call waited. A call
-    /// that passes many keys ends too. Takes a tenth of a second at most.
+    /// Ends a wait for a lock from outside, as its deadline would; whether a call waited.
     pub(super) fn end_wait(&self) -> bool {
-        for _ in 0..20 {
+        loop {
             if self.shared.locks.end_wait(self.id) {
                 return true;
             }
@@ -318,9 +305,7 @@ impl Inner {
             if self.state.try_lock_for(std::time::Duration::from_millis(5)).is_some() {
                 return false;
             }
-            self.ends_call.store(true, Ordering::Release);
         }
-        false
     }
 
     /// Commits and ends.
