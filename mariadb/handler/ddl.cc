@@ -20,8 +20,6 @@ static int refuse_own(const Bytes &name)
   return is_own_table(name) ? fail_with("tables in #terrace are the engine's own") : 0;
 }
 
-bool is_temporary(const Bytes &name) { return name.find("/#sql-temptable-") != Bytes::npos; }
-
 /* The server leaves foreign keys to engines, and an engine that says nothing loses them. */
 static int refuse_foreign_keys(THD *thd)
 {
@@ -137,12 +135,6 @@ int ha_terrace::delete_table(const char *path)
   const Bytes name = name_of(path);
   if (int error = refuse_own(name))
     return error;
-  Trx *of_connection = current_thd ? Trx::existing(current_thd) : nullptr;
-  if (is_temporary(name) && of_connection && of_connection->has_written())
-  {
-    of_connection->drop_at_end(name);
-    return 0;
-  }
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;

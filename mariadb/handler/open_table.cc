@@ -1,6 +1,5 @@
 #include "open_table.h"
 #include "engine.h"
-#include "ha_terrace.h"
 #include "key_codec.h"
 #include "numbers.h"
 #include "trx.h"
@@ -208,7 +207,7 @@ void Open_table::note_made()
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   // A transaction that has made a temporary table reads it, whatever its view is.
-  if (is_temporary(name))
+  if (name.find("/#sql-temptable-") != Bytes::npos)
     return;
   made = moments[name].made = Trx::next_moment();
 }

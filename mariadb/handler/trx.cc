@@ -1,9 +1,7 @@
 #include "trx.h"
 #include "checkpoints.h"
 #include "engine.h"
-#include "ha_terrace.h"
 #include "key_codec.h"
-#include "waits.h"
 #include "yield.h"
 
 #include <algorithm>
@@ -52,7 +50,7 @@ Trx *Trx::of(THD *thd)
 
 Trx::~Trx()
 {
-  end();
+  forget();
   terrace_transaction_options_free(options);
 }
 
@@ -70,22 +68,6 @@ void Trx::forget()
   ranges_locked = 0;
   whole.clear();
   history.clear();
-}
-
-/*
-  It is over. What XA has prepared may go on without this connection, and then keeps the tables that it
-  has written to: the next start drops them.
-*/
-void Trx::end()
-{
-  forget();
-  if (number)
-    forget_owner(number);
-  number = 0;
-  for (const Bytes &name : dropped)
-    if (drop_library_table(name))
-      sql_print_warning("Terrace: temporary table %s is dropped at the next start", name.c_str());
-  dropped.clear();
 }
 
 int Trx::set_options(const Settings &wanted)
@@ -132,8 +114,6 @@ int Trx::begin()
   if (!begun)
     return fail(failure);
   transaction = begun;
-  number = terrace_transaction_id(transaction);
-  note_owner(number, thd);
   return 0;
 }
 
@@ -149,7 +129,7 @@ void Trx::forget_detached()
     return;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&now));
   if (!now.eq(&of_prepared))
-    end();
+    forget();
 }
 
 int Trx::begin_statement(bool single_read_arg)
@@ -311,7 +291,7 @@ int Trx::commit(bool all)
   const int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
   if (!error)
     commit_succeeded();
-  end();
+  forget();
   return error;
 }
 
@@ -346,7 +326,7 @@ int Trx::rollback(bool all)
     verdict_ended(prepared, status == TERRACE_OK);
     error = status == TERRACE_OK ? 0 : fail(failure);
   }
-  end();
+  forget();
   return error;
 }
 
@@ -365,7 +345,7 @@ int Trx::prepare(bool all)
   if (status != TERRACE_OK)
   {
     const int error = fail_at_commit(failure);
-    end();
+    forget();
     return error;
   }
   forget();
@@ -553,6 +533,6 @@ void Trx::kill()
     return;
   Failure failure;
   YIELD("kill");
-  if (terrace_database_end_lock_wait(terrace_db, number, failure.out()) == TERRACE_INVALID)
-    sql_print_warning("Terrace: cannot end a wait: %s", failure.message());
+  if (terrace_database_cancel_transaction(terrace_db, number, failure.out()) == TERRACE_INVALID)
+    sql_print_warning("Terrace: cannot kill a transaction: %s", failure.message());
 }

@@ -810,13 +810,6 @@ typedef void (*terrace_open_progress_function)(void *context,
                                                uint64_t total);
 
 /**
- * Is told that the transaction waiter is about to wait for a lock that holder has, or has asked
- * for before; once for each of them. A plain write has a number too. The waiting thread calls it:
- * it calls no function of the library, and returns normally.
- */
-typedef void (*LockWaitFunction)(void *context, uint64_t waiter, uint64_t holder);
-
-/**
  * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
  * TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
  * commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
@@ -2124,17 +2117,6 @@ enum terrace_status terrace_transaction_cancel(const struct terrace_transaction 
                                                struct terrace_error **error);
 
 /**
- * Ends the wait for a lock of the transaction with this number, from another thread. The call
- * that waits fails with TERRACE_TIMEOUT, and the transaction goes on. A call that is under way,
- * and does not wait yet, is waited for. TERRACE_NOT_FOUND when none waits.
- *
- * Errors: TERRACE_INVALID for NULL.
- */
-enum terrace_status terrace_database_end_lock_wait(const struct terrace_database *database,
-                                                   uint64_t id,
-                                                   struct terrace_error **error);
-
-/**
  * As terrace_transaction_cancel, by number.
  *
  * Errors: TERRACE_INVALID for NULL.
@@ -2786,18 +2768,6 @@ enum terrace_status terrace_options_set_open_progress(struct terrace_options *op
                                                       terrace_open_progress_function function,
                                                       void *context,
                                                       struct terrace_error **error);
-
-/**
- * Has databases that are opened with these options tell function of waits for locks. The function
- * and its context, which may be NULL, stay valid until the options are freed and the databases are
- * closed.
- *
- * Errors: TERRACE_INVALID for NULL.
- */
-enum terrace_status terrace_options_set_lock_waits(struct terrace_options *options,
-                                                   LockWaitFunction function,
-                                                   void *context,
-                                                   struct terrace_error **error);
 
 /**
  * Has function called once when a commit has ended, also where the handle was freed before. A

@@ -559,23 +559,6 @@ pub extern "C" fn terrace_transaction_cancel(
     })
 }
 
-/// Ends the wait for a lock of the transaction with this number, from another thread. The call
-/// that waits fails with TERRACE_TIMEOUT, and the transaction goes on. A call that is under way,
-/// and does not wait yet, is waited for. TERRACE_NOT_FOUND when none waits.
-///
-/// Errors: TERRACE_INVALID for NULL.
-#[unsafe(no_mangle)]
-pub extern "C" fn terrace_database_end_lock_wait(
-    database: Option<&Database>,
-    id: u64,
-    error: Option<&mut Option<Box<Error>>>,
-) -> Status {
-    guard::status(error, || {
-        let found = need(database, "database")?.0.end_lock_wait(id);
-        Ok(if found { Status::TERRACE_OK } else { Status::TERRACE_NOT_FOUND })
-    })
-}
-
 /// As terrace_transaction_cancel, by number.
 ///
 /// Errors: TERRACE_INVALID for NULL.

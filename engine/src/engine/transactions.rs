@@ -264,13 +264,6 @@ impl Database {
         !self.is_forked() && !operator::is_running() && self.inner.transactions.kill(id)
     }
 
-    /// Ends the wait for a lock of a transaction from outside; whether it waited. The call that
-    /// waits fails with `Timeout`, and the transaction goes on. A call that is under way, and does
-    /// not wait yet, is waited for. In a forked child none waits.
-    pub fn end_lock_wait(&self, id: u64) -> bool {
-        !self.is_forked() && !operator::is_running() && self.inner.transactions.end_wait(id)
-    }
-
     /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one
     /// of [`Database::snapshot`]. Versions of keys that it needs cannot go.
     pub fn oldest_snapshot_age(&self) -> Option<Duration> {

@@ -40,7 +40,6 @@ use super::graph::Graph;
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
-use crate::base::options::LockWaitFn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
@@ -92,6 +91,7 @@ pub(super) struct Granted {
 type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
 /// The locks of one database.
+#[derive(Debug)]
 pub(crate) struct LockManager {
     shards: Box<[Mutex<Shard>]>,
     ranges: Mutex<RangeLocks>,
@@ -105,8 +105,6 @@ pub(crate) struct LockManager {
     boundaries: AtomicUsize,
     /// The most that all locks may take.
     most: usize,
-    /// Is told of waits.
-    observer: Option<LockWaitFn>,
 }
 
 /// A range takes the mutexes of all.
@@ -114,21 +112,11 @@ const SHARDS: usize = 32;
 
 impl LockManager {
     /// A lock table with nothing locked, whose locks may take `most` bytes of memory.
-    #[cfg(test)]
     pub(crate) fn new(most: usize) -> Arc<LockManager> {
-        LockManager::with_observer(most, None)
+        LockManager::with_shards(SHARDS, most)
     }
 
-    /// The same; `observer` is told of waits.
-    pub(crate) fn with_observer(most: usize, observer: Option<LockWaitFn>) -> Arc<LockManager> {
-        LockManager::with_shards(SHARDS, most, observer)
-    }
-
-    pub(super) fn with_shards(
-        shards: usize,
-        most: usize,
-        observer: Option<LockWaitFn>,
-    ) -> Arc<LockManager> {
+    pub(super) fn with_shards(shards: usize, most: usize) -> Arc<LockManager> {
         Arc::new(LockManager {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             ranges: Mutex::default(),
@@ -140,7 +128,6 @@ impl LockManager {
             told: AtomicUsize::new(0),
             boundaries: AtomicUsize::new(0),
             most,
-            observer,
         })
     }
 
@@ -316,12 +303,6 @@ impl LockManager {
 
     /// Waits for what becomes of a waiter. Unless it was granted, it has left the queues.
     pub(super) fn wait(&self, waiter: &Arc<Waiter>, deadline: Option<Instant>) -> Outcome {
-        if let Some(tell) = &self.observer {
-            let owner = waiter.request.owner;
-            // The observer may take locks of its own.
-            let blockers = self.graph.lock().blockers(owner);
-            tell(owner, &blockers);
-        }
         let outcome = self.outcome(waiter, deadline);
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.withdraw(waiter);
@@ -432,12 +413,6 @@ impl LockManager {
         if let Some((waiter, _)) = waiting {
             waiter.tell(Outcome::Killed);
         }
-    }
-
-    /// Ends the wait of an owner as its deadline would; whether it waited.
-    pub(crate) fn end_wait(&self, owner: OwnerId) -> bool {
-        let waiting = self.graph.lock().remove(owner);
-        waiting.map(|(waiter, by)| waiter.tell(Outcome::Late(by.to_vec()))).is_some()
     }
 
     /// Ends all waits, and those that begin later: the database is closed. Locks that are free are

@@ -84,12 +84,6 @@ impl Registry {
         all.iter().map(info).collect()
     }
 
-    /// Ends the wait for a lock of one; whether it waited.
-    pub(crate) fn end_wait(&self, id: OwnerId) -> bool {
-        let found = self.running.lock().get(&id).and_then(Weak::upgrade);
-        found.is_some_and(|inner| inner.end_wait())
-    }
-
     /// Ends one from outside; whether it was still running.
     pub(crate) fn kill(&self, id: OwnerId) -> bool {
         let found = self.running.lock().get(&id).and_then(Weak::upgrade);

@@ -295,19 +295,6 @@ impl Inner {
         }
     }
 
-    /// Ends a wait for a lock from outside, as its deadline would; whether a call waited.
-    pub(super) fn end_wait(&self) -> bool {
-        loop {
-            if self.shared.locks.end_wait(self.id) {
-                return true;
-            }
-            // A call that is under way may be about to wait: then once more.
-            if self.state.try_lock_for(std::time::Duration::from_millis(5)).is_some() {
-                return false;
-            }
-        }
-    }
-
     /// Commits and ends.
     pub(super) fn commit(&self) -> Result<()> {
         self.finish(End::Committed, |running| {

@@ -105,7 +105,7 @@ fn run(manager: &Arc<LockManager>, inside: &Inside, takes: &[Take], deadlocks: &
 
 fn all(threads: &'static [&'static [Take]], deadlocks_end: bool) {
     explore(move || {
-        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let manager = LockManager::with_shards(2, usize::MAX);
         let (inside, deadlocks) = (Arc::new(Inside::default()), Arc::new(AtomicUsize::new(0)));
         let threads: Vec<_> = threads
             .iter()
@@ -203,7 +203,7 @@ fn deadlines_pass_meanwhile() {
 #[test]
 fn the_killed_return_and_leave_nothing() {
     explore(|| {
-        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let manager = LockManager::with_shards(2, usize::MAX);
         let mut first = Locker::new(&manager);
         take(&mut first, Take::Key(0, Exclusive, true)).unwrap();
         let waiters: Vec<_> = (0..2)
