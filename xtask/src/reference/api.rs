@@ -88,6 +88,16 @@ fn declared(first: &str) -> Option<&str> {
     rest.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
+/// What follows the parameters in angle brackets, if there are any.
+fn behind_parameters(text: &str) -> &str {
+    let mut depth = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '<') - i32::from(*c == '>');
+        depth == 0
+    });
+    end.map_or(text, |(at, c)| &text[at + c.len_utf8()..])
+}
+
 /// The lines of an item, if it is of the interface.
 fn members(item: &[&str], names: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     let head = until(item, '{').trim_end_matches(';').to_owned();
@@ -95,12 +105,9 @@ fn members(item: &[&str], names: &BTreeSet<String>, found: &mut BTreeSet<String>
     let (of, is_inherent) = match head.strip_prefix("impl") {
         None => (declared(item[0]).unwrap_or_default(), true),
         Some(implemented) => {
-            let target = implemented.split(" for ").last().unwrap_or_default();
-            let target = target.trim_start_matches(|c: char| c != ' ').trim();
-            let target = if implemented.contains(" for ") {
-                implemented.rsplit(" for ").next().unwrap_or_default()
-            } else {
-                target
+            let target = match implemented.rsplit_once(" for ") {
+                Some((_, target)) => target,
+                None => behind_parameters(implemented).trim(),
             };
             let end = target.find(|c: char| !c.is_alphanumeric() && c != '_');
             (&target[..end.unwrap_or(target.len())], !implemented.contains(" for "))
