@@ -4,6 +4,7 @@ pub(crate) mod counters;
 pub(crate) mod error;
 pub mod limits;
 pub(crate) mod memory;
+pub(crate) mod name;
 pub(crate) mod operator;
 pub(crate) mod options;
 pub(crate) mod record;

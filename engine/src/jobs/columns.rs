@@ -108,18 +108,15 @@ pub(super) fn merge(
     let (cache, zones) = (&ctx.shared.cache, &ctx.shared.zones);
     let run = |room| compaction::drain(view, (plan, busy), (&ctx.set, room), cache, horizon, shape);
     let is_full = |done: &Result<Done>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
-    let column = &plan.column;
-    let has_deletes = has_deletes
-        || view.level0.tombstones.has_undrained_in(
-            &column.interval,
-            column.upto,
-            &view.version.drained,
-        );
+    let (interval, upto, drained) =
+        (&plan.column.interval, plan.column.upto, &view.version.drained);
+    let has_deletes =
+        || has_deletes || view.level0.tombstones.has_undrained_in(interval, upto, drained);
     let mut done = run(DrainRoom::Ordinary);
     // What frees space was committed, or waits for a zone.
-    if is_full(&done) && (zones.serves_freeing() || (has_deletes && zones.lacks_wanted())) {
+    if is_full(&done) && (zones.serves_freeing() || (zones.lacks_wanted() && has_deletes())) {
         done = run(DrainRoom::Reserve);
-        if is_full(&done) && has_deletes {
+        if is_full(&done) && has_deletes() {
             done = run(DrainRoom::Unpromised);
         }
         if done.is_ok() {

@@ -41,6 +41,7 @@ const MOST_JOB: u64 = 64 << 20;
 
 /// The most bytes of a sublevel that a drain writes again rather than to use up another one.
 const MOST_LITTLE: u64 = 128 << 10;
+
 /// Extents of a sublevel that a drain rewrites at most.
 const MOST_OVERLAP: usize = 8;
 

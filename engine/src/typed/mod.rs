@@ -8,6 +8,18 @@
 //! of fields. A struct may get new fields only as its own format allows; where that matters, have
 //! an enum of versions as the value.
 
+/// Calls a macro with the fields of each tuple that keys and names are made for.
+macro_rules! for_tuples {
+    ($call:ident) => {
+        $call!(A);
+        $call!(A, B);
+        $call!(A, B, C);
+        $call!(A, B, C, D);
+        $call!(A, B, C, D, E);
+        $call!(A, B, C, D, E, F);
+    };
+}
+
 mod key;
 mod name;
 mod range;

@@ -68,12 +68,7 @@ macro_rules! tuple {
     };
 }
 
-tuple!(A);
-tuple!(A, B);
-tuple!(A, B, C);
-tuple!(A, B, C, D);
-tuple!(A, B, C, D, E);
-tuple!(A, B, C, D, E, F);
+for_tuples!(tuple);
 
 #[cfg(test)]
 mod tests {

@@ -196,7 +196,7 @@ fn a_table_is_opened_with_its_own_types_alone() {
     db.change_table_options("rows", |_| Ok(TableOptions::new().filter_bits(12))).unwrap();
     assert_eq!(db.table("rows").unwrap().options().filter_bits_per_key(), 12);
     check(&db, "rows");
-    // It has the options that are asked for, whatever its types.
+    // Types are no option that `table_with` compares.
     db.table_with("rows", TableOptions::new().filter_bits(12)).unwrap();
     db.rename_table("rows", "named").unwrap();
     db.truncate_table("named").unwrap();

@@ -19,6 +19,7 @@ use bytes::Bytes;
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MAX_VALUE_LEN;
+use crate::base::name::Name;
 use crate::base::record::{ChainBase, OperandList};
 
 /// Makes a value of a value and an operand, for [`Table::merge`](crate::Table::merge).
@@ -245,62 +246,16 @@ pub(crate) fn operand_list<'a>(key: &[u8], value: &'a [u8]) -> Result<OperandLis
 /// The name of a merge operator.
 pub(crate) type OperatorName = Name<31>;
 
-/// A name of at most `MOST` bytes, in place. One that is too long keeps its first bytes and is not
-/// valid.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name<const MOST: usize> {
-    len: u8,
-    bytes: [u8; MOST],
-}
-
-impl<const MOST: usize> Name<MOST> {
-    /// A name that is not checked yet.
-    pub(crate) fn new(name: &str) -> Self {
-        let mut end = name.len().min(MOST);
-        while !name.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut bytes = [0; MOST];
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
-        let len = if end < name.len() { u8::MAX } else { end as u8 };
-        Name { len, bytes }
-    }
-
-    /// The name; of one that is too long its first bytes.
-    pub(crate) fn as_str(&self) -> &str {
-        let len = usize::from(self.len).min(MOST);
-        let longest = std::str::from_utf8(&self.bytes[..len]);
-        longest.unwrap_or_else(|e| {
-            std::str::from_utf8(&self.bytes[..e.valid_up_to()]).unwrap_or_default()
-        })
-    }
-
-    /// Whether it has 1 to `MOST` bytes.
-    pub(crate) fn is_valid(&self) -> bool {
-        (1..=MOST).contains(&usize::from(self.len))
-    }
-
-    /// A name from its bytes; `None` if they are none.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(Name::new(std::str::from_utf8(bytes).ok()?)).filter(Name::is_valid)
-    }
-}
-
 impl OperatorName {
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_valid() {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "the name of a merge operator, {:?}: it takes 1 to 31 bytes",
-            self.as_str()
+            "the name of a merge operator, {:?}: it takes 1 to {} bytes",
+            self.as_str(),
+            OperatorName::MOST
         )))
-    }
-}
-
-impl<const MOST: usize> std::fmt::Debug for Name<MOST> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.as_str().fmt(f)
     }
 }
 

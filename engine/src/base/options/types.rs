@@ -3,13 +3,16 @@
 use super::TableOptions;
 #[cfg(feature = "typed")]
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::operator::Name;
+use crate::base::name::Name;
+
+/// The name of a type.
+type TypeText = Name<47>;
 
 /// Names of the key's type and of the value's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TypeNames {
-    key: Name<47>,
-    value: Name<47>,
+    key: TypeText,
+    value: TypeText,
 }
 
 impl TypeNames {
@@ -22,8 +25,9 @@ impl TypeNames {
         for (name, given) in [(names.key, key), (names.value, value)] {
             if !name.is_valid() {
                 let message = format!(
-                    "{given:?} is the name of a type of a table: it takes 1 to 47 bytes, not {}; \
+                    "{given:?} is the name of a type of a table: it takes 1 to {} bytes, not {}; \
                      give the type a shorter name, or a struct of its own",
+                    TypeText::MOST,
                     given.len()
                 );
                 return Err(Error::new(ErrorKind::TooLarge, message));
@@ -74,7 +78,7 @@ impl TypeNames {
 
 impl TableOptions {
     /// The names of the types of the keys and of the values, if the table was opened with types.
-    /// It keeps them, whatever becomes of its other options.
+    /// A change of the table's options keeps them.
     pub fn type_names(&self) -> Option<(&str, &str)> {
         self.types.as_ref().map(|types| (types.key(), types.value()))
     }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod directories;
+
 use std::thread::yield_now;
 
 use super::super::api::Follower;
@@ -397,40 +399,6 @@ fn an_end_inside_of_a_closure_is_refused_beside_a_promotion() {
     }
 }
 
-/// Bug: a standby whose promotion failed kept its directory, and applied nothing any more. It could
-/// not be opened again, as its documentation says, while its handle was there. Cause: the lock of
-/// the directory lived as long as the handle. Fix: each end of a node gives it back, and a
-/// promotion ends the node whatever comes of it.
-#[test]
-fn a_promotion_that_fails_gives_the_directory_back() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let db = filled(&server, dir.path());
-    for options in [Options::new().pm_size(4 << 20), small()] {
-        let path = dir.path().join(format!("node {}", options.stepped));
-        let standby = || options.clone().standby(server.url(), &path).unwrap();
-        let closed = standby();
-        closed.close().unwrap();
-        let failed = standby();
-        server.always(Some(StoreFault::Refuse));
-        let error = failed.promote().unwrap_err();
-        server.always(None);
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        let note = failed.status().note.unwrap();
-        assert!(note.contains("the promotion failed") && note.contains("open the"), "{note}");
-        assert_eq!(failed.database().unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(failed.promote().unwrap_err().kind(), ErrorKind::Closed);
-        let again = standby();
-        let promoted = again.promote().unwrap();
-        assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
-        // One that follows the new writer lies beside it.
-        let next = standby();
-        assert_ne!(next.status().directory, promoted.inner.path);
-        drop((closed, failed, again));
-        next.close().unwrap();
-    }
-    drop(db);
-}
-
 /// Bug: a follower's status told of a commit that its database did not have yet. Cause: the status
 /// was set before the database of a new checkpoint was shown. Fix: the database comes first.
 #[test]
@@ -503,69 +471,6 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
     node.close().unwrap();
 }
 
-/// Bug: a node deleted the files of a directory that was none of its own, as of a backup of the day
-/// in `20240101`. Cause: it took each subdirectory with a number for its own, in whichever
-/// directory it was opened. Fix: a directory with other things in it is refused, and a node's has a
-/// mark.
-#[test]
-fn a_node_is_refused_in_a_directory_of_something_else() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let _db = filled(&server, dir.path());
-    let options = small();
-    let backups = dir.path().join("backups");
-    let precious = backups.join("20240101").join("backup");
-    std::fs::create_dir_all(precious.parent().unwrap()).unwrap();
-    std::fs::write(&precious, "bytes").unwrap();
-    for path in [&backups, &dir.path().join("writer")] {
-        let node = Node::open(server.url(), path, (&options, NodeKind::Standby));
-        let error = node.map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
-        assert!(error.to_string().contains("name a"), "{error}");
-    }
-    assert_eq!(std::fs::read(&precious).unwrap(), b"bytes");
-    assert_eq!(std::fs::read_dir(&backups).unwrap().count(), 1, "nothing was made there");
-}
-
-/// Bug: a node whose region lies elsewhere could not start from a newer checkpoint, and was not
-/// promoted then. Cause: all of its databases had the same `pm_path`, where the region of the one
-/// before is in the way. Fix: each has a region of its own, which goes with its subdirectory.
-#[test]
-fn a_node_with_a_region_elsewhere_starts_again_and_is_promoted() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let db = filled(&server, dir.path());
-    let regions = dir.path().join("regions");
-    std::fs::create_dir(&regions).unwrap();
-    let options = small().pm_path(regions.join("region"));
-    let path = dir.path().join("node");
-    let standby = || Node::open(server.url(), &path, (&options, NodeKind::Standby)).unwrap();
-    let names = || {
-        let names = std::fs::read_dir(&regions).unwrap();
-        let mut names: Vec<_> = names.map(|it| it.unwrap().file_name()).collect();
-        names.sort();
-        names
-    };
-    std::fs::write(regions.join("region.00000003"), "another's").unwrap();
-    for round in 1..3 {
-        let node = standby();
-        while node.step().unwrap() {}
-        assert_eq!(names(), [format!("region.{round:08}").as_str(), "region.00000003"]);
-        node.close().unwrap();
-        replace_all(&db);
-        let node = standby();
-        let stepped = (0..10).map(|_| node.step()).find(|did| !matches!(did, Ok(true))).unwrap();
-        // The third one has no place, and what is there stays.
-        assert_eq!(stepped.is_err(), round == 2, "{stepped:?}");
-        node.close().unwrap();
-    }
-    std::fs::remove_file(regions.join("region.00000003")).unwrap();
-    let node = standby();
-    let promoted = node.promote().unwrap();
-    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
-    assert_eq!(promoted.inner.path, node.status().directory);
-    assert_eq!(names().len(), 1, "{:?}", names());
-    drop(db);
-}
-
 /// Bug: handles of a database that a node had replaced stayed open behind the end of the node, and
 /// the next node in the directory deleted its files under them. Cause: the end dropped these
 /// databases and closed the last one alone. Fix: it closes all.
@@ -630,24 +535,6 @@ fn a_promotion_that_fails_behind_the_claim_closes_the_database() {
     assert!(error.to_string().contains("planned"), "{error}");
     assert_eq!(table.get("a").unwrap_err().kind(), ErrorKind::Closed);
     standby().unwrap().promote().unwrap();
-}
-
-/// Bug: the command told the directory that a standby had before its promotion, which may have been
-/// replaced since, and the status told the directory of the node. Cause: both asked for the
-/// database of the moment, and a promotion ends with none. Fix: the status keeps the last
-/// directory.
-#[test]
-fn a_status_names_the_directory_that_was_promoted() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let db = filled(&server, dir.path());
-    let options = small();
-    let kind = (&options, NodeKind::Standby);
-    let node = Node::open(server.url(), &dir.path().join("node"), kind).unwrap();
-    let before = node.status().directory;
-    replace_all(&db);
-    let promoted = node.promote().unwrap();
-    assert_ne!(promoted.inner.path, before, "it has started from a newer checkpoint");
-    assert_eq!(node.status().directory, promoted.inner.path);
 }
 
 /// Bug: a promotion waited for a row lock of a reader's transaction, and failed. Cause: a database
@@ -802,38 +689,6 @@ fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
     assert_eq!(table.options().cold, Tier::Object);
     assert!(objects().len() > before.len(), "the writer's cold levels are in the store");
     drop(db);
-}
-
-/// Bug: a program that opened the database of a standby that was down wrote to it, and the standby
-/// showed and promoted that. Cause: nothing but sharing asked whose the database is. Fix: an
-/// opening to write is refused until the standby was promoted.
-#[test]
-fn the_database_of_a_node_is_opened_to_write_by_its_node_alone() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let _db = filled(&server, dir.path());
-    let node = standby(&server, dir.path());
-    let path = node.status().directory;
-    node.close().unwrap();
-    for error in [small().open(&path), small().open_existing(&path)] {
-        let error = error.map(drop).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-        assert!(error.to_string().contains("promote the standby"), "{error}");
-    }
-    // Bug: through a link it was opened. Cause: the name of the link was asked. Fix: what it leads
-    // to is.
-    #[cfg(unix)]
-    {
-        let link = dir.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert_eq!(small().open(&link).map(drop).unwrap_err().kind(), ErrorKind::Invalid);
-    }
-    let read = small().open_read_only(&path).unwrap();
-    assert!(read.existing_table("last").unwrap().get("a").unwrap().is_some());
-    drop(read);
-    let promoted = standby(&server, dir.path()).promote().unwrap();
-    assert_eq!(promoted.inner.path, path);
-    promoted.close().unwrap();
-    small().open_existing(&path).unwrap().table("last").unwrap().put("a", "c").unwrap();
 }
 
 /// Bug: a child of a fork that asked for the status of its parent's node could hang. Cause: the
