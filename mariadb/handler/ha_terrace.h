@@ -217,6 +217,7 @@ private:
                    bool *is_there);
   int is_absent(const Bytes &key, bool *absent);
   int read_unique(uchar *record, const Bytes &entry);
+  int lock_checked(const uchar *record, const Bytes &prefix, const uchar *key, key_part_map parts);
   bool is_still_there(uchar *record, int *error);
   int unpack(uchar *record, const char *value, size_t length, const Bytes &key);
   void close_cursor();

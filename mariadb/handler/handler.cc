@@ -20,13 +20,10 @@ handler::Table_flags ha_terrace::table_flags() const
   // A REPLACE may update the row of the last index alone if that is looked into last.
   if (!std::is_sorted(secondary.begin(), secondary.end()))
     flags |= HA_DUPLICATE_KEY_NOT_IN_ORDER;
-  // Only where reads lock ranges, a statement does the same on a replica, and a period that was free
-  // before a write is free behind it.
+  // Only where reads lock ranges, a statement does the same on a replica.
   THD *thd = current_thd;
   if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags |= HA_BINLOG_STMT_CAPABLE;
-  else if (table_share && table_share->period.unique_keys)
-    flags |= HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags;
 }
 

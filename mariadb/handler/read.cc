@@ -130,6 +130,27 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
   return error ? error : is_there ? 0 : HA_ERR_KEY_NOT_FOUND;
 }
 
+/*
+  The server looks for a hash, or for a period that overlaps, before it writes the row. A second writer
+  of the hash, or of the parts in front of the period, waits here: at READ COMMITTED it would not see
+  what another transaction has put. The server reads periods into a buffer, and rows into a record.
+*/
+int ha_terrace::lock_checked(const uchar *record, const Bytes &prefix, const uchar *key,
+                             key_part_map parts)
+{
+  const bool is_period =
+    table->key_info[active_index].without_overlaps && record != table->record[0];
+  if (row_lock != LOCK_EXCLUSIVE || !(codec(active_index).long_hash || is_period))
+    return 0;
+  Bytes before_period;
+  if (is_period)
+    codec(active_index).from_key(&before_period, key, parts >> 1);
+  int error = begin_read();
+  if (!error)
+    error = lock_key(is_period ? before_period : prefix, LOCK_EXCLUSIVE);
+  return error == HA_ERR_KEY_NOT_FOUND ? 0 : error;
+}
+
 int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map parts,
                                enum ha_rkey_function how)
 {
@@ -140,22 +161,16 @@ int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map par
   const bool has_null = of_index.from_key(&prefix, key, parts);
   const key_part_map all = (key_part_map(1) << of_index.part_count()) - 1;
   const Bytes behind = successor(prefix);
-  int error;
+  // No value is the same as a NULL.
+  int error = has_null ? 0 : lock_checked(record, prefix, key, parts);
+  if (error)
+    return error;
   switch (how)
   {
   case HA_READ_KEY_EXACT:
   {
     if (of_index.unique && !has_null && (parts & all) == all)
       return read_unique(record, prefix);
-    // The server looks for a value before it writes it. A second writer of the hash waits here.
-    if (of_index.long_hash && row_lock == LOCK_EXCLUSIVE)
-    {
-      error = begin_read();
-      if (!error)
-        error = lock_key(prefix, LOCK_EXCLUSIVE);
-      if (error && error != HA_ERR_KEY_NOT_FOUND)
-        return error;
-    }
     terrace_range range = {{prefix.data(), prefix.size(), TERRACE_PREFIX},
                            {nullptr, 0, TERRACE_UNBOUNDED}};
     is_bounded = true;

@@ -232,15 +232,6 @@ int ha_terrace::check_unique(uint index, const uchar *record, const Bytes &of_ro
 
 int ha_terrace::put_entry(uint index, const uchar *record, const Bytes &of_row)
 {
-  if (codec(index).long_hash)
-  {
-    // The server looks for the value after this write. A second writer of the hash waits here.
-    Bytes hash;
-    codec(index).from_record(&hash, record);
-    int error = lock_key(hash, LOCK_EXCLUSIVE);
-    if (error && error != HA_ERR_KEY_NOT_FOUND)
-      return error;
-  }
   Bytes entry;
   if (entry_key(index, record, of_row, &entry))
     return put(entry, of_row.substr(1));
