@@ -5,7 +5,8 @@
 use super::chance::SplitMix;
 use super::scheduler::{Point, PointKind, SchedulePolicy};
 
-/// After so many points in a row a task gives way: it may wait for another in a loop.
+/// Once in so many points the task that passes gives way. Tasks that rest and come back by turns,
+/// or wait for another in a loop, would keep those below them from ever going on.
 const LONGEST_TURN: u64 = 20_000;
 
 /// A policy that follows from one seed.
@@ -13,8 +14,8 @@ const LONGEST_TURN: u64 = 20_000;
 pub struct SeededPolicy {
     chance: SplitMix,
     how: How,
+    /// Points since a task gave way for this.
     turn: u64,
-    last: usize,
 }
 
 #[derive(Debug)]
@@ -37,11 +38,14 @@ impl SeededPolicy {
             falls.sort_unstable();
             How::Priorities { of_tasks: Vec::new(), falls, lowest: 1 << 32 }
         };
-        SeededPolicy { chance, how, turn: 0, last: 0 }
+        SeededPolicy { chance, how, turn: 0 }
     }
+}
 
-    fn choose(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
-        let gives_way = point.kind == PointKind::Yield || self.turn > LONGEST_TURN;
+impl SchedulePolicy for SeededPolicy {
+    fn next(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
+        self.turn = if self.turn > LONGEST_TURN { 0 } else { self.turn + 1 };
+        let gives_way = point.kind == PointKind::Yield || self.turn == 0;
         let (chance, can_stay) = (&mut self.chance, runnable.contains(&current));
         match &mut self.how {
             How::Chance { switches } => {
@@ -67,15 +71,6 @@ impl SeededPolicy {
                 *highest.unwrap_or(&current)
             }
         }
-    }
-}
-
-impl SchedulePolicy for SeededPolicy {
-    fn next(&mut self, current: usize, runnable: &[usize], point: &Point) -> usize {
-        let next = self.choose(current, runnable, point);
-        self.turn = if next == self.last { self.turn + 1 } else { 0 };
-        self.last = next;
-        next
     }
 
     fn draw(&mut self, n: u64) -> u64 {

@@ -148,6 +148,32 @@ fn a_task_that_spins_for_ever_is_told() {
     assert!(matches!(run.end, End::Endless(ref left) if left.len() == 1), "{:?}", run.end);
 }
 
+/// Bug: a run had no end where tasks rested by turns, each for less time than the others' turns
+/// took: a task below them never went on. Cause: only a task that alone had the whole turn gave
+/// way. Fix: the task that passes gives way once in so many points, whoever had the turn before.
+#[test]
+fn tasks_that_rest_by_turns_do_not_keep_another_from_its_turn() {
+    for seed in 0..20 {
+        let policy = SeededPolicy::new(seed, u64::MAX);
+        let run = TaskScheduler::new(policy, 500_000, 10).run(|| {
+            let is_over = Arc::new(AtomicU64::new(0));
+            let rest = |_| {
+                let is_over = Arc::clone(&is_over);
+                spawn("rests", move || {
+                    while is_over.load(Ordering::SeqCst) == 0 {
+                        (0..300).for_each(|_| _ = is_over.load(Ordering::SeqCst));
+                        time::pause(Duration::from_micros(10));
+                    }
+                })
+            };
+            let resting: Vec<_> = (0..6).map(rest).collect();
+            is_over.store(1, Ordering::SeqCst);
+            resting.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        assert!(is_done(&run), "seed {seed}: {:?}", run.end);
+    }
+}
+
 /// Bug: a run passed although a thread that no other thread joined had panicked. Cause: the run
 /// looked at the panic of its first task alone. Fix: it notes the panic of each task.
 #[test]
