@@ -269,6 +269,7 @@ pub(crate) enum PreparedCommand {
 #[derive(Debug, Args)]
 pub(crate) struct PreparedName {
     /// The name as `list` prints it: \\ is a backslash, and \xNN any byte
+    #[arg(allow_hyphen_values = true)]
     pub(crate) name: OsString,
 }
 

@@ -1,6 +1,6 @@
 //! Ctrl-C: a long command stops between two of its steps, and says how far it has come.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
@@ -19,9 +19,61 @@ impl<R: Read> Read for Stops<R> {
         let read = if is_asked_for() { Ok(0) } else { self.0.read(buffer) };
         // Also where it came between two reads: no later one is interrupted.
         match is_asked_for() {
-            true => Err(io::Error::other("stopped by a signal")),
+            true => Err(stopped()),
             false => read,
         }
+    }
+}
+
+/// The error of what a signal has ended.
+pub(crate) fn stopped() -> io::Error {
+    io::Error::other("stopped by a signal")
+}
+
+#[cfg(unix)]
+type Stdout = std::fs::File;
+#[cfg(windows)]
+type Stdout = io::Stdout;
+
+/// Standard output. A signal ends a write that waits for the reader, and each one after it. A
+/// buffer above makes a write again that was merely interrupted.
+pub(crate) struct StandardOutput {
+    to: Stdout,
+    /// A signal has ended a write.
+    pub(crate) is_over: bool,
+}
+
+impl StandardOutput {
+    pub(crate) fn new() -> io::Result<StandardOutput> {
+        // What the standard library has for it is such a buffer.
+        #[cfg(unix)]
+        let to = std::os::fd::AsFd::as_fd(&io::stdout()).try_clone_to_owned()?.into();
+        #[cfg(windows)]
+        let to = io::stdout();
+        Ok(StandardOutput { to, is_over: false })
+    }
+}
+
+impl Write for StandardOutput {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Err(stopped());
+        }
+        let was_asked_for = is_asked_for();
+        let written = self.to.write(bytes);
+        // It may have come when the reader had taken a part.
+        let is_whole = written.as_ref().is_ok_and(|written| *written == bytes.len());
+        self.is_over = !was_asked_for && is_asked_for() && !is_whole;
+        match written {
+            Err(error) if self.is_over && error.kind() == io::ErrorKind::Interrupted => {
+                Err(stopped())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::interrupt::StandardOutput;
 use crate::text::{Encoding, escape, from_hex};
 
 /// Where and how a command prints.
@@ -17,7 +18,7 @@ pub(crate) struct Output {
     /// How to print keys and values.
     pub(crate) encoding: Encoding,
     quiet: bool,
-    data: BufWriter<Stdout>,
+    data: BufWriter<StandardOutput>,
     /// The reader of standard output has closed it, as `head` does. What is printed goes nowhere
     /// then, and how the command ends does not depend on it.
     reader_is_gone: bool,
@@ -60,6 +61,10 @@ impl JsonBytes<'_> {
     }
 }
 
+fn failed(error: &io::Error) -> Failure {
+    Failure::io("write standard output", error)
+}
+
 /// Whether no process reads what was written.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
@@ -77,9 +82,10 @@ impl Write for Output {
 
 impl Output {
     /// The output of this process.
-    pub(crate) fn new(json: bool, encoding: Encoding, quiet: bool) -> Output {
-        let data = BufWriter::new(io::stdout());
-        Output { json, encoding, quiet, data, reader_is_gone: false }
+    pub(crate) fn new(json: bool, encoding: Encoding, quiet: bool) -> Result<Output, Failure> {
+        let data = StandardOutput::new().map_err(|error| failed(&error))?;
+        let data = BufWriter::new(data);
+        Ok(Output { json, encoding, quiet, data, reader_is_gone: false })
     }
 
     /// Prints a line of data. What would end the line, or change a terminal, is escaped.
@@ -109,7 +115,10 @@ impl Output {
                 self.reader_is_gone = true;
                 Ok(())
             }
-            written => written.map_err(|error| Failure::io("write standard output", &error)),
+            Err(error) if self.data.get_ref().is_over => {
+                Err(Failure::Interrupted(failed(&error).message()))
+            }
+            written => written.map_err(|error| failed(&error)),
         }
     }
 
@@ -137,7 +146,7 @@ impl Output {
     /// Prints a value by itself. A terminal gets no control characters but ends of lines and tabs:
     /// they could do anything to it.
     pub(crate) fn value(&mut self, value: &[u8]) -> Result<(), Failure> {
-        let text = match self.data.get_ref().is_terminal() {
+        let text = match io::stdout().is_terminal() {
             true => self.encoding.on_terminal(value),
             false => self.encoding.whole(value),
         };
@@ -150,6 +159,15 @@ impl Output {
         if !self.quiet {
             say(remark);
         }
+    }
+
+    /// The failure of a command that has closed its database then. A closing that failed too is a
+    /// remark.
+    pub(crate) fn closed_behind(&self, failure: Failure, closed: terrace::Result<()>) -> Failure {
+        if let Err(error) = closed {
+            self.remark(&format!("the database could not be closed: {error}"));
+        }
+        failure
     }
 
     /// A bar over a known number of bytes, shown where a person can see it.
@@ -207,4 +225,19 @@ pub(crate) fn in_json(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: a compaction that a signal had stopped ended with the error of the closing behind it.
+    /// Fix: what ended the command is what is told.
+    #[test]
+    fn a_failed_closing_takes_no_failures_place() {
+        let output = Output::new(false, Encoding::Text, true).unwrap();
+        let closed = Err(terrace::Options::new().set("absent", "").unwrap_err());
+        let failure = output.closed_behind(Failure::Interrupted("stopped".to_owned()), closed);
+        assert_eq!((failure.exit_code(), failure.message()), (130, "stopped".to_owned()));
+    }
 }

@@ -42,7 +42,7 @@ impl Session {
         }
         global.object_store = global.object_store.or(named_store);
         let (db, object_store) = (global.directory(), global.object_store()?);
-        let output = Output::new(global.json, encoding, global.quiet);
+        let output = Output::new(global.json, encoding, global.quiet)?;
         Ok(Session { output, db, named, object_store, share: global.share })
     }
 

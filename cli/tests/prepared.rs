@@ -50,3 +50,22 @@ fn prepared_transactions_are_listed_and_resolved() {
     assert!(bench.run(["prepared", "commit", "plain"]).fails(2).contains("prepared as"));
     assert!(bench.run(["prepared", "commit", "a\\q"]).fails(2).contains("\\\\ for a backslash"));
 }
+
+/// Bug: the name that `list` printed was no argument of `commit`. Cause: it began with a dash, as
+/// options do. Fix: what is no option is the name.
+#[test]
+fn a_name_may_begin_as_an_option_does() {
+    let bench = Bench::new();
+    let db = terrace::Database::open(bench.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    for name in ["-5", "--named"] {
+        let txn = db.begin().unwrap();
+        txn.put(&table, name, "v").unwrap();
+        txn.prepare(name).unwrap();
+    }
+    drop(table);
+    db.close().unwrap();
+    bench.run(["prepared", "commit", "-5"]).good();
+    bench.run(["prepared", "rollback", "--named", "--json"]).good();
+    assert_eq!(bench.run(["scan", "-t", "t", "--keys-only"]).good(), "-5\n");
+}

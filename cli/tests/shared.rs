@@ -78,3 +78,26 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     assert!(got.contains("1906"), "{got}");
     assert!(bench.run(["verify", "--db", now]).good().contains("all sound"));
 }
+
+/// Bug: nothing said that a machine was the writer where standard output was on a full disk. Cause:
+/// the error was that of the printing alone. Fix: it begins with what was done.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_promotion_that_cannot_be_printed_is_told() {
+    let (bench, dir) = (Bench::new(), tempfile::tempdir().unwrap());
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    bench.run(["put", "-t", "people", "ada", "1815", "--share", "--object-store", &url]).good();
+    for name in ["one", "two"] {
+        let standby = dir.path().join(name).display().to_string();
+        let mut command = bench.command();
+        command.args(["promote", &standby, "--confirm", "--object-store", &url]);
+        if name == "two" {
+            command.arg("--json");
+        }
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("writes from commit") && said.contains("No space left"), "{said}");
+    }
+}

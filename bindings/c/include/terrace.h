@@ -1737,7 +1737,8 @@ uint64_t terrace_pending_number(const struct terrace_pending *pending);
  * Several threads may wait, and a call may come again: each has the same outcome.
  *
  * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
- * acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child.
+ * acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child;
+ * TERRACE_INVALID inside of a merge operator. After the last two the commit goes on.
  */
 enum terrace_status terrace_pending_wait(const struct terrace_pending *pending,
                                          struct terrace_error **error);
@@ -2702,18 +2703,18 @@ void terrace_backup_set_free(struct terrace_backup_set *set);
 /**
  * Gives all tables with their options, their rows, and the last blob to write, as one snapshot
  * shows them, while writers go on. terrace_database_load takes the bytes in, which have checksums
- * and an end. With table_count, only the tables named so are dumped, and no blob; tables is NULL
- * without. Merged values stand for operands. Ages of rows are left out: in a table with a ttl they
- * live that long from the load on. It reads all rows, and holds one and a block of 256 KiB.
+ * and an end. With tables, table_count names, only these are dumped, and no blob; NULL and 0 mean
+ * all of them. Merged values stand for operands. Ages of rows are left out: in a table with a ttl
+ * they live that long from the load on. It reads all rows, and holds one and a block of 256 KiB.
  * *report gets what was dumped, and may be NULL.
  *
  * What prepared transactions have written is in no dump. While some are prepared the call fails,
  * unless without_prepared is true: then their writes and locks are left out.
  *
- * Errors: TERRACE_INVALID while transactions are prepared; TERRACE_MISSING_TABLE; TERRACE_CONFLICT
- * when a table was dropped or truncated meanwhile; TERRACE_UNAVAILABLE when write has returned
- * false; otherwise as terrace_cursor_next. What was written by then has no end, and no load takes
- * it for whole.
+ * Errors: TERRACE_INVALID while transactions are prepared, or when tables has no names;
+ * TERRACE_MISSING_TABLE; TERRACE_CONFLICT when a table was dropped or truncated meanwhile;
+ * TERRACE_UNAVAILABLE when write has returned false; otherwise as terrace_cursor_next. What was
+ * written by then has no end, and no load takes it for whole.
  */
 enum terrace_status terrace_database_dump(const struct terrace_database *database,
                                           const struct terrace_slice *tables,
@@ -2725,16 +2726,17 @@ enum terrace_status terrace_database_dump(const struct terrace_database *databas
                                           struct terrace_error **error);
 
 /**
- * Takes in a dump, which read gives: makes its tables, with their options and rows. A
- * merge operator need not be known to the opening. The blob becomes the last one where the
- * database has none. With table_count, only the tables named so are loaded, and no blob. It holds
- * a few MiB of memory. *report gets what was loaded, and may be NULL.
+ * Takes in a dump, which read gives: makes its tables, with their options and rows. A merge
+ * operator need not be known to the opening. The blob becomes the last one where the database has
+ * none. With tables, table_count names, only these are loaded, and no blob. It holds a few MiB of
+ * memory. *report gets what was loaded, and may be NULL.
  *
  * Errors: TERRACE_EXISTS when the database has a table of the dump already, and
- * TERRACE_MISSING_TABLE when the dump lacks one that was named: nothing was loaded then.
- * TERRACE_CORRUPT when the dump is damaged or was cut off; TERRACE_INVALID when it is no dump;
- * TERRACE_UNAVAILABLE when read has failed; otherwise as terrace_bulk_load_finish. After an error
- * each table has all rows of the dump or is not there, and the message counts them.
+ * TERRACE_MISSING_TABLE when the dump lacks one that was named: nothing was loaded then, unless
+ * another thread has made the table since the load began. TERRACE_CORRUPT when the dump is damaged
+ * or was cut off; TERRACE_INVALID when it is no dump, or tables has no names; TERRACE_UNAVAILABLE
+ * when read has failed; otherwise as terrace_bulk_load_finish. After an error each table has all
+ * rows of the dump or is not there, and the message counts them.
  */
 enum terrace_status terrace_database_load(const struct terrace_database *database,
                                           const struct terrace_slice *tables,

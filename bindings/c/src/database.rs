@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use terrace::{BackgroundTuning, CommitTuning, Durability};
+use terrace::{BackgroundTuning, CommitTuning, Durability, ErrorKind};
 
 use crate::batch::Batch;
 use crate::error::{Error, OwnedText, Status};
@@ -33,6 +33,16 @@ pub(crate) fn check_not_forked(database: &terrace::Database) -> Result<()> {
         database.snapshot()?;
     }
     Ok(())
+}
+
+/// Fails where a wait for a commit would: in a forked child, and inside of a merge operator. A wait
+/// that the engine refuses has the commit no more, and others may wait for it.
+pub(crate) fn check_may_wait(database: &terrace::Database) -> Result<()> {
+    match database.snapshot() {
+        // Commits outlast their database.
+        Err(error) if error.kind() != ErrorKind::Closed => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// A durability as C says it.

@@ -28,8 +28,12 @@ impl DumpReport {
     }
 }
 
-/// Some tables by name, or all.
+/// Some tables by name, or all. None of them is refused: it would mean all.
 fn options(tables: Slices, count: usize) -> Result<terrace::DumpOptions> {
+    if count == 0 && !tables.is_null() {
+        let why = "table_count is 0; name a table at least, or pass NULL as tables for all of them";
+        return Err(Failure::Invalid(why.to_owned()));
+    }
     let mut tables = tables.slices(count, "tables")?.iter();
     tables.try_fold(terrace::DumpOptions::new(), |options, table| {
         let name = std::str::from_utf8(table.data.bytes(table.len, "tables")?);
@@ -40,18 +44,18 @@ fn options(tables: Slices, count: usize) -> Result<terrace::DumpOptions> {
 
 /// Gives all tables with their options, their rows, and the last blob to write, as one snapshot
 /// shows them, while writers go on. terrace_database_load takes the bytes in, which have checksums
-/// and an end. With table_count, only the tables named so are dumped, and no blob; tables is NULL
-/// without. Merged values stand for operands. Ages of rows are left out: in a table with a ttl they
-/// live that long from the load on. It reads all rows, and holds one and a block of 256 KiB.
+/// and an end. With tables, table_count names, only these are dumped, and no blob; NULL and 0 mean
+/// all of them. Merged values stand for operands. Ages of rows are left out: in a table with a ttl
+/// they live that long from the load on. It reads all rows, and holds one and a block of 256 KiB.
 /// *report gets what was dumped, and may be NULL.
 ///
 /// What prepared transactions have written is in no dump. While some are prepared the call fails,
 /// unless without_prepared is true: then their writes and locks are left out.
 ///
-/// Errors: TERRACE_INVALID while transactions are prepared; TERRACE_MISSING_TABLE; TERRACE_CONFLICT
-/// when a table was dropped or truncated meanwhile; TERRACE_UNAVAILABLE when write has returned
-/// false; otherwise as terrace_cursor_next. What was written by then has no end, and no load takes
-/// it for whole.
+/// Errors: TERRACE_INVALID while transactions are prepared, or when tables has no names;
+/// TERRACE_MISSING_TABLE; TERRACE_CONFLICT when a table was dropped or truncated meanwhile;
+/// TERRACE_UNAVAILABLE when write has returned false; otherwise as terrace_cursor_next. What was
+/// written by then has no end, and no load takes it for whole.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_dump(
     database: Option<&Database>,
@@ -75,16 +79,17 @@ pub extern "C" fn terrace_database_dump(
     })
 }
 
-/// Takes in a dump, which read gives: makes its tables, with their options and rows. A
-/// merge operator need not be known to the opening. The blob becomes the last one where the
-/// database has none. With table_count, only the tables named so are loaded, and no blob. It holds
-/// a few MiB of memory. *report gets what was loaded, and may be NULL.
+/// Takes in a dump, which read gives: makes its tables, with their options and rows. A merge
+/// operator need not be known to the opening. The blob becomes the last one where the database has
+/// none. With tables, table_count names, only these are loaded, and no blob. It holds a few MiB of
+/// memory. *report gets what was loaded, and may be NULL.
 ///
 /// Errors: TERRACE_EXISTS when the database has a table of the dump already, and
-/// TERRACE_MISSING_TABLE when the dump lacks one that was named: nothing was loaded then.
-/// TERRACE_CORRUPT when the dump is damaged or was cut off; TERRACE_INVALID when it is no dump;
-/// TERRACE_UNAVAILABLE when read has failed; otherwise as terrace_bulk_load_finish. After an error
-/// each table has all rows of the dump or is not there, and the message counts them.
+/// TERRACE_MISSING_TABLE when the dump lacks one that was named: nothing was loaded then, unless
+/// another thread has made the table since the load began. TERRACE_CORRUPT when the dump is damaged
+/// or was cut off; TERRACE_INVALID when it is no dump, or tables has no names; TERRACE_UNAVAILABLE
+/// when read has failed; otherwise as terrace_bulk_load_finish. After an error each table has all
+/// rows of the dump or is not there, and the message counts them.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_database_load(
     database: Option<&Database>,

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::batch::Batch;
-use crate::database::{Database, check_not_forked, durability};
+use crate::database::{Database, check_may_wait, check_not_forked, durability};
 use crate::error::{Error, Status, terrace_error_status};
 use crate::guard::{self, Failure, Result, need};
 
@@ -202,7 +202,8 @@ pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
 /// Several threads may wait, and a call may come again: each has the same outcome.
 ///
 /// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
-/// acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child.
+/// acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child;
+/// TERRACE_INVALID inside of a merge operator. After the last two the commit goes on.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_wait(
     pending: Option<&Pending>,
@@ -210,7 +211,7 @@ pub extern "C" fn terrace_pending_wait(
 ) -> Status {
     guard::done(error, || {
         let pending = need(pending, "pending")?;
-        check_not_forked(&pending.database)?;
+        check_may_wait(&pending.database)?;
         result(&pending.commit.wait())
     })
 }

@@ -158,6 +158,10 @@ impl Slices {
         Slices(pointer)
     }
 
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// The slices.
     pub(crate) fn slices(&self, count: usize, name: &'static str) -> Result<&[Slice]> {
         check_array(self.0, count, name)?;

@@ -384,9 +384,10 @@ impl Database {
     /// many `tables` and `rows` were loaded. The blob becomes the last one where there is none.
     ///
     /// `file` is anything with a method `read`. With `tables`, names, only these are loaded, and no
-    /// blob. Raises `ExistsError`, before it loads anything, when a table is there already;
-    /// `CorruptError` for a dump that is damaged or was cut off; `InvalidError` for what is no
-    /// dump. After an error and Ctrl-C each table has all rows of the dump or is not there.
+    /// blob. Raises `ExistsError`, before it loads anything, when a table is there already. Of one
+    /// that is made meanwhile it tells at that table, and what is in. Raises `CorruptError` for a
+    /// dump that is damaged or was cut off; `InvalidError` for what is no dump. After an error and
+    /// Ctrl-C each table has all rows of the dump or is not there.
     #[pyo3(signature = (file, *, tables=None))]
     fn load(&self, file: &Bound<'_, PyAny>, tables: Option<Vec<String>>) -> PyResult<Py<PyAny>> {
         dump::load(&self.db, &dump::options(tables)?, file)

@@ -4,9 +4,9 @@
 
 use std::io::{self, BufReader, Read, Write};
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBlockingIOError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBool, PyBytes};
 use terrace::{Database, DumpOptions, DumpReport};
 
 use crate::calls::released;
@@ -80,13 +80,34 @@ impl Write for &mut Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.call(|file| {
             let written = file.call_method1("write", (PyBytes::new(file.py(), bytes),))?;
-            // A file that does not count has written all.
-            Ok(written.extract().map_or(bytes.len(), |count: usize| count.min(bytes.len())))
+            written_of(file, &written, bytes.len())
         })
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// How many of `len` bytes a file says that it has written. One that does not count has written
+/// all, but for a raw one: its `None` is that it would have to wait.
+fn written_of(file: &Bound<'_, PyAny>, written: &Bound<'_, PyAny>, len: usize) -> PyResult<usize> {
+    if written.is_none() {
+        let raw = file.py().import("io")?.getattr("RawIOBase")?;
+        return match file.is_instance(&raw)? {
+            true => Err(PyBlockingIOError::new_err(
+                "the file takes no more without a wait, and does not wait; dump into one that does",
+            )),
+            false => Ok(len),
+        };
+    }
+    match written.extract() {
+        Ok(count) if count <= len && !written.is_instance_of::<PyBool>() => Ok(count),
+        _ => {
+            let gave = written.repr()?;
+            let message = format!("dump takes a binary file, and write of {len} bytes gave {gave}");
+            Err(PyTypeError::new_err(message))
+        }
     }
 }
 

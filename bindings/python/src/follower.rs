@@ -19,7 +19,13 @@ pub(crate) struct Follower(Option<Arc<Node>>);
 enum Node {
     Follower(terrace::Follower),
     /// With the database of a promotion, until a call has given it.
-    Standby(terrace::Standby, Mutex<Option<terrace::Database>>),
+    Standby(terrace::Standby, Kept),
+}
+
+/// The database of a promotion, and the process whose threads hold the lock.
+struct Kept {
+    db: Mutex<Option<terrace::Database>>,
+    process: u32,
 }
 
 impl std::ops::Deref for Node {
@@ -82,7 +88,8 @@ pub(crate) fn standby(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Follower> {
     Follower::new(py, options, move |options| {
-        Ok(Node::Standby(options.standby(&url, path)?, Mutex::default()))
+        let kept = Kept { db: Mutex::default(), process: std::process::id() };
+        Ok(Node::Standby(options.standby(&url, path)?, kept))
     })
 }
 
@@ -172,13 +179,20 @@ impl Follower {
     /// Databases of the standby are closed by it, and the standby too, also after an error. Then
     /// stand by in the same directory again, and promote that. Raises as `open_shared`, and
     /// `InvalidError` for a follower, which may lack data. Ctrl-C raises at once, and the promotion
-    /// goes on: a second call gives its database. Without one it closes with the follower's object.
+    /// goes on: a second call gives its database. Where it fails, the second call raises
+    /// `ClosedError`, and the `note` of `status()` has the reason. `close`, and so the end of a
+    /// `with`, ends the promotion or closes its database. `shared_status(url)["writer"]` tells
+    /// which machine writes then.
     #[pyo3(signature = (*, create_tables=true))]
     fn promote(&self, py: Python<'_>, create_tables: bool) -> PyResult<Database> {
         let promote = |node: &Node| match node {
             Node::Follower(_) => Ok(None),
             Node::Standby(standby, kept) => {
-                let mut kept = kept.lock();
+                // The thread that has the lock may be the parent's: then the call fails.
+                if kept.process != std::process::id() {
+                    return standby.promote().map(Some);
+                }
+                let mut kept = kept.db.lock();
                 if kept.is_none() {
                     *kept = Some(standby.promote()?);
                 }
@@ -191,15 +205,20 @@ impl Follower {
         // Ctrl-C by now leaves it for the next call.
         py.check_signals()?;
         if let Node::Standby(_, kept) = &*self.node(py)? {
-            detached(py, || kept.lock().take());
+            detached(py, || kept.db.lock().take());
         }
         Ok(Database::new(promoted, create_tables))
     }
 
-    /// Ends following. The next follower in the same directory goes on where it was. A second call
-    /// does nothing.
+    /// Ends following. The next follower in the same directory goes on where it was. The database
+    /// of a promotion that no call has given, for Ctrl-C, is closed. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.watched(py, |node| node.close())
+        self.watched(py, |node| {
+            node.close()?;
+            let Node::Standby(_, kept) = node else { return Ok(()) };
+            let promoted = kept.db.lock().take();
+            promoted.map_or(Ok(()), terrace::Database::close)
+        })
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -140,6 +142,45 @@ def test_short_writes_go_on_and_too_long_reads_are_refused(
 
     with new(tmp_path) as db, pytest.raises(ValueError, match="gave"):
         db.load(Long())
+
+
+class Says(io.RawIOBase):
+    """A raw file that says something of each write, and takes nothing."""
+
+    def __init__(self, says: object) -> None:
+        self._says = says
+
+    def write(self, data: object) -> Any:
+        return self._says
+
+
+def test_what_a_write_says_is_not_taken_for_more(filled: terrace.Database) -> None:
+    """Bug: a dump into a file that does not block lacked what the file could not take, and `dump`
+    returned. One whose `write` gave True had parts twice. Cause: what is no count was taken for all,
+    and True for one byte. Fix: None of a raw file raises, and so does all else that is no count."""
+    with pytest.raises(BlockingIOError):
+        filled.dump(Says(None))
+    for says in (True, False, -1, 1 << 40, "text", 1.0):
+        with pytest.raises(TypeError, match="write of .* bytes gave "):
+            filled.dump(Says(says))
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    with open(reads, "rb"), open(writes, "wb", buffering=0) as full:
+        with pytest.raises(BlockingIOError):
+            filled.dump(full)
+
+    class Collects:
+        """A file that does not count."""
+
+        def __init__(self) -> None:
+            self.content = b""
+
+        def write(self, data: bytes) -> None:
+            self.content += data
+
+    file = Collects()
+    filled.dump(file)
+    assert file.content == dumped(filled)
 
 
 def test_prepared_transactions_are_refused_or_left_out(filled: terrace.Database) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,14 +88,7 @@ def test_a_standby_becomes_the_writer(
         assert list(db["users"]) == [b"ada", b"grace"]
 
 
-@pytest.mark.usefixtures("writer")
-def test_a_promotion_goes_on_after_ctrl_c(url: str, tmp_path: Path) -> None:
-    """Bug: after Ctrl-C in a promotion no process wrote: the database of the promotion was closed,
-    and a second call raised ClosedError. Cause: the outcome was dropped. Fix: it is kept for the
-    next call."""
-    standby = terrace.standby(url, tmp_path / "standby", pm_size="4MiB")
-    assert wait_for(standby, b"ada") == b"1815"
-
+def interrupted_promotion(standby: terrace.Follower) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -104,9 +99,77 @@ def test_a_promotion_goes_on_after_ctrl_c(url: str, tmp_path: Path) -> None:
             standby.promote()
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("writer")
+def test_a_promotion_goes_on_after_ctrl_c(url: str, tmp_path: Path) -> None:
+    """Bug: after Ctrl-C in a promotion no process wrote: the database of the promotion was closed,
+    and a second call raised ClosedError. Cause: the outcome was dropped. Fix: it is kept for the
+    next call."""
+    standby = terrace.standby(url, tmp_path / "standby", pm_size="4MiB")
+    assert wait_for(standby, b"ada") == b"1815"
+    interrupted_promotion(standby)
     db = standby.promote()
     assert db["users"][b"ada"] == b"1815" and db.path == standby.status()["directory"]
     db.close()
+
+
+@pytest.mark.usefixtures("writer")
+def test_a_promotion_that_nobody_asks_for_again_ends_with_its_standby(
+    url: str, tmp_path: Path
+) -> None:
+    """Bug: a standby that was closed after Ctrl-C in a promotion went on as the writer, and kept its
+    directory. Cause: the database was kept for a second call as long as the object. Fix: `close`
+    closes it."""
+    with terrace.standby(url, tmp_path / "standby", pm_size="4MiB") as standby:
+        assert wait_for(standby, b"ada") == b"1815"
+        interrupted_promotion(standby)
+        end = time.monotonic() + 60
+        with pytest.raises(terrace.ClosedError):
+            while time.monotonic() < end:
+                standby.database()
+                time.sleep(0.02)
+        path = standby.status()["directory"]
+    with terrace.open(path, must_exist=True, object_store=url, share=True) as db:
+        assert db["users"][b"ada"] == b"1815"
+    with pytest.raises(terrace.ClosedError):
+        standby.promote()
+
+
+def test_a_forked_child_does_not_wait_for_a_promotion_of_its_parent(tmp_path: Path) -> None:
+    """Bug: `promote` in a forked child waited for ever. Cause: it took the lock that a thread of the
+    parent had at the fork. Fix: it asks for the process first."""
+    program = (
+        "import os, pathlib, signal, sys, threading, time, terrace\n"
+        "root = pathlib.Path(sys.argv[1])\n"
+        "url = f'file://{root}/bucket'\n"
+        "db = terrace.open(root / 'writer', pm_size='4MiB', object_store=url, share=True)\n"
+        "db['t'].put(b'k', b'', durability='remote')\n"
+        "standby = terrace.standby(url, root / 'standby', pm_size='4MiB')\n"
+        "db.close()\n"
+        "(root / 'bucket').rename(root / 'away')\n"
+        "(root / 'bucket').write_bytes(b'')\n"
+        "def promote():\n"
+        "    try: standby.promote()\n"
+        "    except terrace.Error: pass\n"
+        "thread = threading.Thread(target=promote)\n"
+        "thread.start()\n"
+        "forks = 0\n"
+        "while thread.is_alive():\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        signal.alarm(60)\n"
+        "        try: standby.promote()\n"
+        "        except terrace.UnavailableError: os._exit(0)\n"
+        "        os._exit(1)\n"
+        "    status = os.waitpid(child, 0)[1]\n"
+        "    assert status == 0, status\n"
+        "    forks += 1\n"
+        "print(forks)\n"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0 and int(done.stdout) > 0, done.stderr
 
 
 @pytest.mark.usefixtures("writer")

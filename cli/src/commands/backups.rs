@@ -13,7 +13,8 @@ use crate::text::{counted, size};
 pub(crate) fn take(session: &mut Session, arguments: &BackupArguments) -> Result<Outcome, Failure> {
     let database = session.read()?;
     let info = database.backup(&arguments.set)?;
-    database.close()?;
+    let done = format!("backup {} is in the set", info.number);
+    database.close().map_err(Failure::closing(done))?;
     let output = &mut session.output;
     if output.json {
         output.object(&info)?;

@@ -61,14 +61,14 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         }
         if !done.is_finished {
             bar.finish_and_clear();
-            database.close()?;
-            return Err(interrupted(&name, &done));
+            let stopped = interrupted(&name, &done);
+            return Err(session.output.closed_behind(stopped, database.close()));
         }
         let after = bytes()?;
         entries.push(Entry { table: name, done, bytes_before: before, bytes_after: after });
     }
     bar.finish_and_clear();
-    database.close()?;
+    database.close().map_err(Failure::closing("what was named is compacted"))?;
     if session.output.json {
         session.output.object(&entries)?;
         return Ok(Outcome::Good);

@@ -12,7 +12,7 @@ use terrace::{Database, DumpEntry, DumpOptions, DumpReport, TableOptions};
 use crate::args::{DumpArguments, LoadArguments};
 use crate::failure::{Failure, Outcome};
 use crate::file;
-use crate::interrupt::{self, Stops};
+use crate::interrupt::{self, Stops, stopped};
 use crate::output::{JsonBytes, in_json};
 use crate::session::Session;
 use crate::text::{Encoding, counted};
@@ -63,6 +63,7 @@ pub(crate) fn dump(session: &mut Session, arguments: &DumpArguments) -> Result<O
     };
     let done = if to_output {
         let done = write(&mut session.output);
+        let done = done.and_then(|done| session.output.flush().map(|()| done));
         if session.output.reader_is_gone() {
             return Ok(Outcome::Good);
         }
@@ -99,10 +100,10 @@ pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<O
     };
     let loaded = loaded.map_err(|error| ended(error.into()));
     let closed = database.close();
-    if let (Err(_), Err(error)) = (&loaded, &closed) {
-        session.output.remark(&format!("the database could not be closed: {error}"));
-    }
-    let report = loaded?;
+    let report = match loaded {
+        Ok(report) => report,
+        Err(failure) => return Err(session.output.closed_behind(failure, closed)),
+    };
     let DumpReport { tables, rows, .. } = report;
     let (tables, rows) = (counted(tables, "table", "tables"), counted(rows, "row", "rows"));
     let done = format!("{tables} with {rows} loaded");
@@ -126,13 +127,13 @@ fn ended(failure: Failure) -> Failure {
     }
 }
 
-/// Output whose writes a signal ends.
+/// Output that takes nothing after a signal.
 struct Until<'a>(&'a mut dyn Write);
 
 impl Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match interrupt::is_asked_for() {
-            true => Err(io::Error::other("stopped by a signal")),
+            true => Err(stopped()),
             false => self.0.write(bytes),
         }
     }

@@ -63,14 +63,12 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
         // An import that has put nothing in leaves no table that it has made.
         let is_empty = is_new && loaded.rows == 0 && !stop.may_have_committed();
         let dropped = if is_empty { database.drop_table(&table) } else { Ok(()) };
-        let remark = |what: &str, done: terrace::Result<()>| {
-            if let Err(error) = done {
-                session.output.remark(&format!("{what}: {error}"));
-            }
-        };
-        remark("the table has no rows, and could not be dropped", dropped);
-        remark("the database could not be closed", database.close());
-        return Err(stopped(stop, &loaded, &left_out, arguments));
+        if let Err(error) = dropped {
+            let what = "the table has no rows, and could not be dropped";
+            session.output.remark(&format!("{what}: {error}"));
+        }
+        let failure = stopped(stop, &loaded, &left_out, arguments);
+        return Err(session.output.closed_behind(failure, database.close()));
     }
     let rows = counted(loaded.rows, "row", "rows");
     let done = format!("all rows, {rows}, are in table `{}`", arguments.table);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::TableOptions;
 use crate::engine::Database;
-use crate::engine::catalog::READER_TABLE;
+use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::mvcc::pin;
 use crate::table::{BulkLoad, Snapshot, Table, WriteBatch};
 
@@ -174,9 +174,15 @@ impl Database {
         shared.check_open()?;
         // None is created, dropped or renamed meanwhile.
         let _ddl = shared.ddl.lock();
-        let names = self.table_names();
+        let mut names = self.table_names();
+        // Without a position it is a table as others: no follower and no standby keeps its state.
+        if names.iter().any(|name| name == READER_TABLE)
+            && self.existing_table(READER_TABLE)?.get(READER_POSITION)?.is_some()
+        {
+            names.retain(|name| name != READER_TABLE);
+        }
         options.check_named(&names.iter().map(String::as_str).collect::<Vec<_>>())?;
-        let taken = names.into_iter().filter(|name| name != READER_TABLE && options.takes(name));
+        let taken = names.into_iter().filter(|name| options.takes(name));
         let tables = taken.map(|name| Ok((name.clone(), self.existing_table(&name)?)));
         let tables = tables.collect::<Result<_>>()?;
         // For the blob: a later commit frees its zone.
@@ -210,7 +216,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// - `Exists`: the database has a table of that name. Nothing was loaded;
+    /// - `Exists`: the database has a table of that name. Nothing was loaded, unless another thread
+    ///   has made the table since the load began;
     /// - `MissingTable`: a table that was named is not in the dump. Nothing was loaded;
     /// - `Corrupt`: the dump is damaged or was cut off, at the offset that is told;
     /// - `Invalid`: it is no dump, or of another version of the format;

@@ -230,6 +230,13 @@ static void dumps(terrace_database *database, terrace_table *rows) {
     FAILS(TERRACE_INVALID,
           terrace_database_load(loaded, NULL, 0, give_too_much, NULL, NULL, &error));
     FAILS(TERRACE_INVALID, terrace_database_load(loaded, NULL, 0, NULL, NULL, NULL, &error));
+    /* Bug: no names meant all tables, and the blob. Fix: they are refused. */
+    bytes.at = 0, bytes.most = sizeof bytes.data;
+    FAILS(TERRACE_INVALID, terrace_database_load(loaded, &one, 0, give, &bytes, NULL, &error));
+    FAILS(TERRACE_INVALID,
+          terrace_database_dump(database, &one, 0, false, take, &bytes, NULL, &error));
+    CHECK(strstr(terrace_error_message(error), "table_count is 0") != NULL && bytes.at == 0);
+    bytes.most = 300;
     bytes.len = 0;
     FAILS(TERRACE_UNAVAILABLE,
           terrace_database_dump(database, NULL, 0, false, take, &bytes, NULL, &error));

@@ -147,8 +147,45 @@ static void function_of_the_program(void) {
     terrace_error_free(error);
 }
 
+static terrace_pending *awaited;
+static terrace_status of_wait;
+
+/* Keeps the operand. It waits for a commit, which no merge operator may. */
+static bool waits(void *context, const void *key, size_t key_len, const void *value,
+                  size_t value_len, const void *operand, size_t operand_len,
+                  terrace_merged *result) {
+    (void)context, (void)key, (void)key_len, (void)value, (void)value_len;
+    of_wait = terrace_pending_wait(awaited, NULL);
+    return terrace_merged_append(result, operand, operand_len, NULL) == TERRACE_OK;
+}
+
+/* Bug: a wait inside of a merge operator had each later wait for the commit fail. Cause: the engine
+ * refused it, and dropped the commit. Fix: the library asks before it hands the commit over. */
+static void wait_in_a_merge_function(void) {
+    terrace_error *error = NULL;
+    terrace_options *options = small_options();
+    OK(terrace_options_add_merge_operator(options, "example.waits", waits, NULL, &error));
+    terrace_database *database = terrace_open(path_of("waits"), options, &error);
+    HANDLE(database);
+    terrace_table *table = create(database, "t", "example.waits");
+    OK(terrace_table_merge(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
+    terrace_batch *batch = terrace_batch_new();
+    OK(terrace_batch_put(batch, table, TEXT("other"), TEXT("value"), &error));
+    awaited = terrace_database_enqueue(database, batch, TERRACE_DURABLE, &error);
+    HANDLE(awaited);
+    CHECK(has(table, "k", "v") && of_wait == TERRACE_INVALID);
+    OK(terrace_pending_wait(awaited, &error));
+    terrace_pending_free(awaited);
+    terrace_batch_free(batch);
+    terrace_table_free(table);
+    close_and_free(database);
+    terrace_options_free(options);
+    terrace_error_free(error);
+}
+
 int main(int count, char **arguments) {
     begin_test(count, arguments);
+    wait_in_a_merge_function();
     terrace_database *database = open_small("merge");
     counters(database);
     in_batches_and_transactions(database);

@@ -56,6 +56,26 @@ fn a_dump_is_taken_in_with_options_rows_and_blob() {
     assert!(dumped(&to) == bytes, "a dump of it is the same");
 }
 
+/// Bug: a table that a user had named as readers name their own was in no dump, and a dump of it
+/// alone was empty. Cause: the name alone was looked at. Fix: a reader's table has its position.
+#[test]
+fn only_a_readers_own_table_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = database(dir.path(), "from");
+    let table = db.table(READER_TABLE).unwrap();
+    table.put("k", "v").unwrap();
+    let named = DumpOptions::new().table(READER_TABLE);
+    for options in [DumpOptions::new(), named.clone()] {
+        let report = db.dump(&options, io::sink()).unwrap();
+        assert_eq!(report, DumpReport { tables: 1, rows: 1 });
+    }
+    let to = database(dir.path(), "to");
+    assert_eq!(to.load(&named, &dumped(&db)[..]).unwrap().rows, 1);
+    table.put(READER_POSITION, [1; 24]).unwrap();
+    assert_eq!(db.dump(&DumpOptions::new(), io::sink()).unwrap(), DumpReport::default());
+    assert_eq!(db.dump(&named, io::sink()).unwrap_err().kind(), ErrorKind::MissingTable);
+}
+
 /// A dump shows one moment, and writers go on.
 #[test]
 fn writes_during_a_dump_are_not_in_it() {
