@@ -215,6 +215,13 @@ def test_options_take_what_python_has(path: Path) -> None:
         db["new"]
 
 
+def test_a_database_in_memory_leaves_nothing(path: Path) -> None:
+    with terrace.open(path, in_memory="64MiB", pm_size="4MiB") as db:
+        db["t"][b"a"] = b"1"
+        db.backup(path.with_name("set"))
+    assert not path.exists() and not path.with_name("set").exists()
+
+
 def test_relaxed_writes_and_timeouts(table: terrace.Table) -> None:
     table.put(b"a", b"1", durability="relaxed")
     table.put(b"b", b"2", timeout=1.5)

@@ -124,9 +124,8 @@ pub struct DirectoryLock {
     region: Option<FileLock>,
     #[expect(dead_code, reason = "given back when it is dropped")]
     lock: Option<FileLock>,
-    #[cfg(any(test, feature = "testing"))]
     #[expect(dead_code, reason = "given back when it is dropped")]
-    simulated: Option<Box<dyn fmt::Debug + Send + Sync>>,
+    other: Option<Box<dyn fmt::Debug + Send + Sync>>,
 }
 
 impl DirectoryLock {
@@ -159,12 +158,7 @@ impl DirectoryLock {
             // that refuses writes must not keep what is durable from being read.
             write_holder(&mut lock.file).unwrap_or(());
         }
-        Ok(DirectoryLock {
-            lock: Some(lock),
-            region: None,
-            #[cfg(any(test, feature = "testing"))]
-            simulated: None,
-        })
+        Ok(DirectoryLock { lock: Some(lock), ..DirectoryLock::none() })
     }
 
     /// Takes the lock of the region at `path`. A region that is not there needs none.
@@ -195,18 +189,12 @@ impl DirectoryLock {
 
     /// A lock that keeps no other opening out.
     pub fn none() -> DirectoryLock {
-        DirectoryLock {
-            lock: None,
-            region: None,
-            #[cfg(any(test, feature = "testing"))]
-            simulated: None,
-        }
+        DirectoryLock { lock: None, region: None, other: None }
     }
 
-    /// The same, for a database on simulated files.
-    #[cfg(any(test, feature = "testing"))]
-    pub fn simulated(lock: impl fmt::Debug + Send + Sync + 'static) -> DirectoryLock {
-        DirectoryLock { simulated: Some(Box::new(lock)), ..DirectoryLock::none() }
+    /// A lock of files that are not the operating system's.
+    pub fn other(lock: impl fmt::Debug + Send + Sync + 'static) -> DirectoryLock {
+        DirectoryLock { other: Some(Box::new(lock)), ..DirectoryLock::none() }
     }
 }
 

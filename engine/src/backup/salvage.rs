@@ -84,7 +84,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         check_pair(&loaded.region, &loaded.superblock, set.database_id())?;
     }
     report.lost.extend(journal.lost.iter().chain(&journal.torn).cloned());
-    let target = begin(to)?;
+    let target = begin(to, options)?;
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();
     if let Some(loaded) = &loaded {
@@ -128,8 +128,9 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
 }
 
 /// Makes the new database. It is whole only after [`end`].
-fn begin(to: &Path) -> Result<Database> {
-    let making = Options { making: Some(Making::Salvage), ..Options::new() };
+fn begin(to: &Path, options: &Options) -> Result<Database> {
+    let in_memory = options.in_memory.clone();
+    let making = Options { making: Some(Making::Salvage), in_memory, ..Options::new() };
     Database::open_unshared(to, &making, OpenHow::Create)
 }
 
@@ -138,9 +139,9 @@ fn end(target: Database, to: &Path) -> Result<()> {
     if target.table_names().iter().any(|name| name == READER_TABLE) {
         target.existing_table(READER_TABLE)?.delete(READER_POSITION)?;
     }
-    let database_id = target.inner.set.database_id();
+    let (inner, database_id) = (target.inner.clone(), target.inner.set.database_id());
     target.close()?;
-    end_making(to, &Options::new(), database_id)
+    end_making(to, &inner.options, database_id)
 }
 
 /// The spilled runs of all tables, the oldest first.

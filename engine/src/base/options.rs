@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use named::{
-    COMPRESSIONS, INDEX, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME, URL, bytes,
+    COMPRESSIONS, INDEX, MEMORY_FILES, MODE, PERMISSIONS, SWITCH, SWITCH_OR_NONE, TIME, URL, bytes,
     bytes_or_none, declare, text,
 };
 
 use crate::base::limits;
 use crate::base::operator::MergeOperator;
 use crate::mvcc::Clock;
-use crate::os::PRIVATE;
+use crate::os::{MemoryFiles, PRIVATE};
 
 pub(crate) use check::MemoryPlan;
 pub use table::{Compression, Level0Container, TableOptions, Tier};
@@ -235,6 +235,34 @@ declare! {
     /// those that may read. Opening fails as `Invalid` where the owner could not read and write,
     /// or where files could be executed.
     file_permissions(mode: u32): u32 = PRIVATE => mode, takes PERMISSIONS;
+
+    /// Keeps the database in memory, in at most so many bytes, for tests: nothing is on disk, and
+    /// all is gone with the last handle of it and the last clone of these options. Off by default.
+    ///
+    /// All directories that its calls name are in that memory too, those of backup sets and of
+    /// `file:` stores among them. The paths of other options are of another memory. Openings with
+    /// clones of these options meet in theirs, so a test opens its database again. `memory` bounds
+    /// what the database needs beside.
+    ///
+    /// Where the bytes are used up, calls fail as on a full disk. Opening fails as `Invalid` with
+    /// another mode than [`Mode::File`], or with [`pm_path`](Options::pm_path).
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// let options = terrace::Options::new().in_memory(64 << 20);
+    /// let db = options.clone().open("db")?;
+    /// db.table("users")?.put("ada", "1815")?;
+    /// db.backup("backups")?;
+    /// db.close()?;
+    ///
+    /// let db = options.clone().open("db")?;
+    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// assert_eq!(options.backup_set("backups")?.list()?.len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    in_memory(bytes: u64): Option<Arc<MemoryFiles>> = None
+        => Some(Arc::new(MemoryFiles::new(bytes))), takes MEMORY_FILES;
 
     /// The object store in which tables may have their cold levels
     /// ([`TableOptions::cold`](crate::TableOptions::cold)): `s3://bucket/prefix` and what is

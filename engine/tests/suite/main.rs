@@ -23,6 +23,7 @@ mod fixtures;
 mod flips;
 mod full_disk;
 mod growth;
+mod in_memory;
 mod large_commits;
 mod lock_memory;
 mod merge_operators;

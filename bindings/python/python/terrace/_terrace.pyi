@@ -47,6 +47,7 @@ class _DatabaseOptions(TypedDict, total=False):
     compression: str | tuple[str, str]
     direct_io: _Switch | None
     file_permissions: int | str
+    in_memory: _Size | None
     object_store: str | None
     object_cache: _Size
     share: _Switch

@@ -52,7 +52,7 @@ pub(super) fn salvage(
         opening.attach_objects_of(&store, database_id, BTreeSet::new(), 0)?;
     }
     report.unnamed_objects(opening, &store, &Ended::default());
-    let target = begin(to)?;
+    let target = begin(to, opening.options)?;
     let mut writer = Writer::new(&target);
     if let Some(loaded) = loaded {
         region((loaded, opening.path), &mut writer, report)?;

@@ -75,6 +75,11 @@ impl Options {
                 self.file_permissions
             )));
         }
+        if self.in_memory.is_some() && (self.mode != Mode::File || self.pm_path.is_some()) {
+            return Err(Error::invalid(
+                "in_memory has the region in memory already: leave out pm_path, and the mode",
+            ));
+        }
         if !cfg!(target_os = "linux") && self.mode != Mode::File {
             return Err(Error::invalid(
                 "the modes `dax` and `emulated` are of Linux alone; open with the mode `file`",

@@ -2,12 +2,14 @@
 //! [`declare`] makes of one declaration the field, its default, the method, and the name.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BackgroundTuning, CommitTuning, Compression, Index, Level0Container, Mode, Options};
 use super::{TableOptions, Tier};
 use crate::base::error::{Error, Result};
 use crate::base::operator::OperatorName;
+use crate::os::MemoryFiles;
 
 /// Declares a struct of options. An option is one entry, with the documentation of its method:
 ///
@@ -174,6 +176,10 @@ pub(crate) const MODE: OptionType<Mode> = OptionType::new(
 );
 pub(crate) const INDEX: OptionType<Index> =
     OptionType::new("volatile or persistent", |text| choose(&Index::NAMES, text));
+pub(crate) const MEMORY_FILES: OptionType<Option<Arc<MemoryFiles>>> =
+    OptionType::new("a size in bytes, such as 64MiB, or none", |text| {
+        or_none(text, |text| Some(Arc::new(MemoryFiles::new(size(text)?))))
+    });
 pub(crate) const COMPRESSIONS: OptionType<(Compression, Compression)> = OptionType::new(
     "none, lz4 or zstd; or two of them, for level 1 and the deeper ones: lz4,zstd",
     compressions,

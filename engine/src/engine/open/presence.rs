@@ -376,6 +376,9 @@ pub(super) fn may_replace(left: &Marker, making: Option<Making>) -> bool {
 }
 
 pub(crate) fn files_of(options: &Options) -> Arc<dyn Files> {
+    if let Some(files) = &options.in_memory {
+        return Arc::clone(files) as _;
+    }
     match &options.storage {
         Storage::Real => {
             Arc::new(RealFiles::new(options.file_permissions, options.within.as_ref()))
@@ -399,11 +402,17 @@ pub(crate) fn lock(
     how: OpenHow,
 ) -> Result<DirectoryLock> {
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
+    if let Some(files) = &options.in_memory {
+        let busy = || format!("{} is open, in memory: close it first", path.display());
+        let lock = files.lock(path, access(how));
+        let lock = lock.ok_or_else(|| Error::new(ErrorKind::Busy, busy()))?;
+        return Ok(DirectoryLock::other(lock));
+    }
     match (&options.storage, files.real().filter(|_| locks(options))) {
         (_, Some(files)) => DirectoryLock::take(files, path, access(how)).map_err(Error::lock),
         #[cfg(any(test, feature = "testing"))]
         (Storage::Simulated(machine), None) if access(how) == Access::Exclusive => {
-            Ok(DirectoryLock::simulated(machine.lock(path)))
+            Ok(DirectoryLock::other(machine.lock(path)))
         }
         _ => Ok(DirectoryLock::none()),
     }

@@ -133,14 +133,16 @@ fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Resul
     match scheme {
         "file" => {
             let path = directory_of(rest);
-            if simulated {
-                let store = DirectoryStore::open_in(Arc::clone(files), &path, false)?;
-                let mut nonce = [0; 16];
-                nonce[..8].copy_from_slice(&number.to_le_bytes());
-                return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
+            let store = match files.real() {
+                Some(_) => DirectoryStore::open(&path)?,
+                None => DirectoryStore::open_in(Arc::clone(files), &path, false)?,
+            };
+            let mut nonce = [0; 16];
+            match simulated {
+                true => nonce[..8].copy_from_slice(&number.to_le_bytes()),
+                false => nonce = draw()?,
             }
-            let store = Arc::new(DirectoryStore::open(&path)?);
-            Ok(StoreWay { store, timer: machine(), nonce: draw()? })
+            Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce })
         }
         #[cfg(any(test, feature = "testing"))]
         "memory" => {

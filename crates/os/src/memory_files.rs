@@ -1,0 +1,345 @@
+//! [`Files`] in memory: of those alone that have a handle of them, and gone with the last one.
+//!
+//! Names are names alone: a path has nothing to do with the directory that the process works in.
+//!
+//! Thread safety: the names are behind one mutex, the bytes of each file behind a lock of its own,
+//! the space that is left behind a third. They are taken in this order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use super::files::{Files, OpenHow, RawFile, Sealed};
+use super::lock::Access;
+use crate::sync::locks::{Mutex, RwLock};
+
+/// What space is taken and given back in.
+const PAGE: usize = 16 * 1024;
+
+/// A file system in memory.
+#[derive(Debug)]
+pub struct MemoryFiles {
+    names: Mutex<MemoryNames>,
+    /// The bytes that files may still take.
+    left: Arc<Mutex<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct MemoryNames {
+    files: BTreeMap<PathBuf, Arc<MemoryFile>>,
+    directories: BTreeSet<PathBuf>,
+    locks: BTreeMap<PathBuf, Weak<Access>>,
+}
+
+#[derive(Debug)]
+struct MemoryFile {
+    content: RwLock<Content>,
+    left: Arc<Mutex<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    len: u64,
+    /// Those that a write or a preallocation has reached. Others read as zeros.
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// The path without what leads nowhere.
+fn key(path: &Path) -> PathBuf {
+    path.components().filter(|part| *part != Component::CurDir).collect()
+}
+
+/// The pages of a range of a file: the number of each, the bytes in it, and which these are of the
+/// range.
+fn pages(at: u64, len: u64) -> impl Iterator<Item = (u64, Range<usize>, Range<usize>)> {
+    let page = PAGE as u64;
+    (at / page..(at + len).div_ceil(page)).map(move |number| {
+        let (from, to) = (at.max(number * page), (at + len).min((number + 1) * page));
+        let within = |base: u64| (from - base) as usize..(to - base) as usize;
+        (number, within(number * page), within(at))
+    })
+}
+
+impl MemoryFiles {
+    /// Files that may take so many bytes together.
+    pub fn new(bytes: u64) -> MemoryFiles {
+        MemoryFiles { names: Mutex::default(), left: Arc::new(Mutex::new(bytes)) }
+    }
+
+    /// Locks a directory for as long as what comes back lives; `None` if it is locked.
+    pub fn lock(&self, directory: &Path, access: Access) -> Option<Arc<Access>> {
+        let mut names = self.names.lock();
+        let held = names.locks.entry(key(directory)).or_default();
+        match held.upgrade() {
+            Some(lock) => (*lock == Access::Shared && access == Access::Shared).then_some(lock),
+            None => {
+                let lock = Arc::new(access);
+                *held = Arc::downgrade(&lock);
+                Some(lock)
+            }
+        }
+    }
+}
+
+impl MemoryNames {
+    fn check_directory(&self, directory: &Path) -> io::Result<()> {
+        match directory.parent().is_none() || self.directories.contains(directory) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// The names of those of some paths that are in a directory.
+fn names_in<'a>(paths: impl Iterator<Item = &'a PathBuf>, directory: &Path) -> Vec<String> {
+    let inside = paths.filter(|path| path.parent() == Some(directory));
+    inside.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect()
+}
+
+impl Files for MemoryFiles {
+    fn open_raw(&self, path: &Path, how: OpenHow, _: Sealed) -> io::Result<Box<dyn RawFile>> {
+        let (mut names, path) = (self.names.lock(), key(path));
+        let found = names.files.get(&path).map(Arc::clone);
+        let file = match (found, how) {
+            (Some(_), OpenHow::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(file), _) => file,
+            (None, OpenHow::CreateNew) => {
+                path.parent().map_or(Ok(()), |directory| names.check_directory(directory))?;
+                let left = Arc::clone(&self.left);
+                let file = Arc::new(MemoryFile { content: RwLock::default(), left });
+                names.files.insert(path, Arc::clone(&file));
+                file
+            }
+            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(Box::new(file))
+    }
+
+    fn sync_names(&self, _: &Path, _: Sealed) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut names = self.names.lock();
+        let file = names.files.remove(&key(from)).ok_or(io::ErrorKind::NotFound)?;
+        names.files.insert(key(to), file);
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let removed = self.names.lock().files.remove(&key(path));
+        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let (names, directory) = (self.names.lock(), key(directory));
+        names.check_directory(&directory)?;
+        let mut found = names_in(names.files.keys().chain(&names.directories), &directory);
+        found.sort();
+        Ok(found)
+    }
+
+    fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let (names, directory) = (self.names.lock(), key(directory));
+        names.check_directory(&directory)?;
+        Ok(names_in(names.directories.iter(), &directory))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        if !self.list(path)?.is_empty() {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.names.lock().directories.remove(&key(path));
+        Ok(())
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let (mut names, path) = (self.names.lock(), key(path));
+        path.parent().map_or(Ok(()), |parent| names.check_directory(parent))?;
+        names.directories.insert(path);
+        Ok(())
+    }
+}
+
+impl MemoryFile {
+    /// Gives a range its space, or nothing of it.
+    fn allocate(&self, content: &mut Content, at: u64, len: u64) -> io::Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let mut lacking: Vec<u64> = pages(at, len).map(|(number, ..)| number).collect();
+        lacking.retain(|number| !content.pages.contains_key(number));
+        let mut left = self.left.lock();
+        let rest = left.checked_sub((lacking.len() * PAGE) as u64);
+        *left = rest.ok_or(io::ErrorKind::StorageFull)?;
+        let zeros = |number| (number, vec![0; PAGE].into_boxed_slice());
+        content.pages.extend(lacking.into_iter().map(zeros));
+        content.len = content.len.max(at + len);
+        Ok(())
+    }
+
+    /// Has a range read as zeros, and gives its whole pages back.
+    fn clear(&self, content: &mut Content, at: u64, len: u64) {
+        let mut freed = 0;
+        for (number, within, _) in pages(at, len) {
+            if within.len() == PAGE {
+                freed += content.pages.remove(&number).map_or(0, |page| page.len() as u64);
+            } else if let Some(page) = content.pages.get_mut(&number) {
+                page[within].fill(0);
+            }
+        }
+        *self.left.lock() += freed;
+    }
+}
+
+impl Drop for MemoryFile {
+    fn drop(&mut self) {
+        *self.left.lock() += (self.content.write().pages.len() * PAGE) as u64;
+    }
+}
+
+impl RawFile for Arc<MemoryFile> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let content = self.content.read();
+        let len = content.len.saturating_sub(offset).min(buffer.len() as u64);
+        for (number, within, part) in pages(offset, len) {
+            match content.pages.get(&number) {
+                Some(page) => buffer[part].copy_from_slice(&page[within]),
+                None => buffer[part].fill(0),
+            }
+        }
+        Ok(len as usize)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut content = self.content.write();
+        self.allocate(&mut content, offset, bytes.len() as u64)?;
+        for (number, within, part) in pages(offset, bytes.len() as u64) {
+            if let Some(page) = content.pages.get_mut(&number) {
+                page[within].copy_from_slice(&bytes[part]);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut content = self.content.write();
+        // To the end of a page, so that all of it comes free.
+        let end = content.len.next_multiple_of(PAGE as u64);
+        self.clear(&mut content, len, end.saturating_sub(len));
+        content.len = len;
+        Ok(())
+    }
+
+    fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
+        self.allocate(&mut self.content.write(), from, to.saturating_sub(from))
+    }
+
+    fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
+        self.clear(&mut self.content.write(), from, len);
+        Ok(true)
+    }
+
+    fn will_need(&self, _: u64, _: u64) {}
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.content.read().len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RealFiles;
+
+    /// The same calls, of files of the system and of files in memory, find the same.
+    #[test]
+    fn files_in_memory_do_what_those_of_the_system_do() {
+        let root = tempfile::tempdir().unwrap();
+        let (real, memory) = (RealFiles::default(), MemoryFiles::new(1 << 20));
+        let at = |path: &str| root.path().join(path);
+        crate::create_directory(&memory, root.path()).unwrap();
+        let kind = |e: io::Error| e.kind();
+        let names = |files: &dyn Files| {
+            let (a, b) = (at("a"), at("a/b"));
+            assert_eq!(
+                files.open(&b, OpenHow::CreateNew).map_err(kind).unwrap_err(),
+                io::ErrorKind::NotFound
+            );
+            files.create_directory(&a).unwrap();
+            files.open(&b, OpenHow::CreateNew).unwrap();
+            let told = [
+                files.open(&b, OpenHow::CreateNew).map(drop).map_err(kind),
+                files.remove_directory(&a).map_err(kind),
+                files.rename(&b, &at("a/c")).map_err(kind),
+                files.remove(&b).map_err(kind),
+                files.open(&b, OpenHow::Write).map(drop).map_err(kind),
+                files.remove(&at("a/c")).map_err(kind),
+            ];
+            let lists =
+                [files.list(&a).map_err(kind), files.directories(root.path()).map_err(kind)];
+            (told, lists, files.remove_directory(&a).map_err(kind), files.list(&a).map_err(kind))
+        };
+        assert_eq!(names(&real), names(&memory));
+        let [real, memory] = [&real as &dyn Files, &memory]
+            .map(|files| files.open(&at("file"), OpenHow::CreateNew).unwrap());
+        let mut random = 7_u64;
+        let mut draw = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for step in 0..2000 {
+            let (from, len) = (draw(200_000), draw(40_000));
+            let (action, bytes) = (draw(6), vec![step as u8; len as usize]);
+            let [one, two] = [&real, &memory].map(|file| match action {
+                0 | 1 => file.try_write_all_at(&bytes, from).map(|()| true),
+                2 => file.set_len(from).map(|()| true),
+                3 => file.preallocate(from, from + len.max(1)).map(|()| true),
+                4 => file
+                    .punch(from.min(file.len()?), len.min(file.len()?.saturating_sub(from)).max(1)),
+                _ => Ok(true),
+            });
+            assert_eq!(one.map_err(kind), two.map_err(kind), "step {step}: {action} {from} {len}");
+            let read = |file: &crate::File| file.read_vec(0, file.len().unwrap() as usize).unwrap();
+            assert!(read(&real) == read(&memory), "step {step}: {action} {from} {len}");
+        }
+    }
+
+    #[test]
+    fn space_is_bounded_and_comes_back() {
+        let files = MemoryFiles::new(4 * PAGE as u64);
+        let make = |name: &str| files.open(Path::new(name), OpenHow::CreateNew).unwrap();
+        let (one, two) = (make("one"), make("./two"));
+        one.preallocate(0, 3 * PAGE as u64).unwrap();
+        two.try_write_all_at(&[1; 10], 0).unwrap();
+        let full = two.try_write_all_at(&[2; 10], PAGE as u64).unwrap_err();
+        assert_eq!((full.kind(), two.len().unwrap()), (io::ErrorKind::StorageFull, 10));
+        one.try_write_all_at(&[3; 2 * PAGE], 0).unwrap();
+        one.set_len(PAGE as u64 + 1).unwrap();
+        two.try_write_all_at(&[2; 10], PAGE as u64).unwrap();
+        drop((one, two));
+        for name in ["./one", "two"] {
+            files.remove(Path::new(name)).unwrap();
+        }
+        make("three").preallocate(0, 4 * PAGE as u64).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_locked_once_or_for_readers() {
+        let files = MemoryFiles::new(0);
+        let lock = |access| files.lock(Path::new("db"), access);
+        let held = lock(Access::Exclusive);
+        assert!(held.is_some() && lock(Access::Exclusive).is_none());
+        assert!(lock(Access::Shared).is_none());
+        drop(held);
+        let reader = lock(Access::Shared);
+        assert!(reader.is_some() && lock(Access::Shared).is_some());
+        assert!(lock(Access::Exclusive).is_none());
+    }
+}
