@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Database;
+use super::instance::Instance;
 use crate::base::error::{Error, Result};
 use crate::base::operator;
 use crate::base::options::Durability;
 use crate::base::record::Kind;
-use crate::table::{PendingCommit, WriteBatch};
-use crate::txn::{self, PreparedInfo, Transaction, TransactionInfo, TxnOptions};
+use crate::read::KeyBounds;
+use crate::table::{PendingCommit, Table, WriteBatch};
+use crate::txn::{self, Isolation, PreparedInfo, Transaction, TransactionInfo, TxnOptions};
 
 impl Database {
     /// Begins a transaction: snapshot isolation with row locks. See [`Transaction`].
@@ -273,6 +275,67 @@ impl Database {
     /// How many locks are held at present: on keys, on ranges.
     pub fn locks_held(&self) -> (usize, usize) {
         self.inner.shared.locks.held()
+    }
+}
+
+impl Table {
+    /// Removes the rows in `range` for which `goes` is true, durably and together, and returns
+    /// them. It does so in a transaction of its own, which locks the range and reads what is
+    /// newest. The rows are in memory: [`Transaction::extract_if`] gives them one by one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::extract_if`] and [`Transaction::commit`]: no row is removed then.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let jobs = db.table("jobs")?;
+    /// for (id, state) in [("1", "done"), ("2", "open"), ("3", "failed")] {
+    ///     jobs.put(id, state)?;
+    /// }
+    /// let failed = jobs.extract_if(.., |_, state| state == b"failed")?;
+    /// assert_eq!(failed[0].0, "3");
+    /// assert_eq!(jobs.retain(.., |_, state| state != b"done")?, 1);
+    /// assert_eq!(jobs.iter().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn extract_if(
+        &self,
+        range: impl KeyBounds,
+        goes: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        self.in_transaction(|txn| txn.extract_if(self, range, goes)?.collect())
+    }
+
+    /// Removes the rows in `range` for which `stays` is false, durably and together; how many. As
+    /// [`Table::extract_if`], of which it returns no row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::extract_if`].
+    pub fn retain(
+        &self,
+        range: impl KeyBounds,
+        stays: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<u64> {
+        self.in_transaction(|txn| txn.retain(self, range, stays))
+    }
+
+    /// Does `f` once, in a transaction that no other commit makes fail, and commits it.
+    pub(crate) fn in_transaction<T>(&self, f: impl FnOnce(&Transaction) -> Result<T>) -> Result<T> {
+        let Ok(inner) = Arc::downcast::<Instance>(Arc::clone(&self.keep)) else {
+            unreachable!("the handles of tables keep their database open")
+        };
+        let options = TxnOptions::new().isolation(Isolation::ReadCommitted);
+        let txn = Database { inner }.begin_with(options)?;
+        let done = f(&txn)?;
+        txn.commit()?;
+        Ok(done)
     }
 }
 

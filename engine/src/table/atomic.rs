@@ -84,6 +84,43 @@ impl Table {
         })
     }
 
+    /// Sets `key` to `value`, durably, and returns the value that it had. [`Table::put`] costs
+    /// less: it neither reads nor locks the row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let users = db.table("users")?;
+    /// assert_eq!(users.replace("ada", "1815")?, None);
+    /// assert_eq!(users.replace("ada", "1852")?.as_deref(), Some(&b"1815"[..]));
+    /// assert_eq!(users.take("ada")?.as_deref(), Some(&b"1852"[..]));
+    /// assert_eq!(users.take("ada")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn replace(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), |old| {
+            (Some(Some(value.to_vec())), old.map(Bytes::copy_from_slice))
+        })
+    }
+
+    /// Removes `key`, durably, and returns the value that it had. As [`Table::replace`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    pub fn take(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.change(key.as_ref(), |old| (old.map(|_| None), old.map(Bytes::copy_from_slice)))
+    }
+
     /// Gives `key` the value that `f` makes of the one it has, durably; returns it. `None` stands
     /// for no value, before and after. `f` may be called again after a truncation, and must not
     /// write to the row by itself.

@@ -163,6 +163,39 @@ impl Transaction {
         self.change(table, key.as_ref(), |old| (old == expected).then(new))
     }
 
+    /// Sets `key` to `value`, and returns the value that it had. See [`Table::replace`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`].
+    pub fn replace(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Option<Bytes>> {
+        let (key, new, mut old) = (key.as_ref(), Bytes::copy_from_slice(value.as_ref()), None);
+        self.change(table, key, |value| {
+            old = value.map(Bytes::copy_from_slice);
+            Some(Some(new))
+        })?;
+        Ok(old)
+    }
+
+    /// Removes `key`, and returns the value that it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::delete`].
+    pub fn take(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let mut old = None;
+        self.change(table, key.as_ref(), |value| {
+            old = value.map(Bytes::copy_from_slice);
+            value.map(|_| None)
+        })?;
+        Ok(old)
+    }
+
     /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
     /// value, before and after. `f` may use the transaction. It is called again if another thread
     /// has changed the row through this transaction meanwhile, and must not write to the row by

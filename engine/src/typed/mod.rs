@@ -44,6 +44,9 @@ use crate::engine::TableRef;
 use crate::table::{BulkLoad, Range, Table, WriteBatch};
 use range::Encoded;
 
+/// What a change makes of the bytes of a value.
+type Changing<'a> = dyn FnMut(Option<&[u8]>) -> Option<Vec<u8>> + 'a;
+
 /// A type that a typed table has as its value: one that serde stores, with a [`TypeName`].
 pub trait TypedValue: TypeName + Serialize + DeserializeOwned {}
 
@@ -157,6 +160,27 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
         self.table.insert_if_absent(key.to_bytes(), self.value_bytes(value)?)
     }
 
+    /// Stores a row, durably, and returns the value that it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::replace`]; `Invalid` if serde refuses the value; `WrongType` if the bytes that
+    /// were there are no `V`: they are replaced.
+    pub fn replace(&self, key: &K, value: &V) -> Result<Option<V>> {
+        let key = key.to_bytes();
+        self.read_some(&key, self.table.replace(&key, self.value_bytes(value)?)?)
+    }
+
+    /// Removes a row, durably, and returns the value that it had.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::take`]; `WrongType` if the bytes that were there are no `V`: they are removed.
+    pub fn take(&self, key: &K) -> Result<Option<V>> {
+        let key = key.to_bytes();
+        self.read_some(&key, self.table.take(&key)?)
+    }
+
     /// Removes a row, durably.
     ///
     /// # Errors
@@ -239,12 +263,7 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     where
         K: 'a,
     {
-        let keys: Vec<Vec<u8>> = keys.into_iter().map(TypedKey::to_bytes).collect();
-        let values = self.table.multi_get(&keys)?.into_iter().zip(&keys);
-        let read = |(value, key): (Option<Bytes>, &Vec<u8>)| {
-            value.map(|value| self.read_value(key, &value)).transpose()
-        };
-        values.map(read).collect()
+        self.multi_get_by(keys, |keys| self.table.multi_get(keys))
     }
 
     /// About how many rows lie in a range of keys. See [`Table::approximate_len`].
@@ -263,7 +282,7 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     /// As [`Table::get`]; `WrongType` if the stored bytes are no `V`.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let key = key.to_bytes();
-        self.table.get(&key)?.map(|value| self.read_value(&key, &value)).transpose()
+        self.read_some(&key, self.table.get(&key)?)
     }
 
     /// Whether it has `key`. The value is not read.
@@ -282,8 +301,7 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     ///
     /// As [`Table::compare_and_set`]; `Invalid` if serde refuses a value.
     pub fn compare_and_set(&self, key: &K, expected: Option<&V>, new: Option<&V>) -> Result<bool> {
-        let bytes = |value: Option<&V>| value.map(|value| self.value_bytes(value)).transpose();
-        let (expected, new) = (bytes(expected)?, bytes(new)?);
+        let (expected, new) = (self.some_bytes(expected)?, self.some_bytes(new)?);
         self.table.compare_and_set(key.to_bytes(), expected.as_deref(), new.as_deref())
     }
 
@@ -294,28 +312,35 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     ///
     /// As [`Table::update`]; `WrongType` if the stored bytes are no `V`, or serde refuses the new
     /// one.
-    pub fn update(
+    pub fn update(&self, key: &K, change: impl FnMut(Option<V>) -> Option<V>) -> Result<Option<V>> {
+        self.update_by(&key.to_bytes(), change, |bytes, f| self.table.update(bytes, f))
+    }
+
+    /// Removes the rows in a range for which `goes` is true, durably and together, and returns
+    /// them. See [`Table::extract_if`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::extract_if`]; `WrongType` if the bytes of a row are not of the table's types.
+    pub fn extract_if(
         &self,
-        key: &K,
-        mut change: impl FnMut(Option<V>) -> Option<V>,
-    ) -> Result<Option<V>> {
-        let bytes = key.to_bytes();
-        // What fails inside is told behind the call. The row stays as it is then.
-        let mut failed = None;
-        let new = self.table.update(&bytes, |old| {
-            let changed = old
-                .map(|old| self.read_value(&bytes, old))
-                .transpose()
-                .and_then(|value| change(value).map(|new| self.value_bytes(&new)).transpose());
-            changed.unwrap_or_else(|error| {
-                failed = Some(error);
-                old.map(<[u8]>::to_vec)
-            })
-        })?;
-        match failed {
-            Some(error) => Err(error),
-            None => new.map(|new| self.read_value(&bytes, &new)).transpose(),
-        }
+        range: impl RangeBounds<K>,
+        goes: impl FnMut(&K, &V) -> bool,
+    ) -> Result<Vec<(K, V)>> {
+        self.table.in_transaction(|txn| self.extract_if_in(txn, range, goes)?.collect())
+    }
+
+    /// Removes the rows in a range for which `stays` is false, durably and together; how many.
+    ///
+    /// # Errors
+    ///
+    /// As [`TypedTable::extract_if`].
+    pub fn retain(
+        &self,
+        range: impl RangeBounds<K>,
+        stays: impl FnMut(&K, &V) -> bool,
+    ) -> Result<u64> {
+        self.table.in_transaction(|txn| self.retain_in(txn, range, stays))
     }
 
     /// The rows in a range of keys, in the order of the keys, from either end.
@@ -355,6 +380,50 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     /// As [`BulkLoad::put`]; `Invalid` if serde refuses the value.
     pub fn add_to_load(&self, load: &mut BulkLoad, key: &K, value: &V) -> Result<()> {
         load.put(key.to_bytes(), self.value_bytes(value)?)
+    }
+
+    /// Changes a row by `update`, the call of a table or a transaction.
+    fn update_by(
+        &self,
+        key: &[u8],
+        mut change: impl FnMut(Option<V>) -> Option<V>,
+        update: impl FnOnce(&[u8], &mut Changing<'_>) -> Result<Option<Bytes>>,
+    ) -> Result<Option<V>> {
+        // What fails inside is told behind the call. The row stays as it is then.
+        let mut failed = None;
+        let new = update(key, &mut |old| {
+            let changed = old
+                .map(|old| self.read_value(key, old))
+                .transpose()
+                .and_then(|value| change(value).map(|new| self.value_bytes(&new)).transpose());
+            changed.unwrap_or_else(|error| {
+                failed = Some(error);
+                old.map(<[u8]>::to_vec)
+            })
+        })?;
+        failed.map_or_else(|| self.read_some(key, new), Err)
+    }
+
+    /// Reads several values by `multi_get`, the call of a table, a snapshot or a transaction.
+    fn multi_get_by<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a K>,
+        multi_get: impl FnOnce(&[Vec<u8>]) -> Result<Vec<Option<Bytes>>>,
+    ) -> Result<Vec<Option<V>>>
+    where
+        K: 'a,
+    {
+        let keys: Vec<Vec<u8>> = keys.into_iter().map(TypedKey::to_bytes).collect();
+        let values = multi_get(&keys)?.into_iter().zip(&keys);
+        values.map(|(value, key)| self.read_some(key, value)).collect()
+    }
+
+    fn some_bytes(&self, value: Option<&V>) -> Result<Option<Vec<u8>>> {
+        value.map(|value| self.value_bytes(value)).transpose()
+    }
+
+    fn read_some(&self, key: &[u8], value: Option<Bytes>) -> Result<Option<V>> {
+        value.map(|value| self.read_value(key, &value)).transpose()
     }
 
     fn value_bytes(&self, value: &V) -> Result<Vec<u8>> {

@@ -56,8 +56,12 @@ fn rows_are_those_of_a_sorted_map() {
         let (key, value) = (key(&mut chance), value(&mut chance));
         match chance.below(9) {
             0 => {
-                table.delete(&key).unwrap();
-                model.remove(&key);
+                let taken = match chance.below(3) {
+                    0 => db.run(|txn| table.take_in(txn, &key)).unwrap(),
+                    1 => table.take(&key).unwrap(),
+                    _ => table.delete(&key).map(|()| model.get(&key).cloned()).unwrap(),
+                };
+                assert_eq!(taken, model.remove(&key));
             }
             1 => {
                 let is_new = table.insert_if_absent(&key, &value).unwrap();
@@ -72,18 +76,25 @@ fn rows_are_those_of_a_sorted_map() {
             }
             3 => {
                 let swap = |old: Option<Value>| old.is_none().then(|| value.clone());
-                assert_eq!(table.update(&key, swap).unwrap(), swap(model.get(&key).cloned()));
+                let updated = match chance.below(2) {
+                    0 => table.update(&key, swap).unwrap(),
+                    _ => db.run(|txn| table.update_in(txn, &key, swap)).unwrap(),
+                };
+                assert_eq!(updated, swap(model.get(&key).cloned()));
                 if model.remove(&key).is_none() {
                     model.insert(key, value);
                 }
             }
             4 => {
                 let row = db.run(|txn| {
-                    table.put_in(txn, &key, &value)?;
+                    let old = table.replace_in(txn, &key, &value)?;
+                    assert_eq!(old.as_ref(), model.get(&key));
+                    assert_eq!(table.multi_get_in(txn, [&key])?, [Some(value.clone())]);
                     table.get_in(txn, &key)
                 });
                 assert_eq!(row.unwrap().as_ref(), Some(&value));
-                model.insert(key, value);
+                let old = model.insert(key.clone(), value.clone());
+                assert_eq!(table.replace(&key, &value).unwrap(), Some(value), "{old:?}");
             }
             5 => {
                 let (popped, expected) = match chance.below(4) {
@@ -96,21 +107,37 @@ fn rows_are_those_of_a_sorted_map() {
             }
             6 => {
                 let old = model.get(&key);
-                assert!(table.compare_and_set(&key, old, Some(&value)).unwrap());
+                let is_set = match chance.below(2) {
+                    0 => table.compare_and_set(&key, old, Some(&value)),
+                    _ => db.run(|txn| table.compare_and_set_in(txn, &key, old, Some(&value))),
+                };
+                assert!(is_set.unwrap());
                 model.insert(key, value);
             }
             7 => {
                 let end = (key.0, key.1.clone(), key.2 + 2);
-                let gone = db.run(|txn| {
-                    let found = table.extract_if_in(txn, key.clone()..end.clone(), |_, row| {
-                        *row == Value::Nothing
-                    })?;
-                    found.rev().collect::<terrace::Result<Vec<_>>>()
-                });
+                let goes = |_: &Key, row: &Value| *row == Value::Nothing;
                 let rows = model.range(key.clone()..end.clone()).rev();
-                let rows = rows.filter(|(_, row)| **row == Value::Nothing);
-                let rows: Vec<_> = rows.map(|(key, row)| (key.clone(), row.clone())).collect();
-                assert_eq!(gone.unwrap(), rows);
+                let rows = rows.filter(|(key, row)| goes(key, row));
+                let mut rows: Vec<_> = rows.map(|(key, row)| (key.clone(), row.clone())).collect();
+                let range = || key.clone()..end.clone();
+                match chance.below(3) {
+                    0 => {
+                        let gone = db.run(|txn| {
+                            let found = table.extract_if_in(txn, range(), goes)?;
+                            found.rev().collect::<terrace::Result<Vec<_>>>()
+                        });
+                        assert_eq!(gone.unwrap(), rows);
+                    }
+                    1 => {
+                        rows.reverse();
+                        assert_eq!(table.extract_if(range(), goes).unwrap(), rows);
+                    }
+                    _ => {
+                        let count = table.retain(range(), |key, row| !goes(key, row)).unwrap();
+                        assert_eq!(count, rows.len() as u64);
+                    }
+                }
                 rows.iter().for_each(|(key, _)| drop(model.remove(key)));
             }
             _ => {
@@ -239,7 +266,17 @@ fn a_transaction_sees_its_own_typed_rows() {
     table.put_in(&txn, &key, &Value::Note("mine".into())).unwrap();
     assert_eq!(table.range_in(&txn, ..).unwrap().count(), 1);
     assert_eq!(table.get(&key).unwrap(), None);
+    let other: Key = (1, "b".into(), 0);
+    assert!(table.compare_and_set_in(&txn, &other, None, Some(&Value::Nothing)).unwrap());
+    assert_eq!(table.first_in(&txn).unwrap().unwrap().0, key);
+    assert_eq!(table.last_in(&txn).unwrap().unwrap().0, other);
+    assert!(table.contains_key_in(&txn, &other).unwrap());
+    let locked = table.range_for_update_in(&txn, key.clone()..).unwrap();
+    assert_eq!(locked.map(|row| row.unwrap().0).collect::<Vec<_>>(), [key.clone(), other]);
+    table.delete_prefix_in(&txn, &(1, "b".to_string())).unwrap();
+    assert_eq!(table.last_in(&txn).unwrap().unwrap().0, key);
     table.delete_in(&txn, &key).unwrap();
     assert_eq!(table.get_in(&txn, &key).unwrap(), None);
+    assert_eq!(table.first_in(&db.snapshot().unwrap()).unwrap(), None);
     txn.roll_back();
 }
