@@ -114,8 +114,8 @@ pub(crate) struct Evidence<'a> {
 pub(super) struct Parsed {
     pub(super) scan: ZoneScan,
     pub(super) entries: Vec<Entry>,
-    /// What does not check out in front of an entry.
-    holes: Vec<Damage>,
+    /// What does not check out in front of an entry, with the entry's LSN.
+    holes: Vec<(Damage, Lsn)>,
     /// Offset in the zone from which on nothing checks out, and why.
     end: u64,
     why: Mismatch,
@@ -199,16 +199,25 @@ pub(super) fn judge(
     doubts.extend(headers_that_cannot_be(evidence));
     let mut parsed = parse_all(evidence, reads_past)?;
     parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
-    parsed.iter_mut().for_each(|zone| doubts.append(&mut zone.holes));
-    doubts.extend(ends_before_tails(evidence, &parsed, reads_past));
     let (floor, has_floor) = (floor_of(evidence, &parsed), evidence.floor != Floor::default());
     let is_known = floor > 0 || has_floor || !reads_past;
     let witness = Witness::of(evidence, &parsed);
     let durable = witness.durable.max(floor);
+    // Above what was durable a power cut leaves the same as damage.
+    let judged = |(mut damage, lsn): (Damage, Lsn)| {
+        damage.got += if lsn > durable { ", or it was never committed" } else { "" };
+        damage
+    };
+    for zone in &mut parsed {
+        let holes = zone.holes.drain(..).map(|(damage, behind)| (damage, behind - 1));
+        doubts.extend(holes.map(judged));
+    }
+    doubts.extend(ends_before_tails(evidence, &parsed, reads_past).into_iter().map(judged));
     for zone in &parsed {
         let unsound = zone.entries.iter().filter(|entry| !entry.is_sound());
         let unsound = unsound.filter(|entry| reads_past || entry.header.lsn <= durable);
-        doubts.extend(unsound.map(|entry| entry.damage(evidence, zone.scan.zone)));
+        let unsound = unsound.map(|e| (e.damage(evidence, zone.scan.zone), e.header.lsn));
+        doubts.extend(unsound.map(judged));
     }
     let first = parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header.lsn).min();
     let from = if is_known { floor } else { first.map_or(durable, |first| first - 1) };
@@ -294,7 +303,8 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan, reads_past: bool) -> Result<Pa
         let previous = entries.last().filter(|_| !reads_past).map_or(0, |e| e.header.lsn);
         match parse_entry(evidence, &scan, &walk, (limit, previous)) {
             Ok(entry) => {
-                holes.extend(hole.take().map(|(at, why)| damaged_entry(evidence, &scan, at, why)));
+                let hole = hole.take().map(|(at, why)| damaged_entry(evidence, &scan, at, why));
+                holes.extend(hole.map(|damage| (damage, entry.header.lsn)));
                 walk.pass(entry.header.payload_len);
                 entries.push(entry);
             }
@@ -373,8 +383,12 @@ fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
 
 /// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it. A
 /// sealed zone ends with an entry. Behind a GIDX word a cut may have left its seal without its end,
-/// which is in doubt only for a reader past damage.
-fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: bool) -> Vec<Damage> {
+/// which is in doubt only for a reader past damage. Each comes with an LSN from which on it counts.
+fn ends_before_tails(
+    evidence: &Evidence<'_>,
+    parsed: &[Parsed],
+    reads_past: bool,
+) -> Vec<(Damage, Lsn)> {
     let mut damages = Vec::new();
     for (stream, gidx) in evidence.gidx.iter().enumerate() {
         let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
@@ -387,7 +401,7 @@ fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: boo
             let expected = format!("zone {} in stream {stream}", gidx.zone);
             let found = Mismatch::new(expected, "no such zone");
             let what = format!("GIDX word of stream {stream}");
-            damages.push(evidence.region.damage(Geometry::gidx(stream as u32), what, found));
+            damages.push((evidence.region.damage(Geometry::gidx(stream as u32), what, found), 0));
         }
         for zone in parsed.iter().filter(of_stream) {
             let seal = zone.scan.seal.map(|seal| u64::from(seal.0));
@@ -398,10 +412,13 @@ fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: boo
                     std::cmp::Ordering::Greater => (false, 0),
                 }
             });
-            damages.extend((is_before && seal.is_none()).then(|| unsealed(evidence, zone)));
+            damages.extend((is_before && seal.is_none()).then(|| (unsealed(evidence, zone), 0)));
             let whole_until = seal.filter(|_| is_before || reads_past).unwrap_or(tail);
             if zone.end < whole_until {
-                damages.push(damaged_entry(evidence, &zone.scan, zone.end, zone.why.clone()));
+                let damage = damaged_entry(evidence, &zone.scan, zone.end, zone.why.clone());
+                let last = zone.entries.last().map_or(0, |entry| entry.header.lsn);
+                let is_durable = is_before || zone.end < tail;
+                damages.push((damage, if is_durable { 0 } else { last + 1 }));
             }
         }
     }

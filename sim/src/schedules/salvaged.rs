@@ -56,10 +56,11 @@ pub(super) fn compare(ledger: &Ledger, salvaged: Option<&State>, opened: &State)
     }
 }
 
-/// Transactions that are prepared are the one thing that is not in the new database.
+/// Transactions that are prepared are the one thing that is not in the new database. What a cut has
+/// torn is told too, as what may never have been committed.
 fn judge(ledger: &Ledger, report: &SalvageReport) {
-    let of_prepared = |what: &str| what.contains("prepared");
-    let lost = report.lost.iter().filter(|damage| !of_prepared(&damage.to_string()));
+    let may_be = |what: &str| what.contains("prepared") || what.contains("never committed");
+    let lost = report.lost.iter().filter(|damage| !may_be(&damage.to_string()));
     let lost: Vec<String> = lost.map(ToString::to_string).collect();
     if !lost.is_empty() {
         ledger.violate(Class::Damaged.violation(format!("a salvage after a cut: {lost:?}")));

@@ -178,6 +178,35 @@ fn without_a_floor_what_is_missing_is_told_in_doubt() {
     assert!(lost[0].got.contains(doubt) && found.last == 5, "{lost:?}");
 }
 
+/// Bug: a salvage after a power cut told of damage where nothing was damaged. Cause: a commit that
+/// was never acknowledged is torn by a cut, and its header or its payload does not check out. Fix:
+/// above what was durable it says that it may never have been committed.
+#[test]
+fn what_a_power_cut_has_torn_may_never_have_been_committed() {
+    let streams = TwoStreams::new();
+    for stream in [0, 1, 0] {
+        streams.commit(stream, Durable);
+    }
+    streams.commit(1, Relaxed);
+    streams.commit(1, Relaxed);
+    for (lsn, behind) in [(5, PAYLOAD), (4, HEADER), (2, PAYLOAD), (1, HEADER)] {
+        streams.damage(lsn, behind);
+    }
+    let (_, lost) = streams.readable(true);
+    let may_be: Vec<_> = lost.iter().map(|lost| lost.got.contains("never committed")).collect();
+    assert_eq!(
+        whats(&lost),
+        [
+            "sub-entry in zone 0",
+            "sub-entry in zone 1",
+            "payload of LSN 2",
+            "payload of LSN 5",
+            "LSN 1, which was durable when LSN 5 was written,"
+        ]
+    );
+    assert_eq!(may_be, [false, true, false, true, false]);
+}
+
 /// Bug: a durable commit was lost, and no line of a report told. An opening cut it off, with what
 /// the journal had of later ones. Cause: it was relaxed, alone in its stream, and its header was
 /// damaged. No later header says that it was durable, and the journal was not asked. Fix: what the
