@@ -206,6 +206,17 @@ impl<E: Described> Choice<E> {
         (again + 1) as f64 / down.max(1) as f64 * f64::from(often)
     }
 
+    /// About the bytes that its deletes rid it of, where no reader is older than they are: their
+    /// own and those of as many records that they hide.
+    pub(super) fn hidden_bytes(&self, oldest: Lsn) -> u64 {
+        let (down, again) = self.bytes();
+        let records = |e: &E| u128::from(e.meta().records);
+        let all = self.extents().chain(&self.overlap).map(records).sum::<u128>().max(1);
+        let in_effect = self.extents().filter(|e| e.meta().greatest_seq <= oldest);
+        let gone = all.min(2 * in_effect.map(|e| u128::from(e.meta().deletes)).sum::<u128>());
+        (u128::from(down + again) * gone / all) as u64
+    }
+
     /// Bytes that go down, and bytes that are written again for it.
     pub(super) fn bytes(&self) -> (u64, u64) {
         (bytes(self.extents()), bytes(&self.overlap))

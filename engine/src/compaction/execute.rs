@@ -25,6 +25,9 @@ pub(crate) struct Planned<'a> {
     /// Whether what it writes becomes objects. The table's options may say something else by now,
     /// and no thread of files sends an object.
     pub(crate) puts_objects: bool,
+    /// How often a job of the table wrote more than it was promised: it counts on half as much of
+    /// what deletes hide each time.
+    pub(crate) underestimates: u32,
 }
 
 /// What a job came to.
@@ -48,7 +51,7 @@ pub(crate) fn run(
     shape: &Shape,
     before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
-    let Planned { choice, bottom, puts_objects } = planned;
+    let Planned { choice, bottom, puts_objects, underestimates } = planned;
     let Choice { table, inputs: by_level, to, overlap, collects, is_move } = choice;
     let (table, to) = (*table, *to);
     debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
@@ -71,7 +74,8 @@ pub(crate) fn run(
     let may_stay_local = if puts_objects { may_stay_local(choice, shape) } else { come_in };
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let rewrites = (!puts_objects).then_some(collects);
-    let reservation = &reserve(set, replaces, may_stay_local, rewrites)?;
+    let hidden = choice.hidden_bytes(horizon.oldest()).checked_shr(underestimates).unwrap_or(0);
+    let reservation = &reserve(set, (replaces, hidden), may_stay_local, rewrites)?;
     let ctx = MergeContext {
         replaces,
         values: values_of(replaces),
@@ -151,11 +155,12 @@ fn delete_early(set: &VersionSet, extents: &[Arc<Extent>]) {
     }
 }
 
-/// The space for what a merge writes here: `local` bytes of extents at most, and the values of some
-/// value extents. What brings objects to this machine makes no space here.
+/// The space for what a merge writes here: `local` bytes of extents at most, all but those that
+/// deletes hide, and the values of some value extents. What brings objects to this machine makes no
+/// space here.
 fn reserve(
     set: &VersionSet,
-    replaces: &[Arc<Extent>],
+    (replaces, hidden): (&[Arc<Extent>], u64),
     local: u64,
     rewrites: Option<&BTreeSet<u64>>,
 ) -> Result<SpaceReservation> {
@@ -164,7 +169,7 @@ fn reserve(
     let local_values = values.clone().filter(|one| !one.of.location.is_object());
     let is_local = |extent: &&Arc<Extent>| !extent.meta().location.is_object();
     let sum = |bytes: u64, one: &ValueUse| bytes + one.bytes;
-    let writes = values.fold(bytes(replaces).min(local), sum);
+    let writes = values.fold(bytes(replaces).saturating_sub(hidden).min(local), sum);
     let frees = local_values.fold(bytes(replaces.iter().filter(is_local)), sum);
     set.store().reserve_space(writes, writes <= frees)
 }

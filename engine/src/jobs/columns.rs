@@ -110,13 +110,16 @@ pub(super) fn merge(
     let is_full = |done: &Result<Done>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
     let (interval, upto, drained) =
         (&plan.column.interval, plan.column.upto, &view.version.drained);
-    let has_deletes =
-        || has_deletes || view.level0.tombstones.has_undrained_in(interval, upto, drained);
+    // What an older reader needs is written all the same.
+    let has_deletes = || {
+        upto <= horizon.oldest()
+            && (has_deletes || view.level0.tombstones.has_undrained_in(interval, upto, drained))
+    };
     let mut done = run(DrainRoom::Ordinary);
-    // What frees space was committed, or waits for a zone.
-    if is_full(&done) && (zones.serves_freeing() || (zones.lacks_wanted() && has_deletes())) {
+    // Rows that nobody deletes would use up what the compactions behind deletes need.
+    if is_full(&done) && (zones.serves_freeing() || zones.lacks_wanted()) && has_deletes() {
         done = run(DrainRoom::Reserve);
-        if is_full(&done) && has_deletes() {
+        if is_full(&done) {
             done = run(DrainRoom::Unpromised);
         }
         if done.is_ok() {
@@ -169,6 +172,8 @@ pub(super) fn drain_out_of_turn(
     let interval = plan.column.interval.clone();
     let drained = Drained { table, change, plan, done, is_in_turn: false };
     let DrainedBytes { level0, .. } = install_all(ctx, vec![Box::new(drained)], &horizon, from)?;
+    // Compactions have new deletes to serve.
+    table.allow_large_jobs();
     ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
     ctx.shared.pace.report(None);
     ctx.memory.balance();

@@ -189,8 +189,9 @@ impl Compact {
         before_extent: BeforeExtent<'_>,
     ) -> Result<Outcome> {
         let Plan { table, choice, horizon, claim, .. } = plan;
-        let waited = Cell::new(Duration::ZERO);
+        let (waited, is_promised) = (Cell::new(Duration::ZERO), Cell::new(false));
         let before_extent = |bytes| {
+            is_promised.set(true);
             let from = time::now();
             // After a failure it ends, and does not wait for what it spent.
             while !ctx.rate.spend(bytes, ctx.is_stopping()) {
@@ -206,11 +207,12 @@ impl Compact {
             before_extent(bytes)
         };
         let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
-        let planned = Planned { choice, bottom: claim.bottom(), puts_objects: plan.puts_objects };
+        let (bottom, underestimates) = (claim.bottom(), table.underestimates());
+        let planned = Planned { choice, bottom, puts_objects: plan.puts_objects, underestimates };
         let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
         if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
             // A smaller one may find room, or one of another table.
-            table.halve_jobs();
+            table.halve_jobs(is_promised.get());
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match self.install(plan, ctx, done)? {

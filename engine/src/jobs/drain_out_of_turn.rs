@@ -131,7 +131,11 @@ fn has_no_runs(table: &Arc<TableCore>) -> bool {
 
 /// The deletes that a place has to have.
 fn least(ctx: &JobContext) -> u64 {
-    if is_eager(ctx) { SOME } else { MANY }
+    match ctx.shared.zones.serves_freeing() {
+        true => 1,
+        false if ctx.is_idle() => SOME,
+        false => MANY,
+    }
 }
 
 /// Whether a few deletes are worth a drain: there is time, or space is what commits lack.

@@ -63,7 +63,7 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     // As on threads of their own, and none of them large.
     scheduler.tune(BackgroundTuning::new().threads(3));
     let table = table_called(ctx, "t");
-    (0..5).for_each(|_| table.halve_jobs());
+    (0..5).for_each(|_| table.halve_jobs(false));
     let plan = || match job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Any)) {
         Look::Found(plan) => plan,
         _ => panic!("{:?}: {:?}", ctx.shape(), ctx.claims),
@@ -390,7 +390,7 @@ fn a_move_says_nothing_about_the_room_on_the_disk() {
     while let Some(plan) = job.plan(ctx, Work::Any) {
         let before = done();
         plan.table().allow_large_jobs();
-        plan.table().halve_jobs();
+        plan.table().halve_jobs(false);
         assert!(job.run(&plan, ctx, &|_| Ok(())).unwrap().did);
         let moves = done()[0] - before[0];
         assert_eq!(u64::from(plan.table().job_halvings()), moves, "{before:?}, {:?}", done());
@@ -420,7 +420,7 @@ fn a_table_with_objects_gets_large_jobs_again_where_no_thread_finds_a_small_one(
         if tier == Tier::Ssd {
             db.set_cold_tier("t", tier).unwrap();
         }
-        table.halve_jobs();
+        table.halve_jobs(false);
         assert!(job.plan(ctx, Work::Files).is_none());
         let found = job.plan(ctx, Work::Objects);
         assert_eq!(found.is_some(), tier == Tier::Ssd, "objects are brought back");

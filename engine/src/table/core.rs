@@ -65,6 +65,8 @@ pub(crate) struct TableCore {
     drained_below: AtomicU64,
     /// How often the most that a job of it reads was halved, since the disk had no room for it.
     job_halvings: AtomicU32,
+    /// How often of these it had been promised some, and wrote more.
+    underestimates: AtomicU32,
     /// Whether it stands in `changed_tables`.
     changed: AtomicBool,
     changed_tables: Arc<ChangedTables>,
@@ -96,6 +98,7 @@ impl TableCore {
             written: AtomicU64::new(0),
             drained_below: AtomicU64::new(0),
             job_halvings: AtomicU32::new(0),
+            underestimates: AtomicU32::new(0),
             changed: AtomicBool::new(false),
             changed_tables: Arc::clone(changed_tables),
             queue: Arc::clone(queue),
@@ -117,14 +120,21 @@ impl TableCore {
         self.job_halvings.load(Ordering::Relaxed)
     }
 
-    /// A job of it found no room on the disk: a smaller one may.
-    pub(crate) fn halve_jobs(&self) {
+    /// How often a job of it found no room for what it wrote beyond its promise.
+    pub(crate) fn underestimates(&self) -> u32 {
+        self.underestimates.load(Ordering::Relaxed)
+    }
+
+    /// A job of it found no room on the disk, also if it had been promised some: a smaller one may.
+    pub(crate) fn halve_jobs(&self, is_promised: bool) {
         self.job_halvings.fetch_add(1, Ordering::Relaxed);
+        self.underestimates.fetch_add(u32::from(is_promised), Ordering::Relaxed);
     }
 
     /// A job of it found room.
     pub(crate) fn allow_large_jobs(&self) {
         self.job_halvings.store(0, Ordering::Relaxed);
+        self.underestimates.store(0, Ordering::Relaxed);
     }
 
     /// Every record at or below it is drained, as of the end of the last change.

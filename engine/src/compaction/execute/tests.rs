@@ -156,7 +156,8 @@ impl Fixture {
             let shape = &self.shape;
             let now = Situation { readers, rests: true, busy: &[], spared: 0, work, shape };
             let Some(choice) = pick(&version, &now) else { return jobs };
-            let planned = Planned { choice: &choice, bottom: MAX_LEVELS, puts_objects: false };
+            let (bottom, underestimates) = (MAX_LEVELS, 0);
+            let planned = Planned { choice: &choice, bottom, puts_objects: false, underestimates };
             let done = run(planned, &self.set, &self.cache, &horizon, shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             carried_over.extents += done.carried_over.extents;
