@@ -94,9 +94,6 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
-        if how != OpenHow::ReadOnly {
-            replication::check_not_of_node(path, options)?;
-        }
         Database::open_unshared(path, options, how)?.shared(options, how)
     }
 

@@ -35,7 +35,6 @@ use log::{Identity, LogEnd, LogWriter, SharedLog};
 pub use api::{Follower, Standby};
 use checkpoint::{FoundCheckpoint, SentCheckpoint};
 pub use digest::{Digest, TableDigest};
-pub(crate) use places::check_not_of_node;
 use shipper::{Beginning, Shipper};
 pub use status::{NodeStatus, RegisteredFollower, SharedStatus};
 

@@ -338,7 +338,15 @@ impl Node {
     fn resume(&self) -> Result<Option<Applier>> {
         for path in self.places.candidates()? {
             let options = self.places.options_of(&path);
-            let db = Database::open_unshared(&path, &options, OpenHow::Existing)?;
+            let db = match Database::open_unshared(&path, &options, OpenHow::Existing) {
+                // Emulated memory ends with the machine's run. The store has all of it.
+                Err(error)
+                    if error.kind() == ErrorKind::Unavailable && error.damage().is_some() =>
+                {
+                    continue;
+                }
+                opened => opened?,
+            };
             if let Some(applier) = Applier::resumed(db)?
                 && self.may_resume(&applier)?
             {
@@ -546,9 +554,10 @@ impl Node {
         let claimed = loop {
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
             applier.check_log(&self.log)?;
-            match takeover::claim(&claiming, applier, &self.registration)? {
+            let is_last = tries == TRIES;
+            match takeover::claim(&claiming, applier, &self.registration, is_last)? {
                 Some(claimed) => break claimed,
-                None if tries < TRIES => self.restart(&mut guard)?,
+                None if !is_last => self.restart(&mut guard)?,
                 None => return Err(self.log.overtaken()),
             }
             tries += 1;

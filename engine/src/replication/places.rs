@@ -18,12 +18,10 @@ use crate::base::error::{Error, Result};
 use crate::base::options::Options;
 use crate::engine::OpenHow as How;
 use crate::engine::open::{
-    CLAIMS_FILE, files_of, is_database, lock, look_for, remove_part, remove_region_elsewhere,
+    CLAIMS_FILE, NODE, files_of, has_file, is_database, lock, look_for, node_number, remove_part,
+    remove_region_elsewhere,
 };
 use crate::os::{Directory, DirectoryLock, Files, OpenHow, create_directory};
-
-/// The file of a node's directory.
-const NODE: &str = "NODE";
 
 /// The file of a subdirectory that is being removed.
 const REMOVING: &str = "REMOVING";
@@ -34,35 +32,6 @@ pub(super) struct Places {
     files: Arc<dyn Files>,
     directory: PathBuf,
     options: Options,
-}
-
-/// Fails for an opening to write of a node's own database: its node would go on from there, and
-/// show and promote what no writer has committed. One that was promoted is a writer's.
-pub(crate) fn check_not_of_node(given: &Path, options: &Options) -> Result<()> {
-    // Through links too, whose names say nothing.
-    let path = std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
-    let path = path.unwrap_or_else(|_| given.to_path_buf());
-    let name = path.file_name().and_then(|name| name.to_str());
-    let (Some(directory), Some(_)) = (path.parent(), name.and_then(number_of)) else {
-        return Ok(());
-    };
-    let options = options.clone();
-    let places = Places { files: files_of(&options), directory: directory.into(), options };
-    if !places.has(directory, NODE)? || places.was_writer(&path)? {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "{} is the database of the follower or standby in {}, which alone writes there: open it \
-         read-only, promote the standby, or copy it to another directory first",
-        path.display(),
-        directory.display()
-    )))
-}
-
-/// The number that a subdirectory is named by.
-fn number_of(name: &str) -> Option<u64> {
-    let number = name.parse().ok()?;
-    (format!("{number:08}") == name).then_some(number)
 }
 
 impl Places {
@@ -128,10 +97,10 @@ impl Places {
     }
 
     /// The numbers that have one, in order.
-    fn numbers(&self) -> Result<Vec<u64>> {
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
         let names = self.files.directories(&self.directory);
         let names = names.map_err(|e| Error::io("list", &self.directory, e))?;
-        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| node_number(name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -173,12 +142,7 @@ impl Places {
     }
 
     fn has(&self, path: &Path, name: &str) -> Result<bool> {
-        let path = path.join(name);
-        match self.files.open(&path, OpenHow::Read) {
-            Ok(_) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io("open", &path, e)),
-        }
+        has_file(&*self.files, &path.join(name))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {

@@ -58,7 +58,7 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
         let mut tries = 0;
         loop {
             tries += 1;
-            let opened = open_once(&claiming, &registration, to, &options);
+            let opened = open_once((&claiming, &registration), to, &options, tries == TRIES);
             match opened.inspect_err(|_| remove_unfinished(to, &options).unwrap_or(())) {
                 Ok(Some(opened)) => return Ok(opened),
                 Ok(None) => {
@@ -85,10 +85,10 @@ pub(super) fn open_shared(url: &str, to: &Path, options: &Options) -> Result<Dat
 /// As [`open_shared`], from the newest checkpoint, with how many checkpoints came after that;
 /// `None` if it has to start from a newer one.
 fn open_once(
-    claiming: &OpenedLog,
-    registration: &Registration,
+    (claiming, registration): (&OpenedLog, &Registration),
     to: &Path,
     options: &Options,
+    is_last: bool,
 ) -> Result<Option<(Database, u32)>> {
     let log = &claiming.log;
     let found = registration.start(|entry| FollowerPlace { entry, base: entry, beat: 0 })?;
@@ -96,7 +96,7 @@ fn open_once(
     let made = checkpoint::restore(log, &found.manifest, (to, DataPlace::Store), options)?;
     let db = Database::open_made(to, options, made)?;
     let mut applier = Applier::restored(db, (&found, DataPlace::Store), log)?;
-    let Some(claimed) = claim(claiming, &mut applier, registration)? else {
+    let Some(claimed) = claim(claiming, &mut applier, registration, is_last)? else {
         applier.db.inner.close()?;
         return Ok(None);
     };
@@ -111,7 +111,7 @@ fn open_once(
 /// prepared already stays so. From the claim on no other opening appends anything. `None` if the
 /// reader has to start from the newest checkpoint: one leaps, the next entry is damaged and there
 /// is a newer one, or the reader stood still for so long that the next entry is deleted, or data
-/// that it reads in the store.
+/// that it reads in the store. In the last try damage is told.
 ///
 /// # Errors
 ///
@@ -122,11 +122,13 @@ pub(super) fn claim(
     claiming: &OpenedLog,
     applier: &mut Applier,
     registration: &Registration,
+    is_last: bool,
 ) -> Result<Option<Claimed>> {
     let log = &claiming.log;
     match claim_from(claiming, applier, registration) {
         Err(error)
-            if error.kind() == ErrorKind::Corrupt
+            if !is_last
+                && error.kind() == ErrorKind::Corrupt
                 && error.is_of_store()
                 && log.end()?.checkpoint > applier.next()? =>
         {

@@ -30,7 +30,7 @@ use self::create::create_with;
 use self::index_file::FoundIndex;
 use self::load::make_durable;
 use self::own_records::{OwnRecords, catch_up};
-use self::presence::Presence;
+use self::presence::{Presence, check_not_of_node};
 use super::catalog::Catalog;
 use super::instance::Instance;
 use super::{Engine, OpenHow, secondary_cache, threads_of};
@@ -67,7 +67,8 @@ pub(crate) use own_records::lost_runs;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use presence::Marker;
 pub(crate) use presence::{
-    Parts, files_of, find_damaged, is_database, lock, lock_region, look_for, remove_marker,
+    NODE, Parts, files_of, find_damaged, has_file, is_database, lock, lock_region, look_for,
+    node_number, remove_marker,
 };
 
 pub(crate) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
@@ -94,12 +95,15 @@ fn enter(
     options.check_place(path)?;
     let files = files_of(options);
     if look_for(&files, path, options, how)? != Presence::Database {
+        check_not_of_node(path, options, how.0)?;
         memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
     let lock = lock(&*files, path, options, how.0)?;
     // Another process may have been faster.
     let found = look_for(&files, path, options, how)?;
+    // Behind the lock: a node that runs, or is being promoted, has the database open.
+    check_not_of_node(path, options, how.0)?;
     Ok((LockedDatabase { files, lock }, found))
 }
 

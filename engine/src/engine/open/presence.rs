@@ -16,6 +16,7 @@ use std::io::ErrorKind::{AlreadyExists, NotFound};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::create::CLAIMS_FILE;
 use super::index_file::INDEX;
 use super::media::{self, REGION};
 use crate::base::error::{Damage, Error, ErrorKind, Mismatch, Result};
@@ -361,6 +362,54 @@ pub(crate) fn look_for(
         _ => return Ok(found),
     };
     Err(Error::new(kind, refusal))
+}
+
+/// The file that marks the directory of a follower or a standby.
+pub(crate) const NODE: &str = "NODE";
+
+/// The number that names a subdirectory of such a directory.
+pub(crate) fn node_number(name: &str) -> Option<u64> {
+    let number = name.parse().ok()?;
+    (format!("{number:08}") == name).then_some(number)
+}
+
+/// Whether there is a file. A directory of that name is none.
+pub(crate) fn has_file(files: &dyn Files, path: &Path) -> Result<bool> {
+    match files.open(path, crate::os::OpenHow::Read) {
+        Ok(_) => Ok(!files.has_directory(path).map_err(|e| Error::io("look at", path, e))?),
+        Err(e) if e.kind() == NotFound => Ok(false),
+        Err(e) => Err(Error::io("open", path, e)),
+    }
+}
+
+/// Fails where the databases of a node lie, for all but the node and a takeover. The node would go
+/// on from there, and show and promote what no writer has committed. It removes what it has not
+/// made. One that was promoted is a writer's.
+pub(super) fn check_not_of_node(given: &Path, options: &Options, how: OpenHow) -> Result<()> {
+    let is_takeover = options.lsn_after.is_some() || options.making == Some(Making::Takeover);
+    if how == OpenHow::ReadOnly || options.follows || is_takeover {
+        return Ok(());
+    }
+    // Through links too, whose names say nothing.
+    let path = std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
+    let path = path.unwrap_or_else(|_| given.to_path_buf());
+    let name = path.file_name().and_then(|name| name.to_str());
+    let (Some(directory), Some(_)) = (path.parent(), name.and_then(node_number)) else {
+        return Ok(());
+    };
+    let files = files_of(options);
+    if !has_file(&*files, &directory.join(NODE))? || has_file(&*files, &path.join(CLAIMS_FILE))? {
+        return Ok(());
+    }
+    let advice = match how {
+        OpenHow::Create => "name a directory elsewhere: the node removes what it has not made",
+        _ => "open it read-only, promote the standby, or copy it to another directory first",
+    };
+    Err(Error::invalid(format!(
+        "{} is a place of the follower or standby in {}, which alone writes there: {advice}",
+        path.display(),
+        directory.display()
+    )))
 }
 
 /// Whether a directory has a database, whole or damaged, and no unfinished creation of one.

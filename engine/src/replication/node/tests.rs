@@ -10,6 +10,7 @@ use super::super::api::Follower;
 use super::*;
 use crate::base::options::{Durability, Mode, TableOptions, Tier};
 use crate::os::Files;
+use crate::replication::log::{Entry, entry_name};
 use crate::storage::object_testing::{ObjectServer, StoreFault};
 use crate::txn::{Isolation, TxnOptions};
 use terrace_testkit::SimFiles;
@@ -653,6 +654,43 @@ fn damage_of_a_standby_fails_its_promotion() {
     server.watch(None);
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("prepared transaction"), "{error}");
+}
+
+/// Bug: a promotion that met a damaged entry in each of its tries said that the writer was too fast.
+/// Cause: the damage counted as a reason to start from a newer checkpoint, and was forgotten. Fix:
+/// the last try tells it.
+#[test]
+fn the_last_try_of_a_promotion_tells_the_damage() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, dir.path());
+    let node = standby(&server, dir.path());
+    db.table("last").unwrap().put_with("a", "c", Durability::Remote).unwrap();
+    replace_all(&db);
+    let mut applier = node.applier.lock();
+    let applier = applier.as_mut().unwrap();
+    server.damage(&entry_name(applier.expected()), 100);
+    let claiming = open_log(server.url(), &node.options, &files_of(&node.options), 0).unwrap();
+    let mut claim = |is_last| takeover::claim(&claiming, applier, &node.registration, is_last);
+    assert!(claim(false).unwrap().is_none());
+    let error = claim(true).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
+/// A claim carries the last commit of its log. A reader that has less of it missed entries.
+#[test]
+fn a_claim_of_a_later_commit_is_no_next_entry() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let node = standby(&server, dir.path());
+    let mut applier = node.applier.lock();
+    let applier = applier.as_mut().unwrap();
+    for more in [1, 0] {
+        let (number, last) = (applier.next().unwrap(), applier.position.lsn + more);
+        let first = node.log.entry(1).unwrap().unwrap();
+        let entry = Entry { number, claim: number, last, ..first };
+        let applied = applier.apply(&entry, &node.log);
+        assert_eq!(applied.err().map(|e| e.kind()), (more > 0).then_some(ErrorKind::Corrupt));
+    }
 }
 
 /// Bug: a standby put its cold levels into the bucket, and no command found them again once it had
