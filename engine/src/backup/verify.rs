@@ -73,7 +73,14 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         }
     };
     if let Some(set) = &opened {
-        opening.attach_objects(set, 0)?;
+        match opening.attach_objects(set, 0) {
+            Err(error) if options.object_store.is_none() => report.look(|found| {
+                let objects = || Mismatch::default().at("objects", "object", path, 0);
+                found.add(&error, objects);
+                0
+            }),
+            attached => attached?,
+        }
     }
     let of_pair =
         |set: &&VersionSet, loaded: &Loaded| set.database_id() == loaded.superblock.database_id;
@@ -290,11 +297,12 @@ impl VerifyReport {
         self.checked += gidx.len() as u64;
         let evidence = loaded.evidence((&scans, &gidx), durable);
         let recovered = self.keep(recover(&evidence), place("zones"))?;
-        let mut lost = Vec::new();
-        if let Some(last) = recovered.as_ref().filter(|_| is_closed).map(|it| it.last)
-            && readable(&evidence, &mut lost)?.last > last
-        {
-            self.damages.append(&mut lost);
+        if let Some(last) = recovered.as_ref().filter(|_| is_closed).map(|it| it.last) {
+            let mut lost = Vec::new();
+            let behind = self.keep(readable(&evidence, &mut lost), place("zones"))?;
+            if behind.is_some_and(|it| it.last > last) {
+                self.damages.append(&mut lost);
+            }
         }
         let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
         self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();

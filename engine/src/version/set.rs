@@ -563,7 +563,8 @@ impl VersionSet {
         for extent in extents().take_while(|_| goes_on()) {
             checked += extent.verify(report);
         }
-        let values = values_of(extents());
+        // Objects refer to some of this machine, too.
+        let values = values_of(state.extents());
         let values = values.values().filter(|values| is_near(&values.meta().location));
         let values = values.take_while(|_| goes_on());
         checked + values.map(|values| values.verify(report)).sum::<u64>()
@@ -573,7 +574,7 @@ impl VersionSet {
     /// itself would wait for it.
     fn are_objects_reachable(&self, report: &mut Findings) -> bool {
         let objects = self.objects().len();
-        let Some(tier) = self.store.objects().filter(|_| objects > 0) else { return true };
+        let Some(tier) = self.store.objects().filter(|_| objects > 0) else { return objects == 0 };
         let reached = tier.check_reachable().inspect_err(|error| {
             let what = format!("{objects} objects");
             report.add(error, || Mismatch::default().at(what, "object", tier.address(), 0));
