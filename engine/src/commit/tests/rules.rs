@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use super::super::floor::{Floor, Gidx};
+use super::super::floor::{Floor, Gidx, JournalMark};
 use super::super::recover::{Evidence, Recovered, recover};
 use super::super::{Batch, Group, OneGroup};
 use super::{Fixture, Slot};
@@ -13,7 +13,7 @@ use crate::base::options::Durability::{self, Durable, Relaxed};
 use crate::base::record::Lsn;
 use crate::pm::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
-use terrace_testkit::Machine;
+use terrace_testkit::{Machine, Survive};
 
 /// How long something that must not happen is given to happen.
 pub(super) const A_WHILE: Duration = Duration::from_millis(50);
@@ -469,6 +469,24 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     assert_eq!(syncs() - before, 1, "the floor is not written for it");
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, 20);
     assert_eq!((committer.sync_floor().unwrap(), committer.floor_there()), (20, 20));
+}
+
+/// An edit frees zones. Until the floor on the media names it, damage to it counts as an append
+/// that was torn.
+#[test]
+fn zones_take_the_floor_along_that_names_the_edits_that_freed_them() {
+    let fixture = Fixture::new(false);
+    assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
+    let (committer, pool) = (&fixture.committer, &fixture.zones);
+    assert_eq!(committer.sync_floor().unwrap(), 3);
+    let mark = JournalMark { epoch: 1, edit: 9 };
+    committer.note_journal(mark);
+    pool.sub_live(0, 2);
+    let dead = committer.releasable(pool.dead(committer.floor_there()));
+    assert_eq!(dead, [0]);
+    committer.release(&dead).unwrap();
+    let after = fixture.machine.crash(Survive::Nothing);
+    assert_eq!(Floor::load(&fixture.region_on(&after)).unwrap().0.journal, mark);
 }
 
 #[test]

@@ -656,9 +656,9 @@ fn damage_of_a_standby_fails_its_promotion() {
     assert!(error.to_string().contains("prepared transaction"), "{error}");
 }
 
-/// Bug: a promotion that met a damaged entry in each of its tries said that the writer was too fast.
-/// Cause: the damage counted as a reason to start from a newer checkpoint, and was forgotten. Fix:
-/// the last try tells it.
+/// Bug: a promotion that met a damaged entry in each of its tries said that the writer was too
+/// fast. Cause: the damage counted as a reason to start from a newer checkpoint, and was forgotten.
+/// Fix: the last try tells it.
 #[test]
 fn the_last_try_of_a_promotion_tells_the_damage() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
