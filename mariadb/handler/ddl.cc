@@ -20,6 +20,8 @@ static int refuse_own(const Bytes &name)
   return is_own_table(name) ? fail_with("tables in #terrace are the engine's own") : 0;
 }
 
+bool is_temporary(const Bytes &name) { return name.find("/#sql-temptable-") != Bytes::npos; }
+
 /* The server leaves foreign keys to engines, and an engine that says nothing loses them. */
 static int refuse_foreign_keys(THD *thd)
 {
@@ -87,8 +89,10 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
     error = opened->set_auto_increment(ha_thd(), info->auto_increment_value);
   // An exchange of partitions compares indexes by name, and their order may be another one. The
   // record precedes all rows and renames in the order of commits, so it takes no sync.
-  const uint secondary_keys = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1);
-  if (!error && secondary_keys > 1 && !info->tmp_table())
+  bool is_needed = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1) > 1;
+  for (uint i = 0; i < form->s->keys; i++)
+    is_needed |= Key_codec(form, form->key_info[i], PREFIX_INDEXES).has_levels;
+  if (!error && is_needed && !info->tmp_table())
     error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
   Open_table::release(opened);
   return error;
@@ -135,6 +139,12 @@ int ha_terrace::delete_table(const char *path)
   const Bytes name = name_of(path);
   if (int error = refuse_own(name))
     return error;
+  Trx *of_connection = current_thd ? Trx::existing(current_thd) : nullptr;
+  if (is_temporary(name) && of_connection && of_connection->has_written())
+  {
+    of_connection->drop_at_end(name);
+    return 0;
+  }
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;

@@ -105,16 +105,18 @@ ulonglong ha_terrace::rows_of_history(ulonglong estimated) const
   const terrace_range rows = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
   Failure failure;
   ulonglong count = 0;
+  terrace_status status = TERRACE_UNAVAILABLE;
   if (terrace_cursor *cursor_of_rows = terrace_table_cursor(open_table->table, &rows, failure.out()))
   {
     terrace_cursor_set_limit(cursor_of_rows, FEW_ROWS, failure.out());
     terrace_cursor_set_keys_only(cursor_of_rows, true, failure.out());
     terrace_row lent;
-    while (terrace_cursor_next(cursor_of_rows, &lent, failure.out()) == TERRACE_OK)
+    while ((status = terrace_cursor_next(cursor_of_rows, &lent, failure.out())) == TERRACE_OK)
       count++;
     terrace_cursor_free(cursor_of_rows);
   }
-  return (count < FEW_ROWS ? count : estimated) + trx()->history_in(open_table->name_of_table());
+  const bool has_counted = status == TERRACE_NOT_FOUND && count < FEW_ROWS;
+  return (has_counted ? count : estimated) + trx()->history_in(open_table->name_of_table());
 }
 
 int ha_terrace::info(uint flags)

@@ -303,6 +303,8 @@ Bytes name_of(const char *path);
 /* The names of the library's tables, also of its own. */
 std::vector<Bytes> library_tables();
 bool library_has(const Bytes &name);
+/* Whether a table is a temporary one of a connection. */
+bool is_temporary(const Bytes &name);
 /* Whether a table is the engine's own, which the server can name and must not use. */
 bool is_own_table(const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */

@@ -110,6 +110,13 @@ int ha_terrace::open_indexes(const char *name)
       return HA_ERR_CRASHED;
     }
     codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
+    // A table with such keys has had a layout since they got their order.
+    if (codecs.back().has_levels && !layout && !is_temporary(open_table->name_of_table()))
+    {
+      sql_print_error("Terrace: table %s is of a version in which index %s has another order. %s",
+                      name, key.name.str, HOW_TO_BRING);
+      return HA_ERR_CRASHED;
+    }
     built_at.push_back(primary ? 0 : open_table->built_at(number));
     if (!primary)
       secondary.push_back(i);

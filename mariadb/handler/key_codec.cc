@@ -313,6 +313,7 @@ Key_codec::Key_codec(TABLE *table, const KEY &key, uchar prefix_arg)
   {
     parts.emplace_back(table, key.key_part[i]);
     store_lengths.push_back(key.key_part[i].store_length);
+    has_levels |= parts.back().has_levels();
     has_virtual |= !table->field[key.key_part[i].fieldnr - 1]->stored_in_db();
   }
 }

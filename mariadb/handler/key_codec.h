@@ -56,6 +56,8 @@ public:
   uint column() const { return field->field_index; }
   /* Whether the encoded part says what the column has. */
   bool can_decode() const { return decoding != DECODE_NOTHING; }
+  /* Whether it has the weights of several levels, one behind the other. */
+  bool has_levels() const { return !levels.empty() && levels[0].flag; }
   /* Sets the column of a record to what an encoded part says. */
   void decode(uchar *record, const uchar *from) const;
 
@@ -126,6 +128,8 @@ public:
   bool long_hash = false;
   /* A part is a virtual column, which rows do not have. */
   bool has_virtual = false;
+  /* A part is of a collation of several levels. */
+  bool has_levels = false;
   uint part_count() const { return uint(parts.size()); }
   /* Whether decode() sets a column, by its number in the table. */
   bool gives(uint column) const;

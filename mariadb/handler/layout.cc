@@ -1,7 +1,7 @@
 #include "layout.h"
 
-/* Of the record of a layout. */
-static const uchar FORMAT = 1;
+/* Of the record of a layout, and of the keys of its table. */
+static const uchar FORMAT = 2;
 
 static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
 

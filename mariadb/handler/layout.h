@@ -1,6 +1,6 @@
 /*
   What a table of the library says of its own layout, if it was created with two secondary indexes or
-  more, or once an ALTER TABLE has changed it in place: which number the entries of an index begin with, and what columns rows have that were written
+  more, or with a key of a collation of several levels, or once an ALTER TABLE has changed it in place: which number the entries of an index begin with, and what columns rows have that were written
   before a column was added or dropped.
 
   It is a record beside the counters. Another table has none: its index number n is the n-th of the

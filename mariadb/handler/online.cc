@@ -7,7 +7,7 @@
 /* Rows that the builder locks at a time. */
 static const size_t PIECE_ROWS = 500;
 /* How long the builder waits in a queue at a time, because writers queue behind it. */
-static const ulonglong WAIT_MS = 100;
+static const ulonglong WAIT_MS = 50;
 /* Rows with a value that is there twice: with more of them the change fails. */
 static const size_t MOST_NOTED = 10000;
 

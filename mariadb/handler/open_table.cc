@@ -1,5 +1,6 @@
 #include "open_table.h"
 #include "engine.h"
+#include "ha_terrace.h"
 #include "key_codec.h"
 #include "numbers.h"
 #include "trx.h"
@@ -207,7 +208,7 @@ void Open_table::note_made()
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   // A transaction that has made a temporary table reads it, whatever its view is.
-  if (name.find("/#sql-temptable-") != Bytes::npos)
+  if (is_temporary(name))
     return;
   made = moments[name].made = Trx::next_moment();
 }
@@ -241,9 +242,8 @@ int Open_table::load_layout(Failure *failure)
   if (!found.parse(reinterpret_cast<const uchar *>(value.data()), value.size()))
   {
     sql_print_error("Terrace: table %s has a record of its layout that this version cannot read, of "
-                    "format %u. Start the version that has written it, copy the table there by ALTER "
-                    "TABLE ... FORCE, ALGORITHM=COPY, and come back. DROP TABLE works here",
-                    name.c_str(), value.empty() ? 0 : uint(uchar(value[0])));
+                    "format %u. %s",
+                    name.c_str(), value.empty() ? 0 : uint(uchar(value[0])), HOW_TO_BRING);
     return 1;
   }
   layout_now = std::make_shared<const Layout>(found);

@@ -25,6 +25,10 @@
 #include <atomic>
 #include <mutex>
 
+/* What to do with a table of another version. */
+static const char HOW_TO_BRING[] = "Start the version that has written it, dump the table there with "
+                                   "mariadb-dump, and load the dump here. DROP TABLE works here";
+
 class Open_table
 {
 public:

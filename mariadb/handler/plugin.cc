@@ -8,6 +8,7 @@
 #include "recovery.h"
 #include "status.h"
 #include "tuning.h"
+#include "waits.h"
 
 handlerton *terrace_hton;
 terrace_database *terrace_db;
@@ -126,7 +127,7 @@ static void drop_temporary_tables()
   for (const Bytes &name : library_tables())
   {
     Failure failure;
-    if (name.find("/#sql-temptable-") != Bytes::npos &&
+    if (is_temporary(name) &&
         terrace_database_drop_table(terrace_db, name.c_str(), failure.out()) != TERRACE_OK)
       sql_print_warning("Terrace: cannot drop temporary table %s: %s", name.c_str(),
                         failure.message());
@@ -198,7 +199,8 @@ static int start(void *place)
   hide_from_databases();
   Failure failure;
   terrace_options *options = terrace_options_new();
-  if (set_options(options, &failure))
+  if (set_options(options, &failure) &&
+      terrace_options_set_lock_waits(options, report_wait, nullptr, failure.out()) == TERRACE_OK)
     terrace_db = terrace_open(data_dir, options, failure.out());
   terrace_options_free(options);
   if (!terrace_db)

@@ -65,7 +65,7 @@ static void warn_of_tables_without_definitions()
 {
   std::set<Bytes> missing;
   for (const Bytes &name : library_tables())
-    if (!is_own_table(name) && !has_definition(table_of_partition(name)))
+    if (!is_own_table(name) && !is_temporary(name) && !has_definition(table_of_partition(name)))
       missing.insert(table_of_partition(name));
   for (const Bytes &name : missing)
     sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. "

@@ -1,5 +1,6 @@
 #include "renames.h"
 #include "engine.h"
+#include "ha_terrace.h"
 #include "partitions.h"
 #include "recovery.h"
 #include "trx.h"
@@ -126,7 +127,7 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
   if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
     return TERRACE_OK;
   // No crash leaves temporary tables.
-  if (from.find("/#sql-temptable-") != Bytes::npos)
+  if (is_temporary(from))
     return TERRACE_OK;
   {
     std::lock_guard<std::mutex> guard(lock);

@@ -7,6 +7,7 @@
 #include "errors.h"
 #include "ha_terrace.h"
 #include "status.h"
+#include "waits.h"
 
 #include "sql_acl.h"
 #include "sql_i_s.h"
@@ -29,6 +30,9 @@ static ST_FIELD_INFO columns_of_transactions[] = {Column("TRANSACTION_ID", ULong
                                                   Column("MEMORY_BYTES", ULonglong(), NOT_NULL),
                                                   Column("SPILLED_BYTES", ULonglong(), NOT_NULL),
                                                   Column("WAITS_FOR", Varchar(1024), NULLABLE),
+                                                  Column("BLOCKER", ULonglong(), NULLABLE),
+                                                  Column("CONNECTION_ID", ULonglong(), NULLABLE),
+                                                  Column("QUERY", Varchar(1024), NULLABLE),
                                                   CEnd()};
 
 static ST_FIELD_INFO columns_of_statistics[] = {Column("NAME", Varchar(64), NOT_NULL),
@@ -40,6 +44,19 @@ static bool may_see(THD *thd) { return !check_global_access(thd, PROCESS_ACL, tr
 static void store_text(Field *field, const char *text)
 {
   field->store(text, strlen(text), system_charset_info);
+}
+
+static void store_text_or_null(Field *field, const char *text)
+{
+  text ? field->set_notnull() : field->set_null();
+  if (text)
+    store_text(field, text);
+}
+
+static void store_number_or_null(Field *field, ulonglong number)
+{
+  number ? field->set_notnull() : field->set_null();
+  field->store(longlong(number), true);
 }
 
 static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
@@ -91,14 +108,13 @@ static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
     const ulonglong values[] = {one.id, one.age_ms, one.locks, one.writes, one.memory, one.spilled};
     for (uint column = 0; column < array_elements(values); column++)
       to->field[column]->store(longlong(values[column]), true);
-    Field *waits_for = to->field[array_elements(values)];
-    if (one.waits_for)
-    {
-      waits_for->set_notnull();
-      store_text(waits_for, one.waits_for);
-    }
-    else
-      waits_for->set_null();
+    Field **rest = to->field + array_elements(values);
+    Owner owner = {0, Bytes(), 0};
+    find_owner(one.id, &owner);
+    store_text_or_null(rest[0], one.waits_for);
+    store_number_or_null(rest[1], one.waits_for ? owner.blocker : 0);
+    store_number_or_null(rest[2], owner.connection);
+    store_text_or_null(rest[3], owner.query.empty() ? nullptr : owner.query.c_str());
     error = schema_table_store_record(thd, to);
   }
   terrace_transaction_list_free(list);

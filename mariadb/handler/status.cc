@@ -50,34 +50,36 @@ static void append_transactions(Bytes *out)
   terrace_transaction_list_free(list);
 }
 
+/* In the order that InnoDB has. */
 static Bytes status_text(const terrace_statistics &all, size_t keys, size_t ranges)
 {
   Bytes text = Bytes("Terrace ") + terrace_version() + "\n";
-  text += "COMMITS\n  " + number(all.commit_groups) + " groups of " + number(all.commit_records) +
-          " records, " + number(all.commit_syncs) + " syncs\n  the last visible one is " +
-          number(all.visible) + ", the last durable one " + number(all.durable) + "\n";
-  text += "REGION\n  " + size_of(all.pm_capacity) + ", of which " +
-          percent(all.pm_zones_used, all.pm_zones) + " taken by " + number(all.pm_live_records) +
-          " records\n";
-  text += "DISK\n  " + size_of(all.disk_file_bytes) + " of files, " +
-          size_of(all.disk_extent_bytes) + " of them extents\n  since the start " +
-          size_of(all.disk_written_bytes) + " written, " + size_of(all.disk_read_bytes) +
-          " read in " + number(all.disk_reads) + " reads\n";
-  text += "BLOCK CACHE\n  " + size_of(all.cache_used) + " of " + size_of(all.cache_capacity) +
-          ", hit rate " + percent(all.cache_hits, all.cache_hits + all.cache_misses) + "\n";
-  text += "MEMORY\n  " + size_of(all.memory_held) + " held, " +
-          (all.memory_limit ? "the limit is " + size_of(all.memory_limit) : Bytes("no limit")) +
-          "\n";
   text += "BACKGROUND\n  " + number(all.drains) + " drains, " + number(all.compactions) +
           " compactions, " + number(all.background_failures) +
           " failures\n  writers were slowed down for " + number(all.throttled_ms) + " ms\n";
+  append_transactions(&text);
   text += "LOCKS\n  " + number(keys) + " on keys, " + number(ranges) + " on ranges\n";
   text += "SNAPSHOTS\n  " + number(all.snapshots) + " are held";
   Failure failure;
   uint64_t age = 0;
   if (terrace_database_oldest_snapshot_age(terrace_db, &age, failure.out()) == TERRACE_OK)
     text += ", the oldest for " + number(age / 1000) + " s";
-  return text + "\n";
+  text += "\nDISK\n  " + size_of(all.disk_file_bytes) + " of files, " +
+          size_of(all.disk_extent_bytes) + " of them extents\n  since the start " +
+          size_of(all.disk_written_bytes) + " written, " + size_of(all.disk_read_bytes) +
+          " read in " + number(all.disk_reads) + " reads\n";
+  text += "COMMITS\n  " + number(all.commit_groups) + " groups of " + number(all.commit_records) +
+          " records, " + number(all.commit_syncs) + " syncs\n  the last visible one is " +
+          number(all.visible) + ", the last durable one " + number(all.durable) + "\n";
+  text += "REGION\n  " + size_of(all.pm_capacity) + ", of which " +
+          percent(all.pm_zones_used, all.pm_zones) + " taken by " + number(all.pm_live_records) +
+          " records\n";
+  text += "BLOCK CACHE\n  " + size_of(all.cache_used) + " of " + size_of(all.cache_capacity) +
+          ", hit rate " + percent(all.cache_hits, all.cache_hits + all.cache_misses) + "\n";
+  text += "MEMORY\n  " + size_of(all.memory_held) + " held, " +
+          (all.memory_limit ? "the limit is " + size_of(all.memory_limit) : Bytes("no limit")) +
+          "\n";
+  return text;
 }
 
 bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
@@ -90,8 +92,7 @@ bool show_engine_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_st
   if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()) ||
       terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
     return true;
-  Bytes text = status_text(all, keys, ranges);
-  append_transactions(&text);
+  const Bytes text = status_text(all, keys, ranges);
   return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text.data(), text.size());
 }
 

@@ -1,7 +1,9 @@
 #include "trx.h"
 #include "checkpoints.h"
 #include "engine.h"
+#include "ha_terrace.h"
 #include "key_codec.h"
+#include "waits.h"
 #include "yield.h"
 
 #include <algorithm>
@@ -50,7 +52,7 @@ Trx *Trx::of(THD *thd)
 
 Trx::~Trx()
 {
-  forget();
+  end();
   terrace_transaction_options_free(options);
 }
 
@@ -68,6 +70,22 @@ void Trx::forget()
   ranges_locked = 0;
   whole.clear();
   history.clear();
+}
+
+/*
+  It is over. What XA has prepared may go on without this connection, and then keeps the tables that it
+  has written to: the next start drops them.
+*/
+void Trx::end()
+{
+  forget();
+  if (number)
+    forget_owner(number);
+  number = 0;
+  for (const Bytes &name : dropped)
+    if (drop_library_table(name))
+      sql_print_warning("Terrace: temporary table %s is dropped at the next start", name.c_str());
+  dropped.clear();
 }
 
 int Trx::set_options(const Settings &wanted)
@@ -114,6 +132,8 @@ int Trx::begin()
   if (!begun)
     return fail(failure);
   transaction = begun;
+  number = terrace_transaction_id(transaction);
+  note_owner(number, thd);
   return 0;
 }
 
@@ -129,12 +149,27 @@ void Trx::forget_detached()
     return;
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&now));
   if (!now.eq(&of_prepared))
-    forget();
+    end();
+}
+
+/*
+  Takes back what a kill has asked of the library, once the server has taken the kill back: it does so
+  under the lock that it kills under, so that kill has asked by now. A kill that comes here finds no
+  call under way, and asks nothing.
+*/
+void Trx::allow_waits()
+{
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED || !is_ended.exchange(false) || !transaction)
+    return;
+  Failure failure;
+  terrace_transaction_allow_waits(transaction, failure.out());
 }
 
 int Trx::begin_statement(bool single_read_arg)
 {
   forget_detached();
+  allow_waits();
   if (!statement_began)
   {
     single_read = single_read_arg;
@@ -291,7 +326,7 @@ int Trx::commit(bool all)
   const int error = status == TERRACE_OK ? 0 : fail_at_commit(failure);
   if (!error)
     commit_succeeded();
-  forget();
+  end();
   return error;
 }
 
@@ -326,7 +361,7 @@ int Trx::rollback(bool all)
     verdict_ended(prepared, status == TERRACE_OK);
     error = status == TERRACE_OK ? 0 : fail(failure);
   }
-  forget();
+  end();
   return error;
 }
 
@@ -345,7 +380,7 @@ int Trx::prepare(bool all)
   if (status != TERRACE_OK)
   {
     const int error = fail_at_commit(failure);
-    forget();
+    end();
     return error;
   }
   forget();
@@ -533,6 +568,7 @@ void Trx::kill()
     return;
   Failure failure;
   YIELD("kill");
-  if (terrace_database_cancel_transaction(terrace_db, number, failure.out()) == TERRACE_INVALID)
-    sql_print_warning("Terrace: cannot kill a transaction: %s", failure.message());
+  is_ended = true;
+  if (terrace_database_end_lock_wait(terrace_db, number, failure.out()) == TERRACE_INVALID)
+    sql_print_warning("Terrace: cannot end a wait: %s", failure.message());
 }

@@ -47,7 +47,7 @@ public:
   int roll_back_to(ulonglong number);
   int release_savepoint(ulonglong number);
   int start_consistent_snapshot();
-  /* From another thread: ends a call that may wait for a lock. It holds no lock of its own. */
+  /* From another thread: ends a wait for a lock, and its statement so. It holds no lock of its own. */
   void kill();
   /* The index that has the last duplicate. A row that moves to another partition has it there. */
   uint error_key = MAX_KEY;
@@ -60,6 +60,11 @@ public:
   bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
+  /*
+    Drops a temporary table at the end of the transaction, which may have written to it: the library
+    commits nothing to a table that is gone.
+  */
+  void drop_at_end(const Bytes &table) { dropped.push_back(table); }
   /* Rows of history that it has put into a partition, whether or not a statement took them back. */
   void add_history(const Bytes &table) { history[table]++; }
   ulonglong history_in(const Bytes &table) const
@@ -114,17 +119,23 @@ private:
   void cut(size_t length);
   void forget_detached();
   void set_lock_wait(ulonglong wait_ms);
+  void allow_waits();
   int lock_whole(terrace_table *table, bool is_exclusive, bool *is_whole);
   int begin();
   int set_options(const Settings &wanted);
   int fail(const Failure &failure) { return failure.handler_error(thd); }
   int fail_at_commit(const Failure &failure) const;
   void forget();
+  void end();
 
   THD *thd;
   terrace_transaction *transaction = nullptr;
+  /* Its number, also once it is prepared; 0 where there is none. */
+  ulonglong number = 0;
   /* Its number while a call of it that may wait is under way, and 0 otherwise. */
   std::atomic<ulonglong> waiting{0};
+  /* Its calls were told not to wait. It is the server that takes a kill back, between statements. */
+  std::atomic<bool> is_ended{false};
   terrace_pending *pending = nullptr;
   /* The id that it is prepared under; empty if it is not. */
   Bytes prepared;
@@ -155,6 +166,7 @@ private:
   /* Tables that are locked as a whole, and whether exclusively. */
   std::map<Bytes, bool> whole;
   std::map<Bytes, ulonglong> history;
+  std::vector<Bytes> dropped;
 };
 
 /*

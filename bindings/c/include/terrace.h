@@ -810,6 +810,13 @@ typedef void (*terrace_open_progress_function)(void *context,
                                                uint64_t total);
 
 /**
+ * Is told that the transaction waiter is about to wait for a lock that holder has, or has asked
+ * for before; once for each of them. A plain write has a number too. The waiting thread calls it:
+ * it calls no function of the library, and returns normally.
+ */
+typedef void (*LockWaitFunction)(void *context, uint64_t waiter, uint64_t holder);
+
+/**
  * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
  * TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
  * commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
@@ -1284,6 +1291,18 @@ enum terrace_status terrace_database_locks_held(const struct terrace_database *d
                                                 size_t *keys,
                                                 size_t *ranges,
                                                 struct terrace_error **error);
+
+/**
+ * Ends the wait for a lock of the transaction with this number, from another thread. The call
+ * that waits fails with TERRACE_TIMEOUT, and so does one that passes many keys which the
+ * transaction has deleted. The transaction goes on, and later calls do not wait either, until
+ * terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when it has ended.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_database_end_lock_wait(const struct terrace_database *database,
+                                                   uint64_t id,
+                                                   struct terrace_error **error);
 
 /**
  * Frees the handle. The table stays. NULL is no error.
@@ -2118,6 +2137,15 @@ enum terrace_status terrace_transaction_cancel(const struct terrace_transaction 
                                                struct terrace_error **error);
 
 /**
+ * Has calls wait for locks again, after terrace_database_end_lock_wait. It takes back what was
+ * asked before it.
+ *
+ * Errors: TERRACE_CLOSED once the transaction has ended.
+ */
+enum terrace_status terrace_transaction_allow_waits(const struct terrace_transaction *transaction,
+                                                    struct terrace_error **error);
+
+/**
  * As terrace_transaction_cancel, by number.
  *
  * Errors: TERRACE_INVALID for NULL.
@@ -2770,6 +2798,18 @@ enum terrace_status terrace_options_set_open_progress(struct terrace_options *op
                                                       terrace_open_progress_function function,
                                                       void *context,
                                                       struct terrace_error **error);
+
+/**
+ * Has databases that are opened with these options tell function of waits for locks. The function
+ * and its context, which may be NULL, stay valid until the options are freed and the databases are
+ * closed.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_options_set_lock_waits(struct terrace_options *options,
+                                                   LockWaitFunction function,
+                                                   void *context,
+                                                   struct terrace_error **error);
 
 /**
  * Has function called once when a commit has ended, also where the handle was freed before. A

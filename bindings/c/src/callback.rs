@@ -42,6 +42,12 @@ pub type Call = Option<unsafe extern "C" fn(context: *mut c_void)>;
 pub type OpenProgressFunction =
     Option<unsafe extern "C" fn(context: *mut c_void, phase: *const c_char, done: u64, total: u64)>;
 
+/// Is told that the transaction waiter is about to wait for a lock that holder has, or has asked
+/// for before; once for each of them. A plain write has a number too. The waiting thread calls it:
+/// it calls no function of the library, and returns normally.
+pub type LockWaitFunction =
+    Option<unsafe extern "C" fn(context: *mut c_void, waiter: u64, holder: u64)>;
+
 /// Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
 /// TERRACE_OK, and valid until the function returns. A thread of the library calls it, which other
 /// commits wait for, or one that is in terrace_pending_wait. It returns soon, and normally. It
@@ -150,6 +156,32 @@ pub extern "C" fn terrace_options_set_open_progress(
             unsafe { function(context.pointer(), phase.as_ptr(), at.done, at.total) };
         };
         options.0 = std::mem::take(&mut options.0).on_open_progress(tell);
+        Ok(())
+    })
+}
+
+/// Has databases that are opened with these options tell function of waits for locks. The function
+/// and its context, which may be NULL, stay valid until the options are freed and the databases are
+/// closed.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_set_lock_waits(
+    options: Option<&mut Options>,
+    function: LockWaitFunction,
+    context: *mut c_void,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (options, function) = (need(options, "options")?, need(function, "function")?);
+        let context = Context::new(context);
+        let tell = move |waiter: u64, holders: &[u64]| {
+            for &holder in holders {
+                // SAFETY: the function is the caller's, with this signature and context.
+                unsafe { function(context.pointer(), waiter, holder) };
+            }
+        };
+        options.0 = std::mem::take(&mut options.0).on_lock_wait(tell);
         Ok(())
     })
 }

@@ -493,3 +493,21 @@ pub extern "C" fn terrace_database_locks_held(
 pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
+
+/// Ends the wait for a lock of the transaction with this number, from another thread. The call
+/// that waits fails with TERRACE_TIMEOUT, and so does one that passes many keys which the
+/// transaction has deleted. The transaction goes on, and later calls do not wait either, until
+/// terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when it has ended.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_end_lock_wait(
+    database: Option<&Database>,
+    id: u64,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        let found = need(database, "database")?.0.end_lock_wait(id);
+        Ok(if found { Status::TERRACE_OK } else { Status::TERRACE_NOT_FOUND })
+    })
+}

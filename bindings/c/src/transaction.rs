@@ -559,6 +559,23 @@ pub extern "C" fn terrace_transaction_cancel(
     })
 }
 
+/// Has calls wait for locks again, after terrace_database_end_lock_wait. It takes back what was
+/// asked before it.
+///
+/// Errors: TERRACE_CLOSED once the transaction has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_allow_waits(
+    transaction: Option<&Transaction>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        need(transaction, "transaction")?.running.with(|running| {
+            running.allow_waits();
+            Ok(())
+        })
+    })
+}
+
 /// As terrace_transaction_cancel, by number.
 ///
 /// Errors: TERRACE_INVALID for NULL.

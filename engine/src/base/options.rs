@@ -95,6 +95,7 @@ pub struct OpenProgress {
 }
 
 pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
+pub(crate) type LockWaitFn = Arc<dyn Fn(u64, &[u64]) + Send + Sync>;
 
 declare! {
     /// How to open a database.
@@ -336,6 +337,12 @@ declare! {
 
     /// Calls `f` while the database opens, once a zone at most, from several threads.
     on_open_progress(f: impl Fn(OpenProgress) + Send + Sync + 'static): Option<ProgressFn> = None
+        => Some(Arc::new(f));
+
+    /// Calls `f` when a transaction is about to wait for a lock: with its number, and with those of
+    /// the transactions that it waits for. A plain write has a number too. The waiting thread makes
+    /// the call, and `f` calls nothing of the database.
+    on_lock_wait(f: impl Fn(u64, &[u64]) + Send + Sync + 'static): Option<LockWaitFn> = None
         => Some(Arc::new(f));
 
     @fields

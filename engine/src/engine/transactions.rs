@@ -266,6 +266,32 @@ impl Database {
         !self.is_forked() && !operator::is_running() && self.inner.transactions.kill(id)
     }
 
+    /// Ends the wait for a lock of a transaction from outside; whether there is the transaction.
+    /// The call that waits fails with `Timeout`, and so does one that passes many keys which the
+    /// transaction has deleted. The transaction goes on, and later calls do not wait either, until
+    /// [`Transaction::allow_waits`]: so one that is about to wait is ended too. Waits for nothing.
+    /// In a forked child there is none.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let db = terrace::Database::open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// let (holder, waiter) = (db.begin()?, db.begin()?);
+    /// holder.put(&table, "k", "v")?;
+    /// db.end_lock_wait(waiter.id());
+    /// let ended = waiter.put(&table, "k", "v").unwrap_err();
+    /// assert_eq!(ended.kind(), terrace::ErrorKind::Timeout);
+    /// holder.commit()?;
+    /// waiter.allow_waits();
+    /// waiter.roll_back();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn end_lock_wait(&self, id: u64) -> bool {
+        !self.is_forked() && !operator::is_running() && self.inner.transactions.end_wait(id)
+    }
+
     /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one
     /// of [`Database::snapshot`]. Versions of keys that it needs cannot go.
     pub fn oldest_snapshot_age(&self) -> Option<Duration> {

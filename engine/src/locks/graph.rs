@@ -105,6 +105,11 @@ impl Graph {
         self.waiting.get(&owner).map(|wait| &wait.waiter)
     }
 
+    /// Those that an owner waits for.
+    pub(super) fn blockers(&self, owner: OwnerId) -> Blockers {
+        self.waiting.get(&owner).map(|wait| wait.blockers.clone()).unwrap_or_default()
+    }
+
     /// `owner` has given back everything: the owners that waited for it alone are taken out.
     pub(super) fn forget(&mut self, owner: OwnerId) -> Vec<Arc<Waiter>> {
         self.forget_unless(owner, |_| false)

@@ -12,6 +12,7 @@ use super::request::{
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::mvcc::{IntervalSet, KeyInterval, after};
 use crate::os::earlier;
+use crate::os::sync::atomic::AtomicBool;
 use crate::os::time;
 use crate::read::KeyRange;
 
@@ -38,6 +39,8 @@ pub(crate) struct Locker {
     escalated: usize,
     /// How often it was given a lock that it did not have, or a stronger one, and rows written.
     work: u64,
+    /// While it is raised no lock is waited for.
+    mark: Option<Arc<AtomicBool>>,
 }
 
 /// What the locks of one owner may take, if nothing else is said.
@@ -72,7 +75,14 @@ impl Locker {
             limit,
             escalated: 0,
             work: 0,
+            mark: None,
         }
+    }
+
+    /// The same, with a mark: while it is raised no lock is waited for.
+    pub(crate) fn with_mark(mut self, mark: &Arc<AtomicBool>) -> Locker {
+        self.mark = Some(Arc::clone(mark));
+        self
     }
 
     /// Its number.
@@ -297,7 +307,7 @@ impl Locker {
         patience: Patience,
         table: &dyn Fn() -> String,
     ) -> Result<Option<Granted>> {
-        match self.manager.attempt(request, patience, self.work, table) {
+        match self.manager.attempt(request, patience, self.work, self.mark.as_deref(), table) {
             Attempt::Had => Ok(None),
             Attempt::Granted(granted) => Ok(Some(granted)),
             Attempt::Busy(request, by) => Err(Error::new(
@@ -392,7 +402,7 @@ impl Locker {
     fn lock_instead(&mut self, start: Vec<u8>, keys: &[Name], mode: Mode) -> bool {
         let span = Span::Range(KeyInterval { start, end: keys.last().map(|last| after(last)) });
         let request = Request { owner: self.id, mode, span };
-        match self.manager.attempt(request, Patience::None, self.work, &String::new) {
+        match self.manager.attempt(request, Patience::None, self.work, None, &String::new) {
             Attempt::Granted(granted) => drop(self.hold_range(granted)),
             Attempt::Had => {}
             _ => return false,

@@ -40,6 +40,7 @@ use super::graph::Graph;
 use super::ranges::RangeLocks;
 use super::request::{Blockers, Shard};
 use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter};
+use crate::base::options::LockWaitFn;
 use crate::mvcc::{IntervalSet, KeyInterval};
 use crate::os::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
@@ -91,7 +92,6 @@ pub(super) struct Granted {
 type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
 
 /// The locks of one database.
-#[derive(Debug)]
 pub(crate) struct LockManager {
     shards: Box<[Mutex<Shard>]>,
     ranges: Mutex<RangeLocks>,
@@ -105,6 +105,8 @@ pub(crate) struct LockManager {
     boundaries: AtomicUsize,
     /// The most that all locks may take.
     most: usize,
+    /// Is told of waits.
+    observer: Option<LockWaitFn>,
 }
 
 /// A range takes the mutexes of all.
@@ -112,11 +114,21 @@ const SHARDS: usize = 32;
 
 impl LockManager {
     /// A lock table with nothing locked, whose locks may take `most` bytes of memory.
+    #[cfg(test)]
     pub(crate) fn new(most: usize) -> Arc<LockManager> {
-        LockManager::with_shards(SHARDS, most)
+        LockManager::with_observer(most, None)
     }
 
-    pub(super) fn with_shards(shards: usize, most: usize) -> Arc<LockManager> {
+    /// The same; `observer` is told of waits.
+    pub(crate) fn with_observer(most: usize, observer: Option<LockWaitFn>) -> Arc<LockManager> {
+        LockManager::with_shards(SHARDS, most, observer)
+    }
+
+    pub(super) fn with_shards(
+        shards: usize,
+        most: usize,
+        observer: Option<LockWaitFn>,
+    ) -> Arc<LockManager> {
         Arc::new(LockManager {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             ranges: Mutex::default(),
@@ -128,6 +140,7 @@ impl LockManager {
             told: AtomicUsize::new(0),
             boundaries: AtomicUsize::new(0),
             most,
+            observer,
         })
     }
 
@@ -243,6 +256,7 @@ impl LockManager {
         mut request: Request,
         patience: Patience,
         cost: u64,
+        mark: Option<&AtomicBool>,
         table: &dyn Fn() -> String,
     ) -> Attempt {
         let mut shards = self.shards_of(&request.span);
@@ -274,7 +288,8 @@ impl LockManager {
             }
             passes
         });
-        if patience == Patience::None && !blockers.is_empty() {
+        let is_ended = mark.is_some_and(|mark| mark.load(Ordering::Acquire));
+        if (patience == Patience::None || is_ended) && !blockers.is_empty() {
             return Attempt::Busy(request, blockers);
         }
         if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
@@ -303,6 +318,12 @@ impl LockManager {
 
     /// Waits for what becomes of a waiter. Unless it was granted, it has left the queues.
     pub(super) fn wait(&self, waiter: &Arc<Waiter>, deadline: Option<Instant>) -> Outcome {
+        if let Some(tell) = &self.observer {
+            let owner = waiter.request.owner;
+            // The observer may take locks of its own.
+            let blockers = self.graph.lock().blockers(owner);
+            tell(owner, &blockers);
+        }
         let outcome = self.outcome(waiter, deadline);
         if !matches!(outcome, Outcome::Granted { .. }) {
             self.withdraw(waiter);
@@ -412,6 +433,17 @@ impl LockManager {
         let waiting = self.graph.lock().remove(owner);
         if let Some((waiter, _)) = waiting {
             waiter.tell(Outcome::Killed);
+        }
+    }
+
+    /// Raises the mark of an owner, which has its next waits end as they begin, and ends the wait
+    /// that it is in as its deadline would.
+    pub(crate) fn end_wait(&self, owner: OwnerId, mark: &AtomicBool) {
+        let mut graph = self.graph.lock();
+        // Under the lock that waits begin with: one that begins later sees it.
+        mark.store(true, Ordering::Release);
+        if let Some((waiter, by)) = graph.remove(owner) {
+            waiter.tell(Outcome::Late(by.to_vec()));
         }
     }
 

@@ -203,7 +203,7 @@ impl TxnRange {
                     break;
                 }
                 Some((key, None)) => {
-                    self.inner.check_killed()?;
+                    self.inner.check_call()?;
                     self.skip_bare(running, &key, end);
                     let (first, count) = match passed {
                         Some((first, _, count)) => (first, count + 1),
@@ -343,5 +343,29 @@ mod tests {
             txn.roll_back_to("s").unwrap();
             assert_eq!(key(txn.last(&table).unwrap()), None);
         }
+    }
+
+    /// Bug: a thread that ended the waits of a transaction waited for a call of it that waits for
+    /// nothing, and so did the server's timers. Cause: it looked again until the call was over.
+    /// Fix: it raises a mark, and the call looks at it.
+    #[test]
+    fn a_call_that_passes_many_keys_is_ended_from_outside() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(8 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        (0..100_u32).for_each(|n| table.put(n.to_be_bytes(), "").unwrap());
+        let txn = db.begin().unwrap();
+        (0..100_u32).for_each(|n| txn.delete(&table, n.to_be_bytes()).unwrap());
+        assert!(db.end_lock_wait(txn.id()));
+        STEPS.set(0);
+        let error = txn.first(&table).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Timeout, "{error}");
+        assert_eq!(STEPS.get(), 1, "it ends at the first key that it passes");
+        txn.put(&table, "k", "calls that do neither go on").unwrap();
+        txn.allow_waits();
+        assert!(txn.first(&table).unwrap().is_some());
+        let id = txn.id();
+        txn.commit().unwrap();
+        assert!(!db.end_lock_wait(id), "it has ended");
     }
 }

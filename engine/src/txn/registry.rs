@@ -84,6 +84,12 @@ impl Registry {
         all.iter().map(info).collect()
     }
 
+    /// Ends the waits for locks of one, from outside; whether it is there.
+    pub(crate) fn end_wait(&self, id: OwnerId) -> bool {
+        let found = self.running.lock().get(&id).and_then(Weak::upgrade);
+        found.map(|inner| inner.end_wait()).is_some()
+    }
+
     /// Ends one from outside; whether it was still running.
     pub(crate) fn kill(&self, id: OwnerId) -> bool {
         let found = self.running.lock().get(&id).and_then(Weak::upgrade);

@@ -107,6 +107,8 @@ pub(super) struct Inner {
     pub(super) bytes: AtomicUsize,
     pub(super) spilled: AtomicU64,
     killed: AtomicBool,
+    /// Calls are to end that wait for a lock or pass many keys. Only its user takes it back.
+    ends_calls: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -118,7 +120,8 @@ impl Inner {
         // Serializable reads are of what is locked, and hence of now.
         let of_a_moment = options.optimistic || options.isolation == Isolation::Snapshot;
         let snapshot = of_a_moment.then(|| Arc::new(shared.snapshots.register()));
-        let locker = Locker::with_limit(&shared.locks, options.lock_limit);
+        let ends_calls = Arc::default();
+        let locker = Locker::with_limit(&shared.locks, options.lock_limit).with_mark(&ends_calls);
         debug_assert!(
             snapshot.as_ref().is_none_or(|s| s.lsn() <= shared.committer.visible()),
             "a snapshot sees only commits that are visible (invariant 2)"
@@ -134,6 +137,7 @@ impl Inner {
             bytes: AtomicUsize::new(0),
             spilled: AtomicU64::new(0),
             killed: AtomicBool::new(false),
+            ends_calls,
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
                 owes_checks: false,
@@ -222,6 +226,15 @@ impl Inner {
         if self.killed.load(Ordering::Acquire) { Err(killed(self.id)) } else { Ok(()) }
     }
 
+    /// Fails once the call that is under way is to end.
+    pub(super) fn check_call(&self) -> Result<()> {
+        self.check_killed()?;
+        match self.ends_calls.load(Ordering::Acquire) {
+            true => Err(Error::new(ErrorKind::Timeout, "the call was ended by another thread")),
+            false => Ok(()),
+        }
+    }
+
     fn ended(&self, state: &State) -> Error {
         let why = match state {
             State::Ended(End::Killed) => return killed(self.id),
@@ -293,6 +306,17 @@ impl Inner {
                 return self.end(&mut state, End::Killed) || stopped;
             }
         }
+    }
+
+    /// Has calls end that wait for a lock or pass many keys, as their deadline would: the one that
+    /// is under way and later ones, until [`Inner::allow_waits`].
+    pub(super) fn end_wait(&self) {
+        self.shared.locks.end_wait(self.id, &self.ends_calls);
+    }
+
+    /// Takes that back.
+    pub(super) fn allow_waits(&self) {
+        self.ends_calls.store(false, Ordering::Release);
     }
 
     /// Commits and ends.

@@ -229,6 +229,14 @@ impl Transaction {
         })
     }
 
+    /// Has calls wait for locks again, after [`Database::end_lock_wait`]. It takes back what was
+    /// asked before it.
+    ///
+    /// [`Database::end_lock_wait`]: crate::Database::end_lock_wait
+    pub fn allow_waits(&self) {
+        self.inner.allow_waits();
+    }
+
     /// Sets a savepoint. One of the same name stays, hidden by this one.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
   const std::string place(static_cast<const char *>(key), key_len);
   std::string changed(static_cast<const char *>(value), value_len);
   if (place == std::string("\0\1", 2) && is_there("format"))
-    changed[0] = 2;
+    changed[0] = 1;
   return __real_terrace_table_put(table, key, key_len, changed.data(), value_len, durability, error);
 }
 

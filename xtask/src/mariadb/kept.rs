@@ -23,6 +23,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     counters_move_again(&server, &holds)?;
     an_unknown_number_is_no_place(&server, &holds)?;
     another_format_is_told(&server, &holds)?;
+    an_earlier_order_is_told(&server)?;
     a_layout_is_stored_again(&server, &holds)?;
     a_failed_create_leaves_nothing(&server, &holds)?;
     server.kill()?;
@@ -160,6 +161,30 @@ fn another_format_is_told(server: &Server, holds: &Holds) -> Result<()> {
     }
     server.sql("DROP TABLE earlier; CREATE TABLE earlier (id INT) ENGINE=Terrace", "test")?;
     server.sql("DROP TABLE earlier", "test").map(drop)
+}
+
+/// Bug: keys of collations of several levels got another order, and a table from before was read by
+/// the new one. Cause: nothing told. Fix: a table with such keys has a record of its layout. One
+/// without it is refused, and the error log says what to do.
+fn an_earlier_order_is_told(server: &Server) -> Result<()> {
+    let collated = |name: &str, collation: &str| {
+        format!(
+            "CREATE TABLE {name} (c VARCHAR(20) COLLATE {collation} PRIMARY KEY) ENGINE=Terrace; \
+             INSERT INTO {name} VALUES ('a'), ('b')"
+        )
+    };
+    let levels = "utf8mb4_uca1400_as_cs";
+    let make = [collated("sorted", "utf8mb4_general_ci"), collated("levels", levels)].join("; ");
+    server.sql(&format!("{make}; FLUSH TABLES sorted, levels"), "test")?;
+    let file = |table: &str| server.data().join("test").join(table).with_extension("frm");
+    std::fs::copy(file("levels"), file("sorted")).context("putting another definition there")?;
+    let said = server.sql("SELECT * FROM sorted", "test");
+    let log = std::fs::read_to_string(server.log()).context("reading the error log")?;
+    if said.is_ok() || !log.contains("in which index PRIMARY has another order") {
+        bail!("keys of an earlier order: {said:?}");
+    }
+    let rows = server.sql("DROP TABLE sorted; SELECT * FROM levels", "test")?;
+    if rows == "a\nb\n" { Ok(()) } else { bail!("keys of several levels: {rows}") }
 }
 
 /// Bug: after a TRUNCATE that could neither store the layout of its table nor read it back, rows

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
@@ -73,6 +74,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     }
     kill_meets_a_wait(&mut orders, &server)?;
     kill_meets_another_transaction(&mut orders, &server)?;
+    a_kill_does_not_wait(&server)?;
     xa_beside_others(&mut orders, &server)?;
     let mut server = server;
     for point in ["verdict", "carried-out"] {
@@ -345,6 +347,48 @@ fn kill_meets_another_transaction(orders: &mut Orders<'_>, server: &Server) -> R
         bail!("the victim was told {said:?}, and the rows are {rows}");
     }
     Ok(())
+}
+
+/// Bug: a SELECT that passes many rows which its transaction has deleted was not ended. Who ended
+/// it waited for it: `KILL QUERY`, and the server's one thread for the times of statements. Cause:
+/// only a wait for a lock was ended, and a call was waited for. Fix: the call looks at a mark.
+fn a_kill_does_not_wait(server: &Server) -> Result<()> {
+    server.sql(
+        "CREATE TABLE passed (id INT PRIMARY KEY) ENGINE=Terrace; \
+         INSERT INTO passed SELECT seq FROM seq_1_to_600000",
+        "test",
+    )?;
+    let mut victim = Session::open(server, "test")?;
+    let id = connection(&mut victim)?;
+    let (delete, select) = ("DELETE FROM passed", "SELECT * FROM passed LIMIT 1");
+    let runs = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id} AND info = '{select}'"
+    );
+    for kill in [true, false] {
+        victim.send(&format!("BEGIN; {delete}"))?;
+        quiet(&mut victim)?;
+        let mut begun = Instant::now();
+        if kill {
+            victim.send(select)?;
+            until("the victim reads", || Ok(server.sql(&runs, "test")?.trim() == "1"))?;
+            begun = Instant::now();
+            server.sql(&format!("KILL QUERY {id}"), "test")?;
+        } else {
+            victim.send(&format!("SET STATEMENT max_statement_time = 0.1 FOR {select}"))?;
+        }
+        let said = victim.answer()?;
+        let (took, code) = (begun.elapsed(), if kill { "ERROR 1317" } else { "ERROR 1969" });
+        if !said.contains(code) || took > Duration::from_secs(1) {
+            bail!("after {took:?} a SELECT that was ended says: {said}");
+        }
+        // The transaction goes on.
+        victim.send("INSERT INTO passed VALUES (0); SELECT MIN(id) FROM passed; ROLLBACK")?;
+        let said = victim.answer()?;
+        if said != "0\n" {
+            bail!("behind a SELECT that was ended: {said}");
+        }
+    }
+    server.sql("DROP TABLE passed", "test").map(drop)
 }
 
 /// Makes tables of both engines in which a transaction writes.

@@ -139,6 +139,42 @@ static void opening(void) {
     terrace_error_free(error);
 }
 
+struct waits {
+    atomic_uint_fast64_t waiter, holder;
+};
+
+static void note_wait(void *context, uint64_t waiter, uint64_t holder) {
+    struct waits *waits = context;
+    waits->waiter = waiter;
+    waits->holder = holder;
+}
+
+static void lock_waits(void) {
+    terrace_error *error = NULL;
+    struct waits waits = {0, 0};
+    terrace_options *options = small_options();
+    OK(terrace_options_set_lock_waits(options, note_wait, &waits, &error));
+    FAILS(TERRACE_INVALID, terrace_options_set_lock_waits(options, NULL, NULL, &error));
+    terrace_database *database = terrace_open_existing(path_of("db"), options, &error);
+    HANDLE(database);
+    terrace_table *table = terrace_database_table(database, "waits", &error);
+    HANDLE(table);
+    terrace_transaction *holder = terrace_database_begin(database, NULL, &error);
+    terrace_transaction *waiter = terrace_database_begin(database, NULL, &error);
+    OK(terrace_transaction_set_lock_wait(waiter, 1, &error));
+    OK(terrace_transaction_put(holder, table, TEXT("key"), TEXT("mine"), &error));
+    FAILS(TERRACE_TIMEOUT,
+          terrace_transaction_put(waiter, table, TEXT("key"), TEXT("mine"), &error));
+    CHECK(waits.waiter == terrace_transaction_id(waiter));
+    CHECK(waits.holder == terrace_transaction_id(holder));
+    terrace_transaction_free(waiter);
+    terrace_transaction_free(holder);
+    terrace_table_free(table);
+    close_and_free(database);
+    terrace_options_free(options);
+    terrace_error_free(error);
+}
+
 static void option_names(void) {
     terrace_error *error = NULL;
     static const char *const known[] = {"pm_size", "block_size", "isolation"};
@@ -184,6 +220,7 @@ int main(int count, char **arguments) {
     terrace_table_free(table);
     close_and_free(database);
     opening();
+    lock_waits();
     option_names();
     names_of_statuses();
     versions();

@@ -258,6 +258,42 @@ static void until_it_waits(uint64_t id) {
     }
 }
 
+static void *waits_in_vain(void *argument) {
+    terrace_error *error = NULL;
+    terrace_transaction *transaction = argument;
+    FAILS(TERRACE_TIMEOUT,
+          terrace_transaction_put(transaction, table, TEXT("c"), TEXT("x"), &error));
+    terrace_error_free(error);
+    return NULL;
+}
+
+/* The wait ends, and the transaction goes on. */
+static void wait_ended_from_another_thread(void) {
+    terrace_error *error = NULL;
+    terrace_transaction *holder = begin(NULL, NULL), *waiter = begin("lock_wait", "endless");
+    OK(terrace_transaction_put(waiter, table, TEXT("before"), TEXT("x"), &error));
+    OK(terrace_transaction_put(holder, table, TEXT("c"), TEXT("held"), &error));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, waits_in_vain, waiter) == 0);
+    until_it_waits(terrace_transaction_id(waiter));
+    OK(terrace_database_end_lock_wait(database, terrace_transaction_id(waiter), &error));
+    CHECK(pthread_join(thread, NULL) == 0);
+    FAILS(TERRACE_INVALID, terrace_database_end_lock_wait(NULL, 1, &error));
+    FAILS(TERRACE_TIMEOUT, terrace_transaction_put(waiter, table, TEXT("c"), TEXT("x"), &error));
+    OK(terrace_transaction_allow_waits(waiter, &error));
+    terrace_transaction_free(holder);
+    OK(terrace_transaction_put(waiter, table, TEXT("before2"), TEXT("x"), &error));
+    const uint64_t id = terrace_transaction_id(waiter);
+    OK(terrace_transaction_commit(waiter, &error));
+    CHECK(terrace_database_end_lock_wait(database, id, &error) == TERRACE_NOT_FOUND);
+    FAILS(TERRACE_CLOSED, terrace_transaction_allow_waits(waiter, &error));
+    terrace_transaction_free(waiter);
+    CHECK(has(table, "before", "x") && has(table, "before2", "x"));
+    OK(terrace_table_delete(table, "before", 6, TERRACE_DURABLE, &error));
+    OK(terrace_table_delete(table, "before2", 7, TERRACE_DURABLE, &error));
+    terrace_error_free(error);
+}
+
 static void cancelled_from_another_thread(void) {
     terrace_error *error = NULL;
     terrace_transaction *holder = begin(NULL, NULL), *waiter = begin("lock_wait", "endless");
@@ -402,6 +438,7 @@ int main(int count, char **arguments) {
     isolation();
     views();
     locks();
+    wait_ended_from_another_thread();
     cancelled_from_another_thread();
     deadlocks();
     enqueued();

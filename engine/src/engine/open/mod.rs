@@ -327,6 +327,12 @@ pub(crate) fn records<'a>(
 }
 
 impl Opening<'_> {
+    /// The lock table.
+    fn locks(&self) -> Arc<LockManager> {
+        let most = memory::of_locks(self.options.memory_plan().limit());
+        LockManager::with_observer(most, self.options.on_lock_wait.clone())
+    }
+
     /// The engine, with nothing indexed yet.
     pub(super) fn engine(
         &self,
@@ -368,7 +374,7 @@ impl Opening<'_> {
             wakeup: Wakeup::default(),
             zone_wakeup: Wakeup::default(),
             fork: ForkGuard::new(),
-            locks: LockManager::new(memory::of_locks(self.options.memory_plan().limit())),
+            locks: self.locks(),
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::os::schedule::explore;
+use crate::os::sync::atomic::AtomicBool;
 use crate::os::thread;
 
 use crate::base::error::{ErrorKind, Result};
@@ -105,7 +106,7 @@ fn run(manager: &Arc<LockManager>, inside: &Inside, takes: &[Take], deadlocks: &
 
 fn all(threads: &'static [&'static [Take]], deadlocks_end: bool) {
     explore(move || {
-        let manager = LockManager::with_shards(2, usize::MAX);
+        let manager = LockManager::with_shards(2, usize::MAX, None);
         let (inside, deadlocks) = (Arc::new(Inside::default()), Arc::new(AtomicUsize::new(0)));
         let threads: Vec<_> = threads
             .iter()
@@ -203,7 +204,7 @@ fn deadlines_pass_meanwhile() {
 #[test]
 fn the_killed_return_and_leave_nothing() {
     explore(|| {
-        let manager = LockManager::with_shards(2, usize::MAX);
+        let manager = LockManager::with_shards(2, usize::MAX, None);
         let mut first = Locker::new(&manager);
         take(&mut first, Take::Key(0, Exclusive, true)).unwrap();
         let waiters: Vec<_> = (0..2)
@@ -224,6 +225,29 @@ fn the_killed_return_and_leave_nothing() {
             let ended = waiter.join().unwrap();
             assert!(ended.is_ok() || ended.unwrap_err().kind() == ErrorKind::Closed);
         }
+        assert_eq!(manager.held(), (0, 0));
+    });
+}
+
+/// Bug: a wait that was ended right before it began was not ended, and lasted as long as its owner
+/// was patient. Cause: only waits that had begun were ended. Fix: a mark has the next one end too.
+#[test]
+fn a_wait_is_ended_whenever_it_begins() {
+    explore(|| {
+        let manager = LockManager::with_shards(2, usize::MAX, None);
+        let mut first = Locker::new(&manager);
+        take(&mut first, Take::Key(0, Exclusive, true)).unwrap();
+        let mark = Arc::new(AtomicBool::new(false));
+        let mut locker = Locker::new(&manager).with_mark(&mark);
+        let id = locker.id();
+        let waiter = thread::spawn("model", move || {
+            take(&mut locker, Take::Key(0, Exclusive, true)).map(|()| locker)
+        });
+        manager.end_wait(id, &mark);
+        // The first owner has its lock until then, so a wait that is not ended never ends.
+        let ended = waiter.join().unwrap();
+        assert!(ended.is_err_and(|error| error.kind() == ErrorKind::Timeout));
+        drop(first);
         assert_eq!(manager.held(), (0, 0));
     });
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::locks::ranges::VISITED;
 use crate::locks::{LockManager, Locker, Mode, Patience, RunsHere};
+use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::with_arrival;
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
@@ -177,7 +178,7 @@ fn ranges_are_held_as_a_list_of_keys_says() {
     let space = |n: u64| n % 2 + 1;
     for seed in 0..300u64 {
         let mut chance = draws(seed);
-        let manager = LockManager::with_shards(3, usize::MAX);
+        let manager = LockManager::with_shards(3, usize::MAX, None);
         let mut lockers: Vec<Locker> = (0..3).map(|_| Locker::new(&manager)).collect();
         let mut held = [[[None; 10]; 2]; 3];
         for _ in 0..40 {
@@ -585,4 +586,42 @@ fn a_lock_that_is_got_by_an_old_place_hides_no_deadlock() {
     drop((runs, holder));
     first.join().unwrap().unwrap();
     assert_eq!(manager.held(), (0, 0));
+}
+
+/// Bug: a transaction could be freed from a wait only by ending it whole, so a statement that was
+/// killed took its transaction along. Fix: the wait ends as if its deadline had passed.
+#[test]
+fn a_wait_that_is_ended_is_late_and_its_owner_goes_on() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let observer = move |waiter: u64, by: &[u64]| {
+        sender.lock().unwrap().send((waiter, by.to_vec())).unwrap();
+    };
+    let manager = LockManager::with_observer(usize::MAX, Some(Arc::new(observer)));
+    let mark = Arc::new(AtomicBool::new(false));
+    let (mut holder, mut waiter) = (Locker::new(&manager), Locker::new(&manager).with_mark(&mark));
+    let (of_holder, of_waiter) = (holder.id(), waiter.id());
+    key(&mut holder, "k", Exclusive, Patience::None).unwrap();
+    key(&mut waiter, "before", Exclusive, Patience::None).unwrap();
+    let waits = thread::spawn(move || {
+        for _ in 0..2 {
+            let ended = key(&mut waiter, "k", Exclusive, Patience::Endless).unwrap_err();
+            assert_eq!(ended.kind(), ErrorKind::Timeout);
+            assert!(ended.to_string().contains(&format!("transaction {of_holder}")), "{ended}");
+        }
+        waiter
+    });
+    until_waiting(&manager, of_waiter);
+    manager.end_wait(of_waiter, &mark);
+    let mut waiter = waits.join().unwrap();
+    assert_eq!(told.recv().unwrap(), (of_waiter, vec![of_holder]), "the observer is told");
+    assert!(key(&mut waiter, "other", Exclusive, Patience::Endless).unwrap(), "it is free");
+    mark.store(false, Ordering::Release);
+    let waits =
+        thread::spawn(move || (key(&mut waiter, "k", Exclusive, Patience::Endless), waiter));
+    until_waiting(&manager, of_waiter);
+    drop(holder);
+    let (got, mut waiter) = waits.join().unwrap();
+    assert!(got.unwrap(), "it waits again");
+    assert!(!key(&mut waiter, "before", Exclusive, Patience::None).unwrap(), "it has what it had");
 }
