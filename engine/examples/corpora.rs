@@ -119,14 +119,14 @@ fn shared(home: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
     db.set_table_options("people", table.options().filter_bits(0))?;
     rest(&db)?;
     // Large commits: a bulk load, and a prepare with what it has spilled.
-    let mut load = table.bulk_load()?;
+    let mut load = table.bulk_load(terrace::Existing::Refuse)?;
     (0..60).try_for_each(|n| load.put(format!("loaded {n:02}"), format!("{n}").repeat(20)))?;
     load.finish()?;
     let txn = db.begin_with(TxnOptions::new().spill_at(1 << 10))?;
     (0..40).try_for_each(|n| txn.put(&table, format!("spilled {n:02}"), "y".repeat(40)))?;
     txn.prepare("transfer")?;
     rest(&db)?;
-    db.roll_back_prepared("transfer")?;
+    db.roll_back_prepared("transfer", terrace::Durability::Durable)?;
     (0..40).try_for_each(|n| table.put(format!("{n}"), "x".repeat(30)))?;
     db.close()?;
     for entry in fs::read_dir(&bucket)? {
@@ -150,7 +150,7 @@ fn read_by_a_snapshot(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error
     table.put("ada", "1815")?;
     let snapshot = db.snapshot()?;
     // What a load takes the place of is drained with it.
-    let mut load = table.bulk_load_with(Existing::Replace)?;
+    let mut load = table.bulk_load(Existing::Replace)?;
     load.put("ada", "1852")?;
     load.finish()?;
     rest(&db)?;
@@ -304,10 +304,10 @@ fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace
     }
     db.backup(set)?;
     db.truncate_table("short")?;
-    let mut load = short.bulk_load()?;
+    let mut load = short.bulk_load(terrace::Existing::Refuse)?;
     (0..rows).try_for_each(|n| load.put(n.to_be_bytes(), []))?;
     load.finish()?;
-    let mut load = files.bulk_load()?;
+    let mut load = files.bulk_load(terrace::Existing::Refuse)?;
     (20..26).try_for_each(|n| load.put(n.to_string(), file(n)))?;
     load.finish()?;
     let mut batch = WriteBatch::new();

@@ -2,7 +2,7 @@
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::path::Path;
 
-use crate::backup::{self, BackupInfo, BackupSet, SalvageReport, VerifyReport};
+use crate::backup::{self, BackupInfo, BackupSet, VerifyReport};
 use crate::base::error::Result;
 use crate::base::options::Options;
 use crate::engine::{Database, OpenHow};
@@ -13,7 +13,7 @@ use crate::txn::{Transaction, TxnRange};
 
 impl Database {
     /// Opens the database in the directory `path`; creates one when the directory is missing or
-    /// empty. [`Options`] has the settings.
+    /// empty. [`Options`] has the settings and the other ways to open one.
     ///
     /// # Errors
     ///
@@ -27,70 +27,6 @@ impl Database {
     /// - `Corrupt`: bytes that were durable are damaged; the place is named.
     pub fn open(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().open(path)
-    }
-
-    /// Creates a database in the directory `path`, which must be missing or empty.
-    ///
-    /// # Errors
-    ///
-    /// `Exists` when there is something; otherwise as [`Database::open`].
-    pub fn create(path: impl AsRef<Path>) -> Result<Database> {
-        Options::new().create(path)
-    }
-
-    /// Opens the database in the directory `path`, to read and to write. It has to be there: what
-    /// an unfinished creation left does not count.
-    ///
-    /// # Errors
-    ///
-    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
-    pub fn open_existing(path: impl AsRef<Path>) -> Result<Database> {
-        Options::new().open_existing(path)
-    }
-
-    /// Writes what can be read of the database in the directory `from`, however damaged, to a new
-    /// one in `to`, which must be missing or empty, and says what was lost. `from` is not changed
-    /// and must not be open to write. Costs a reading of all of it.
-    ///
-    /// Keys that were lost are missing, or show an older value where only their newest version was.
-    /// Tables have the options that they had; what had expired is left out, and the rest lives for
-    /// its table's time from now on. The last blob is there. Prepared transactions are not: those
-    /// that are open are in the report by name.
-    ///
-    /// # Errors
-    ///
-    /// `MissingDatabase` when there is none in `from`; `Exists` when there is something in `to`;
-    /// otherwise as [`Database::open`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let (from, to) = (dir.path().join("damaged"), dir.path().join("new"));
-    /// let db = terrace::Database::open(&from)?;
-    /// db.table("users")?.put("ada", "1815")?;
-    /// db.close()?;
-    ///
-    /// let report = terrace::Database::salvage(&from, &to)?;
-    /// assert!(report.lost.is_empty());
-    /// let db = terrace::Database::open(&to)?;
-    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
-        Options::new().salvage(from, to)
-    }
-
-    /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
-    /// will do; several processes may do so at once, while none has it open to write.
-    ///
-    /// # Errors
-    ///
-    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
-    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database> {
-        Options::new().open_read_only(path)
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
@@ -173,29 +109,31 @@ impl Options {
         Database::open_with(path.as_ref(), &self, OpenHow::OpenOrCreate)
     }
 
-    /// Opens a database as [`Database::open_existing`](crate::Database::open_existing) does.
+    /// Opens the database in the directory `path`, to read and to write. It has to be there: what
+    /// an unfinished creation left does not count.
     ///
     /// # Errors
     ///
-    /// As [`Database::open_existing`](crate::Database::open_existing).
+    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
     pub fn open_existing(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), &self, OpenHow::Existing)
     }
 
-    /// Creates a database as [`Database::create`](crate::Database::create) does.
+    /// Creates a database in the directory `path`, which must be missing or empty.
     ///
     /// # Errors
     ///
-    /// As [`Database::create`](crate::Database::create).
+    /// `Exists` when there is something; otherwise as [`Database::open`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), &self, OpenHow::Create)
     }
 
-    /// Opens a database as [`Database::open_read_only`](crate::Database::open_read_only) does.
+    /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
+    /// will do; several processes may do so at once, while none has it open to write.
     ///
     /// # Errors
     ///
-    /// As [`Database::open_read_only`](crate::Database::open_read_only).
+    /// `MissingDatabase` when there is none; otherwise as [`Database::open`].
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), &self, OpenHow::ReadOnly)
     }

@@ -58,7 +58,7 @@
 //! let mut batch = WriteBatch::new();
 //! batch.put(&rows, "a", "1").delete(&rows, "b").put(&log, "1", "a was put");
 //! db.write(batch)?;
-//! rows.put_with("c", "3", Durability::Relaxed)?;
+//! rows.durability(Durability::Relaxed).put("c", "3")?;
 //! db.sync()?;
 //! # Ok(())
 //! # }
@@ -119,8 +119,8 @@
 //!
 //! [`Database::stats`] says what a database does. [`Database::backup`] adds to a [`BackupSet`]
 //! while writers go on, [`Database::dump`] writes rows for another database or program, and
-//! [`verify`] reads all checksums. With [`Options::share`] other machines follow a database
-//! ([`Follower`]), stand by for it ([`Standby`]), or take it over ([`Database::open_shared`]).
+//! [`Options::verify`] reads all checksums. With [`Options::share`] other machines follow a database
+//! ([`Follower`]), stand by for it ([`Standby`]), or take it over ([`Options::open_shared`]).
 //!
 //! ```
 //! # fn main() -> terrace::Result<()> {
@@ -204,7 +204,7 @@ pub mod typed;
 mod version;
 
 pub use backup::{
-    BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport, VerifyReport, verify,
+    BackupInfo, BackupSet, DumpEntry, DumpOptions, DumpReport, SalvageReport, VerifyReport,
 };
 pub use base::error::{Damage, Error, ErrorKind, Result, Unreadable};
 pub use base::limits;
@@ -254,7 +254,7 @@ pub use os::before_device_read;
 /// let (jobs, arrival) = (db.table("jobs")?, Instant::now());
 /// let put = || {
 ///     let soon = Instant::now() + Duration::from_millis(100);
-///     terrace::with_arrival(arrival, || jobs.try_put("1", "first", soon))
+///     terrace::with_arrival(arrival, || terrace::with_deadline(soon, || jobs.put("1", "first")))
 /// };
 /// while put().is_err_and(|e| e.kind() == terrace::ErrorKind::Timeout) {
 ///     // What the thread does beside.

@@ -74,7 +74,7 @@ fn the_sequencer_allocates_nothing() {
         let tables: Vec<_> = (0..8).map(|t| db.table(&format!("t{t}")).unwrap()).collect();
         for round in 0..60u64 {
             for table in &tables[..2] {
-                table.put_with(round.to_be_bytes(), [1; 9000], Relaxed).unwrap();
+                table.durability(Relaxed).put(round.to_be_bytes(), [1; 9000]).unwrap();
             }
             let mut batch = WriteBatch::new();
             for n in 0..40u64 {
@@ -109,7 +109,7 @@ fn lent_values_and_rows_allocate_nothing() {
     let table = db.table("t").unwrap();
     let key = |n: u64| n.to_be_bytes();
     for n in 0..2000 {
-        table.put_with(key(n), [n as u8; 50], Relaxed).unwrap();
+        table.durability(Relaxed).put(key(n), [n as u8; 50]).unwrap();
     }
     assert!(db.compact_range(&table, ..).unwrap().is_finished);
     table.put(key(3), [9; 50]).unwrap();

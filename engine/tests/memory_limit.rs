@@ -105,7 +105,7 @@ fn wait_for(what: &str, db: &Database, mut holds: impl FnMut(&MemoryStats) -> bo
 
 fn loaded(db: &Database, name: &str, options: TableOptions, rows: u64) -> Table {
     let table = db.create_table(name, options).unwrap();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     for n in 0..rows {
         load.put(key(n), value(n, 0)).unwrap();
     }
@@ -154,7 +154,7 @@ fn the_limit_holds_under_load() {
             while goes_on() {
                 let n = chance.below(ROWS);
                 round += 1;
-                table.put_with(key(n), value(n, round), Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(key(n), value(n, round)).unwrap();
                 written.fetch_add(1, Ordering::Relaxed);
             }
         };
@@ -227,7 +227,7 @@ fn filters_give_way_too() {
     let db = options.create(dir.path().join("db")).unwrap();
     // An index and filters of about a tenth of the data.
     let table = db.create_table("t", TableOptions::new().block_size(1024).filter_bits(30)).unwrap();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     const ROWS: u64 = 200_000;
     for n in 0..ROWS {
         load.put(key(n), &value(n, 0)[..100]).unwrap();
@@ -285,7 +285,7 @@ fn indexes_stay_near_their_share() {
         (0..20).for_each(|_| {
             batch.put(&table, chance.below(1 << 40).to_be_bytes(), "");
         });
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
         let memory = db.stats().memory;
         assert!(memory.total() <= LIMIT, "{memory:?}");
         seen = most(&seen, &memory);
@@ -349,7 +349,7 @@ fn what_jobs_hold_is_counted_and_bounded() {
     let mut chance = Chance::new(5);
     for n in 0..8000 {
         let key = key(chance.below(100_000));
-        table.put_with(key, value(n, 0), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key, value(n, 0)).unwrap();
         if n % 100 == 0 {
             while db.step().unwrap() {}
             assert_eq!(db.stats().memory.jobs, 0, "none is under way");

@@ -33,7 +33,7 @@ fn work(table: &Table, rows: u64, times: u64) {
         let mut chance = Chance::new(seed);
         for _ in 0..times {
             let n = chance.below(rows);
-            table.put_with(key(n), chance.bytes(1000), Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key(n), chance.bytes(1000)).unwrap();
             table.get(key(chance.below(rows))).unwrap();
         }
     };
@@ -81,11 +81,11 @@ fn a_closed_database_gives_back_its_memory_and_its_threads() {
     let before = resident();
     let db = Options::new().pm_size(64 * MIB).create(dir.path().join("db")).unwrap();
     let (table, loaded) = (db.table("t").unwrap(), db.table("loaded").unwrap());
-    let mut load = loaded.bulk_load().unwrap();
+    let mut load = loaded.bulk_load(terrace::Existing::Refuse).unwrap();
     (0..8000).for_each(|n| load.put(key(n), Chance::new(n).bytes(1000)).unwrap());
     load.finish().unwrap();
     assert_eq!(loaded.range(..).count(), 8000);
-    (0..20_000).for_each(|n| table.put_with(key(n), [1; 1000], Durability::Relaxed).unwrap());
+    (0..20_000).for_each(|n| table.durability(Durability::Relaxed).put(key(n), [1; 1000]).unwrap());
     let open = resident() - before;
     assert!(open > 16 * MIB, "{open} bytes: what is measured is not what is used");
     assert!(threads().iter().any(|name| name.starts_with("terrace-read")), "{:?}", threads());

@@ -179,7 +179,7 @@ impl Rig {
                 }
                 self.note_written(effects, *durability);
                 let durability = *durability;
-                self.commit(effects.clone(), durability, |db| db.write_with(batch, durability));
+                self.commit(effects.clone(), durability, |db| db.write_with(&batch, durability));
             }
             Action::Table(effect) => {
                 if !self.make_room(0) || !self.can_do(effect) {
@@ -207,7 +207,9 @@ impl Rig {
                     Effect::Truncate(name) => db.truncate_table(name),
                     Effect::Prepare(n) => prepare_transaction(db, *n),
                     Effect::Commit(n) => db.commit_prepared(prepared_name(*n)),
-                    Effect::RollBack(n) => db.roll_back_prepared(prepared_name(*n)),
+                    Effect::RollBack(n) => {
+                        db.roll_back_prepared(prepared_name(*n), terrace::Durability::Durable)
+                    }
                     Effect::Options(name, settings) => {
                         let options = db.existing_table(name)?.options();
                         db.set_table_options(name, settings.set(options))
@@ -277,7 +279,7 @@ impl Rig {
             return;
         }
         let loaded = || {
-            let mut load = handle.bulk_load_with(Existing::Replace)?;
+            let mut load = handle.bulk_load(Existing::Replace)?;
             rows.iter().try_for_each(|(key, value)| load.put(key, value))?;
             Ok(load)
         };

@@ -38,7 +38,7 @@ pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
         for _ in 0..chance.below(8) {
             let key = format!("row {:02}", chance.below(40));
             let value = chance.bytes(chance.clone().below(3000) as usize);
-            table.put_with(&key, &value, Durability::Relaxed).map_err(refused)?;
+            table.durability(Durability::Relaxed).put(&key, &value).map_err(refused)?;
             written.insert(key, (now, value));
         }
         for _ in 0..chance.below(12) {

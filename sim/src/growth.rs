@@ -23,7 +23,7 @@ pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     table.put("first", "there").map_err(refused)?;
     let row = vec![7; 100 + (seed as usize % 8) * 5000];
     for n in 0..RELAXED {
-        table.put_with([n as u8], &row, Durability::Relaxed).map_err(refused)?;
+        table.durability(Durability::Relaxed).put([n as u8], &row).map_err(refused)?;
     }
     machine.fail_sync_after(1 + seed % 2);
     let grown = db.grow_pm(5 << 20);

@@ -22,7 +22,7 @@ fn value(n: u64, round: u64) -> Vec<u8> {
 /// Rows of a round, brought down to objects.
 fn write(db: &Database, table: &Table, round: u64) -> Result<()> {
     for n in 0..ROWS {
-        table.put_with(format!("{n:02}"), value(n, round), Durability::Durable)?;
+        table.durability(Durability::Durable).put(format!("{n:02}"), value(n, round))?;
     }
     db.compact_range(table, ..).map(drop)
 }

@@ -40,8 +40,9 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let direct = through_c.table();
     let mut random = Random::new(settings.seed);
     let keys: Vec<[u8; 8]> = (0..records).map(|_| random.next().to_be_bytes()).collect();
+    let direct = &direct.durability(terrace::Durability::Relaxed);
     for key in &keys {
-        direct.put_with(key, VALUE, terrace::Durability::Relaxed)?;
+        direct.put(key, VALUE)?;
     }
     ensure!(direct.iter().count() == keys.len(), "rows are missing");
     let run = Run { keys: &keys, operations, direct, through_c: &through_c };
@@ -100,7 +101,7 @@ impl Run<'_> {
 
     fn put(&self, report: &mut Report) -> Result<()> {
         let rust = |key: &[u8; 8]| {
-            self.direct.put_with(black_box(key), VALUE, terrace::Durability::Relaxed)?;
+            self.direct.put(black_box(key), VALUE)?;
             Ok(1)
         };
         let c = |key: &[u8; 8]| {

@@ -176,7 +176,7 @@ fn warm_up(db: &Database, case: Case, system: System) -> Result<()> {
             for _ in 0..16 {
                 batch.put(table, random.next().to_be_bytes(), [7; 4096]);
             }
-            db.write_with(batch, Durability::Relaxed)?;
+            db.write_with(&batch, Durability::Relaxed)?;
         }
     }
     Ok(())

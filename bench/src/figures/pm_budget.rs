@@ -95,8 +95,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
 
 /// Writes from two threads for so long; samples, and latencies of writes.
 fn run(db: &Database, load: &Load, time: Duration, seed: u64) -> Result<(Vec<Sample>, Latency)> {
-    let tables = (0..load.tables).map(|n| db.table(&format!("t{n}")));
-    let tables: Vec<Table> = tables.collect::<terrace::Result<_>>()?;
+    let table = |n| Ok(db.table(&format!("t{n}"))?.durability(Durability::Relaxed));
+    let tables: Vec<Table> = (0..load.tables).map(table).collect::<terrace::Result<_>>()?;
     let (stop, next) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let (stop, next, tables) = (&stop, &next, &tables);
@@ -105,7 +105,7 @@ fn run(db: &Database, load: &Load, time: Duration, seed: u64) -> Result<(Vec<Sam
             while !stop.load(Ordering::Relaxed) {
                 let (table, key) = (load.next)(&mut random, next.fetch_add(1, Ordering::Relaxed));
                 let from = Instant::now();
-                tables[table].put_with(key, VALUE, Durability::Relaxed)?;
+                tables[table].put(key, VALUE)?;
                 latency.record(from.elapsed());
             }
             anyhow::Ok(latency)

@@ -94,9 +94,10 @@ impl Loaded {
         let tables = (0..TABLES).map(|n| db.table(&format!("t{n}")));
         let tables: Vec<Table> = tables.collect::<terrace::Result<_>>()?;
         for (n, table) in (0..).zip(&tables) {
+            let relaxed = table.durability(Durability::Relaxed);
             for record in 0..records {
                 let key = key(n, record);
-                table.put_with(key, value(&key), Durability::Relaxed)?;
+                relaxed.put(key, value(&key))?;
             }
         }
         for table in &tables {

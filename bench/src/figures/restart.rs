@@ -199,7 +199,7 @@ impl Load {
             for n in first..(first + 50).min(self.records) {
                 batch.put(&table, self.key(n), Self::value(n));
             }
-            db.write_with(batch, Durability::Relaxed)?;
+            db.write_with(&batch, Durability::Relaxed)?;
         }
         ensure!(db.stats().background.drains == 0, "the region was too small");
         Ok(())

@@ -85,7 +85,8 @@ fn each<T>(times: usize, mut call: impl FnMut(usize) -> terrace::Result<T>) -> R
 }
 
 fn puts(table: &Table) -> Result<f64> {
-    each(20_000, |n| table.put_with(key(mixed(n)), [1; 100], Durability::Relaxed))
+    let table = table.durability(Durability::Relaxed);
+    each(20_000, |n| table.put(key(mixed(n)), [1; 100]))
 }
 
 fn gets(table: &Table, keys: usize) -> Result<f64> {
@@ -100,7 +101,7 @@ fn begin(db: &Database) -> Result<terrace::Transaction> {
 fn create_tables(path: &Path, count: usize) -> Result<(Database, Table)> {
     let (db, table) = open(path)?;
     for n in 0..count {
-        db.table(&format!("table {n:06}"))?.put_with("row", [1; 100], Durability::Relaxed)?;
+        db.table(&format!("table {n:06}"))?.durability(Durability::Relaxed).put("row", [1; 100])?;
     }
     Ok((db, table))
 }
@@ -128,7 +129,7 @@ fn put_beside_snapshots(path: &Path, count: usize) -> Result<f64> {
 fn snapshots(db: &Database, table: &Table, count: usize) -> Result<Vec<terrace::Snapshot>> {
     let mut held = Vec::with_capacity(count);
     for n in 0..count {
-        table.put_with(key(n % 100), [1; 100], Durability::Relaxed)?;
+        table.durability(Durability::Relaxed).put(key(n % 100), [1; 100])?;
         held.push(db.snapshot()?);
     }
     Ok(held)
@@ -171,7 +172,7 @@ fn prepare(path: &Path, count: usize) -> Result<f64> {
 fn get_beside_extents(path: &Path, count: usize) -> Result<f64> {
     let (_db, table) = open(path)?;
     for n in 0..count {
-        let mut load = table.bulk_load()?;
+        let mut load = table.bulk_load(terrace::Existing::Refuse)?;
         for row in 0..10 {
             load.put(key(n * 10 + row), [1; 100])?;
         }
@@ -184,7 +185,7 @@ fn ranges(db: &Database, table: &Table, count: usize) -> Result<f64> {
     each(count, |n| {
         let (start, mut batch) = (mixed(n), WriteBatch::new());
         batch.delete_range(table, key(start)..key(start + 3));
-        db.write_with(batch, Durability::Relaxed)
+        db.write_with(&batch, Durability::Relaxed)
     })
 }
 
@@ -254,7 +255,7 @@ fn get_beside_versions(path: &Path, count: usize) -> Result<f64> {
     // Each version has a snapshot that needs it.
     let mut held = vec![db.snapshot()?];
     for n in 0..count {
-        table.put_with("row", key(n), Durability::Relaxed)?;
+        table.durability(Durability::Relaxed).put("row", key(n))?;
         held.push(db.snapshot()?);
     }
     each(20_000, |n| held[mixed(n) % held.len()].get(&table, "row"))

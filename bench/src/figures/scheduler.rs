@@ -52,19 +52,19 @@ fn options() -> Options {
 fn create(path: &Path, count: usize) -> Result<()> {
     let db = stepped(options()).create(path)?;
     for n in 0..count {
-        db.table(&format!("table {n:05}"))?.put_with("row", [1; 100], Durability::Relaxed)?;
+        db.table(&format!("table {n:05}"))?.durability(Durability::Relaxed).put("row", [1; 100])?;
     }
     Ok(db.close()?)
 }
 
 /// Mean nanoseconds of a step that ran a job, and of a look.
 fn run(db: &Database, settings: &Settings) -> Result<(f64, f64)> {
-    let busy = db.table("table 00000")?;
+    let busy = db.table("table 00000")?.durability(Durability::Relaxed);
     while step(db)? {}
     let batches = if settings.quick { BATCHES / 10 } else { BATCHES };
     let [mut steps, mut looks] = [(Duration::ZERO, 0_u32); 2];
     for n in 0..batches * ROWS {
-        busy.put_with(n.to_be_bytes(), [1; VALUE], Durability::Relaxed)?;
+        busy.put(n.to_be_bytes(), [1; VALUE])?;
         if n % ROWS > 0 {
             continue;
         }

@@ -104,10 +104,10 @@ fn throughput(place: &Place<'_>, report: &mut Report) -> Result<()> {
             };
             let seen = Drive::closed(4, time(place.settings)).run(|thread| {
                 let mut random = Random::new(place.settings.seed << 8 | thread);
-                let (table, values) = (&table, &values);
+                let (table, values) = (table.durability(durability), &values);
                 move || {
                     let n = random.next() % 1_000_000;
-                    Ok(table.put_with(key(n), values.draw(&mut random), durability)?)
+                    Ok(table.put(key(n), values.draw(&mut random))?)
                 }
             })?;
             report.add(case, system, "throughput", seen.rate(), "puts/s");
@@ -123,10 +123,10 @@ fn remote(place: &Place<'_>, report: &mut Report) -> Result<()> {
     for writers in [1, 16, 64] {
         let seen = Drive::closed(writers, time(place.settings)).run(|thread| {
             let mut n = thread << 32;
-            let table = &table;
+            let table = table.durability(Durability::Remote);
             move || {
                 n += 1;
-                Ok(table.put_with(key(n), "value", Durability::Remote)?)
+                Ok(table.put(key(n), "value")?)
             }
         })?;
         let case = format!("remote at 20 ms a request, {writers} writers");
@@ -138,7 +138,7 @@ fn remote(place: &Place<'_>, report: &mut Report) -> Result<()> {
 /// How long after its commit a follower shows a row, and what its reads cost.
 fn lag(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let (db, table) = place.writer("lag")?;
-    table.put_with("first", "row", Durability::Remote)?;
+    table.durability(Durability::Remote).put("first", "row")?;
     let follower = place.follower("lag", 1)?;
     let (done, mut lags) = (AtomicBool::new(false), Latency::new());
     let (told, commits) = std::sync::mpsc::channel();
@@ -193,10 +193,11 @@ fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let mib = place.settings.pick(16, 256, 10 << 10);
     let (db, table) = place.writer("takeover")?;
     let (values, mut random) = (Values::new(1000), Random::new(place.settings.seed));
+    let relaxed = table.durability(Durability::Relaxed);
     for n in 0..mib * 1000 {
-        table.put_with(key(n), values.draw(&mut random), Durability::Relaxed)?;
+        relaxed.put(key(n), values.draw(&mut random))?;
     }
-    table.put_with("last", "row", Durability::Remote)?;
+    table.durability(Durability::Remote).put("last", "row")?;
     db.close()?;
     std::fs::remove_dir_all(place.path("takeover"))?;
     let url = place.url("bucket takeover");
@@ -211,7 +212,7 @@ fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
         let table = db.table("t")?;
         ensure!(table.get(key(mib * 500))?.is_some(), "a row is not there");
         add("to the first read", began.elapsed().as_secs_f64(), "s");
-        table.put_with("own", "row", Durability::Remote)?;
+        table.durability(Durability::Remote).put("own", "row")?;
         add("to the first remote write", began.elapsed().as_secs_f64(), "s");
         let mut random = Random::new(place.settings.seed);
         let mut reads = |least: Duration| -> Result<f64> {
@@ -239,7 +240,7 @@ fn takeover(place: &Place<'_>, report: &mut Report) -> Result<()> {
 /// Requests of a writer with two followers, and what a month of them costs.
 fn requests(place: &Place<'_>, report: &mut Report) -> Result<()> {
     let (db, table) = place.writer("requests")?;
-    table.put_with("first", "row", Durability::Remote)?;
+    table.durability(Durability::Remote).put("first", "row")?;
     let followers = [place.follower("requests", 1)?, place.follower("requests", 2)?];
     // Until they ask as seldom as they do when idle.
     let_work(Duration::from_secs(3));
@@ -253,7 +254,7 @@ fn requests(place: &Place<'_>, report: &mut Report) -> Result<()> {
         let (before, began) = (asked(), Instant::now());
         while began.elapsed() < time(place.settings) {
             if case == "busy" {
-                table.put_with(key(7), "value", Durability::Relaxed)?;
+                table.durability(Durability::Relaxed).put(key(7), "value")?;
             }
             let_work(Duration::from_millis(5));
         }

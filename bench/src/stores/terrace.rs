@@ -16,6 +16,8 @@ const DISTANCE: (Duration, u64) = (Duration::from_millis(20), 100_000_000);
 
 struct Terrace {
     table: Table,
+    /// The same, whose writes are relaxed.
+    relaxed: Table,
     db: Database,
     settings: String,
     /// Removed with it.
@@ -95,7 +97,8 @@ pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Sto
         }
     };
     let settings = format!("{settings}, level 0: {}", table.options().level0_container().name());
-    Ok(Box::new(Terrace { table, db, settings, _region: region }))
+    let relaxed = table.durability(Durability::Relaxed);
+    Ok(Box::new(Terrace { table, relaxed, db, settings, _region: region }))
 }
 
 impl Terrace {
@@ -119,12 +122,12 @@ impl Terrace {
 
 impl Store for Terrace {
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
-        let durability = if durable { Durability::Durable } else { Durability::Relaxed };
-        Ok(self.table.put_with(key, value, durability)?)
+        let table = if durable { &self.table } else { &self.relaxed };
+        Ok(table.put(key, value)?)
     }
 
     fn delete(&self, key: &[u8]) -> Result<()> {
-        Ok(self.table.delete_with(key, Durability::Relaxed)?)
+        Ok(self.relaxed.delete(key)?)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {

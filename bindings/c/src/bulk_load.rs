@@ -28,7 +28,7 @@ pub extern "C" fn terrace_table_bulk_load(
             true => terrace::Existing::Replace,
             false => terrace::Existing::Refuse,
         };
-        Ok(BulkLoad(need(table, "table")?.table.bulk_load_with(existing)?))
+        Ok(BulkLoad(need(table, "table")?.table.bulk_load(existing)?))
     })
 }
 

@@ -234,7 +234,7 @@ fn table(
     guard::made(error, || {
         let database = &need(database, "database")?.0;
         let table = how(database, name.text("name")?)?;
-        Ok(Table { database: database.clone(), table })
+        Ok(Table::new(database.clone(), table))
     })
 }
 
@@ -340,7 +340,7 @@ pub extern "C" fn terrace_database_write(
 ) -> Status {
     guard::done(error, || {
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
-        Ok(database.0.write_with(need(batch, "batch")?.take(), durability)?)
+        Ok(database.0.write_with(&need(batch, "batch")?.take(), durability)?)
     })
 }
 
@@ -358,7 +358,7 @@ pub extern "C" fn terrace_database_try_write(
     guard::done(error, || {
         let database = need(database, "database")?;
         let batch = need(batch, "batch")?.take();
-        Ok(database.0.try_write(&batch, Durability::Durable, deadline(wait_ms))?)
+        Ok(terrace::with_deadline(deadline(wait_ms), || database.0.write(batch))?)
     })
 }
 

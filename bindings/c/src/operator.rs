@@ -130,7 +130,7 @@ pub extern "C" fn terrace_table_merge(
     guard::done(error, || {
         let (table, durability) = (need(table, "table")?, self::durability(durability)?);
         let (key, operand) = (key.bytes(key_len, "key")?, operand.bytes(operand_len, "operand")?);
-        Ok(table.table.merge_with(key, operand, durability)?)
+        Ok(table.durably(durability).merge(key, operand)?)
     })
 }
 

@@ -127,7 +127,7 @@ pub extern "C" fn terrace_database_roll_back_prepared(
 ) -> Status {
     guard::done(error, || {
         let id = id.bytes(id_len, "id")?;
-        Ok(need(database, "database")?.0.roll_back_prepared(id)?)
+        Ok(need(database, "database")?.0.roll_back_prepared(id, terrace::Durability::Durable)?)
     })
 }
 
@@ -146,7 +146,7 @@ pub extern "C" fn terrace_database_roll_back_prepared_with(
     guard::done(error, || {
         let (database, durability) = (need(database, "database")?, self::durability(durability)?);
         let id = id.bytes(id_len, "id")?;
-        Ok(database.0.roll_back_prepared_with(id, durability)?)
+        Ok(database.0.roll_back_prepared(id, durability)?)
     })
 }
 

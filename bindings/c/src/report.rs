@@ -55,7 +55,9 @@ pub extern "C" fn terrace_verify(
     path: Text,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Report>> {
-    guard::made(error, || Ok(Report::of_verification(&terrace::verify(path.path("path")?)?)))
+    guard::made(error, || {
+        Ok(Report::of_verification(&terrace::Options::new().verify(path.path("path")?)?))
+    })
 }
 
 /// Writes what can be read of the damaged database in the directory from to a new one in the
@@ -70,7 +72,7 @@ pub extern "C" fn terrace_salvage(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Report>> {
     guard::made(error, || {
-        let report = terrace::Database::salvage(from.path("from")?, to.path("to")?)?;
+        let report = terrace::Options::new().salvage(from.path("from")?, to.path("to")?)?;
         Ok(Report::new(report.records, report.tables, &report.lost))
     })
 }

@@ -1,6 +1,9 @@
 //! Tables.
 
+use std::borrow::Cow;
 use std::mem::MaybeUninit;
+
+use terrace::Durability;
 
 use crate::atomic::give_row;
 use crate::cursor::Cursor;
@@ -18,9 +21,25 @@ use crate::value::{Value, ValueOut};
 pub struct Table {
     pub(crate) database: terrace::Database,
     pub(crate) table: terrace::Table,
+    /// The same, whose writes are relaxed.
+    relaxed: terrace::Table,
 }
 
 impl Table {
+    pub(crate) fn new(database: terrace::Database, table: terrace::Table) -> Table {
+        let relaxed = table.durability(Durability::Relaxed);
+        Table { database, table, relaxed }
+    }
+
+    /// A handle whose writes are as durable as is asked for.
+    pub(crate) fn durably(&self, durability: Durability) -> Cow<'_, terrace::Table> {
+        match durability {
+            Durability::Durable => Cow::Borrowed(&self.table),
+            Durability::Relaxed => Cow::Borrowed(&self.relaxed),
+            Durability::Remote => Cow::Owned(self.table.durability(durability)),
+        }
+    }
+
     /// The table in Rust, for figures that measure both.
     pub fn table(&self) -> &terrace::Table {
         &self.table
@@ -163,7 +182,7 @@ pub extern "C" fn terrace_table_put(
     guard::done(error, || {
         let (table, durability) = (need(table, "table")?, self::durability(durability)?);
         let (key, value) = (key.bytes(key_len, "key")?, value.bytes(value_len, "value")?);
-        Ok(table.table.put_with(key, value, durability)?)
+        Ok(table.durably(durability).put(key, value)?)
     })
 }
 
@@ -184,7 +203,7 @@ pub extern "C" fn terrace_table_try_put(
     guard::done(error, || {
         let table = need(table, "table")?;
         let (key, value) = (key.bytes(key_len, "key")?, value.bytes(value_len, "value")?);
-        Ok(table.table.try_put(key, value, deadline(wait_ms))?)
+        Ok(terrace::with_deadline(deadline(wait_ms), || table.table.put(key, value))?)
     })
 }
 
@@ -201,7 +220,7 @@ pub extern "C" fn terrace_table_delete(
 ) -> Status {
     guard::done(error, || {
         let (table, durability) = (need(table, "table")?, self::durability(durability)?);
-        Ok(table.table.delete_with(key.bytes(key_len, "key")?, durability)?)
+        Ok(table.durably(durability).delete(key.bytes(key_len, "key")?)?)
     })
 }
 

@@ -259,7 +259,7 @@ pub extern "C" fn terrace_transaction_take_view(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
-        need(transaction, "transaction")?.running.with(|running| Ok(running.take_view()?))
+        need(transaction, "transaction")?.running.with(|running| Ok(running.take_view(None)?))
     })
 }
 
@@ -279,7 +279,7 @@ pub extern "C" fn terrace_transaction_take_view_with(
     guard::done(error, || {
         need(transaction, "transaction")?
             .running
-            .with(|running| Ok(running.take_view_with(commit)?))
+            .with(|running| Ok(running.take_view(Some(commit))?))
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn load(
     existing: Existing,
 ) -> PyResult<u64> {
     let py = rows.py();
-    let mut load = released(py, || table.bulk_load_with(existing))?;
+    let mut load = released(py, || table.bulk_load(existing))?;
     let (mut chunk, mut count) = (Vec::with_capacity(ROWS), 0);
     let mut pairs = pairs(rows)?;
     loop {

@@ -98,7 +98,7 @@ pub(crate) fn commit(
 ) -> PyResult<()> {
     let patience = Some(patience.unwrap_or(PATIENCE));
     if durability != Durability::Remote {
-        return in_slices(py, patience, |until| db.try_write(batch, durability, until));
+        return in_turn(py, patience, || db.write_with(batch, durability));
     }
     let pending = in_turn(py, patience, || db.enqueue(batch.clone(), durability))?;
     PendingCommit::new(db, pending).wait_for(py, None)

@@ -319,9 +319,9 @@ impl Database {
         let durability = options::durability(py, durability)?;
         if durability == terrace::Durability::Remote {
             let (db, id) = (self.db.clone(), id.to_vec());
-            return watched(py, move || db.roll_back_prepared_with(id, durability), || Ok(()));
+            return watched(py, move || db.roll_back_prepared(id, durability), || Ok(()));
         }
-        self.in_turn(py, |db| db.roll_back_prepared_with(&id, durability))
+        self.in_turn(py, |db| db.roll_back_prepared(&id, durability))
     }
 
     /// The blob of the last commit that brought one, also from before the opening.

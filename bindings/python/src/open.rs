@@ -57,14 +57,14 @@ pub(crate) fn create(
 /// in the report.
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
-    json::to_python(py, &watched(py, move || terrace::verify(path), || Ok(()))?)
+    json::to_python(py, &watched(py, move || terrace::Options::new().verify(path), || Ok(()))?)
 }
 
 /// Writes what can be read of a damaged database to a new one in `to`, which must be missing or
 /// empty. The report has what was lost.
 #[pyfunction]
 pub(crate) fn salvage(py: Python<'_>, source: PathBuf, to: PathBuf) -> PyResult<Py<PyAny>> {
-    let salvage = move || terrace::Database::salvage(source, to);
+    let salvage = move || terrace::Options::new().salvage(source, to);
     json::to_python(py, &watched(py, salvage, || Ok(()))?)
 }
 

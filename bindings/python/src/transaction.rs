@@ -470,7 +470,7 @@ impl Transaction {
     /// They see that until the next call or `drop_view`. Reads with locks, and writes, see the
     /// newest rows all the same.
     fn take_view(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, terrace::Transaction::take_view)
+        self.call(py, |txn| txn.take_view(None))
     }
 
     /// Gives the view back. Plain reads see what is committed when they are made.

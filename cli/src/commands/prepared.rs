@@ -19,7 +19,7 @@ pub(crate) fn run(session: &mut Session, command: &PreparedCommand) -> Result<Ou
     let database = session.change()?;
     match commits {
         true => database.commit_prepared(&name)?,
-        false => database.roll_back_prepared(&name)?,
+        false => database.roll_back_prepared(&name, terrace::Durability::Durable)?,
     }
     let done = if commits { "committed" } else { "rolled back" };
     let done = format!("transaction `{}` is {done}", encoding.name(&name));

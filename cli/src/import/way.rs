@@ -25,7 +25,7 @@ impl<'a> Way<'a> {
             return Ok(Way::Batches(Loader::new(database, table, arguments.batch as usize)));
         }
         let existing = if arguments.replace { Existing::Replace } else { Existing::Refuse };
-        Ok(Way::Bulk(table.bulk_load_with(existing)?, Loaded::default()))
+        Ok(Way::Bulk(table.bulk_load(existing)?, Loaded::default()))
     }
 
     /// Adds a record.

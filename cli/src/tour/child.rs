@@ -97,7 +97,7 @@ impl Worker {
             let stamp = Stamp { thread: name, sequence };
             let (key, value) = own[chance.below(own.len() as u64) as usize];
             let batch = self.tables.batch(stamp, key, value);
-            self.database.write_with(batch, self.durability)?;
+            self.database.write_with(&batch, self.durability)?;
             let hash = super::batch::hash(stamp, key, value);
             self.tell(Line::Acknowledged { stamp, hash })?;
             if sequence % SAMPLE_EVERY == 0 && thread == 0 {

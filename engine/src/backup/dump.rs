@@ -339,7 +339,7 @@ impl Loader<'_> {
         let (name, options) = self.tables.remove(found);
         if self.options.takes(&name) {
             let table = self.database.create_stored_table(&name, options)?;
-            let load = table.bulk_load()?;
+            let load = table.bulk_load(crate::table::Existing::Refuse)?;
             self.open = Some(Loading { table, load, rows: 0 });
         }
         Ok(())

@@ -37,10 +37,10 @@ pub(crate) use restore::{check_written, fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
 pub(crate) use take::{Destination, gather};
+pub use verify::VerifyReport;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use verify::broken_cache;
 pub(crate) use verify::open_database;
-pub use verify::{VerifyReport, verify};
 
 /// Adds a backup to the set in the directory `path`, or in the object store of a URL.
 pub(crate) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
@@ -126,15 +126,6 @@ pub struct BackupSet {
 }
 
 impl BackupSet {
-    /// The set in the directory `path`.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when there is none; `Unavailable` when the directory cannot be read.
-    pub fn open(path: impl AsRef<Path>) -> Result<BackupSet> {
-        Options::new().backup_set(path)
-    }
-
     /// Its backups, the oldest first.
     ///
     /// # Errors
@@ -202,12 +193,12 @@ impl BackupSet {
 }
 
 impl Options {
-    /// Opens a set of backups as [`BackupSet::open`] does. Databases that are restored from it are
-    /// made with these options.
+    /// Opens the set of backups in the directory `path`, or in a bucket. Databases that are restored
+    /// from it are made with these options.
     ///
     /// # Errors
     ///
-    /// As [`BackupSet::open`].
+    /// `Invalid` when there is none; `Unavailable` when the directory or the bucket cannot be read.
     pub fn backup_set(self, path: impl AsRef<Path>) -> Result<BackupSet> {
         let set = BackupSet { path: path.as_ref().to_path_buf(), options: self };
         match set.bucket()? {
@@ -219,22 +210,50 @@ impl Options {
 }
 
 impl Options {
-    /// Checks a database as [`verify`] does, with these options: the objects of a database are read
-    /// from its [`object_store`](Options::object_store).
+    /// Checks the database in the directory `path`, which must not be open to write. Nothing is
+    /// changed. A database too damaged to be opened can be verified. Its objects are read from the
+    /// [`object_store`](Options::object_store).
     ///
     /// # Errors
     ///
-    /// As [`verify`]; `Unavailable` when the object store does not answer.
+    /// `MissingDatabase` when there is none; `Busy` when it is open elsewhere; `Unavailable` when
+    /// the object store does not answer. Damage is not an error but in the report, and so is what
+    /// cannot be read.
     pub fn verify(&self, path: impl AsRef<Path>) -> Result<VerifyReport> {
         verify::verify_with(path.as_ref(), self)
     }
 
-    /// Salvages a database as [`Database::salvage`](crate::Database::salvage) does, with these
-    /// options: objects are read from its [`object_store`](Options::object_store).
+    /// Writes what can be read of the database in the directory `from`, however damaged, to a new
+    /// one in `to`, which must be missing or empty, and says what was lost. `from` is not changed
+    /// and must not be open to write. Costs a reading of all of it.
+    ///
+    /// Keys that were lost are missing, or show an older value where only their newest version was.
+    /// Tables have the options that they had; what had expired is left out, and the rest lives for
+    /// its table's time from now on. The last blob is there. Prepared transactions are not: those
+    /// that are open are in the report by name.
     ///
     /// # Errors
     ///
-    /// As [`Database::salvage`](crate::Database::salvage).
+    /// `MissingDatabase` when there is none in `from`; `Exists` when there is something in `to`;
+    /// otherwise as [`Database::open`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (from, to) = (dir.path().join("damaged"), dir.path().join("new"));
+    /// let db = terrace::Database::open(&from)?;
+    /// db.table("users")?.put("ada", "1815")?;
+    /// db.close()?;
+    ///
+    /// let report = terrace::Options::new().salvage(&from, &to)?;
+    /// assert!(report.lost.is_empty());
+    /// let db = terrace::Database::open(&to)?;
+    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
         salvage::salvage(from.as_ref(), to.as_ref(), self)
     }

@@ -41,7 +41,7 @@ use tables::SalvagedTables;
 /// Bytes of a batch that is worth a commit.
 const BATCH_BYTES: usize = 256 * 1024;
 
-/// What [`Database::salvage`] found.
+/// What [`Options::salvage`] found.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -476,7 +476,7 @@ impl<'a> Writer<'a> {
     fn commit_beyond(&mut self, more: usize) -> Result<()> {
         if !self.batch.is_empty() && self.batch.stored_bytes() + more >= BATCH_BYTES {
             let batch = std::mem::take(&mut self.batch);
-            self.db.write_with(batch, Durability::Relaxed)?;
+            self.db.write_with(&batch, Durability::Relaxed)?;
         }
         Ok(())
     }

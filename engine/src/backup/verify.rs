@@ -28,7 +28,7 @@ use crate::version::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
 /// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
-/// against its checksums by [`verify`] once it was closed. Whatever is wrong with one, the records
+/// against its checksums by [`Options::verify`] once it was closed. Whatever is wrong with one, the records
 /// are the truth: the next opening makes it anew.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -42,17 +42,6 @@ pub struct VerifyReport {
     /// What could not be read: an I/O error, or an object of a store that does not answer. Nothing
     /// is known of it, so mend the cause and verify again.
     pub unreadable: Vec<Unreadable>,
-}
-
-/// Checks the database in the directory `path`, which must not be open to write. Nothing is
-/// changed. A database too damaged to be opened can be verified.
-///
-/// # Errors
-///
-/// `MissingDatabase` when there is none; `Busy` when it is open elsewhere. Damage is not an
-/// error but in the report, and so is what cannot be read.
-pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
-    verify_with(path.as_ref(), &Options::new())
 }
 
 pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {

@@ -261,7 +261,7 @@ struct Inner {
 /// ```
 /// use terrace::{Database, ErrorKind};
 ///
-/// let error = Database::open_read_only("/nowhere/at/all").unwrap_err();
+/// let error = terrace::Options::new().open_read_only("/nowhere/at/all").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::MissingDatabase);
 /// assert!(error.to_string().contains("/nowhere/at/all"));
 /// ```

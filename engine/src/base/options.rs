@@ -283,7 +283,7 @@ declare! {
     /// there is room, and what is read a fourth as often goes down for it. What is here is here
     /// after a restart too.
     ///
-    /// Of a follower ([`Database::follow`](crate::Database::follow)): none means that it copies all
+    /// Of a follower ([`Options::follow`](crate::Options::follow)): none means that it copies all
     /// data. Otherwise it reads data in the store, and has no more than so many bytes of extents
     /// here, with those of about two checkpoints beside. Name it by [`Options::follower_name`]:
     /// then the writer keeps what the follower reads, and the follower restarts from a checkpoint
@@ -293,7 +293,7 @@ declare! {
     object_cache(bytes: u64): u64 = 0 => bytes, takes bytes();
 
     /// Ships all commits to the object store, so that other machines can take over, follow or stand
-    /// by: see [`Database::open_shared`](crate::Database::open_shared). Needs
+    /// by: see [`Options::open_shared`](crate::Options::open_shared). Needs
     /// [`object_store`](Options::object_store), and one URL for each shared database. Off by
     /// default.
     ///

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -18,7 +17,7 @@ use crate::jobs;
 use crate::jobs::manual::{self, CompactionProgress};
 #[cfg(any(test, feature = "testing"))]
 use crate::jobs::memory::MemoryStats;
-use crate::os::{time, with_deadline};
+use crate::os::time;
 use crate::per_core::PerCore;
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Range, ReadTables, Snapshot, Table, WriteBatch};
@@ -81,32 +80,17 @@ impl Database {
     ///
     /// `Invalid` when the batch mixes databases; otherwise as [`Table::put`].
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
-        self.write_with(batch, Durability::Durable)
+        self.write_batch(Cow::Owned(batch), Durability::Durable)
     }
 
-    /// Commits a batch, as durably as is asked for.
+    /// Commits a batch, as durably as is asked for. The caller keeps the batch, to try it again
+    /// after a [deadline](crate::with_deadline).
     ///
     /// # Errors
     ///
     /// As [`Database::write`].
-    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
-        self.write_batch(Cow::Owned(batch), durability)
-    }
-
-    /// Commits a batch, as durably as is asked for, unless that would have to wait for its turn
-    /// beyond `deadline`; see [`Table::try_put`]. The caller keeps the batch, to try it again.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`, with what it would have waited for: nothing was written; else as
-    /// [`Database::write`].
-    pub fn try_write(
-        &self,
-        batch: &WriteBatch,
-        durability: Durability,
-        deadline: Instant,
-    ) -> Result<()> {
-        with_deadline(deadline, || self.write_batch(Cow::Borrowed(batch), durability))
+    pub fn write_with(&self, batch: &WriteBatch, durability: Durability) -> Result<()> {
+        self.write_batch(Cow::Borrowed(batch), durability)
     }
 
     fn write_batch(&self, batch: Cow<'_, WriteBatch>, durability: Durability) -> Result<()> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::catalog::TableRef;
 use super::{Database, TableStats, stats};
 use crate::base::error::Result;
-use crate::base::options::{TableOptions, Tier};
+use crate::base::options::{Durability, TableOptions, Tier};
 use crate::table::{Keep, Table, TableSlot};
 
 impl Database {
@@ -100,7 +100,8 @@ impl Database {
 
     pub(crate) fn handle(&self, slot: Arc<TableSlot>) -> Table {
         let keep: Keep = self.inner.clone();
-        Table { shared: Arc::clone(&self.inner.shared), slot, keep }
+        let (shared, durability) = (Arc::clone(&self.inner.shared), Durability::Durable);
+        Table { shared, slot, keep, durability }
     }
 
     /// The names of all tables, sorted.

@@ -160,7 +160,7 @@ impl Database {
     ///
     /// let events = db.table("events")?;
     /// for n in 0..1000_u32 {
-    ///     events.put_with(n.to_be_bytes(), "seen", Durability::Relaxed)?;
+    ///     events.durability(Durability::Relaxed).put(n.to_be_bytes(), "seen")?;
     /// }
     /// db.sync()?;
     /// # Ok(())
@@ -218,29 +218,15 @@ impl Database {
         self.resolve(id.as_ref(), Kind::CommitPrepared, blob, durability)
     }
 
-    /// Rolls back the transaction that was prepared under this name, durably. It does not wait for
-    /// a shared store.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::commit_prepared`].
-    pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
-        self.roll_back_prepared_with(id, Durability::Durable)
-    }
-
-    /// As [`Database::roll_back_prepared`], and as durable as asked. With
-    /// [`Durability::Remote`] the shared store has the rollback once this returns: no takeover
-    /// finds the transaction prepared. Without it a takeover may.
+    /// Rolls back the transaction that was prepared under this name, durably, and as durable as
+    /// asked. With [`Durability::Remote`] the shared store has the rollback once this returns: no
+    /// takeover finds the transaction prepared. Without it a takeover may.
     ///
     /// # Errors
     ///
     /// As [`Database::commit_prepared`]. Where the shared store does not acknowledge it, that is
     /// `UnknownOutcome` or `Fenced`, and it is rolled back here.
-    pub fn roll_back_prepared_with(
-        &self,
-        id: impl AsRef<[u8]>,
-        durability: Durability,
-    ) -> Result<()> {
+    pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let durability = durability.at_least_durable();
         self.resolve(id.as_ref(), Kind::RollBackPrepared, None, durability)?.wait()
     }
@@ -357,7 +343,8 @@ impl Table {
         let Ok(inner) = Arc::downcast::<Instance>(Arc::clone(&self.keep)) else {
             unreachable!("the handles of tables keep their database open")
         };
-        let options = TxnOptions::new().isolation(Isolation::ReadCommitted);
+        let options =
+            TxnOptions::new().isolation(Isolation::ReadCommitted).durability(self.durability);
         let txn = Database { inner }.begin_with(options)?;
         let done = f(&txn)?;
         txn.commit()?;

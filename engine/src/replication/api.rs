@@ -13,6 +13,18 @@ use crate::engine::Database;
 use crate::os::{ForkGuard, NotOpen};
 
 impl Database {
+    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
+    /// checkpoint has to take its place.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn forget_unshipped(&self) {
+        if let Some(feed) = self.inner.shared.committer.feed() {
+            feed.forget();
+        }
+    }
+}
+
+impl Options {
     /// Takes the shared database of a store over, whichever machine writes to it, and opens it to
     /// write in `path`, which is missing or empty. It has everything that was committed with
     /// [`Durability::Remote`](crate::Durability::Remote), and of the rest what had been shipped: a
@@ -48,17 +60,17 @@ impl Database {
     /// let shared = options.clone().object_store(&bucket).share(true);
     /// let db = shared.open(dir.path().join("one"))?;
     /// let users = db.table("users")?;
-    /// users.put_with("ada", "1815", Durability::Remote)?;
+    /// users.durability(Durability::Remote).put("ada", "1815")?;
     ///
     /// let db = options.open_shared(&bucket, dir.path().join("two"))?;
     /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
-    /// let error = users.put_with("alan", "1912", Durability::Remote).unwrap_err();
+    /// let error = users.durability(Durability::Remote).put("alan", "1912").unwrap_err();
     /// assert_eq!(error.kind(), ErrorKind::Fenced);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open_shared(url: &str, path: impl AsRef<Path>) -> Result<Database> {
-        Options::new().open_shared(url, path)
+    pub fn open_shared(self, url: &str, path: impl AsRef<Path>) -> Result<Database> {
+        takeover::open_shared(url, path.as_ref(), &self)
     }
 
     /// Follows the shared database of a store, in a directory of the node's own: its data is copied
@@ -67,7 +79,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// As [`Database::open_shared`].
+    /// As [`Options::open_shared`].
     ///
     /// # Examples
     ///
@@ -80,7 +92,7 @@ impl Database {
     /// let bucket = format!("file://{}", dir.path().join("bucket").display());
     /// let options = Options::new().pm_size(4 << 20);
     /// let db = options.clone().object_store(&bucket).share(true).open(dir.path().join("one"))?;
-    /// db.table("users")?.put_with("ada", "1815", Durability::Remote)?;
+    /// db.table("users")?.durability(Durability::Remote).put("ada", "1815")?;
     ///
     /// let follower = options.follow(&bucket, dir.path().join("two"))?;
     /// while follower.status().commit < db.stats().share.unwrap().shipped {
@@ -92,46 +104,6 @@ impl Database {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn follow(url: &str, path: impl AsRef<Path>) -> Result<Follower> {
-        Options::new().follow(url, path)
-    }
-
-    /// Stands by for the shared database of a store, with data of its own in `path`. As
-    /// [`Database::follow`], and [`Standby::promote`] makes it the writer.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::follow`].
-    pub fn standby(url: &str, path: impl AsRef<Path>) -> Result<Standby> {
-        Options::new().standby(url, path)
-    }
-
-    /// Has the feed of a shared database forget what waits, as it does beyond its bound: a
-    /// checkpoint has to take its place.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    pub fn forget_unshipped(&self) {
-        if let Some(feed) = self.inner.shared.committer.feed() {
-            feed.forget();
-        }
-    }
-}
-
-impl Options {
-    /// Takes a shared database over as [`Database::open_shared`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::open_shared`].
-    pub fn open_shared(self, url: &str, path: impl AsRef<Path>) -> Result<Database> {
-        takeover::open_shared(url, path.as_ref(), &self)
-    }
-
-    /// Follows a shared database as [`Database::follow`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::follow`].
     pub fn follow(self, url: &str, path: impl AsRef<Path>) -> Result<Follower> {
         Follower::start(url, path.as_ref(), (&self, NodeKind::Follower))
     }
@@ -156,11 +128,12 @@ impl Options {
         status::forget_follower(url, name, &self)
     }
 
-    /// Stands by as [`Database::standby`] does.
+    /// Stands by for the shared database of a store, with data of its own in `path`. As
+    /// [`Options::follow`], and [`Standby::promote`] makes it the writer.
     ///
     /// # Errors
     ///
-    /// As [`Database::standby`].
+    /// As [`Options::follow`].
     pub fn standby(self, url: &str, path: impl AsRef<Path>) -> Result<Standby> {
         Follower::start(url, path.as_ref(), (&self, NodeKind::Standby)).map(Standby)
     }
@@ -281,7 +254,7 @@ impl Standby {
     /// # Errors
     ///
     /// `Invalid` where [`Database::close`] is: it goes on then, and another thread can promote it.
-    /// After each other error, as [`Database::open_shared`] has them, it is closed, and its
+    /// After each other error, as [`Options::open_shared`] has them, it is closed, and its
     /// directory is free. Open the standby again and promote that, or take over in an empty one.
     pub fn promote(&self) -> Result<Database> {
         self.0.own()?.promote()

@@ -147,7 +147,7 @@ impl Applier {
         };
         // A promotion that did not end may have prepared them: the rows say what is.
         for begun in db.list_prepared() {
-            db.roll_back_prepared(begun.id)?;
+            db.roll_back_prepared(begun.id, crate::base::options::Durability::Durable)?;
         }
         let (tables, prepares) = (named_in(&table)?, prepares_of(&db, &table)?);
         let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());
@@ -495,7 +495,7 @@ impl Applier {
     /// Commits a batch together with the position (invariant 2), and with what is prepared.
     fn commit(&mut self, mut batch: WriteBatch) -> Result<()> {
         self.complete(&mut batch)?;
-        self.db.write_with(batch, Durability::Relaxed)?;
+        self.db.write_with(&batch, Durability::Relaxed)?;
         self.prepares.tell(&self.db);
         Ok(())
     }

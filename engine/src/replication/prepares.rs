@@ -254,7 +254,7 @@ impl FollowedPrepares {
 
     fn roll_back(&mut self, db: &Database) -> Result<()> {
         while let Some(id) = self.resolved.last() {
-            db.roll_back_prepared(id)?;
+            db.roll_back_prepared(id, crate::base::options::Durability::Durable)?;
             self.resolved.pop();
         }
         Ok(())

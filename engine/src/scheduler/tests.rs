@@ -48,7 +48,7 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
         let table = db.table(name).unwrap();
         for n in 0..12_000 {
             let (key, value) = row(n, round);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             if n % 20 == 0 {
                 run_until_idle(&db);
             }
@@ -108,7 +108,7 @@ fn large_and_small(machine: &Machine, small: &[&str]) -> Database {
         let table = db.table(name).unwrap();
         for n in 0..rows {
             let (key, value) = row(n, round);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             if n % 20 == 0 {
                 run_until_idle(&db);
             }
@@ -195,7 +195,7 @@ fn bring_to_level0(
 ) {
     for n in 0..count {
         let (key, value) = row(n, round);
-        rows.put_with(&key, &value, Durability::Relaxed).unwrap();
+        rows.durability(Durability::Relaxed).put(&key, &value).unwrap();
     }
     assert!(freeze(&db.inner.ctx, table));
     while !table.view().frozen.is_empty() {
@@ -324,7 +324,7 @@ fn filled(dir: &tempfile::TempDir, options: Options, rounds: [(&str, u64); 3]) {
         let table = db.table(name).unwrap();
         for n in 0..6_000 {
             let (key, value) = row(n, round);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             if n % 20 == 0 {
                 run_until_idle(&db);
             }

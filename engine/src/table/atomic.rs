@@ -205,7 +205,7 @@ impl Table {
     }
 
     fn rows(&self) -> ChangeRows<'_> {
-        ChangeRows { shared: &self.shared, slot: &self.slot }
+        ChangeRows { shared: &self.shared, slot: &self.slot, durability: self.durability }
     }
 
     fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
@@ -251,6 +251,7 @@ type Outcome = Option<Option<Vec<u8>>>;
 pub(super) struct ChangeRows<'a> {
     pub(super) shared: &'a Shared,
     pub(super) slot: &'a TableSlot,
+    pub(super) durability: Durability,
 }
 
 impl ChangeRows<'_> {
@@ -303,6 +304,6 @@ impl ChangeRows<'_> {
             Some(value) => batch.push(&target, Kind::Put, key, value),
             None => batch.push(&target, Kind::Delete, key, &[]),
         }
-        self.shared.commit(&batch, Durability::Durable)
+        self.shared.commit(&batch, self.durability)
     }
 }

@@ -215,26 +215,12 @@ impl Table {
     /// # }
     /// ```
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
-        self.merge_with(key, operand, Durability::Durable)
-    }
-
-    /// Merges `operand` into the value of `key`, as durably as is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::merge`].
-    pub fn merge_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        operand: impl AsRef<[u8]>,
-        durability: Durability,
-    ) -> Result<()> {
         let mut batch = TableBatch::default();
         let target = TableTarget::Slot(Arc::clone(&self.slot));
         let record = self.operand(operand.as_ref())?;
         batch.push(&target, Kind::Merge, key.as_ref(), &record);
         self.shared.merge_deep_rows(&mut batch)?;
-        self.shared.write(&batch, durability)
+        self.shared.write(&batch, self.durability)
     }
 
     /// The merge operator of the table.
@@ -311,7 +297,7 @@ impl Shared {
     fn merge_row(&self, target: &TableTarget, key: &[u8]) -> Result<bool> {
         let TableTarget::Slot(slot) = target else { return Ok(false) };
         limits::check_key(key)?;
-        let rows = ChangeRows { shared: self, slot };
+        let rows = ChangeRows { shared: self, slot, durability: Durability::Durable };
         let done = rows.change(key, Patience::None, |value| {
             let same = value.map(|value| Some(value.to_vec()));
             (same, value.is_some())

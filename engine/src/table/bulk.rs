@@ -61,7 +61,7 @@ pub enum Existing {
 /// # let dir = tempfile::tempdir().unwrap();
 /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
 /// let squares = db.table("squares")?;
-/// let mut load = squares.bulk_load()?;
+/// let mut load = squares.bulk_load(terrace::Existing::Refuse)?;
 /// for n in 0..1000u32 {
 ///     load.put(n.to_be_bytes(), (n * n).to_be_bytes())?;
 /// }

@@ -1,7 +1,6 @@
 //! The handle of a table.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -11,7 +10,6 @@ use super::{
 use crate::base::error::{Error, Result};
 use crate::base::options::Durability;
 use crate::base::record::Kind;
-use crate::os::with_deadline;
 use crate::read::{self, KeyBounds, KeyRange};
 use crate::sstable::Estimate;
 
@@ -41,12 +39,35 @@ pub struct Table {
     pub(crate) shared: Arc<Shared>,
     pub(crate) slot: Arc<TableSlot>,
     pub(crate) keep: Keep,
+    pub(crate) durability: Durability,
 }
 
 impl Table {
     /// Its name at present.
     pub fn name(&self) -> String {
         self.slot.core().name()
+    }
+
+    /// The same table by a handle whose writes are as durable as is asked for. It costs what a clone
+    /// costs, so make it once for many writes. Batches, loads and transactions have a durability of
+    /// their own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let events = db.table("events")?.durability(terrace::Durability::Relaxed);
+    /// events.put("1", "seen")?;
+    /// events.delete("1")?;
+    /// db.sync()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn durability(&self, durability: Durability) -> Table {
+        Table { durability, ..self.clone() }
     }
 
     /// Sets `key` to `value`, durably: once this returns, a power cut does not undo it.
@@ -62,54 +83,7 @@ impl Table {
     /// - `Unavailable`: the database stopped after an earlier failure;
     /// - `Closed`: it was closed.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.put_with(key, value, Durability::Durable)
-    }
-
-    /// Sets `key` to `value`, as durably as is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`].
-    pub fn put_with(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        durability: Durability,
-    ) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability)
-    }
-
-    /// Sets `key` to `value`, durably, unless that would have to wait for its turn beyond
-    /// `deadline`. It waits for the drain when the region is filling, or for a row that a
-    /// transaction has locked. Once its commit is under way it is not given up, so it may return a
-    /// sync later. [`with_deadline`](crate::with_deadline) does the same for any call.
-    ///
-    /// # Errors
-    ///
-    /// `Timeout`, with what it would have waited for: nothing was written; else as [`Table::put`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::{Duration, Instant};
-    /// # fn main() -> terrace::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// let users = db.table("users")?;
-    /// match users.try_put("ada", "1815", Instant::now() + Duration::from_millis(20)) {
-    ///     Err(e) if e.kind() == terrace::ErrorKind::Timeout => println!("busy: {e}"),
-    ///     done => done?,
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn try_put(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        deadline: Instant,
-    ) -> Result<()> {
-        with_deadline(deadline, || self.put(key, value))
+        self.write(Kind::Put, key.as_ref(), value.as_ref())
     }
 
     /// Removes `key`, durably. It is no error if the key is not there.
@@ -118,16 +92,7 @@ impl Table {
     ///
     /// As [`Table::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_with(key, Durability::Durable)
-    }
-
-    /// Removes `key`, as durably as is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`].
-    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[], durability)
+        self.write(Kind::Delete, key.as_ref(), &[])
     }
 
     /// Removes every key in `range`, durably, at once: what is put afterwards stays. It costs one
@@ -172,24 +137,14 @@ impl Table {
             let target = TableTarget::Slot(Arc::clone(&self.slot));
             batch.push_range(&target, &interval);
         }
-        self.shared.write(&batch, Durability::Durable)
+        self.shared.write(&batch, self.durability)
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
         let target = TableTarget::Slot(Arc::clone(&self.slot));
         let mut batch = TableBatch::default();
         batch.push(&target, kind, key, value);
-        self.shared.write(&batch, durability)
-    }
-
-    /// Begins a load of keys in ascending order, none of which the table may have.
-    ///
-    /// # Errors
-    ///
-    /// `MissingTable` when it was dropped; `Invalid` when the database is open read-only;
-    /// `Unavailable`; `Closed`.
-    pub fn bulk_load(&self) -> Result<BulkLoad> {
-        self.bulk_load_with(Existing::Refuse)
+        self.shared.write(&batch, self.durability)
     }
 
     /// Begins a load of keys in ascending order; `existing` says what becomes of those that the
@@ -197,8 +152,9 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// As [`Table::bulk_load`].
-    pub fn bulk_load_with(&self, existing: Existing) -> Result<BulkLoad> {
+    /// `MissingTable` when it was dropped; `Invalid` when the database is open read-only;
+    /// `Unavailable`; `Closed`.
+    pub fn bulk_load(&self, existing: Existing) -> Result<BulkLoad> {
         BulkLoad::begin(self, existing)
     }
 

@@ -466,12 +466,14 @@ mod tests {
         let now = Instant::now();
         let before = written();
         for _ in 0..3 {
-            let refused = db.try_write(&batch, Durability::Durable, now).unwrap_err();
+            let refused =
+                crate::os::with_deadline(now, || db.write_with(&batch, Durability::Durable))
+                    .unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
         }
         assert_eq!(written(), before, "no run was written, and no edit of the journal");
         shared.pace.set_delay(0, "none");
-        db.try_write(&batch, Durability::Durable, now).unwrap();
+        crate::os::with_deadline(now, || db.write_with(&batch, Durability::Durable)).unwrap();
         assert_eq!(table.iter().map(Result::unwrap).count(), 3000);
     }
 

@@ -149,7 +149,8 @@ mod tests {
         assert_eq!(table.iter().count(), 101 - 1 - 15);
         let other = db.begin().unwrap();
         let held = other.extract_if(&table, .., |_, _| false).unwrap();
-        let refused = table.try_put([7], [7], std::time::Instant::now()).unwrap_err();
+        let refused = crate::os::with_deadline(std::time::Instant::now(), || table.put([7], [7]))
+            .unwrap_err();
         assert_eq!(refused.kind(), crate::ErrorKind::Timeout, "the range is locked: {refused}");
         drop(held);
     }

@@ -650,7 +650,8 @@ mod tests {
         let table = db.table("t").unwrap();
         let spills = TxnOptions::new().isolation(Isolation::ReadCommitted).spill_at(64 << 10);
         let [commits, prepares] = [(); 2].map(|()| db.begin_with(spills.clone()).unwrap());
-        let (mut load, mut batch) = (table.bulk_load().unwrap(), WriteBatch::new());
+        let (mut load, mut batch) =
+            (table.bulk_load(crate::table::Existing::Refuse).unwrap(), WriteBatch::new());
         for n in 0..3000u32 {
             batch.put(&table, n.to_be_bytes(), [7; 1000]);
             load.put((n + 10_000).to_be_bytes(), [7; 1000]).unwrap();
@@ -665,7 +666,9 @@ mod tests {
         let mut before = None;
         for n in 0..3 {
             let refused = [
-                soon(&mut || db.try_write(&batch, Durability::Durable, now)),
+                soon(&mut || {
+                    crate::os::with_deadline(now, || db.write_with(&batch, Durability::Durable))
+                }),
                 soon(&mut || commits.try_commit(now)),
                 soon(&mut || prepares.try_prepare("p", now)),
                 soon(&mut || load.finish()),
@@ -679,7 +682,7 @@ mod tests {
         }
         assert_eq!(before.map(|(_, edits)| edits), Some(shared.set.floor().number));
         while db.step().unwrap() {}
-        db.try_write(&batch, Durability::Durable, now).unwrap();
+        crate::os::with_deadline(now, || db.write_with(&batch, Durability::Durable)).unwrap();
         commits.try_commit(now).unwrap();
         prepares.try_prepare("p", now).unwrap();
         load.finish().unwrap();
@@ -749,7 +752,8 @@ mod tests {
         batch.delete_range(&table, "x".."y");
         let now = Instant::now();
         fill(&table, now);
-        let refused = db.try_write(&batch, Durability::Durable, now).unwrap_err();
+        let refused = crate::os::with_deadline(now, || db.write_with(&batch, Durability::Durable))
+            .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
         with_deadline(now, || table.delete_range("x".."y")).unwrap();
     }

@@ -21,43 +21,18 @@ impl Transaction {
     /// the whole transaction is repeatable read as InnoDB has it: the transaction may overwrite
     /// what it has not seen.
     ///
-    /// # Errors
+    /// With the number of a commit the view has that one, and all before it, also where they are
+    /// not visible yet. The call does not wait: the first plain read does, until they are visible,
+    /// and makes them durable if nothing else does.
     ///
-    /// `Invalid` unless the transaction is at [`Isolation::ReadCommitted`]; `Closed` once it has
-    /// ended.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> terrace::Result<()> {
-    /// # use terrace::{Isolation, TxnOptions};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
-    /// let accounts = db.table("accounts")?;
-    /// accounts.put("ada", "100")?;
-    /// let txn = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted))?;
-    /// txn.take_view()?;
-    /// accounts.put("ada", "70")?;
-    /// assert_eq!(txn.get(&accounts, "ada")?.as_deref(), Some(&b"100"[..]));
-    /// assert_eq!(txn.get_for_update(&accounts, "ada")?.as_deref(), Some(&b"70"[..]));
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn take_view(&self) -> Result<()> {
-        self.view_at(|snapshots| snapshots.register())
-    }
-
-    /// As [`Transaction::take_view`], with the commit that has the number `commit`, and all before
-    /// it, also where they are not visible yet. The call does not wait: the first plain read does,
-    /// until they are visible, and makes them durable if nothing else does.
-    ///
-    /// It is for a program with a log of its own, which enqueues commits in the log's order
+    /// That is for a program with a log of its own, which enqueues commits in the log's order
     /// ([`crate::PendingCommit::number`]). A view of a position of the log has the commits up to
     /// there, and it takes the view without a wait while it keeps the log from growing.
     ///
     /// # Errors
     ///
-    /// `Invalid` when no commit has the number; otherwise as [`Transaction::take_view`].
+    /// `Invalid` when no commit has the number, or unless the transaction is at [`Isolation::ReadCommitted`]; `Closed` once it has
+    /// ended.
     ///
     /// # Examples
     ///
@@ -67,17 +42,24 @@ impl Transaction {
     /// # let dir = tempfile::tempdir().unwrap();
     /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
     /// let accounts = db.table("accounts")?;
-    /// let mut batch = WriteBatch::new();
-    /// batch.put(&accounts, "ada", "100");
-    /// let pending = db.enqueue(batch, Durability::Durable)?;
+    /// accounts.put("ada", "100")?;
     /// let txn = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted))?;
-    /// txn.take_view_with(pending.number())?;
+    /// txn.take_view(None)?;
+    /// accounts.put("ada", "70")?;
     /// assert_eq!(txn.get(&accounts, "ada")?.as_deref(), Some(&b"100"[..]));
+    /// assert_eq!(txn.get_for_update(&accounts, "ada")?.as_deref(), Some(&b"70"[..]));
+    ///
+    /// let mut batch = WriteBatch::new();
+    /// batch.put(&accounts, "emmy", "50");
+    /// let pending = db.enqueue(batch, Durability::Durable)?;
+    /// txn.take_view(Some(pending.number()))?;
+    /// assert_eq!(txn.get(&accounts, "emmy")?.as_deref(), Some(&b"50"[..]));
     /// pending.wait()?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn take_view_with(&self, commit: u64) -> Result<()> {
+    pub fn take_view(&self, commit: Option<u64>) -> Result<()> {
+        let Some(commit) = commit else { return self.view_at(|snapshots| snapshots.register()) };
         let last = self.inner().shared.committer.last_ticket();
         if commit > last {
             return Err(Error::invalid(format!(

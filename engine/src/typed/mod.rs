@@ -133,6 +133,13 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
         &self.table
     }
 
+    /// The same table by a handle whose writes are as durable as is asked for. See
+    /// [`Table::durability`].
+    #[must_use]
+    pub fn durability(&self, durability: Durability) -> Self {
+        TypedTable { table: self.table.durability(durability), types: PhantomData }
+    }
+
     /// Stores a row, durably.
     ///
     /// # Errors
@@ -140,15 +147,6 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     /// As [`Table::put`]; `Invalid` if serde refuses the value.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
         self.table.put(key.to_bytes(), self.value_bytes(value)?)
-    }
-
-    /// Stores a row, as durably as is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`TypedTable::put`].
-    pub fn put_with(&self, key: &K, value: &V, durability: Durability) -> Result<()> {
-        self.table.put_with(key.to_bytes(), self.value_bytes(value)?, durability)
     }
 
     /// Stores a row where none is, durably; whether there was none.
@@ -188,15 +186,6 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
     /// As [`Table::delete`].
     pub fn delete(&self, key: &K) -> Result<()> {
         self.table.delete(key.to_bytes())
-    }
-
-    /// Removes a row, as durably as is asked for.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::delete`].
-    pub fn delete_with(&self, key: &K, durability: Durability) -> Result<()> {
-        self.table.delete_with(key.to_bytes(), durability)
     }
 
     /// Removes all rows in a range of keys, durably and at once. See [`Table::delete_range`].

@@ -55,7 +55,10 @@ fn transfer(db: &Database, table: &Table, (t, n): (u64, u64)) -> Result<bool, Er
     txn.put(table, format!("last {t}"), n.to_be_bytes())?;
     let name = format!("{t} {n}");
     match chance.below(6) {
-        0 => txn.prepare(&name).and_then(|()| db.roll_back_prepared(&name)).map(|()| false),
+        0 => txn
+            .prepare(&name)
+            .and_then(|()| db.roll_back_prepared(&name, terrace::Durability::Durable))
+            .map(|()| false),
         1 | 2 => txn.prepare(&name).and_then(|()| db.commit_prepared(&name)).map(|()| true),
         3 => txn.enqueue()?.wait().map(|()| true),
         _ => txn.commit().map(|()| true),
@@ -87,7 +90,7 @@ fn child_entry() {
         let mut chance = Chance::new(first);
         for n in 0u64.. {
             let key = chance.below(200).to_be_bytes();
-            padding.put_with(key, chance.bytes(3000), Durability::Relaxed).unwrap();
+            padding.durability(Durability::Relaxed).put(key, chance.bytes(3000)).unwrap();
             if n % 8 == 0 {
                 assert_eq!(sum(&db, &table), ACCOUNTS * EACH);
                 tell(&format!("drains {}", db.stats().background.drains));
@@ -119,7 +122,7 @@ fn money_is_neither_made_nor_lost_by_kills() {
         for prepared in db.list_prepared() {
             match chance.percent(50) {
                 true => db.commit_prepared(&prepared.id).unwrap(),
-                false => db.roll_back_prepared(&prepared.id).unwrap(),
+                false => db.roll_back_prepared(&prepared.id, terrace::Durability::Durable).unwrap(),
             }
             resolved += 1;
             assert_eq!(sum(&db, &table), ACCOUNTS * EACH);

@@ -184,7 +184,7 @@ impl Lives {
         for prepared in db.list_prepared() {
             match prepared.id[3] % 2 {
                 0 => db.commit_prepared(&prepared.id).unwrap(),
-                _ => db.roll_back_prepared(&prepared.id).unwrap(),
+                _ => db.roll_back_prepared(&prepared.id, terrace::Durability::Durable).unwrap(),
             }
         }
         let found = read_all(&db.table("t").unwrap());
@@ -224,7 +224,7 @@ fn pad(db: &Database, is_over: impl Fn() -> bool) {
     let mut chance = Chance::new(7);
     while !is_over() {
         let key = chance.below(200).to_be_bytes();
-        table.put_with(key, chance.bytes(3000), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key, chance.bytes(3000)).unwrap();
     }
 }
 

@@ -64,7 +64,7 @@ fn commit(db: &Database, tables: &[Table; 2], t: u64, n: u64) -> terrace::Result
         batch.put(table, last_key(t), n.to_be_bytes());
     }
     let durable = n.is_multiple_of(8);
-    db.write_with(batch, if durable { Durability::Durable } else { Durability::Relaxed })
+    db.write_with(&batch, if durable { Durability::Durable } else { Durability::Relaxed })
 }
 
 /// Not a test of its own: what the killed process runs. Without its variables it does nothing.

@@ -95,7 +95,7 @@ fn fork_and_free(path: &Path) {
     let db = tiny().open(path).unwrap();
     let (table, is_over) = (db.table("t").unwrap(), AtomicBool::new(false));
     let rows = |from: u32| (from..from + 300).map(|n| n.to_be_bytes());
-    rows(0).for_each(|key| table.put_with(key, [7; 400], Durability::Relaxed).unwrap());
+    rows(0).for_each(|key| table.durability(Durability::Relaxed).put(key, [7; 400]).unwrap());
     db.compact_range(&table, ..).unwrap();
     std::thread::scope(|s| {
         for thread in 0..4u32 {
@@ -129,7 +129,7 @@ fn fork_and_free(path: &Path) {
             let enqueued = db.begin().unwrap();
             enqueued.put(&table, "enqueued", "1").unwrap();
             let enqueued = enqueued.enqueue().unwrap();
-            let mut load = table.bulk_load().unwrap();
+            let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
             rows(20_000).for_each(|key| load.put(key, "loaded").unwrap());
             let (executor, running) = (db.per_core(1).unwrap(), db.begin().unwrap());
             // SAFETY: the child frees handles, which take no lock, and exits.

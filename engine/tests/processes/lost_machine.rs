@@ -87,7 +87,7 @@ fn child_entry() {
                     if n > 20 {
                         batch.delete(table, row(t, n - 20));
                     }
-                    db.write_with(batch, Durability::Remote).unwrap();
+                    db.write_with(&batch, Durability::Remote).unwrap();
                     tell(&format!("ack {t} {n}"));
                 }
             });

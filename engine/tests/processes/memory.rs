@@ -67,7 +67,7 @@ fn fill(db: &Database) {
             word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             *byte = (word >> 56) as u8;
         }
-        table.put_with(n.to_be_bytes(), &value, terrace::Durability::Relaxed).unwrap();
+        table.durability(terrace::Durability::Relaxed).put(n.to_be_bytes(), &value).unwrap();
     }
     for n in (0..ROWS).step_by(97) {
         assert_eq!(table.get(n.to_be_bytes()).unwrap().map(|value| value.len()), Some(VALUE));

@@ -21,7 +21,7 @@ fn a_thousand_small_tables_share_a_region_of_256_mib() {
     for round in 0..3u32 {
         for (t, table) in tables.iter().enumerate() {
             let key = (round * 1000 + t as u32).to_be_bytes();
-            table.put_with(key, [t as u8; 50], Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key, [t as u8; 50]).unwrap();
         }
     }
     let pm = db.stats().pm;
@@ -126,7 +126,7 @@ fn a_large_batch_finds_its_zone_in_a_region_that_small_ones_have_divided() {
         for round in 0..6u64 {
             for n in 0..60u64 {
                 let key = (round * 1000 + n).to_be_bytes();
-                tables[(n % 2) as usize].put_with(key, [n as u8; 30_000], Relaxed).unwrap();
+                tables[(n % 2) as usize].durability(Relaxed).put(key, [n as u8; 30_000]).unwrap();
             }
             let mut batch = WriteBatch::new();
             for n in 0..30u64 {

@@ -35,7 +35,7 @@ fn fill(load: &mut BulkLoad, rows: &Rows) {
 }
 
 fn load(table: &Table, existing: Existing, rows: &Rows) {
-    let mut load = table.bulk_load_with(existing).unwrap();
+    let mut load = table.bulk_load(existing).unwrap();
     fill(&mut load, rows);
     load.finish().unwrap();
 }
@@ -121,7 +121,7 @@ impl Model {
             5 | 6 => {
                 let (key, len) = (key(chance), chance.below(3000) as usize);
                 let value = chance.bytes(len);
-                table.put_with(&key, &value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(&key, &value).unwrap();
                 self.now.insert(key, value);
             }
             7 => {
@@ -153,7 +153,7 @@ impl Model {
         let existing = *chance.pick(&[Existing::Refuse, Existing::Replace]);
         let (from, len) = (chance.below(120), 1 + chance.below(60));
         let every = 1 + chance.below(20);
-        let mut load = table.bulk_load_with(existing).unwrap();
+        let mut load = table.bulk_load(existing).unwrap();
         let mut new = Rows::new();
         for key in (from..(from + len).min(120)).step_by(every as usize) {
             let value = chance.bytes(1 + key as usize * 37 % 900);
@@ -228,7 +228,7 @@ fn loads_among_all_other_writes_are_as_a_map_says() {
 fn input_out_of_order_is_refused_by_its_keys_and_the_load_goes_on() {
     let _together = together();
     let (_dir, db, table) = open();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     load.put("", "the empty key").unwrap();
     load.put("b", "1").unwrap();
     let mut refused = |key: &[u8], value: &[u8], words: &[&str]| {
@@ -248,7 +248,7 @@ fn input_out_of_order_is_refused_by_its_keys_and_the_load_goes_on() {
     let error = load.put("d", "").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(load.finish().unwrap_err().kind(), ErrorKind::Closed);
-    let mut first = table.bulk_load().unwrap();
+    let mut first = table.bulk_load(terrace::Existing::Refuse).unwrap();
     assert_eq!(first.put([0; 70_000], "").unwrap_err().kind(), ErrorKind::TooLarge);
     first.finish().unwrap();
     assert_eq!(db.stats().tables[0].spilled_runs, 1, "without a key there is no commit");
@@ -264,12 +264,12 @@ fn a_key_that_exists_is_named_and_once_it_is_gone_the_load_goes_in() {
     for place in ["memtable", "level 0", "levels", "run", "load"] {
         let table = db.table(place).unwrap();
         let others = (0..300).filter(|n| n % 3 == 0 && *n != 150);
-        let put = |n: u32| table.put_with(key(n), [1; 100], Durability::Relaxed).unwrap();
+        let put = |n: u32| table.durability(Durability::Relaxed).put(key(n), [1; 100]).unwrap();
         others.for_each(put);
         let push_down = || {
             let filler = db.table("filler").unwrap();
             for n in 0..400 {
-                filler.put_with(key(n), [2; 9000], Durability::Relaxed).unwrap();
+                filler.durability(Durability::Relaxed).put(key(n), [2; 9000]).unwrap();
                 db.step().unwrap();
             }
             rest(&db);
@@ -300,7 +300,7 @@ fn a_key_that_exists_is_named_and_once_it_is_gone_the_load_goes_in() {
         put(205);
         table.delete_range(key(203)..key(206)).unwrap();
         let before = rows(table.iter());
-        let mut load = table.bulk_load().unwrap();
+        let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
         let new: Rows = [1, 199, 200, 202, 205, 299].map(|n| (key(n).into(), vec![9])).into();
         fill(&mut load, &new);
         let error = load.finish().unwrap_err();
@@ -323,13 +323,13 @@ fn a_load_that_is_dropped_or_that_fails_leaves_nothing() {
     let _together = together();
     let (_dir, db, table) = open();
     table.put("old", "1").unwrap();
-    let mut dropped = table.bulk_load().unwrap();
+    let mut dropped = table.bulk_load(terrace::Existing::Refuse).unwrap();
     fill(&mut dropped, &numbers(0..3000, 1, 1000));
     assert!(db.stats().disk.extent_bytes > 2 << 20);
     drop(dropped);
     assert_eq!((db.stats().disk.extent_bytes, db.stats().memory.writes), (0, 0));
     for truncate in [true, false] {
-        let mut late = table.bulk_load().unwrap();
+        let mut late = table.bulk_load(terrace::Existing::Refuse).unwrap();
         fill(&mut late, &numbers(0..10, 1, 1000));
         match truncate {
             true => db.truncate_table("t").unwrap(),
@@ -339,7 +339,11 @@ fn a_load_that_is_dropped_or_that_fails_leaves_nothing() {
         assert_eq!(late.finish().unwrap_err().kind(), ErrorKind::Closed);
     }
     assert_eq!(db.stats().disk.extent_bytes, 0);
-    assert_eq!(table.bulk_load().unwrap_err().kind(), ErrorKind::MissingTable, "the table is gone");
+    assert_eq!(
+        table.bulk_load(terrace::Existing::Refuse).unwrap_err().kind(),
+        ErrorKind::MissingTable,
+        "the table is gone"
+    );
 }
 
 #[test]
@@ -353,7 +357,7 @@ fn a_full_disk_ends_the_load_and_nothing_else() {
     let used: u64 = machine.list(std::path::Path::new(PATH)).iter().map(|(_, len)| len).sum();
     machine.set_capacity(Some(used + (6 << 20)));
     let rows = numbers(0..10_000, 1, 1000);
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     let error = rows.iter().find_map(|(key, value)| load.put(key, value).err()).unwrap();
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
     assert_eq!(load.put([255; 5], "").unwrap_err().kind(), ErrorKind::Closed);
@@ -361,7 +365,7 @@ fn a_full_disk_ends_the_load_and_nothing_else() {
     assert_eq!((db.stats().disk.extent_bytes, table.iter().count()), (0, 1));
     table.put("also kept", "2").unwrap();
     machine.set_capacity(None);
-    let mut again = table.bulk_load().unwrap();
+    let mut again = table.bulk_load(terrace::Existing::Refuse).unwrap();
     fill(&mut again, &rows);
     again.finish().unwrap();
     rest(&db);
@@ -376,7 +380,7 @@ fn memory_stays_within_its_limit_however_much_is_loaded() {
     let options = Options::new().pm_size(4 << 20).stepped().memory(LIMIT);
     let db = options.open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     rest(&db);
     for (n, (key, value)) in numbers(0..24_000, 1, 1000).iter().enumerate() {
         load.put(key, value).unwrap();
@@ -413,7 +417,7 @@ fn transactions_in_the_range_of_a_load() {
     assert_eq!(reader.range(&table, "k"..).unwrap().count(), 1);
     // In a gap between the keys of the load.
     writer.put(&table, "c", "before the load").unwrap();
-    let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+    let mut load = table.bulk_load(Existing::Replace).unwrap();
     fill(&mut load, &["a", "m", "z"].map(|key| (key.into(), b"loaded".to_vec())).into());
     std::thread::scope(|s| {
         let loading = s.spawn(|| {
@@ -467,14 +471,14 @@ fn beside_running_writers_all_of_a_load_is_seen_or_nothing() {
                         batch.put(table, key(place), [1; 200]).put(table, key(90_001), [1]);
                         db.write(batch).unwrap();
                     } else {
-                        table.put_with(key(place), [1; 200], Durability::Relaxed).unwrap();
+                        table.durability(Durability::Relaxed).put(key(place), [1; 200]).unwrap();
                     }
                 }
             });
         }
         s.spawn(|| {
             for round in 0..LOADS {
-                let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+                let mut load = table.bulk_load(Existing::Replace).unwrap();
                 for n in 0..500u32 {
                     load.put(key((n * 8 + round % 4) * 2), [round as u8; 100]).unwrap();
                 }

@@ -288,7 +288,7 @@ fn row_tables_are_drained_from_their_share_of_the_region_on() {
         // and the most that they took since.
         let (mut first, mut least, mut most) = (0, 100, 0);
         for n in 0..30_000 {
-            table.put_with(chance.next().to_be_bytes(), &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(chance.next().to_be_bytes(), &value).unwrap();
             if n % 4 > 0 {
                 continue;
             }
@@ -325,7 +325,7 @@ fn fill(db: &Database, table: &terrace::Table, chance: &mut Chance, drains: u64)
     let goal = db.stats().background.drains + drains;
     while db.stats().background.drains < goal {
         let value = chance.bytes(30_000);
-        table.put_with(chance.next().to_be_bytes(), &value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(chance.next().to_be_bytes(), &value).unwrap();
         db.step().unwrap();
     }
 }
@@ -393,12 +393,12 @@ impl Stored {
             let key = format!("key {:03}", self.chance.below(500)).into_bytes();
             let table = self.db().existing_table("t").unwrap();
             if self.chance.below(5) == 0 {
-                table.delete_with(&key, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).delete(&key).unwrap();
                 self.rows.remove(&key);
             } else {
                 let len = self.chance.below(900) as usize;
                 let value = self.chance.bytes(len);
-                table.put_with(&key, &value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(&key, &value).unwrap();
                 self.rows.insert(key, value);
             }
             // A step may sync, which is slow on a busy disk.
@@ -422,7 +422,7 @@ impl Stored {
     /// The rows of each table of what is salvaged.
     fn salvaged(&self) -> BTreeMap<String, Rows> {
         let to = self.home.path().join("new");
-        Database::salvage(self.home.path().join("db"), &to).unwrap();
+        terrace::Options::new().salvage(self.home.path().join("db"), &to).unwrap();
         let db = Database::open(&to).unwrap();
         let rows = |name: &String| -> Rows {
             let table = db.existing_table(name).unwrap();

@@ -26,7 +26,7 @@ fn spent(db: &Database, act: impl FnOnce()) -> Vec<&'static str> {
 }
 
 fn put(table: &Table, key: &str, len: usize) {
-    table.put_with(key, vec![1; len], Durability::Durable).unwrap();
+    table.durability(Durability::Durable).put(key, vec![1; len]).unwrap();
 }
 
 fn rest(db: &Database) {
@@ -106,7 +106,7 @@ fn the_persistent_index_counts_too() {
         while db.stats().background.merges == before.background.merges {
             for n in 0..50 {
                 let key = format!("{} {n}", db.stats().commit.visible);
-                table.put_with(key, [1; 100], Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(key, [1; 100]).unwrap();
             }
             rest(&db);
         }
@@ -132,7 +132,7 @@ fn a_background_with_nothing_to_do_does_not_sync_all_the_time() {
     let syncs = || row(&db.stats(), "background").syncs;
     let (before, from) = (syncs(), Instant::now());
     for n in 0..20_000 {
-        table.put_with(format!("{n:05}"), vec![1; 100], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(format!("{n:05}"), vec![1; 100]).unwrap();
     }
     let (synced, looks) = (syncs() - before, from.elapsed().as_millis() as u64 / 200);
     // Each time what was handed over, and the floor; as much for each memtable that is merged.

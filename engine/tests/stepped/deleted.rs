@@ -28,7 +28,7 @@ fn fill(db: &Database, table: &Table, rows: std::ops::Range<u64>) {
     for n in rows {
         let words = (0..25u64).map(|i| (n << 8 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let value: Vec<u8> = words.flat_map(|word| (word ^ word >> 29).to_be_bytes()).collect();
-        table.put_with(key(n), value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), value).unwrap();
         if n % 20 == 0 {
             db.step().unwrap();
         }
@@ -108,7 +108,7 @@ fn deletes_of_single_rows_vanish_while_nothing_is_written() {
     let (db, table) = filled(dir.path());
     run_until_idle(&db);
     for n in 0..ROWS - 1 {
-        table.delete_with(key(n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).delete(key(n)).unwrap();
         if n % 20 == 0 {
             db.step().unwrap();
         }
@@ -134,7 +134,7 @@ fn deletes_that_an_opening_finds_vanish_too() {
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
     run_until_idle(&db);
-    (0..3000).for_each(|n| table.delete_with(key(n), Durability::Relaxed).unwrap());
+    (0..3000).for_each(|n| table.durability(Durability::Relaxed).delete(key(n)).unwrap());
     drop(table);
     db.close().unwrap();
     let db = options().open(dir.path()).unwrap();
@@ -158,7 +158,7 @@ fn what_a_snapshot_reads_stays_as_long_as_it_is_held() {
             table.delete_range(..).unwrap();
         } else {
             for n in 0..ROWS {
-                table.delete_with(key(n), Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).delete(key(n)).unwrap();
                 if n % 20 == 0 {
                     db.step().unwrap();
                 }
@@ -218,7 +218,7 @@ fn what_lies_in_front_of_a_queue_stays_little_under_load() {
         if let Some(head) = n.checked_sub(waiting) {
             batch.delete(&table, key(head));
         }
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
         if n % 50 == 0 {
             db.step().unwrap();
             most = most.max(records(&db));
@@ -241,7 +241,7 @@ fn range_deletes_side_by_side_take_an_extent() {
     for n in (0..ROWS).step_by(100) {
         let mut batch = WriteBatch::new();
         batch.delete_range(&table, key(n)..key(n + 100));
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
     }
     run_until_idle(&db);
     let stats = db.stats();
@@ -258,7 +258,7 @@ fn what_came_after_a_range_delete_stays() {
     run_until_idle(&db);
     table.delete_range(..).unwrap();
     for n in (0..ROWS).step_by(10) {
-        table.put_with(key(n), "new", Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), "new").unwrap();
     }
     run_until_idle(&db);
     let shown: Vec<_> = table.iter().map(|row| row.unwrap().1).collect();
@@ -280,7 +280,7 @@ fn a_manual_compaction_leaves_one_level_and_nothing_else() {
     let (db, table) = filled(dir.path());
     let held = db.snapshot().unwrap();
     for n in (0..ROWS).filter(|n| n % 3 > 0) {
-        table.delete_with(key(n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).delete(key(n)).unwrap();
         if n % 20 == 0 {
             db.step().unwrap();
         }

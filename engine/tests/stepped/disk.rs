@@ -30,7 +30,7 @@ fn run_until_idle(db: &Database) {
 /// Puts rows, and does the jobs that they call for.
 fn fill(db: &Database, table: &Table, rows: impl Iterator<Item = (u64, Vec<u8>)>) {
     for (n, (key, value)) in rows.enumerate() {
-        table.put_with(format!("{key:06}"), value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(format!("{key:06}"), value).unwrap();
         if n % 100 == 0 {
             run_until_idle(db);
         }
@@ -177,7 +177,7 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     let soon = || Instant::now() + Duration::from_millis(5);
     let mut written = 0u32;
     let error = loop {
-        match table.try_put(written.to_be_bytes(), [7; 20_000], soon()) {
+        match terrace::with_deadline(soon(), || table.put(written.to_be_bytes(), [7; 20_000])) {
             Ok(()) => written += 1,
             Err(e) => break e,
         }
@@ -189,7 +189,9 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     let mut batch = WriteBatch::new();
     batch.put(&table, "batch", [7; 20_000]);
     assert_eq!(
-        db.try_write(&batch, Durability::Durable, soon()).unwrap_err().kind(),
+        terrace::with_deadline(soon(), || db.write_with(&batch, Durability::Durable))
+            .unwrap_err()
+            .kind(),
         ErrorKind::Timeout
     );
     wait_until("half of the zones are free", || {
@@ -197,12 +199,12 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
         db.stats().pm.zones_used * 2 <= db.stats().pm.zones
     });
     let late = Instant::now() + Duration::from_secs(60);
-    db.try_write(&batch, Durability::Durable, late).unwrap();
+    terrace::with_deadline(late, || db.write_with(&batch, Durability::Durable)).unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 1);
 
     let transaction = db.begin().unwrap();
     transaction.put(&table, "locked", "first").unwrap();
-    let error = table.try_put("locked", "second", soon()).unwrap_err();
+    let error = terrace::with_deadline(soon(), || table.put("locked", "second")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     transaction.commit().unwrap();
     assert_eq!(table.get("locked").unwrap().unwrap(), "first");
@@ -217,12 +219,12 @@ fn write_rows(db: &Database, name: &str, seed: u64, course: Course) -> Model {
     while course.goes_on(|| has_compacted(db)) {
         let key = format!("{:05}", chance.below(3000)).into_bytes();
         if chance.percent(15) {
-            table.delete_with(&key, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).delete(&key).unwrap();
             model.remove(&key);
         } else {
             let len = chance.below(700) as usize;
             let value = chance.bytes(len);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             model.insert(key, value);
         }
         if chance.below(20_000) == 0 {
@@ -266,7 +268,7 @@ fn several_compactions_at_a_time_leave_every_table_right() {
                 let table = db.table("passing").unwrap();
                 let snapshot = db.snapshot().unwrap();
                 for n in 0..100u32 {
-                    table.put_with(n.to_be_bytes(), [1; 900], Durability::Relaxed).unwrap();
+                    table.durability(Durability::Relaxed).put(n.to_be_bytes(), [1; 900]).unwrap();
                 }
                 assert!(snapshot.range(&table, ..).all(|row| row.is_ok()));
                 db.drop_table("passing").unwrap();
@@ -336,7 +338,7 @@ fn one_limit_bounds_the_memory() {
     let mut largest = 0;
     for n in 0..8000 {
         let key = chance.below(20_000);
-        table.put_with(format!("{key:06}"), value(key, n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(format!("{key:06}"), value(key, n)).unwrap();
         for _ in 0..2 {
             table.get(format!("{:06}", chance.below(20_000))).unwrap();
         }
@@ -370,7 +372,7 @@ fn a_checkpoint_holds_up_no_writer() {
             // Edits name the ends of extents: where keys are long, so are they.
             let mut chance = Chance::new(1);
             while !names(&machine).iter().any(|name| name == "journal-00000002") {
-                table.put_with(chance.bytes(60_000), "long", Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(chance.bytes(60_000), "long").unwrap();
                 run_until_idle(&db);
             }
         });
@@ -471,7 +473,7 @@ fn superseded_versions_go_when_it_is_quiet() {
     for round in 0..4 {
         for n in 0..8000 {
             let key = format!("{:06}", n * 7919 % 8000);
-            table.put_with(key, &value(n, round)[..1000], Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key, &value(n, round)[..1000]).unwrap();
         }
     }
     let bytes = || {

@@ -20,7 +20,7 @@ fn filled(path: &Path) -> (Database, Table) {
     let table = db.table("t").unwrap();
     for n in 0..ROWS {
         let value: Vec<u8> = (0..8u64).flat_map(|i| (n ^ i << 20).to_le_bytes()).collect();
-        table.put_with(key(n), value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), value).unwrap();
         if n % 100 == 0 {
             db.step().unwrap();
         }

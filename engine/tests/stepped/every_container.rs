@@ -133,14 +133,14 @@ impl Course {
         }
         let durability =
             if self.chance.percent(20) { Durability::Durable } else { Durability::Relaxed };
-        self.db().write_with(batch, durability).unwrap();
+        self.db().write_with(&batch, durability).unwrap();
         effects.iter().for_each(|effect| self.content.apply(effect));
     }
 
     fn load(&mut self) {
         let (name, from) = (self.name(), self.chance.below(KEYS));
         let table = self.db().existing_table(name).unwrap();
-        let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+        let mut load = table.bulk_load(Existing::Replace).unwrap();
         for n in from..from + 30 {
             let (key, value) = (format!("key {n:04}").into_bytes(), self.chance.bytes(400));
             load.put(&key, &value).unwrap();
@@ -172,7 +172,7 @@ impl Course {
             self.db().commit_prepared(prepared_name(n)).unwrap();
             self.content.apply(&Effect::Commit(n));
         } else {
-            self.db().roll_back_prepared(prepared_name(n)).unwrap();
+            self.db().roll_back_prepared(prepared_name(n), terrace::Durability::Durable).unwrap();
             self.content.apply(&Effect::RollBack(n));
         }
     }
@@ -248,7 +248,7 @@ impl Course {
         } else {
             let table = self.db().existing_table(AGING).unwrap();
             // All that came before is durable with it.
-            table.put_with("last", "1", Durability::Durable).unwrap();
+            table.durability(Durability::Durable).put("last", "1").unwrap();
             self.content.apply(&Effect::Put(AGING.into(), b"last".into(), b"1".into()));
             let survive = Survive::Seeded(self.chance.next());
             self.machine = self.machine.crash(survive);

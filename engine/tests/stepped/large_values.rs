@@ -43,7 +43,7 @@ fn value(n: u64, round: u64) -> Vec<u8> {
 }
 
 fn put(table: &Table, n: u64, round: u64) {
-    table.put_with(key(n), value(n, round), Durability::Relaxed).unwrap();
+    table.durability(Durability::Relaxed).put(key(n), value(n, round)).unwrap();
 }
 
 fn key(n: u64) -> String {
@@ -66,7 +66,7 @@ fn push_down(db: &Database, name: &str) {
     let filler = db.table("filler").unwrap();
     let from = 1_000_000_000 - db.stats().commit.visible * 10_000;
     for n in 0..5000u64 {
-        filler.put_with(format!("{:010}", from - n), [7; 4000], Durability::Relaxed).unwrap();
+        filler.durability(Durability::Relaxed).put(format!("{:010}", from - n), [7; 4000]).unwrap();
         if n % 50 == 0 {
             run_until_idle(db);
             let stats = stats(db, name);
@@ -233,7 +233,7 @@ fn loaded_values_stay_where_they_are() {
     let _alone = alone();
     let (dir, db, table) = make(tiny());
     let load = |rows: &mut dyn Iterator<Item = u64>, round| {
-        let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+        let mut load = table.bulk_load(Existing::Replace).unwrap();
         rows.for_each(|n| load.put(key(n), value(n, round)).unwrap());
         load.finish().unwrap();
     };
@@ -247,7 +247,7 @@ fn loaded_values_stay_where_they_are() {
     check(&table, 1500, &|_| false);
     // Between what is there: only keys are looked at.
     let read = db.stats().disk.read_bytes;
-    let mut between = table.bulk_load().unwrap();
+    let mut between = table.bulk_load(terrace::Existing::Refuse).unwrap();
     (0..1500).for_each(|n| between.put(key(n) + "x", "y").unwrap());
     between.finish().unwrap();
     let read = db.stats().disk.read_bytes - read;
@@ -359,7 +359,8 @@ fn a_full_disk_stops_drains_and_nothing_is_lost() {
     machine.set_capacity(Some(used));
     let mut written = 300;
     let full = loop {
-        let stopped = table.try_put(key(written), value(written, 0), Instant::now());
+        let stopped =
+            terrace::with_deadline(Instant::now(), || table.put(key(written), value(written, 0)));
         if let Err(e) = stopped {
             break e;
         }
@@ -424,7 +425,7 @@ fn a_damaged_value_is_named_never_served_and_lost_alone() {
         let mut byte = [0];
         open.read_exact_at(&mut byte, start + 100).unwrap();
         open.write_all_at(&[byte[0] ^ 0x20], start + 100).unwrap();
-        let damages = terrace::verify(&path).unwrap().damages;
+        let damages = terrace::Options::new().verify(&path).unwrap().damages;
         if damages.is_empty() {
             // Its space was given back.
             continue;
@@ -451,10 +452,10 @@ fn a_damaged_value_is_named_never_served_and_lost_alone() {
         drop(table);
         db.close().unwrap();
         let to = dir.path().join("salvaged");
-        let report = Database::salvage(&path, &to).unwrap();
+        let report = terrace::Options::new().salvage(&path, &to).unwrap();
         assert_eq!(report.lost.len(), 1, "{:?}", report.lost);
         assert!(report.lost[0].what.contains(&key(bad[0])), "{:?}", report.lost[0]);
-        let db = Database::open_read_only(&to).unwrap();
+        let db = terrace::Options::new().open_read_only(&to).unwrap();
         let table = db.existing_table("t").unwrap();
         for n in 0..60 {
             let want = (n != bad[0]).then(|| value(n, 0));

@@ -48,7 +48,7 @@ fn fill(table: &Table, rows: Range<u64>, round: u64) -> Rows {
 
 fn fill_with(table: &Table, rows: Range<u64>, round: u64, durability: Durability) -> Rows {
     let rows: Rows = rows.map(|n| (key(n), value(n, round))).collect();
-    rows.iter().for_each(|(key, value)| table.put_with(key, value, durability).unwrap());
+    rows.iter().for_each(|(key, value)| table.durability(durability).put(key, value).unwrap());
     rows
 }
 
@@ -316,7 +316,7 @@ fn the_background_waits_for_no_store_and_brings_data_down_when_it_answers() {
     let mut rows = Rows::new();
     for n in 0..12_000 {
         let (key, value) = (key(n * 7919 % 3000), value(n, 1));
-        table.put_with(&key, &value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(&key, &value).unwrap();
         rows.insert(key, value);
     }
     wait_until(&db, |db| objects(db).note.is_some());
@@ -494,7 +494,7 @@ fn a_backup_has_what_objects_have_and_is_restored_without_a_store() {
     let gets = objects(&db).gets;
     db.backup(&set).unwrap();
     assert_eq!(objects(&db).gets, gets, "what the set has is not read again");
-    let set = terrace::BackupSet::open(&set).unwrap();
+    let set = terrace::Options::new().backup_set(&set).unwrap();
     assert_eq!(set.verify().unwrap().damages, []);
     let to = dir.path().join("restored");
     set.restore(2, &to).unwrap();

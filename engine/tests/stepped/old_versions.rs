@@ -58,7 +58,7 @@ fn write_keys(db: &Database, table: &Table, keys: std::ops::Range<u64>, write: u
         for n in keys {
             batch.put(table, key(*n), value(*n, write));
         }
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
     }
     run_until_idle(db);
 }
@@ -68,7 +68,7 @@ fn delete_some(db: &Database, table: &Table) {
     (KEYS - DELETED..KEYS).for_each(|n| {
         batch.delete(table, key(n));
     });
-    db.write_with(batch, Durability::Relaxed).unwrap();
+    db.write_with(&batch, Durability::Relaxed).unwrap();
 }
 
 /// Where the table has how many records: in memtables, in level 0, in level 1, and below.
@@ -97,7 +97,7 @@ fn push_down(db: &Database, place: Place) {
         (0..8).for_each(|k| {
             batch.put(&filler, (n * 8 + k).to_be_bytes(), [7; 8000]);
         });
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
         while db.step().unwrap() {}
     }
 }

@@ -99,7 +99,7 @@ fn what_is_rolled_back_leaves_nothing() {
         if restart {
             (db, _) = reopen(&dir, db);
         }
-        db.roll_back_prepared("one").unwrap();
+        db.roll_back_prepared("one", terrace::Durability::Durable).unwrap();
         assert_eq!(db.locks_held(), (0, 0));
         let (db, table) = reopen(&dir, db);
         assert!(names(&db).is_empty());
@@ -168,7 +168,7 @@ fn a_range_with_the_rows_written_in_it_is_held_again() {
         assert!(is_locked(&db, &table, key), "{key}");
     }
     assert!(!is_locked(&db, &table, "e"));
-    db.roll_back_prepared("one").unwrap();
+    db.roll_back_prepared("one", terrace::Durability::Durable).unwrap();
     assert!(!is_locked(&db, &table, "b"));
 }
 
@@ -224,7 +224,7 @@ fn a_range_delete_is_prepared_with_the_rest() {
         if commits {
             db.commit_prepared("one").unwrap();
         } else {
-            db.roll_back_prepared("one").unwrap();
+            db.roll_back_prepared("one", terrace::Durability::Durable).unwrap();
         }
         assert_eq!(before.range(&table, ..).count(), 4);
         assert_eq!(db.locks_held(), (0, 0));
@@ -289,7 +289,10 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(kind(begin("b").prepare([7; 140])), ErrorKind::Exists);
     assert!(!is_locked(&db, &table, "b"), "it was rolled back");
     assert_eq!(kind(db.commit_prepared("none")), ErrorKind::Invalid);
-    assert_eq!(kind(db.roll_back_prepared("none")), ErrorKind::Invalid);
+    assert_eq!(
+        kind(db.roll_back_prepared("none", terrace::Durability::Durable)),
+        ErrorKind::Invalid
+    );
     for refused in [db.drop_table("t"), db.truncate_table("t")] {
         let e = refused.unwrap_err();
         assert!(e.to_string().contains("1 prepared"), "{e}");
@@ -362,7 +365,9 @@ fn zones_of_prepares_are_used_again_after_the_verdict() {
             txn.prepare(format!("{n}")).unwrap();
             rig.make_room(30_000);
             match n % 3 {
-                0 => rig.db.roll_back_prepared(format!("{n}")).unwrap(),
+                0 => {
+                    rig.db.roll_back_prepared(format!("{n}"), terrace::Durability::Durable).unwrap()
+                }
                 _ => rig.db.commit_prepared(format!("{n}")).unwrap(),
             }
             rig.steps(3);

@@ -17,7 +17,7 @@ fn open() -> (tempfile::TempDir, Database, Table) {
 }
 
 fn fill(table: &Table, keys: &[&str]) {
-    keys.iter().for_each(|key| table.put_with(key, *key, Durability::Relaxed).unwrap());
+    keys.iter().for_each(|key| table.durability(Durability::Relaxed).put(key, *key).unwrap());
 }
 
 fn keys(table: &Table) -> Vec<String> {
@@ -158,7 +158,7 @@ fn lived_in(path: &std::path::Path) -> Database {
             _ => {
                 let len = 100 + chance.below(1500) as usize;
                 let value = chance.bytes(len);
-                table.put_with(key(k), value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(key(k), value).unwrap();
             }
         }
     }
@@ -182,7 +182,7 @@ fn they_are_found_again_and_salvaged() {
     let db = tiny().open(&path).unwrap();
     assert_eq!(read_all(&db).unwrap().differs_from(&content), None);
     db.close().unwrap();
-    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&path, dir.path().join("new")).unwrap();
     assert!(report.lost.is_empty(), "{report:?}");
     let db = Database::open(dir.path().join("new")).unwrap();
     assert_eq!(read_all(&db).unwrap().differs_from(&content), None);
@@ -222,20 +222,20 @@ fn a_cleaned_zone_gives_its_range_deletes_away() {
     let db = options.clone().create(&path).unwrap();
     let (cold, hot) = (db.table("cold").unwrap(), db.table("hot").unwrap());
     for n in 0..20 {
-        cold.put_with(format!("{n:02}"), "cold", Durability::Relaxed).unwrap();
+        cold.durability(Durability::Relaxed).put(format!("{n:02}"), "cold").unwrap();
     }
     let cleaned = |db: &Database| db.stats().background.zones_cleaned;
     let (mut n, mut more) = (0u64, 0);
     while cleaned(&db) == 0 {
         // One record of each zone stays, so that it takes a cleaner to free it.
         if n % 18 == 0 {
-            cold.put_with(format!("more {n}"), "cold", Durability::Relaxed).unwrap();
+            cold.durability(Durability::Relaxed).put(format!("more {n}"), "cold").unwrap();
             more += 1;
         }
         if n == 60 {
             cold.delete_range("05".."15").unwrap();
         }
-        hot.put_with(format!("{}", n % 4), vec![7; 6000], Durability::Relaxed).unwrap();
+        hot.durability(Durability::Relaxed).put(format!("{}", n % 4), vec![7; 6000]).unwrap();
         db.step().unwrap();
         n += 1;
         assert!(n < 20_000, "{:?}", db.stats());
@@ -245,7 +245,7 @@ fn a_cleaned_zone_gives_its_range_deletes_away() {
     // Until the zones that were cleaned are used for something else.
     let released = db.stats().background.zones_released;
     while db.stats().background.zones_released < released + 4 {
-        hot.put_with(format!("{}", n % 4), vec![7; 6000], Durability::Relaxed).unwrap();
+        hot.durability(Durability::Relaxed).put(format!("{}", n % 4), vec![7; 6000]).unwrap();
         db.step().unwrap();
         n += 1;
     }
@@ -263,11 +263,11 @@ fn a_queue_that_is_cut_off_at_its_front_stays_small() {
     let (_dir, db, queue) = open();
     let key = |n: u64| n.to_be_bytes();
     for n in 0..6000u64 {
-        queue.put_with(key(n), [7; 300], Durability::Relaxed).unwrap();
+        queue.durability(Durability::Relaxed).put(key(n), [7; 300]).unwrap();
         if n % 4 == 3 {
             let mut batch = WriteBatch::new();
             batch.delete_range(&queue, ..key(n.saturating_sub(20)));
-            db.write_with(batch, Durability::Relaxed).unwrap();
+            db.write_with(&batch, Durability::Relaxed).unwrap();
         }
     }
     assert_eq!(queue.iter().count(), 21);
@@ -284,7 +284,7 @@ fn press(db: &Database, mut done: impl FnMut(&Database) -> bool) {
         if done(db) {
             return;
         }
-        filler.put_with(format!("{}", n % 500), vec![7; 6000], Durability::Relaxed).unwrap();
+        filler.durability(Durability::Relaxed).put(format!("{}", n % 500), vec![7; 6000]).unwrap();
     }
     panic!("{:?}", db.stats());
 }

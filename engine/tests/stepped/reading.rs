@@ -56,7 +56,7 @@ fn fill(db: &Database, table: &Table, rows: u64, value: impl Fn(u64) -> Vec<u8>)
     // In no order, so that merges make large extents.
     for n in 0..rows {
         let row = n * STEP % rows;
-        table.put_with(key(row), value(row), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(row), value(row)).unwrap();
         if n % 100 == 0 {
             run_until_idle(db);
         }

@@ -24,7 +24,7 @@ fn run_until_idle(db: &Database) {
 }
 
 fn put(table: &Table, key: &str, value: &[u8]) {
-    table.put_with(key, value, Durability::Relaxed).unwrap();
+    table.durability(Durability::Relaxed).put(key, value).unwrap();
 }
 
 /// Writes until so many more memtables were merged.
@@ -53,7 +53,7 @@ fn a_merge_prunes_what_is_superseded_and_keeps_what_a_snapshot_reads() {
         put(&table, &format!("key {n}"), b"second");
     }
     put(&table, "key 0", b"third");
-    table.delete_with("key 1", Durability::Relaxed).unwrap();
+    table.durability(Durability::Relaxed).delete("key 1").unwrap();
     merge(&db, &table, |n| format!("filler {}", n % 5), 1);
     // Ten keys in two versions, two of them in three, one of which no reader sees; fillers
     // once, and the one that the snapshot sees.
@@ -88,7 +88,7 @@ fn what_was_pruned_stays_away_after_an_opening() {
         for n in 0..50 {
             put(&table, &format!("key {n}"), format!("round {round}").as_bytes());
         }
-        table.delete_with("key 7", Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).delete("key 7").unwrap();
     }
     drop(table);
     db.close().unwrap();

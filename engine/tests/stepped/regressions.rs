@@ -262,7 +262,7 @@ fn no_kind_of_read_serves_what_a_failed_sync_lost() {
     let db = options(&machine, None).open(PATH).unwrap();
     let t = db.table("t").unwrap();
     t.put("durable", "1").unwrap();
-    t.put_with("relaxed", "2", Relaxed).unwrap();
+    t.durability(Relaxed).put("relaxed", "2").unwrap();
     let before = db.snapshot().unwrap();
     machine.fail_sync_after(1);
     t.put("fails", "3").unwrap_err();
@@ -465,7 +465,7 @@ fn a_failed_sync_of_a_growth_stops_the_database() {
     let db = options(&machine, None).open(PATH).unwrap();
     let table = db.table("t").unwrap();
     table.put("durable", "1").unwrap();
-    table.put_with("relaxed", [1; 40_000], Relaxed).unwrap();
+    table.durability(Relaxed).put("relaxed", [1; 40_000]).unwrap();
     machine.fail_sync_after(1);
     let error = db.grow_pm(5 << 20).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

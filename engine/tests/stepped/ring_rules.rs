@@ -77,7 +77,7 @@ fn lsns_that_were_seen_behind_a_gap_are_not_given_again() {
     let table = db.table("t").unwrap();
     table.put("a", "durable").unwrap();
     for value in ["torn value", "last value"] {
-        table.put_with(value, value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(value, value).unwrap();
     }
     let seen = db.snapshot().unwrap().lsn();
     let found = machine.kill();
@@ -113,7 +113,7 @@ fn nothing_above_the_floor_is_drained() {
                     batch.put(&table, end, n.to_be_bytes());
                     batch.put(&table, format!("{end} {n}"), [n as u8; 3000]);
                 }
-                db.write_with(batch, Durability::Relaxed).unwrap();
+                db.write_with(&batch, Durability::Relaxed).unwrap();
                 let pm = db.stats().pm;
                 let jobs = chance.below(3) + 3 * u64::from(pm.zones - pm.zones_used < 4);
                 for _ in 0..jobs {

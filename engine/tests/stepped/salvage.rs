@@ -54,7 +54,7 @@ fn a_salvage_does_not_say_how_far_a_node_has_come() {
 }
 
 fn salvaged(from: &Path, to: &Path) -> (SalvageReport, Database) {
-    let report = Database::salvage(from, to).unwrap();
+    let report = terrace::Options::new().salvage(from, to).unwrap();
     (report, Database::open(to).unwrap())
 }
 
@@ -68,7 +68,7 @@ fn clean_until(db: &Database, stays: &Table, mut done: impl FnMut(&Database) -> 
         if n % 18 == 0 {
             stays.merge(format!("{n}"), "once").unwrap();
         }
-        hot.put_with(format!("{}", n % 4), vec![7; 6000], Durability::Relaxed).unwrap();
+        hot.durability(Durability::Relaxed).put(format!("{}", n % 4), vec![7; 6000]).unwrap();
         db.step().unwrap();
     }
     panic!("{:?}", db.stats().background);
@@ -122,7 +122,7 @@ fn a_row_table_keeps_the_row_behind_a_range_delete() {
         clean_until(&db, &stays, |db| {
             n += 1;
             // Enough that a row table is worth it.
-            table.put_with(format!("m{}", n % 300), [7; 300], Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(format!("m{}", n % 300), [7; 300]).unwrap();
             let background = db.stats().background;
             background.row_tables > 0
                 && background.records_moved > 0
@@ -173,7 +173,7 @@ fn the_last_blob_is_kept_and_open_prepares_are_named() {
         txn.prepare(name).unwrap();
     }
     db.commit_prepared("committed").unwrap();
-    db.roll_back_prepared("rolled back").unwrap();
+    db.roll_back_prepared("rolled back", terrace::Durability::Durable).unwrap();
     drop(table);
     db.close().unwrap();
     for journal in [true, false] {
@@ -236,7 +236,7 @@ fn the_edits_behind_lost_ones_count() {
         let table = db.table("t").unwrap();
         let put = |round: u64, n: u64| {
             let value = [&round.to_be_bytes()[..], &[7; 900]].concat();
-            table.put_with(format!("{:03}", n % 200), value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(format!("{:03}", n % 200), value).unwrap();
         };
         // Extents in the last level, or in the first.
         if compacts {
@@ -245,7 +245,7 @@ fn the_edits_behind_lost_ones_count() {
         } else {
             (0..200).for_each(|n| put(1, n));
             for n in 0..20_000 {
-                table.put_with(format!("filler {n}"), [7; 900], Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(format!("filler {n}"), [7; 900]).unwrap();
                 db.step().unwrap();
                 if db.stats().background.drains > 0 {
                     break;
@@ -294,7 +294,7 @@ fn extents_that_a_lost_edit_named_are_found() {
     for round in 0..3 {
         for n in 0..200u64 {
             let value = [&n.to_be_bytes()[..], &[7; 900]].concat();
-            table.put_with(format!("{round} {n:03}"), value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(format!("{round} {n:03}"), value).unwrap();
         }
         db.compact_range(&table, ..).unwrap();
         ends.push(journal(&at("db")).len());
@@ -373,7 +373,7 @@ fn with_rows() -> (Machine, Rows) {
     for n in 0..1500u64 {
         let table = if n % 2 == 0 { &t } else { &u };
         let value = chance.bytes(500);
-        table.put_with(n.to_be_bytes(), value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), value).unwrap();
         while db.step().unwrap() {}
     }
     let stats = db.stats();
@@ -509,7 +509,7 @@ fn the_region_of_another_database_is_refused() {
         tiny().create(at(name)).unwrap().close().unwrap();
     }
     fs::copy(at("other").join("region"), at("db").join("region")).unwrap();
-    let refused = Database::salvage(at("db"), at("new")).unwrap_err();
+    let refused = terrace::Options::new().salvage(at("db"), at("new")).unwrap_err();
     assert!(refused.to_string().contains("belong to different databases"), "{refused}");
     assert!(!at("new").exists());
 }
@@ -527,7 +527,7 @@ fn the_floor_of_another_database_says_nothing_of_a_journal() {
     (0..9).for_each(|n| drop(other.table(&format!("{n}")).unwrap()));
     other.close().unwrap();
     fs::copy(at("other").join("region"), at("db").join("region")).unwrap();
-    let told = terrace::verify(at("db")).unwrap().damages;
+    let told = terrace::Options::new().verify(at("db")).unwrap().damages;
     let told: Vec<_> = told.iter().map(|damage| damage.what.as_str()).collect();
     assert_eq!(told, ["database id"]);
 }

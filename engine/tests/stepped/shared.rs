@@ -106,7 +106,7 @@ const WORK: [Work; 14] = [
         batch.put(&table, key(round * 7 % 90), value(round, 1));
         batch.put(&other, key(round), value(round, 2));
         batch.set_blob(format!("blob {round}"));
-        db.write_with(batch, Durability::Relaxed)
+        db.write_with(&batch, Durability::Relaxed)
     },
     |db, round, told| {
         let table = db.existing_table("t")?;
@@ -152,7 +152,7 @@ const WORK: [Work; 14] = [
         db.set_table_options("t", options)
     },
     |db, round, _| {
-        let mut load = db.existing_table("loaded")?.bulk_load_with(Existing::Replace)?;
+        let mut load = db.existing_table("loaded")?.bulk_load(Existing::Replace)?;
         (0..30).try_for_each(|n| load.put(key(n), value(n, round)))?;
         load.finish().map(drop)
     },
@@ -174,7 +174,7 @@ const WORK: [Work; 14] = [
             if commits {
                 db.commit_prepared(&id)?
             } else {
-                db.roll_back_prepared(&id)?
+                db.roll_back_prepared(&id, terrace::Durability::Durable)?
             }
             told();
         }
@@ -221,7 +221,7 @@ fn prepare(db: &Database, id: &str, n: u64, durability: Durability) -> Result<()
 fn force_checkpoint(db: &Database) {
     db.forget_unshipped();
     prepare(db, "forced", 9000, Durability::Durable).unwrap();
-    db.roll_back_prepared("forced").unwrap();
+    db.roll_back_prepared("forced", terrace::Durability::Durable).unwrap();
 }
 
 /// Does all of it once.
@@ -240,7 +240,7 @@ fn what_is_remote_survives_the_machine() {
     for round in 0..6 {
         work(&db, round);
     }
-    db.table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+    db.table("t").unwrap().durability(Durability::Remote).put("last", "one").unwrap();
     let expected = content(&db).unwrap();
     let blob = db.last_blob().unwrap();
     // The machine is lost here: it does nothing any more.
@@ -249,10 +249,10 @@ fn what_is_remote_survives_the_machine() {
     assert_eq!(second.last_blob().unwrap(), blob);
     assert_eq!(second.verify().unwrap().damages, []);
     let table = second.table("t").unwrap();
-    table.put_with("last", "two", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("last", "two").unwrap();
     // It was only paused, and wakes up.
     let old = db.table("t").unwrap();
-    let error = old.put_with("void", "void", Durability::Remote).unwrap_err();
+    let error = old.durability(Durability::Remote).put("void", "void").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     let error = old.put("void", "void").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
@@ -262,7 +262,7 @@ fn what_is_remote_survives_the_machine() {
     let third = taken_over(&server);
     assert_eq!(content(&third).unwrap(), expected);
     let number = |db: &Database| db.stats().share.unwrap().shipped;
-    third.table("t").unwrap().put_with("last", "three", Durability::Remote).unwrap();
+    third.table("t").unwrap().durability(Durability::Remote).put("last", "three").unwrap();
     assert!(number(&third) > number(&second), "numbers of commits go on");
 }
 
@@ -292,7 +292,7 @@ fn commits_that_wait_share_one_request() {
 fn remote_needs_a_shared_store_and_sharing_an_object_store() {
     let _turn = alone();
     let db = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
-    let error = db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap_err();
+    let error = db.table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap_err();
     assert!(error.to_string().contains("with share"), "{error}");
     assert_eq!(db.table("t").unwrap().get("a").unwrap(), None, "nothing was done");
     let shared = of_machine(&Machine::with_files(), None).share(true);
@@ -341,7 +341,7 @@ fn a_copy_of_a_directory_that_lacks_commits_stops_no_writer() {
     settle(|| db.step());
     let copy = machine.crash(Survive::Everything);
     let table = db.existing_table("t").unwrap();
-    table.put_with("later", "one", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("later", "one").unwrap();
     let entries = || server.names().into_iter().filter(|it| it.contains("/log/")).count();
     let before = entries();
     for _ in 0..2 {
@@ -350,7 +350,7 @@ fn a_copy_of_a_directory_that_lacks_commits_stops_no_writer() {
         assert!(error.to_string().contains("lost commits"), "{error}");
     }
     assert_eq!(entries(), before, "nothing was claimed");
-    table.put_with("later", "two", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("later", "two").unwrap();
     assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
 }
 
@@ -367,7 +367,7 @@ fn a_writer_that_lost_a_commit_which_the_store_has_is_told() {
     make_tables(&db, &|| ());
     settle(|| db.step());
     let (table, value) = (db.existing_table("t").unwrap(), b"the last one of all");
-    table.put_with("later", value, Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("later", value).unwrap();
     let copy = machine.crash(Survive::Everything);
     let path = std::path::Path::new(PATH).join("region");
     let region = copy.contents(&path);
@@ -396,7 +396,7 @@ fn a_writer_that_took_over_a_store_without_commits_is_let_in() {
     let machine = Machine::with_files();
     let db = of_machine(&machine, None).open_shared(server.url(), PATH).unwrap();
     settle(|| db.step());
-    db.table("t").unwrap().put_with("key", "there", Durability::Remote).unwrap();
+    db.table("t").unwrap().durability(Durability::Remote).put("key", "there").unwrap();
     db.close().unwrap();
     let db = writer(&machine, &server);
     settle(|| db.step());
@@ -415,7 +415,7 @@ fn a_writer_that_lost_nothing_is_let_in_after_each_power_cut() {
             make_tables(&db, &|| ());
         }
         let table = db.existing_table("t").unwrap();
-        table.put_with(round.to_be_bytes(), "there", Durability::Remote).unwrap();
+        table.durability(Durability::Remote).put(round.to_be_bytes(), "there").unwrap();
         machine = machine.crash(Survive::Nothing);
         let db = of_machine(&machine, None).open(PATH).unwrap();
         db.existing_table("t").unwrap().put("own", round.to_be_bytes()).unwrap();
@@ -501,7 +501,7 @@ fn a_store_that_is_away_slows_no_commit() {
     }
     let stats = db.stats().share.unwrap();
     assert!(stats.lag_commits > 0 && stats.note.is_some(), "{stats:?}");
-    let error = db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap_err();
+    let error = db.table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     server.always(None);
     settle(|| db.step());

@@ -108,7 +108,7 @@ fn write(db: &Database, tables: &[Table; 2], writer: u64, goes_on: &dyn Fn() -> 
         batch.put(&tables[0], counter(writer), n.to_le_bytes());
         let durable = n.is_multiple_of(50);
         let durability = if durable { Durability::Durable } else { Durability::Relaxed };
-        db.write_with(batch, durability).unwrap();
+        db.write_with(&batch, durability).unwrap();
     }
     n
 }
@@ -315,7 +315,7 @@ fn an_iterator_that_is_left_half_way_holds_no_zone() {
     let table = db.table("t").unwrap();
     let put = |n: u64, round: u64| {
         let row = value(n, round, 24 + (n * 37 % 200) as usize);
-        table.put_with(key(0, n), row, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(0, n), row).unwrap();
         if n.is_multiple_of(50) {
             while db.step().unwrap() {}
         }

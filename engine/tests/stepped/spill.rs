@@ -119,7 +119,7 @@ fn transactions_that_spill_are_transactions() {
             }
             if others {
                 let value = chance.bytes(500);
-                table.put_with([200], &value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put([200], &value).unwrap();
                 now.insert(vec![200], value);
             }
             for _ in 0..chance.below(8) {
@@ -266,7 +266,7 @@ fn prepared_ones_keep_what_they_spilled_until_their_verdict() {
             }
             want.remove(&200u32.to_be_bytes()[..]);
         } else {
-            db.roll_back_prepared("large").unwrap();
+            db.roll_back_prepared("large", terrace::Durability::Durable).unwrap();
             // As soon as no reader has a view with it, in this test or another one.
             let late = Instant::now() + Duration::from_secs(60);
             while db.stats().disk.extent_bytes > 0 && Instant::now() < late {
@@ -387,7 +387,7 @@ fn a_prepare_that_is_refused_leaves_nothing() {
     let txn = large();
     drop(txn.range_for_update(&table, 1000u32.to_be_bytes()..9000u32.to_be_bytes()).unwrap());
     txn.prepare("a range").unwrap();
-    db.roll_back_prepared("a range").unwrap();
+    db.roll_back_prepared("a range", terrace::Durability::Durable).unwrap();
     db.commit_prepared("taken").unwrap();
     assert_eq!(table.iter().count(), 1);
 }
@@ -484,7 +484,7 @@ fn runs_of_many_tables_are_drained_together_within_a_budget() {
         txn.commit().unwrap();
         // Newer than the run, so no drain may take it for older.
         for table in &tables {
-            table.put_with("large, too", "newer", Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put("large, too", "newer").unwrap();
         }
         values
     };
@@ -574,11 +574,8 @@ fn large_and_small_writers_beside_each_other_lose_nothing() {
         s.spawn(|| {
             for n in 0..4000u32 {
                 table
-                    .put_with(
-                        [&[9u8][..], &n.to_be_bytes()].concat(),
-                        [1; 200],
-                        Durability::Relaxed,
-                    )
+                    .durability(Durability::Relaxed)
+                    .put([&[9u8][..], &n.to_be_bytes()].concat(), [1; 200])
                     .unwrap();
             }
         });
@@ -604,7 +601,7 @@ fn salvage_finds_runs_in_their_place_among_commits() {
     drop(table);
     db.close().unwrap();
     let (from, to) = (dir.path().join("db"), dir.path().join("new"));
-    let report = Database::salvage(&from, &to).unwrap();
+    let report = terrace::Options::new().salvage(&from, &to).unwrap();
     assert!(report.lost.is_empty(), "{report:?}");
     let found = Database::open(&to).unwrap();
     assert_eq!(rows(found.table("t").unwrap().iter()), want);
@@ -633,7 +630,9 @@ fn a_commit_of_spilled_writes_that_was_refused_is_made_again() {
         let mut written = 0u32;
         for len in [20_000, 1000, 100, 10, 0] {
             let soon = || Instant::now() + Duration::from_millis(1);
-            while filler.try_put(written.to_be_bytes(), vec![7; len], soon()).is_ok() {
+            while terrace::with_deadline(soon(), || filler.put(written.to_be_bytes(), vec![7; len]))
+                .is_ok()
+            {
                 written += 1;
             }
         }
@@ -702,7 +701,7 @@ fn what_has_spilled_is_not_remote_without_a_shared_store() {
     for n in 0..60u8 {
         large.put(&table, [n], vec![1; 100_000]);
     }
-    refused(db.write_with(large, Durability::Remote));
+    refused(db.write_with(&large, Durability::Remote));
     let txn = spilling(&db, 500);
     (0..60u8).for_each(|n| txn.put(&table, [n], [1; 50]).unwrap());
     txn.prepare("p").unwrap();

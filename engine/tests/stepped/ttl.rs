@@ -45,7 +45,7 @@ fn push_down(db: &Database, names: &[&str]) {
     for round in 0..20u32 {
         for n in 0..1000u32 {
             let key = (u32::MAX - round * 1000 - n).to_be_bytes();
-            filler.put_with(key, vec![7; 4000], Durability::Relaxed).unwrap();
+            filler.durability(Durability::Relaxed).put(key, vec![7; 4000]).unwrap();
             if n % 50 == 0 {
                 run_until_idle(db);
             }
@@ -167,7 +167,7 @@ fn what_has_expired_is_not_moved_and_extents_go_unread() {
     let table = db.create_table("t", aging(60 * MINUTE)).unwrap();
     let mut chance = Chance::new(1);
     for n in 0..5000u32 {
-        table.put_with(n.to_be_bytes(), chance.bytes(1000), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), chance.bytes(1000)).unwrap();
         if n % 50 == 0 {
             clock.pass(SECOND);
             run_until_idle(&db);
@@ -302,7 +302,7 @@ fn salvage_keeps_the_time_to_live() {
     table.put("a", "1").unwrap();
     drop(table);
     db.close().unwrap();
-    assert_eq!(Database::salvage(&from, &to).unwrap().lost, []);
+    assert_eq!(terrace::Options::new().salvage(&from, &to).unwrap().lost, []);
     let db = Database::open(&to).unwrap();
     assert_eq!(db.stats().tables[0].ttl_ms, Some(300 * 366 * 86_400_000));
     assert_eq!(rows(&db.existing_table("t").unwrap()).len(), 1);
@@ -328,7 +328,7 @@ fn salvage_leaves_out_what_has_expired_of_placed_loads() {
     let db = tiny(&clock).create(&from).unwrap();
     let table = db.create_table("t", aging(60 * MINUTE)).unwrap();
     for (n, what) in ["old", "young"].into_iter().enumerate() {
-        let mut load = table.bulk_load().unwrap();
+        let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
         (0..500).for_each(|n| load.put(format!("{what} {n:03}"), [1; 100]).unwrap());
         load.finish().unwrap();
         run_until_idle(&db);
@@ -338,7 +338,7 @@ fn salvage_leaves_out_what_has_expired_of_placed_loads() {
     assert_eq!(rows(&table).len(), 1000, "nothing has expired yet");
     drop(table);
     db.close().unwrap();
-    assert_eq!(Database::salvage(&from, &to).unwrap().lost, []);
+    assert_eq!(terrace::Options::new().salvage(&from, &to).unwrap().lost, []);
     let db = Database::open(&to).unwrap();
     assert_eq!(db.stats().tables[0].ttl_ms, Some(3_600_000));
     let found = rows(&db.existing_table("t").unwrap());
@@ -356,7 +356,7 @@ fn what_a_power_cut_took_makes_nothing_older() {
         run_until_idle(&db);
         clock.pass(SECOND);
         for n in 0..10u8 {
-            table.put_with([n], "taken?", Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put([n], "taken?").unwrap();
         }
         assert!(db.step().unwrap(), "a mark");
         clock.pass(50 * SECOND);
@@ -648,7 +648,7 @@ fn a_bulk_load_expires_as_a_whole_and_not_before() {
     table.put("z", "an older record").unwrap();
     run_until_idle(&db);
     clock.pass(30 * SECOND);
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     for n in 0..500 {
         load.put(format!("row {n:03}"), [1; 100]).unwrap();
     }

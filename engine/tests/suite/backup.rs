@@ -67,7 +67,7 @@ fn act(db: &Database, now: &mut Content, chance: &mut Chance) {
             txn.commit().unwrap();
         }
         4 => {
-            let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+            let mut load = table.bulk_load(Existing::Replace).unwrap();
             let from = chance.below(80);
             for n in from..from + 10 {
                 let (key, value) = (format!("row {n:02}").into_bytes(), chance.bytes(700));
@@ -79,7 +79,7 @@ fn act(db: &Database, now: &mut Content, chance: &mut Chance) {
         _ => {
             let (key, len) = (key(chance), chance.below(6000) as usize);
             let value = chance.bytes(len);
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             rows.insert(key, value);
         }
     }
@@ -163,7 +163,7 @@ fn beside_writers_a_backup_is_the_state_after_its_commit() {
                             batch.delete_range(table, from..format!("row {writer} {:04}", n % 400));
                         }
                     }
-                    db.write_with(batch, Durability::Relaxed).unwrap();
+                    db.write_with(&batch, Durability::Relaxed).unwrap();
                 }
             });
         }
@@ -212,7 +212,7 @@ fn a_later_backup_copies_what_is_new_and_space_is_used_again() {
     let path = dir.path().join("set");
     let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     let mut chance = Chance::new(1);
     (0..12_000u32).for_each(|n| load.put(n.to_be_bytes(), chance.bytes(1000)).unwrap());
     load.finish().unwrap();
@@ -344,9 +344,9 @@ fn what_is_refused() {
     };
     let refused = |result, words| fails(result, ErrorKind::Invalid, words);
     let in_the_way = |result, words| fails(result, ErrorKind::Exists, words);
-    refused(BackupSet::open(path("none")).map(drop), "there are no backups in");
+    refused(terrace::Options::new().backup_set(path("none")).map(drop), "there are no backups in");
     refused(db.backup(path("db")).map(drop), "is no backup set");
-    refused(BackupSet::open(path("db")).map(drop), "is no backup set");
+    refused(terrace::Options::new().backup_set(path("db")).map(drop), "is no backup set");
     db.backup(path("set")).unwrap();
     in_the_way(Database::open(path("set")).map(drop), "no Terrace database");
     let set = sets(&path("set"));
@@ -396,7 +396,10 @@ fn a_flipped_byte_is_found_by_verify_and_by_restore() {
                         let damage = error.damage().unwrap();
                         assert_eq!(damage.file, path.join(name));
                         assert!(damage.offset <= at, "{damage} for byte {at}");
-                        assert!(Database::open_read_only(&to).is_err(), "nothing half done");
+                        assert!(
+                            terrace::Options::new().open_read_only(&to).is_err(),
+                            "nothing half done"
+                        );
                     }
                 }
             }

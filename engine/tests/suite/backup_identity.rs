@@ -154,7 +154,7 @@ fn a_backup_beside_bulk_loads_of_large_values_is_whole() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..150u64 {
-                let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+                let mut load = table.bulk_load(Existing::Replace).unwrap();
                 for k in 0..5 {
                     load.put((n * 100 + k).to_be_bytes(), vec![n as u8; 5000]).unwrap();
                 }
@@ -188,7 +188,7 @@ fn a_database_that_is_only_read_is_backed_up_wherever_the_set_is() {
     fill(&table, 1);
     db.compact_range(&table, ..).unwrap();
     let mut expected = fill(&table, 2);
-    let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+    let mut load = table.bulk_load(Existing::Replace).unwrap();
     for n in 40..60u64 {
         load.put(n.to_be_bytes(), vec![n as u8; 3000]).unwrap();
         expected.insert(n.to_be_bytes().to_vec(), vec![n as u8; 3000]);

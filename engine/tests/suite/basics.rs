@@ -12,7 +12,7 @@ fn what_is_put_is_found_again_after_reopening() {
     let db = small().open(dir.path().join("db")).unwrap();
     let users = db.table("users").unwrap();
     for n in 0..1000u32 {
-        users.put_with(n.to_be_bytes(), format!("user {n}"), Durability::Relaxed).unwrap();
+        users.durability(Durability::Relaxed).put(n.to_be_bytes(), format!("user {n}")).unwrap();
     }
     users.delete(7u32.to_be_bytes()).unwrap();
     let check = |users: &terrace::Table| {
@@ -41,7 +41,7 @@ fn more_than_the_region_holds_goes_to_disk() {
     let n = 20_000u32;
     for i in 0..n {
         let key = (i.wrapping_mul(2_654_435_761)).to_be_bytes();
-        table.put_with(key, &value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key, &value).unwrap();
     }
     let stats = db.stats();
     assert!(stats.background.drains > 0, "{stats:?}");
@@ -149,7 +149,7 @@ fn a_copy_without_a_lock_file_is_read_and_salvaged() {
     db.table("t").unwrap().put("k", "v").unwrap();
     db.close().unwrap();
     std::fs::remove_file(path.join("LOCK")).unwrap();
-    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&path, dir.path().join("new")).unwrap();
     assert_eq!((report.tables, report.records), (1, 1));
     std::fs::remove_file(path.join("LOCK")).unwrap();
     let read = small().open_read_only(&path).unwrap();

@@ -51,7 +51,7 @@ impl Sample {
             if n % 20 == 3 {
                 batch.put(&v, format!("{}", n % 700), chance.bytes(1500));
             }
-            db.write_with(batch, Durability::Relaxed).unwrap();
+            db.write_with(&batch, Durability::Relaxed).unwrap();
             while db.step().unwrap() {}
         }
         let content = read_all(&db).unwrap();
@@ -118,7 +118,7 @@ impl Harm {
 }
 
 fn check(sample: &Sample, path: &Path) -> Result<(), String> {
-    let report = terrace::verify(path).map_err(|e| format!("verify fails: {e}"))?;
+    let report = terrace::Options::new().verify(path).map_err(|e| format!("verify fails: {e}"))?;
     for damage in &report.damages {
         let named = !damage.expected.is_empty() && !damage.got.is_empty();
         if !named || !["pm", "journal", "ssd"].contains(&damage.tier) {
@@ -153,7 +153,7 @@ fn check(sample: &Sample, path: &Path) -> Result<(), String> {
 /// never more than is listed.
 fn salvaged(sample: &Sample, path: &Path) -> Result<u64, String> {
     let to = tempfile::tempdir().unwrap();
-    let report = match terrace::Database::salvage(path, to.path().join("new")) {
+    let report = match terrace::Options::new().salvage(path, to.path().join("new")) {
         Ok(report) => report,
         Err(e) => return Err(format!("salvage fails: {:?}, {e}", e.kind())),
     };
@@ -201,7 +201,7 @@ fn what_salvage_lost_is_named_by_table_and_keys() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = crate::common::tiny().create(&path).unwrap();
-    let mut load = db.table("orders").unwrap().bulk_load().unwrap();
+    let mut load = db.table("orders").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
     for n in 0..2000u32 {
         load.put(format!("key {n:05}"), [n as u8; 100]).unwrap();
     }
@@ -212,7 +212,7 @@ fn what_salvage_lost_is_named_by_table_and_keys() {
     let data = bytes.iter().position(|byte| *byte != 0).unwrap();
     bytes[data + 50] ^= 1;
     fs::write(&file, bytes).unwrap();
-    let report = terrace::Database::salvage(&path, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&path, dir.path().join("new")).unwrap();
     let [lost] = &report.lost[..] else { panic!("{:?}", report.lost) };
     assert!(lost.what.contains("of table \"orders\""), "{lost}");
     assert!(lost.what.contains("keys up to \"key 00"), "{lost}");
@@ -229,7 +229,7 @@ fn two_extents_of_one_id_are_salvaged_to_two_tables() {
     let path = |name: &str| dir.path().join(name);
     for name in ["one", "other"] {
         let db = crate::common::tiny().create(path(name)).unwrap();
-        let mut load = db.table("orders").unwrap().bulk_load().unwrap();
+        let mut load = db.table("orders").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
         for n in 0..100u32 {
             load.put(format!("key {n:05}"), format!("{name} {n}")).unwrap();
         }
@@ -244,7 +244,7 @@ fn two_extents_of_one_id_are_salvaged_to_two_tables() {
             fs::remove_file(file).unwrap();
         }
     }
-    let report = terrace::Database::salvage(path("one"), path("new")).unwrap();
+    let report = terrace::Options::new().salvage(path("one"), path("new")).unwrap();
     let named = report.lost.iter().filter(|lost| lost.got.contains("rows are in the table"));
     assert_eq!(named.count(), 2, "{:?}", report.lost);
     let db = crate::common::tiny().open(path("new")).unwrap();

@@ -306,14 +306,14 @@ fn a_table_has_a_compression_of_its_own() {
     let fill = |db: &Database, first: char| {
         for name in ["plain", "small"] {
             let table = db.existing_table(name).unwrap();
-            let mut load = table.bulk_load().unwrap();
+            let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
             for n in 0..500 {
                 load.put(format!("{first}{n:06}"), [b'x'; 200]).unwrap();
             }
             load.finish().unwrap();
             for n in 0..500 {
                 let key = format!("{}{n:06}", first.to_ascii_uppercase());
-                table.put_with(key, [b'y'; 200], terrace::Durability::Relaxed).unwrap();
+                table.durability(terrace::Durability::Relaxed).put(key, [b'y'; 200]).unwrap();
             }
             db.compact_range(&table, ..).unwrap();
         }

@@ -57,7 +57,9 @@ fn waits_for_space_end_when_the_database_is_closed() {
     let db = tiny().stepped().open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
     let soon = || Instant::now() + Duration::from_millis(5);
-    let full = (0u32..).find_map(|n| table.try_put(n.to_be_bytes(), [7; 4096], soon()).err());
+    let full = (0u32..).find_map(|n| {
+        terrace::with_deadline(soon(), || table.put(n.to_be_bytes(), [7; 4096])).err()
+    });
     assert_eq!(full.unwrap().kind(), ErrorKind::Timeout);
     thread::scope(|scope| {
         let (begun, begins) = mpsc::channel();
@@ -88,7 +90,7 @@ fn what_returned_before_a_closing_is_there_and_nothing_comes_after_it() {
                 scope.spawn(move || {
                     let how = [Durability::Durable, Durability::Relaxed][usize::from(thread % 2)];
                     for n in 1u64.. {
-                        if let Err(error) = table.put_with([thread], n.to_be_bytes(), how) {
+                        if let Err(error) = table.durability(how).put([thread], n.to_be_bytes()) {
                             assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
                             return n - 1;
                         }
@@ -122,7 +124,7 @@ fn long_value(n: u32) -> Vec<u8> {
 }
 
 fn load(_: &Database, table: &Table) -> terrace::Result<()> {
-    let mut load = table.bulk_load_with(Existing::Replace)?;
+    let mut load = table.bulk_load(Existing::Replace)?;
     (0..400u32).try_for_each(|n| load.put(n.to_be_bytes(), long_value(n)))?;
     load.finish()
 }
@@ -231,7 +233,7 @@ fn no_call_writes_a_file_after_the_close() {
                 let again = db.table("t").unwrap();
                 // Its locks are there again.
                 for prepared in db.list_prepared() {
-                    db.roll_back_prepared(&prepared.id).unwrap();
+                    db.roll_back_prepared(&prepared.id, terrace::Durability::Durable).unwrap();
                 }
                 for n in 0..40u32 {
                     again.put(n.to_be_bytes(), long_value(n + 1000)).unwrap();
@@ -333,7 +335,7 @@ fn a_second_close_waits_for_the_first_and_has_its_result() {
         let machine = Machine::with_files();
         let db = tiny().machine(&machine).create("/db").unwrap();
         let table = db.table("t").unwrap();
-        table.put_with("k", "v", Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put("k", "v").unwrap();
         let held = machine.hold_syncs("region");
         thread::scope(|scope| {
             let first = scope.spawn(|| db.clone().close());
@@ -428,7 +430,7 @@ fn a_database_whose_last_handle_goes_on_a_thread_of_its_own_is_closed() {
     let table = db.create_table("t", TableOptions::new().merge_operator("test.holder")).unwrap();
     *handle.lock().unwrap() = Some(db.clone());
     while tells.try_recv().is_err() {
-        table.merge_with("k", [7; 1000], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).merge("k", [7; 1000]).unwrap();
     }
     drop((table, db));
     alone.send(()).unwrap();

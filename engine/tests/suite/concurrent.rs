@@ -56,7 +56,7 @@ fn transfer(db: &Database, tables: &[Table; 2], t: u64, threads: u64, chance: &m
     let mut batch = WriteBatch::new();
     batch.put(source, &from, balance(have - moved, chance));
     batch.put(target, &to, balance(other + moved, chance));
-    db.write_with(batch, durability(chance)).unwrap();
+    db.write_with(&batch, durability(chance)).unwrap();
 }
 
 fn sum(snapshot: &Snapshot, table: &Table, backward: bool) -> u64 {
@@ -83,7 +83,7 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
         for table in &tables {
             batch.put(table, account(n), balance(EACH, &mut chance));
         }
-        db.write_with(batch, Durability::Relaxed).unwrap();
+        db.write_with(&batch, Durability::Relaxed).unwrap();
     }
     let (course, scans) = (Course::of(seconds()), AtomicU64::new(0));
     let has_enough = || scans.load(Ordering::Relaxed) > 20 && db.stats().background.drains > 3;
@@ -162,7 +162,7 @@ fn readers_never_see_a_torn_batch() {
                             batch.put(table, &key, &value);
                         }
                     }
-                    db.write_with(batch, durability(&mut chance)).unwrap();
+                    db.write_with(&batch, durability(&mut chance)).unwrap();
                 }
             });
         }
@@ -198,7 +198,7 @@ fn iterators_are_sorted_and_complete_while_others_write() {
     // Even keys stay; odd ones come and go between them.
     let key = |n: u64| n.to_be_bytes();
     for n in (0..2000).step_by(2) {
-        table.put_with(key(n), [7; 200], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), [7; 200]).unwrap();
     }
     let course = Course::of(seconds());
     let has_enough = || db.stats().background.drains > 0;
@@ -210,12 +210,12 @@ fn iterators_are_sorted_and_complete_while_others_write() {
                 while course.goes_on(has_enough) {
                     let n = chance.below(1000) * 2;
                     if chance.percent(30) {
-                        table.delete_with(key(n + 1), Durability::Relaxed).unwrap();
+                        table.durability(Durability::Relaxed).delete(key(n + 1)).unwrap();
                         continue;
                     }
                     let len = chance.below(900) as usize;
                     let n = n + u64::from(chance.percent(70));
-                    table.put_with(key(n), chance.bytes(len), Durability::Relaxed).unwrap();
+                    table.durability(Durability::Relaxed).put(key(n), chance.bytes(len)).unwrap();
                 }
             });
         }
@@ -295,7 +295,7 @@ fn come_and_go(db: &Database) {
                     for _ in 0..300 {
                         let len = chance.below(2500) as usize;
                         let (key, value) = (chance.bytes(8), chance.bytes(len));
-                        match table.put_with(key, value, Durability::Relaxed) {
+                        match table.durability(Durability::Relaxed).put(key, value) {
                             Ok(()) => {}
                             Err(e) if e.kind() == ErrorKind::MissingTable => break,
                             Err(e) => panic!("{e}"),

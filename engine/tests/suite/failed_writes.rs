@@ -40,7 +40,7 @@ fn life(db: &Database, commits: u64) -> Result<u64, (u64, Error)> {
     for n in 0..commits {
         let (key, value) = row(n);
         let durability = if n % 3 == 2 { Durability::Durable } else { Durability::Relaxed };
-        table.put_with(key, value, durability).map_err(|e| (n, e))?;
+        table.durability(durability).put(key, value).map_err(|e| (n, e))?;
         // A job that fails has acknowledged nothing.
         db.step().map_err(|e| (n + 1, e))?;
     }

@@ -78,7 +78,7 @@ impl Sample {
                 batch.put(&v, format!("{n}"), chance.bytes(1500));
             }
             make_room();
-            db.write_with(batch, Durability::Relaxed).unwrap();
+            db.write_with(&batch, Durability::Relaxed).unwrap();
         }
         let tables = [t, u, v];
         let parts = match last {
@@ -243,7 +243,7 @@ fn ssd(sample: &Sample) -> Vec<Place> {
             continue;
         }
         let probe = sample.flipped(&name, footer + 8, 1);
-        if terrace::verify(probe.path()).unwrap().damages.is_empty() {
+        if terrace::Options::new().verify(probe.path()).unwrap().damages.is_empty() {
             continue;
         }
         let ssd = |what: &str, at, len| place(what, "ssd", &name, at, len);
@@ -261,7 +261,7 @@ fn ssd(sample: &Sample) -> Vec<Place> {
     assert!(is_ranged, "a live extent with range tombstones was found");
     let is_live = |footer: u64| {
         let probe = sample.flipped(&name, footer + 8, 1);
-        !terrace::verify(probe.path()).unwrap().damages.is_empty()
+        !terrace::Options::new().verify(probe.path()).unwrap().damages.is_empty()
     };
     let live = value_extents(&bytes).into_iter().find(|(_, _, footer)| is_live(*footer));
     let (first, second, footer) = live.expect("a live value extent was found");
@@ -313,7 +313,8 @@ fn bytes_of(place: &Place, many: Many, chance: &mut Chance) -> Vec<u64> {
 
 fn check(sample: &Sample, place: &Place, at: u64, xor: u8) -> Result<(), String> {
     let copy = sample.flipped(&place.file, at, xor);
-    let report = terrace::verify(copy.path()).map_err(|e| format!("verify fails: {e}"))?;
+    let report =
+        terrace::Options::new().verify(copy.path()).map_err(|e| format!("verify fails: {e}"))?;
     let file = copy.path().join(&place.file);
     let named =
         |d: &terrace::Damage| d.tier == place.tier && d.file == file && d.offset == place.named;
@@ -385,7 +386,7 @@ fn all_of(
     places: impl Fn(&Sample) -> Vec<Place>,
 ) {
     let sample = Sample::new(options, last);
-    assert!(terrace::verify(sample.path()).unwrap().damages.is_empty());
+    assert!(terrace::Options::new().verify(sample.path()).unwrap().damages.is_empty());
     let mut chance = Chance::new(9);
     let mut wrong = Vec::new();
     for place in places(&sample) {
@@ -420,7 +421,10 @@ fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
     let before = made();
     for table in tables {
         for n in 0..60 {
-            table.put_with(format!("late {n}"), chance.bytes(1000), Durability::Relaxed).unwrap();
+            table
+                .durability(Durability::Relaxed)
+                .put(format!("late {n}"), chance.bytes(1000))
+                .unwrap();
         }
     }
     let mut at_last_drain = (db.stats().background.drains, made());
@@ -430,7 +434,7 @@ fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
             break;
         }
         let (key, value) = (format!("last {n}"), chance.bytes(1000));
-        tables[0].put_with(key, value, Durability::Relaxed).unwrap();
+        tables[0].durability(Durability::Relaxed).put(key, value).unwrap();
         db.step().unwrap();
         let drains = db.stats().background.drains;
         if drains > at_last_drain.0 {

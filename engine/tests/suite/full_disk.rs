@@ -38,7 +38,9 @@ fn row(n: u32) -> (Vec<u8>, Vec<u8>) {
 fn put(db: &Database, table: &str, (key, value): &(Vec<u8>, Vec<u8>)) -> bool {
     let mut batch = WriteBatch::new();
     batch.put(&db.existing_table(table).unwrap(), key, value);
-    match db.try_write(&batch, Durability::Durable, Instant::now() + SOON) {
+    match terrace::with_deadline(Instant::now() + SOON, || {
+        db.write_with(&batch, Durability::Durable)
+    }) {
         Ok(()) => true,
         Err(e) => {
             assert!(matches!(e.kind(), ErrorKind::Full | ErrorKind::Timeout), "{e}");
@@ -278,7 +280,7 @@ fn a_backup_that_fails_leaves_nothing_and_writers_go_on() {
             let machine = Kind::Files.machine();
             let db = options(&machine, None).create(PATH).unwrap();
             let table = db.table("t").unwrap();
-            let mut load = table.bulk_load().unwrap();
+            let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
             let rows: Rows = (0..2000).map(row).collect();
             rows.iter().for_each(|(key, value)| load.put(key, value).unwrap());
             load.finish().unwrap();
@@ -529,7 +531,7 @@ fn a_full_file_system_in_memory_lets_space_be_freed() {
         let error = loop {
             let (name, (key, value)) = (if n % 8 == 7 { "other" } else { "t" }, row(n));
             let table = db.existing_table(name).unwrap();
-            match table.put_with(&key, &value, terrace::Durability::Relaxed) {
+            match table.durability(terrace::Durability::Relaxed).put(&key, &value) {
                 Ok(()) => drop(tables.get_mut(name).unwrap().insert(key, value)),
                 Err(e) => break e,
             }

@@ -83,7 +83,7 @@ fn a_growth_that_fails_at_any_write_or_sync_loses_nothing() {
         let machine = Machine::with_files();
         let db = filled(&machine, 20);
         let table = db.table("t").unwrap();
-        table.put_with(20u32.to_be_bytes(), [20; 100], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(20u32.to_be_bytes(), [20; 100]).unwrap();
         if is_sync {
             machine.fail_sync_after(n);
         } else {
@@ -171,7 +171,7 @@ fn threads_write_while_the_region_grows() {
                         let key = (n * 4 + t).to_be_bytes();
                         let durability = [Durability::Durable, Durability::Relaxed][n as usize % 2];
                         let value = vec![(n * 4 + t) as u8; 100 + (n as usize % 5) * 2000];
-                        table.put_with(key, value, durability).unwrap();
+                        table.durability(durability).put(key, value).unwrap();
                         written.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -256,7 +256,7 @@ fn a_new_database_is_small_and_grows_by_itself() {
     assert!(db.stats().pm.capacity < 9 * MIB, "{:?}", db.stats().pm);
     let row = |n: u32| n.to_be_bytes().repeat(1000);
     for n in 0..12_000u32 {
-        table.put_with(n.to_be_bytes(), row(n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), row(n)).unwrap();
     }
     wait_until("it grows to its size", || db.stats().pm.capacity > 64 * MIB);
     drop(table);

@@ -15,7 +15,7 @@ fn in_memory(bytes: u64) -> Options {
 
 fn fill(db: &Database, table: &str, rows: u32) {
     let table = db.table(table).unwrap();
-    let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+    let mut load = table.bulk_load(Existing::Replace).unwrap();
     for n in 0..rows {
         load.put(n.to_be_bytes(), n.to_le_bytes().repeat(100)).unwrap();
     }
@@ -38,7 +38,7 @@ fn every_call_works_in_memory() {
     fill(&db, "rows", 10_000);
     let rows = db.table("rows").unwrap();
     for n in 0..5000_u32 {
-        rows.put_with(n.to_be_bytes(), "new", terrace::Durability::Relaxed).unwrap();
+        rows.durability(terrace::Durability::Relaxed).put(n.to_be_bytes(), "new").unwrap();
     }
     let snapshot = db.snapshot().unwrap();
     db.run(|txn| {
@@ -113,7 +113,7 @@ fn full_memory_is_told_and_space_comes_back() {
     let db = options.open("/proc/version/db").unwrap();
     let table = db.table("t").unwrap();
     let full = (0..10_000_u32).find_map(|n| {
-        let mut load = table.bulk_load_with(Existing::Replace).ok()?;
+        let mut load = table.bulk_load(Existing::Replace).ok()?;
         let values = (0..100_u32).map(|row| (n * 100 + row, row.wrapping_mul(2_654_435_761)));
         let put = |(key, row): (u32, u32)| {
             let value: Vec<u8> = (0..1000)

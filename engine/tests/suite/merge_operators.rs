@@ -373,12 +373,12 @@ fn copies_of_a_database_have_the_same_values() {
         assert!(db.verify().unwrap().damages.is_empty());
     };
     db.backup(at("set")).unwrap();
-    terrace::BackupSet::open(at("set")).unwrap().restore(1, at("restored")).unwrap();
+    terrace::Options::new().backup_set(at("set")).unwrap().restore(1, at("restored")).unwrap();
     drop((held, t));
     db.close().unwrap();
     check(&at("db"));
     check(&at("restored"));
-    let report = Database::salvage(at("db"), at("salvaged")).unwrap();
+    let report = terrace::Options::new().salvage(at("db"), at("salvaged")).unwrap();
     assert_eq!(report.lost, []);
     check(&at("salvaged"));
 }

@@ -269,7 +269,7 @@ impl World {
         }
         let durability = if durable { Durability::Durable } else { Durability::Relaxed };
         self.make_room(batch.stored_bytes() as u64);
-        self.db.write_with(batch, durability).unwrap();
+        self.db.write_with(&batch, durability).unwrap();
         effects.iter().for_each(|effect| self.content.apply(effect));
     }
 

@@ -47,7 +47,10 @@ fn free_units_of_an_emulated_region_are_a_cache_that_gives_way_to_records() {
     let write = |rows: std::ops::Range<u32>| {
         for n in rows {
             while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
-            table.put_with(n.to_be_bytes(), vec![n as u8; 1000], Durability::Relaxed).unwrap();
+            table
+                .durability(Durability::Relaxed)
+                .put(n.to_be_bytes(), vec![n as u8; 1000])
+                .unwrap();
         }
     };
     write(0..6000);
@@ -110,14 +113,14 @@ fn what_was_drained_is_saved_where_emulated_memory_is_gone() {
     let path = dir.path().join("db");
     let mode = Mode::Emulated { delay: Duration::ZERO };
     let db = Options::new().mode(mode).pm_size(4 << 20).open(&path).unwrap();
-    let mut load = db.table("t").unwrap().bulk_load().unwrap();
+    let mut load = db.table("t").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
     load.put("k", "v").unwrap();
     load.finish().unwrap();
     db.close().unwrap();
     std::fs::remove_file(std::fs::read_link(path.join("region")).unwrap()).unwrap();
-    let found = terrace::verify(&path).unwrap();
+    let found = terrace::Options::new().verify(&path).unwrap();
     assert_eq!(found.damages.len(), 1, "{:?}", found.damages);
-    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&path, dir.path().join("new")).unwrap();
     assert_eq!(report.records, 1, "{:?}", report.lost);
     let new = Database::open(dir.path().join("new")).unwrap();
     assert_eq!(new.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");

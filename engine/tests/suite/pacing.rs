@@ -16,7 +16,7 @@ fn write(table: &Table, seed: u64) {
     for n in 0..20_000u64 {
         let deadline = Instant::now() + Duration::from_secs(60);
         let (key, byte) = (chance.below(10_000).to_be_bytes(), n as u8);
-        table.try_put(key, [byte; 1024], deadline).unwrap();
+        terrace::with_deadline(deadline, || table.put(key, [byte; 1024])).unwrap();
     }
 }
 

@@ -73,13 +73,13 @@ fn change(db: &Database, one: &mut Modelled, chance: &mut Chance) {
             one.rows.retain(|row, _| *row < key || *row >= end);
         }
         3..=20 => {
-            one.table.delete_with(&key, Durability::Relaxed).unwrap();
+            one.table.durability(Durability::Relaxed).delete(&key).unwrap();
             one.rows.remove(&key);
         }
         _ => {
             let len = chance.below(900) as usize;
             let value = chance.bytes(len);
-            one.table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            one.table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             one.rows.insert(key, value);
         }
     }
@@ -165,7 +165,7 @@ fn batches_of_threads_see_what_was_committed_before() {
     let (_dir, db, table) = open();
     let committed: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     for n in 0..KEYS {
-        table.put_with(n.to_be_bytes(), 0u64.to_le_bytes(), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), 0u64.to_le_bytes()).unwrap();
     }
     let (cores, done) = (db.per_core(2).unwrap(), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -191,7 +191,7 @@ fn batches_of_threads_see_what_was_committed_before() {
         for round in 1..rounds(3000, 100_000) {
             let n = chance.below(KEYS);
             let value = [round.to_le_bytes().as_slice(), &[7; 500]].concat();
-            table.put_with(n.to_be_bytes(), value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(n.to_be_bytes(), value).unwrap();
             committed[n as usize].store(round, Ordering::Release);
         }
         done.store(true, Ordering::Release);
@@ -264,11 +264,9 @@ fn closures_of_a_key_run_in_order() {
         let task = sharded.submit((n % 5).to_be_bytes(), move |_| {
             let key = (n % 5).to_be_bytes();
             let old = table.get(key)?.map_or(0, |old| amount(&old));
-            table.put_with(
-                key,
-                old.wrapping_mul(3).wrapping_add(n).to_le_bytes(),
-                Durability::Relaxed,
-            )
+            table
+                .durability(Durability::Relaxed)
+                .put(key, old.wrapping_mul(3).wrapping_add(n).to_le_bytes())
         });
         tasks.push(task.unwrap());
     }
@@ -510,7 +508,7 @@ fn what_cannot_be_done_is_refused() {
 fn a_closure_reads_what_other_shards_own() {
     let (_dir, db, table) = open();
     for n in 0..100u64 {
-        table.put_with(n.to_be_bytes(), n.to_le_bytes(), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), n.to_le_bytes()).unwrap();
     }
     let cores = db.per_core(2).unwrap();
     let sharded = cores.table(&table).unwrap();

@@ -229,7 +229,7 @@ fn a_full_disk_while_running_stops_writers_alone_until_there_is_space() {
         machine.set_capacity(Some(0));
         let mut written = 0u32;
         let error = loop {
-            match table.put_with(written.to_be_bytes(), [7; 20_000], Durability::Relaxed) {
+            match table.durability(Durability::Relaxed).put(written.to_be_bytes(), [7; 20_000]) {
                 Ok(()) => written += 1,
                 Err(e) => break e,
             }
@@ -339,7 +339,7 @@ fn a_region_beside_the_journal_of_another_database() {
     assert!(fs::read(&path).unwrap() == journal);
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(error.to_string().contains("different databases"), "{error}");
-    let report = terrace::verify(other.path()).unwrap();
+    let report = terrace::Options::new().verify(other.path()).unwrap();
     assert!(report.damages.iter().any(|d| d.what == "database id"), "{report:?}");
 }
 
@@ -369,7 +369,7 @@ fn a_database_without_its_journal_is_refused_and_left_alone() {
             assert!(error.to_string().contains(words), "{error}");
         }
     }
-    let report = terrace::verify(dir.path()).unwrap();
+    let report = terrace::Options::new().verify(dir.path()).unwrap();
     assert!(report.damages.iter().any(|damage| damage.what == "journal"), "{report:?}");
     assert_eq!(bytes_of(dir.path()), before, "nothing was changed");
     fs::write(&journal, kept).unwrap();
@@ -391,13 +391,13 @@ fn salvage_without_a_journal_takes_what_is_there() {
     for n in 0..600u32 {
         while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
         let table = if n % 3 == 0 { &large } else { &small };
-        table.put_with(n.to_be_bytes(), value(n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), value(n)).unwrap();
     }
     small.put("last", "in the region").unwrap();
     db.close().unwrap();
     fs::remove_file(path.join("journal-00000001")).unwrap();
     let before = bytes_of(&path);
-    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&path, dir.path().join("new")).unwrap();
     assert!(report.lost.iter().any(|lost| lost.what == "journal"), "{report:?}");
     assert!(report.lost.iter().any(|lost| lost.got.contains("extent-0")), "{report:?}");
     assert_eq!(bytes_of(&path), before, "nothing was changed");

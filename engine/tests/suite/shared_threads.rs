@@ -23,12 +23,12 @@ fn a_store_that_refuses_is_asked_less_and_less_often() {
         let options = Options::new().pm_size(64 << 20).object_store(server.url()).share(true);
         let db = options.open(dir.path().join("db")).unwrap();
         let table = db.table("t").unwrap();
-        table.put_with("a", "1", Durability::Remote).unwrap();
+        table.durability(Durability::Remote).put("a", "1").unwrap();
         server.always(Some(StoreFault::Refuse));
         for n in 0..mib {
             let mut batch = WriteBatch::new();
             batch.put(&table, format!("k{n}"), vec![n as u8; 1 << 20]);
-            db.write_with(batch, Durability::Relaxed).unwrap();
+            db.write_with(&batch, Durability::Relaxed).unwrap();
         }
         let note = || db.stats().share.unwrap().note;
         wait_until("it is refused", || note().is_some());
@@ -39,7 +39,7 @@ fn a_store_that_refuses_is_asked_less_and_less_often() {
         // Pauses of 200, 400, 800 and 1600 milliseconds lie between five requests.
         assert!(began.elapsed() >= Duration::from_secs(2), "{mib} MiB: {:?}", began.elapsed());
         server.always(None);
-        table.put_with("b", "2", Durability::Remote).unwrap();
+        table.durability(Durability::Remote).put("b", "2").unwrap();
         assert_eq!(note(), None);
     }
 }

@@ -44,7 +44,7 @@ fn scans_see_own_writes_from_both_ends_while_they_are_made() {
         let mut model: BTreeMap<u8, u8> = BTreeMap::new();
         for _ in 0..chance.below(40) {
             let (key, value) = (chance.below(60) as u8, chance.below(250) as u8);
-            table.put_with([key], [value], Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put([key], [value]).unwrap();
             model.insert(key, value);
         }
         let txn = db.begin().unwrap();
@@ -178,8 +178,8 @@ fn a_deleted_key_conflicts_even_when_its_tombstone_could_go() {
     // Enough to have everything frozen, merged, drained and compacted.
     let other = db.table("other").unwrap();
     for n in 0..6000u32 {
-        other.put_with(n.to_be_bytes(), [1; 900], Durability::Relaxed).unwrap();
-        table.put_with(n.to_be_bytes(), [1; 100], Durability::Relaxed).unwrap();
+        other.durability(Durability::Relaxed).put(n.to_be_bytes(), [1; 900]).unwrap();
+        table.durability(Durability::Relaxed).put(n.to_be_bytes(), [1; 100]).unwrap();
     }
     assert_eq!(txn.get(&table, "k").unwrap().unwrap(), "0");
     assert_eq!(kind(txn.put(&table, "k", "1")), ErrorKind::Conflict);
@@ -223,7 +223,7 @@ fn no_plain_write_slips_under_the_first_lock() {
                 let mut n = 0u64;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
-                    table.put_with("k", n.to_be_bytes(), Durability::Relaxed).unwrap();
+                    table.durability(Durability::Relaxed).put("k", n.to_be_bytes()).unwrap();
                 }
             });
             let options = TxnOptions::new().isolation(Isolation::ReadCommitted);
@@ -662,7 +662,7 @@ fn a_deadline_ends_each_wait_for_a_lock() {
     let txn = db.begin_with(TxnOptions::new().lock_wait(LockWait::Endless)).unwrap();
     type Call<'a> = (&'a str, &'a dyn Fn() -> Result<(), Error>);
     let calls: [Call<'_>; 9] = [
-        ("put", &|| table.put_with("a", "2", Durability::Relaxed)),
+        ("put", &|| table.durability(Durability::Relaxed).put("a", "2")),
         ("delete_range", &|| table.delete_range(..)),
         ("write", &|| db.write(batch())),
         ("enqueue", &|| db.enqueue(batch(), Durability::Durable).map(drop)),

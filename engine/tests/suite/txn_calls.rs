@@ -232,7 +232,7 @@ fn a_pop_beside_a_view_does_not_return_what_is_gone() {
     let table = db.table("t").unwrap();
     table.put("k", "v").unwrap();
     let txn = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted)).unwrap();
-    txn.take_view().unwrap();
+    txn.take_view(None).unwrap();
     assert!(db.run(|other| other.pop_first(&table)).unwrap().is_some());
     assert_eq!((txn.pop_first(&table).unwrap(), txn.pop_last(&table).unwrap()), (None, None));
     assert!(txn.get(&table, "k").unwrap().is_some(), "plain reads see the view");
@@ -260,12 +260,12 @@ fn each_row_is_popped_once() {
                     let key = row.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
                     let put = |txn: &Transaction| txn.put(queue, key, "");
                     match chance.below(3) {
-                        0 => queue.put_with(key, "", Durability::Relaxed).unwrap(),
+                        0 => queue.durability(Durability::Relaxed).put(key, "").unwrap(),
                         _ => db.run_with(chance.pick(&levels), put).unwrap(),
                     }
                     let txn = db.begin_with(chance.pick(&levels).clone()).unwrap();
                     if txn.isolation() == Isolation::ReadCommitted && chance.percent(50) {
-                        txn.take_view().unwrap();
+                        txn.take_view(None).unwrap();
                     }
                     let mut popped = Vec::new();
                     let ends: Vec<bool> =

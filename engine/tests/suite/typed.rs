@@ -141,7 +141,7 @@ fn rows_are_those_of_a_sorted_map() {
                 rows.iter().for_each(|(key, _)| drop(model.remove(key)));
             }
             _ => {
-                table.put_with(&key, &value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(&key, &value).unwrap();
                 model.insert(key, value);
             }
         }

@@ -86,7 +86,7 @@ impl Progress {
                 [Effect::Truncate(name)] => db.truncate_table(name),
                 [Effect::Drop(name)] => db.drop_table(name),
                 [Effect::Rename(from, to)] => db.rename_table(from, to),
-                writes => db.write_with(batch(db, writes), durability),
+                writes => db.write_with(&batch(db, writes), durability),
             }
             .map(|()| durability == Durability::Durable || effects[0].written().is_none());
             if is_durable.unwrap_or_else(|e| panic!("commit {n} of writer {t}: {e}")) {

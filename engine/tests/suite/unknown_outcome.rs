@@ -164,7 +164,7 @@ fn a_sync_of_relaxed_commits_that_fails_is_told_and_stops_the_database() {
     let db = options(&machine, None).open(PATH).unwrap();
     let table = db.table("t").unwrap();
     table.put("durable", "1").unwrap();
-    table.put_with("relaxed", "1", terrace::Durability::Relaxed).unwrap();
+    table.durability(terrace::Durability::Relaxed).put("relaxed", "1").unwrap();
     machine.fail_sync_after(0);
     for _ in 0..2 {
         let told = db.sync().unwrap_err();

@@ -21,7 +21,7 @@ fn plain_reads_see_the_view_and_own_writes_and_locking_reads_the_newest() {
     let (_dir, db, table) = database();
     table.put("a", "1").expect("puts");
     let txn = db.begin_with(read_committed()).expect("begins");
-    txn.take_view().expect("a view");
+    txn.take_view(None).expect("a view");
     table.put("a", "2").expect("puts");
     table.put("b", "2").expect("puts");
     txn.put(&table, "c", "own").expect("puts");
@@ -36,7 +36,7 @@ fn plain_reads_see_the_view_and_own_writes_and_locking_reads_the_newest() {
     assert_eq!(txn.get(&table, "b").expect("reads"), None);
     assert_eq!(txn.get_for_update(&table, "a").expect("locks").as_deref(), Some(&b"2"[..]));
     txn.put(&table, "a", "3").expect("no conflict with what came after the view");
-    txn.take_view().expect("another view");
+    txn.take_view(None).expect("another view");
     assert_eq!(keys(txn.range(&table, ..).expect("a range")), ["a=3", "b=2", "c=own"]);
     txn.commit().expect("commits");
     assert_eq!(table.get("a").expect("reads").as_deref(), Some(&b"3"[..]));
@@ -56,11 +56,11 @@ fn a_view_with_an_enqueued_commit_has_it_and_none_behind_it() {
         };
         let first = put("1");
         let by_get = db.begin_with(read_committed()).expect("begins");
-        by_get.take_view_with(first.number()).expect("a view");
+        by_get.take_view(Some(first.number())).expect("a view");
         let by_range = db.begin_with(read_committed()).expect("begins");
-        by_range.take_view_with(first.number()).expect("a view");
+        by_range.take_view(Some(first.number())).expect("a view");
         let early = db.begin_with(read_committed()).expect("begins");
-        early.take_view_with(0).expect("a view of what is visible");
+        early.take_view(Some(0)).expect("a view of what is visible");
         // Two commits of one key at a time would wait for each other's lock.
         let mut batch = WriteBatch::new();
         batch.put(&table, "b", "2");
@@ -74,7 +74,7 @@ fn a_view_with_an_enqueued_commit_has_it_and_none_behind_it() {
         second.wait().expect("waits");
         first.wait().expect("waits");
         assert_eq!(by_get.get(&table, "b").expect("reads"), None);
-        let refused = by_get.take_view_with(u64::MAX >> 8).expect_err("there is no such commit");
+        let refused = by_get.take_view(Some(u64::MAX >> 8)).expect_err("there is no such commit");
         assert_eq!(refused.kind(), ErrorKind::Invalid);
     }
 }
@@ -98,7 +98,7 @@ fn a_table_that_was_emptied_after_the_view_is_an_error() {
     let (_dir, db, table) = database();
     table.put("a", "1").expect("puts");
     let txn = db.begin_with(read_committed()).expect("begins");
-    txn.take_view().expect("a view");
+    txn.take_view(None).expect("a view");
     db.truncate_table("rows").expect("truncates");
     assert!(txn.get(&table, "a").is_err());
 }
@@ -107,5 +107,5 @@ fn a_table_that_was_emptied_after_the_view_is_an_error() {
 fn other_levels_take_no_view() {
     let (_dir, db, _table) = database();
     let txn = db.begin().expect("begins");
-    assert_eq!(txn.take_view().expect_err("it has a snapshot").kind(), ErrorKind::Invalid);
+    assert_eq!(txn.take_view(None).expect_err("it has a snapshot").kind(), ErrorKind::Invalid);
 }

@@ -156,7 +156,7 @@ mod tests {
             "ErrorKind: Conflict\n",
             "pub struct Transaction\n",
             "impl Drop for Transaction\n",
-            "pub fn verify(",
+            "Options: pub fn verify(",
             "ReadTables: fn get(",
         ] {
             assert!(list.contains(line), "{line} is missing in\n{list}");

@@ -61,8 +61,9 @@ impl Loaded {
         let tables = (0..TABLES).map(|n| db.table(&format!("t{n}")));
         let tables: Vec<Table> = tables.collect::<terrace::Result<_>>()?;
         for table in &tables {
+            let relaxed = table.durability(Durability::Relaxed);
             for n in 0..RECORDS {
-                table.put_with(key(n), VALUE, Durability::Relaxed)?;
+                relaxed.put(key(n), VALUE)?;
             }
             ensure!(db.compact_range(table, ..)?.is_finished, "a compaction did not finish");
             if matches!(way, Way::Deep) {
@@ -124,9 +125,10 @@ fn cover(db: &Database, table: &Table) -> Result<()> {
         let stats = db.stats().tables.into_iter().find(|one| one.name == table.name());
         stats.is_some_and(|one| one.levels.iter().map(|level| level.sublevels).sum::<u64>() > 8)
     };
+    let relaxed = table.durability(Durability::Relaxed);
     for n in RECORDS.. {
         ensure!(n < 1 << 20, "so many rows made no eight sublevels");
-        table.put_with(key(n), [7; 200], Durability::Relaxed)?;
+        relaxed.put(key(n), [7; 200])?;
         if n % 1000 == 0 && covered() {
             break;
         }

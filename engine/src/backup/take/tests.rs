@@ -26,7 +26,7 @@ fn a_backup_has_the_blob_of_its_moment() {
     let commit = |n: u64, durability| {
         let mut batch = WriteBatch::new();
         batch.put(&table, "last", n.to_string()).set_blob(n.to_string());
-        db.write_with(batch, durability).unwrap();
+        db.write_with(&batch, durability).unwrap();
     };
     commit(0, Durability::Durable);
     let (stop, begun) = (AtomicBool::new(false), Barrier::new(2));

@@ -63,7 +63,7 @@ fn fill(db: &Database, table: &str, rows: u32, len: usize) {
     let table = db.table(table).unwrap();
     for n in 0..rows {
         let key = n.wrapping_mul(0x9E37_79B9).to_be_bytes();
-        table.put_with(key, vec![7; len], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key, vec![7; len]).unwrap();
     }
 }
 

@@ -65,7 +65,7 @@ fn each_durability_is_awaited_by_itself_while_the_store_is_away() {
     let options = Options::new().pm_size(4 << 20).machine(&machine);
     let db = options.object_store(server.url()).share(true).open("/db").unwrap();
     let table = db.table("t").unwrap();
-    table.put_with("reached", "", Remote).unwrap();
+    table.durability(Remote).put("reached", "").unwrap();
     let (tell, told) = channel();
     for order in ORDERS {
         server.always(Some(StoreFault::LoseRequest));
@@ -95,7 +95,7 @@ fn dropped_commits_give_their_locks_back_while_the_store_is_away() {
     let options = Options::new().pm_size(4 << 20).machine(&machine);
     let db = options.object_store(server.url()).share(true).open("/db").unwrap();
     let table = db.table("t").unwrap();
-    table.put_with("reached", "", Remote).unwrap();
+    table.durability(Remote).put("reached", "").unwrap();
     server.always(Some(StoreFault::LoseRequest));
     for is_polled in [false, true] {
         let txn = db.begin_with(TxnOptions::new().durability(Remote)).unwrap();

@@ -114,7 +114,7 @@ impl Account {
         let table: Table = db.table(name).unwrap();
         let durability =
             [Durability::Durable, Durability::Relaxed][usize::from(n.is_multiple_of(3))];
-        table.put_with(n.to_be_bytes(), n.to_string(), durability).unwrap();
+        table.durability(durability).put(n.to_be_bytes(), n.to_string()).unwrap();
         self.rows.lock().entry(name.to_string()).or_default().push(n);
     }
 

@@ -70,7 +70,7 @@ fn the_index_follows_all_that_happens_to_tables() {
             _ => {
                 let key = [b'a' + random(8) as u8, random(4) as u8];
                 let value = vec![round as u8; 200 + random(8000) as usize];
-                db.table(&table).unwrap().put_with(key, value, Durability::Relaxed).unwrap();
+                db.table(&table).unwrap().durability(Durability::Relaxed).put(key, value).unwrap();
             }
         }
         let is_full = |pm: &crate::engine::PmStats| pm.zones_used * 4 > pm.zones * 3;

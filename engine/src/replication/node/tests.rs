@@ -46,7 +46,7 @@ fn replace_all(db: &Database) {
         let name = format!("table {n}");
         let table = db.table(&name).unwrap();
         db.truncate_table(&name).unwrap();
-        let mut load = table.bulk_load().unwrap();
+        let mut load = table.bulk_load(crate::table::Existing::Refuse).unwrap();
         (0..20).for_each(|row| load.put(format!("{row:03}"), vec![n; 500]).unwrap());
         load.finish().unwrap();
     }
@@ -226,7 +226,7 @@ fn a_node_whose_thread_panics_says_so_and_is_not_promoted() {
     assert!(error.to_string().contains("panicked"), "{error}");
     // The writer goes on.
     let table = db.existing_table("last").unwrap();
-    table.put_with("c", "d", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("c", "d").unwrap();
 }
 
 /// Bug: a writer kept data for a node that was gone. Cause: a node whose thread could not be
@@ -440,7 +440,7 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
     let (server, other) = (ObjectServer::new(), ObjectServer::new());
     let db = filled(&server, &dir.path().join("first"));
     for n in 0..20 {
-        db.table("last").unwrap().put_with("n", vec![n], Durability::Remote).unwrap();
+        db.table("last").unwrap().durability(Durability::Remote).put("n", vec![n]).unwrap();
     }
     let options = small();
     let path = dir.path().join("node");
@@ -460,7 +460,7 @@ fn a_standby_of_another_log_says_so_and_is_not_promoted() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     };
     refused(&standby(other.url()), "first claim");
-    writer.table("last").unwrap().put_with("e", "f", Durability::Remote).unwrap();
+    writer.table("last").unwrap().durability(Durability::Remote).put("e", "f").unwrap();
     // The same log, in an older state.
     let node = standby(server.url());
     let entries = server.names().into_iter().filter(|name| name.starts_with("shared/log/"));
@@ -646,7 +646,7 @@ fn damage_of_a_standby_fails_its_promotion() {
         let is_behind = after && last.asked("shared/head").gets == heads + 3;
         if is_behind && !has_gone_on.swap(true, Ordering::Relaxed) {
             // So the checkpoint is not the entry that comes next.
-            db.table("last").unwrap().put_with("a", "c", Durability::Remote).unwrap();
+            db.table("last").unwrap().durability(Durability::Remote).put("a", "c").unwrap();
             replace_all(&db);
         }
     })));
@@ -664,7 +664,7 @@ fn the_last_try_of_a_promotion_tells_the_damage() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
     let db = filled(&server, dir.path());
     let node = standby(&server, dir.path());
-    db.table("last").unwrap().put_with("a", "c", Durability::Remote).unwrap();
+    db.table("last").unwrap().durability(Durability::Remote).put("a", "c").unwrap();
     replace_all(&db);
     let mut applier = node.applier.lock();
     let applier = applier.as_mut().unwrap();
@@ -703,7 +703,7 @@ fn a_standby_puts_nothing_into_the_store_before_it_is_promoted() {
     let shared = options.clone().object_store(server.url()).share(true);
     let db = shared.open(dir.path().join("writer")).unwrap();
     let cold = db.create_table("cold", TableOptions::new().cold(Tier::Object)).unwrap();
-    let mut load = cold.bulk_load().unwrap();
+    let mut load = cold.bulk_load(crate::table::Existing::Refuse).unwrap();
     (0..2000).for_each(|n| load.put(format!("{n:05}"), vec![7; 500]).unwrap());
     load.finish().unwrap();
     db.compact_range(&cold, ..).unwrap();
@@ -764,8 +764,8 @@ fn a_position_has_no_names_of_tables() {
     // A node that is opened again goes on with them.
     drop(own);
     node.close().unwrap();
-    db.table("one").unwrap().put_with("b", "c", Durability::Remote).unwrap();
-    db.table("more").unwrap().put_with("b", "c", Durability::Remote).unwrap();
+    db.table("one").unwrap().durability(Durability::Remote).put("b", "c").unwrap();
+    db.table("more").unwrap().durability(Durability::Remote).put("b", "c").unwrap();
     let shown = standby(&server, dir.path()).database().unwrap();
     for name in ["one", "more"] {
         let found = shown.existing_table(name).unwrap().get("b").unwrap();

@@ -79,7 +79,7 @@ pub(super) fn made_apart(path: &std::path::Path, server: &ObjectServer) -> Rows 
     for n in 0..APART {
         let len = if n % 2 == 0 { 12_000 } else { 200 };
         let value = Chance::new(n).bytes(len);
-        table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), &value).unwrap();
         rows.insert(key(n), value);
         if n % 50 == 0 {
             run_until_idle(&db);
@@ -178,7 +178,7 @@ fn a_small_cache_has_fewer_look_ups_ask_at_a_time_and_all_are_right() {
     // Some keys have newer versions in memory, in level 1 and as deletes.
     for n in (0..MANY).step_by(7) {
         let newer = value(n, 2);
-        table.put_with(key(n), &newer, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), &newer).unwrap();
         rows.insert(key(n), newer);
         if n % 70 == 0 {
             db.step().unwrap();
@@ -331,7 +331,7 @@ fn writes_beside(server: &ObjectServer, pass: u64, times: &[u64]) {
         let mut put = || {
             n += 1;
             let (key, value) = (key(n * 7919 % 3000), value(n, 1));
-            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(&key, &value).unwrap();
             held.has_put();
             rows.insert(key, value);
         };

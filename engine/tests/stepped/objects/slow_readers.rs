@@ -34,7 +34,7 @@ fn writes_beside<T: Send>(
             while db.stats().pm.appended_bytes < before.appended_bytes + 3 * before.capacity {
                 for _ in 0..100 {
                     n += 1;
-                    table.put_with(key(n % 3000), value(n, 1), Durability::Relaxed).unwrap();
+                    table.durability(Durability::Relaxed).put(key(n % 3000), value(n, 1)).unwrap();
                 }
             }
             // Later on a job of the background may be what waits, and the reader has all it needs.
@@ -157,7 +157,7 @@ fn made_with_range_deletes(path: &std::path::Path, server: &ObjectServer) -> Row
     run_until_idle(&db);
     assert!(super::stats(&db).levels.iter().any(|level| level.range_deletes > 0));
     for n in [150, 90] {
-        table.put_with(key(n), value(n, 1), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), value(n, 1)).unwrap();
         rows.insert(key(n), value(n, 1));
     }
     db.compact_range(&table, key(90)..=key(90)).unwrap();
@@ -193,7 +193,7 @@ fn a_row_in_memory_needs_no_range_delete_of_an_older_object() {
     std::fs::remove_file(dir.path().join("object-tails")).unwrap();
     let db = options(&server).open(dir.path()).unwrap();
     let (table, before) = (db.table("t").unwrap(), server.requests());
-    table.put_with(key(160), value(160, 2), Durability::Relaxed).unwrap();
+    table.durability(Durability::Relaxed).put(key(160), value(160, 2)).unwrap();
     rows.insert(key(160), value(160, 2));
     assert_eq!(table.get(key(160)).unwrap().as_deref(), Some(rows[&key(160)].as_slice()));
     assert_eq!(server.requests(), before, "no end was read");
@@ -214,7 +214,7 @@ fn no_writer_waits_for_a_value_below_operands_in_a_store_that_is_slow() {
     let mut rows = Rows::new();
     for n in 0..200 {
         let value = crate::common::Chance::new(n).bytes(3000);
-        table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n), &value).unwrap();
         rows.insert(key(n), value);
     }
     db.compact_range(&table, ..).unwrap();
@@ -265,7 +265,7 @@ fn a_range_over_deleted_rows_goes_on_behind_them() {
     // A reader keeps what is deleted in the objects.
     let before = db.snapshot().unwrap();
     for n in 100..3900 {
-        table.delete_with(key(n), Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).delete(key(n)).unwrap();
         rows.remove(&key(n));
     }
     db.compact_range(&table, ..).unwrap();

@@ -132,7 +132,7 @@ fn made_with_levels(path: &std::path::Path, server: &ObjectServer) -> Rows {
         for n in (0..MANY).filter(|n| (n % 7 == 0) == is_upper) {
             // Level 2 gets more than the region has room for.
             let value = Chance::new(n).bytes(if is_upper { 2500 } else { 500 });
-            table.put_with(key(n), &value, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key(n), &value).unwrap();
             rows.insert(key(n), value);
             if n % 500 < 7 {
                 run_until_idle(&db);

@@ -210,7 +210,7 @@ fn a_verification_without_a_store_tells_of_the_rest() {
     let mut bytes = fs::read(&region).unwrap();
     bytes[2 * 4096 + 8] ^= 1;
     fs::write(&region, bytes).unwrap();
-    let report = terrace::verify(dir.path()).unwrap();
+    let report = terrace::Options::new().verify(dir.path()).unwrap();
     assert!(report.damages.iter().any(|damage| damage.what.contains("floor")), "{report:?}");
     let [objects] = &report.unreadable[..] else { panic!("{report:?}") };
     assert!(objects.what.ends_with("objects") && objects.error.contains("object_store"));

@@ -105,7 +105,7 @@ impl Journaled {
                 lose_floor(&from);
             }
             let case = format!("edit {n} of {step:?}, {} of {also:?}, floor {floor:?}", n + and);
-            match Database::salvage(&from, dir.path().join("new")) {
+            match terrace::Options::new().salvage(&from, dir.path().join("new")) {
                 Err(error) => wrong.push(format!("{case}: the salvage ended: {error}")),
                 Ok(report) => {
                     let new = Database::open(dir.path().join("new")).unwrap();
@@ -196,7 +196,7 @@ fn lose_floor(db: &Path) {
 fn put(db: &Database, name: &str, n: u32, value: &str) {
     let table = db.existing_table(name).unwrap();
     let value = [value.as_bytes(), &[7; 600]].concat();
-    table.put_with(format!("{n:03}"), value, Durability::Relaxed).unwrap();
+    table.durability(Durability::Relaxed).put(format!("{n:03}"), value).unwrap();
 }
 
 /// Tables that are made, renamed, truncated and dropped, and names that are taken again.
@@ -294,7 +294,7 @@ fn each_edit_of_row_tables_may_be_lost() {
             let table = db.existing_table("t").unwrap();
             let key = n * 7919 % 500;
             match n % 5 {
-                0 => table.delete_with(format!("{key:03}"), Durability::Relaxed).unwrap(),
+                0 => table.durability(Durability::Relaxed).delete(format!("{key:03}")).unwrap(),
                 _ => put(db, "t", key, &format!("{n}")),
             }
             if n.is_multiple_of(4) {
@@ -336,7 +336,7 @@ fn each_edit_of_runs_may_be_lost() {
     for first in [200, 300] {
         made.step("load", |db| {
             let table = db.existing_table("t").unwrap();
-            let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+            let mut load = table.bulk_load(Existing::Replace).unwrap();
             (first..first + 50).for_each(|n| load.put(format!("{n:03}"), [3; 300]).unwrap());
             load.finish().unwrap();
         });
@@ -379,7 +379,7 @@ fn a_torn_append_is_no_lost_edit() {
         if floor == Floor::Lost {
             lose_floor(&from);
         }
-        let report = Database::salvage(&from, dir.path().join("new")).unwrap();
+        let report = terrace::Options::new().salvage(&from, dir.path().join("new")).unwrap();
         let new = Database::open(dir.path().join("new")).unwrap();
         assert_eq!(report.lost.is_empty(), floor == Floor::Sound, "{:?}", report.lost);
         assert!(rows(&new.existing_table("t").unwrap()) == made.want["t"]);
@@ -401,7 +401,8 @@ fn long_operands_are_written_one_by_one() {
     let want = rows(&table);
     drop(table);
     db.close().unwrap();
-    let report = Database::salvage(dir.path().join("db"), dir.path().join("new")).unwrap();
+    let report =
+        terrace::Options::new().salvage(dir.path().join("db"), dir.path().join("new")).unwrap();
     assert_eq!(report.lost, []);
     let new = Database::open(dir.path().join("new")).unwrap();
     assert!(rows(&new.existing_table("t").unwrap()) == want);
@@ -430,7 +431,7 @@ fn a_pending_run_is_kept_where_the_region_is_lost() {
     fs::write(from.join("journal-00000001"), edits).unwrap();
     let len = fs::metadata(from.join("region")).unwrap().len();
     fs::write(from.join("region"), vec![0; len as usize]).unwrap();
-    let report = Database::salvage(&from, dir.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&from, dir.path().join("new")).unwrap();
     assert!(report.lost.iter().any(|lost| lost.got.contains("extent-")), "{:?}", report.lost);
     let new = Database::open(dir.path().join("new")).unwrap();
     let tables = new.table_names().into_iter().map(|name| new.existing_table(&name).unwrap());
@@ -474,7 +475,7 @@ fn what_lost_edits_may_have_changed_is_told() {
     made.edits[lost].iter().for_each(|(_, place)| damage_edit(&from, place));
     let len = fs::metadata(from.join("region")).unwrap().len();
     fs::write(from.join("region"), vec![0; len as usize]).unwrap();
-    let report = Database::salvage(&from, made.home.path().join("new")).unwrap();
+    let report = terrace::Options::new().salvage(&from, made.home.path().join("new")).unwrap();
     let new = Database::open(made.home.path().join("new")).unwrap();
     for (name, want) in [("lost-10", "lost-10"), ("a", "b")] {
         let found = rows(&new.existing_table(name).unwrap());

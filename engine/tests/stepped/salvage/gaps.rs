@@ -75,7 +75,7 @@ impl Killed {
         let want = ["t", "other"].map(named).into();
         let before = edits_from(&journal(&at("db")), 64).len();
         let other = db.existing_table("other").unwrap();
-        other.put_with("k", TORN, Durability::Relaxed).unwrap();
+        other.durability(Durability::Relaxed).put("k", TORN).unwrap();
         act(&db);
         let killed = copied(&at("db"), &at("killed"));
         // The edit of what was done is lost with the process.
@@ -151,13 +151,13 @@ fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
     for keeps_edit in [true, false] {
         let killed = Killed::with(rename, keeps_edit);
         let (from, to) = (killed.at("killed"), killed.at("new"));
-        let report = Database::salvage(&from, &to).unwrap();
+        let report = terrace::Options::new().salvage(&from, &to).unwrap();
         let gaps = report.lost.iter().filter(|lost| lost.got.contains("a gap before it"));
         assert_eq!(gaps.count(), usize::from(!keeps_edit), "{:?}", report.lost);
         let new = Database::open(&to).unwrap();
         let name = if keeps_edit { "a" } else { "t" };
         assert!(rows(&new.existing_table(name).unwrap()) == killed.want["t"]);
-        assert_eq!(terrace::verify(&from).unwrap().damages.is_empty(), !keeps_edit);
+        assert_eq!(terrace::Options::new().verify(&from).unwrap().damages.is_empty(), !keeps_edit);
         let opened = tiny().stepped().open(&from).err().map(|error| error.kind());
         assert_eq!(opened, keeps_edit.then_some(ErrorKind::Corrupt));
     }
@@ -170,7 +170,8 @@ fn what_an_edit_knows_to_be_durable_is_behind_no_gap() {
 fn a_large_commit_that_an_edit_knows_is_behind_no_gap() {
     let _alone = alone();
     let load = |db: &Database| {
-        let mut load = db.existing_table("t").unwrap().bulk_load().unwrap();
+        let mut load =
+            db.existing_table("t").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
         load.put("loaded", "v").unwrap();
         load.finish().unwrap();
     };
@@ -184,7 +185,7 @@ fn a_large_commit_that_an_edit_knows_is_behind_no_gap() {
             }
         });
         let from = killed.at("killed");
-        assert!(!terrace::verify(&from).unwrap().damages.is_empty(), "{in_header}");
+        assert!(!terrace::Options::new().verify(&from).unwrap().damages.is_empty(), "{in_header}");
         let opened = tiny().stepped().open(&from).err().map(|error| error.kind());
         assert_eq!(opened, Some(ErrorKind::Corrupt), "{in_header}");
     }
@@ -215,7 +216,7 @@ fn what_an_edit_knows_to_be_durable_is_missed_at_the_end_of_its_zone() {
         region[torn + 64] ^= 1;
     });
     let from = killed.at("killed");
-    let report = Database::salvage(&from, killed.at("new")).unwrap();
+    let report = terrace::Options::new().salvage(&from, killed.at("new")).unwrap();
     let is_told = |lost: &terrace::Damage| lost.what.contains("which was durable when an edit");
     assert_eq!(report.lost.iter().filter(|lost| is_told(lost)).count(), 1, "{:?}", report.lost);
     let opened = tiny().stepped().open(&from).err().map(|error| error.kind());
@@ -230,7 +231,8 @@ fn an_event_without_an_edit_counts_where_another_edit_knows_it_to_be_durable() {
     let _alone = alone();
     let rename_and_load = |db: &Database| {
         db.rename_table("t", "a").unwrap();
-        let mut load = db.existing_table("a").unwrap().bulk_load().unwrap();
+        let mut load =
+            db.existing_table("a").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
         load.put("loaded", "v").unwrap();
         load.finish().unwrap();
     };
@@ -249,7 +251,7 @@ fn an_event_without_an_edit_counts_where_another_edit_knows_it_to_be_durable() {
     bytes[rename.start..commit.end].fill(0);
     bytes[rename.start..rename.start + kept.len()].copy_from_slice(&kept);
     fs::write(&path, bytes).unwrap();
-    let report = Database::salvage(killed.at("killed"), killed.at("new")).unwrap();
+    let report = terrace::Options::new().salvage(killed.at("killed"), killed.at("new")).unwrap();
     let new = Database::open(killed.at("new")).unwrap();
     assert_eq!(new.table_names(), ["a", "below", "other"], "{:?}", report.lost);
     let found = rows(&new.existing_table("a").unwrap());
@@ -272,7 +274,7 @@ fn the_older_floor_does_behind_an_opening_that_cut_commits_off() {
         let newer = [2 * 4096, 2 * 4096 + 512].into_iter().max_by_key(|at| number(*at)).unwrap();
         region[newer + 8] ^= 1;
     });
-    let report = Database::salvage(&from, killed.at("new")).unwrap();
+    let report = terrace::Options::new().salvage(&from, killed.at("new")).unwrap();
     let told: Vec<_> = report.lost.iter().map(|lost| lost.what.as_str()).collect();
     assert!(matches!(told[..], [slot] if slot.starts_with("floor slot")), "{told:?}");
     let opened = tiny().stepped().open(&from).unwrap();
@@ -292,7 +294,7 @@ fn a_committed_run_that_no_edit_made_is_told() {
     let table = db.table("t").unwrap();
     table.put("k", "v").unwrap();
     let before = edits_from(&journal(&from), 64).len();
-    let mut load = table.bulk_load().unwrap();
+    let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
     (0..100).for_each(|n| load.put(format!("{n:03}"), [7; 100]).unwrap());
     load.finish().unwrap();
     let killed = copied(&from, &home.path().join("killed"));
@@ -301,7 +303,7 @@ fn a_committed_run_that_no_edit_made_is_told() {
     edits[before..].iter().for_each(|edit| bytes[edit.clone()].fill(0));
     fs::write(killed.join("journal-00000001"), bytes).unwrap();
     // `verify` said that all was sound: it asked the region and the journal, each by itself.
-    let told = terrace::verify(&killed).unwrap().damages;
+    let told = terrace::Options::new().verify(&killed).unwrap().damages;
     let is_told = |damage: &terrace::Damage| damage.expected == "an edit that names its extents";
     assert_eq!(told.iter().filter(|damage| is_told(damage)).count(), 1, "{told:?}");
     let error = tiny().stepped().open(&killed).unwrap_err();
@@ -321,12 +323,12 @@ fn a_verification_looks_behind_a_damaged_header_above_the_floor() {
     let table = db.table("t").unwrap();
     (0..8).for_each(|n| table.put(format!("{n}"), format!("value number {n} of eight")).unwrap());
     let killed = copied(&from, &home.path().join("killed"));
-    assert_eq!(terrace::verify(&killed).unwrap().damages, []);
+    assert_eq!(terrace::Options::new().verify(&killed).unwrap().damages, []);
     let mut region = fs::read(killed.join("region")).unwrap();
     let payload = find(&region, b"value number 4 of eight") & !63;
     region[payload - 64] ^= 1;
     fs::write(killed.join("region"), region).unwrap();
-    let told = terrace::verify(&killed).unwrap().damages;
+    let told = terrace::Options::new().verify(&killed).unwrap().damages;
     assert!(told.iter().any(|damage| damage.what.contains("LSN")), "{told:?}");
 }
 
@@ -349,10 +351,13 @@ fn a_damaged_stream_that_was_not_used_is_damage() {
     let told = |damages: &[terrace::Damage]| {
         damages.iter().filter(|damage| damage.what == "stream object").count()
     };
-    assert_eq!(told(&terrace::verify(&from).unwrap().damages), 1);
+    assert_eq!(told(&terrace::Options::new().verify(&from).unwrap().damages), 1);
     let error = tiny().stepped().open(&from).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-    assert_eq!(told(&Database::salvage(&from, home.path().join("new")).unwrap().lost), 1);
+    assert_eq!(
+        told(&terrace::Options::new().salvage(&from, home.path().join("new")).unwrap().lost),
+        1
+    );
 }
 
 /// Bug: without a journal, or with any other damage of the region, a salvage let an event behind a
@@ -370,7 +375,7 @@ fn nothing_behind_a_gap_counts() {
                 let from = killed.damaged(also, journal);
                 let what = format!("{act}, {also:?}, journal {journal}");
                 let to = killed.at(&format!("new {also:?} {journal}"));
-                let report = Database::salvage(&from, &to).unwrap();
+                let report = terrace::Options::new().salvage(&from, &to).unwrap();
                 let new = Database::open(&to).unwrap();
                 killed.check(&what, &new, &report);
                 let told = report.lost.iter().filter(|lost| lost.got.contains("gap before it"));
@@ -413,7 +418,7 @@ fn what_is_behind_damage_to_what_was_durable_counts() {
         fs::write(from.join("region"), region).unwrap();
         fs::remove_file(from.join("journal-00000001")).unwrap();
         let to = home.path().join("new");
-        let report = Database::salvage(&from, &to).unwrap();
+        let report = terrace::Options::new().salvage(&from, &to).unwrap();
         assert!(!report.lost.iter().any(|lost| lost.got.contains("gap")), "{:?}", report.lost);
         let new = Database::open(&to).unwrap();
         let t = new.existing_table("t").map_or(0, |table| rows(&table).len());

@@ -56,7 +56,8 @@ fn each_line_of_an_open_zone_may_be_damaged() {
             bytes[line * 64 + 20] ^= 1;
             bytes[also.clone()].iter_mut().for_each(|byte| *byte ^= 0xa5);
             fs::write(from.join("region"), bytes).unwrap();
-            let report = Database::salvage(&from, at(&format!("new {case}"))).unwrap();
+            let report =
+                terrace::Options::new().salvage(&from, at(&format!("new {case}"))).unwrap();
             if told == 0 {
                 let opened = Options::new().stepped().open(&from);
                 refused += u32::from(opened.is_err());

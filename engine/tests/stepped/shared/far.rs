@@ -27,7 +27,7 @@ fn filled(server: &ObjectServer) -> Database {
             for n in some {
                 batch.put(&table, key(*n), vec![*n as u8; len]);
             }
-            db.write_with(batch, Durability::Relaxed).unwrap();
+            db.write_with(&batch, Durability::Relaxed).unwrap();
             // Nothing else drains the region.
             settle(|| db.step());
         }
@@ -62,7 +62,7 @@ fn a_takeover_fetches_what_is_read() {
     assert_eq!(asked(&pieces), before, "an opening reads no data");
     assert!(far(&second) > 6);
     let table = second.existing_table("t").unwrap();
-    table.put_with("own", "row", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("own", "row").unwrap();
     assert_eq!(asked(&pieces), before, "a write reads no data");
     assert_eq!(table.get(key(77)).unwrap().unwrap(), vec![77; 900]);
     assert!((1..8).contains(&(asked(&pieces) - before)), "{}", asked(&pieces) - before);
@@ -212,7 +212,12 @@ fn a_takeover_that_is_cut_goes_on() {
             settle(|| again.step());
             assert_eq!(far(&again), 0, "image {n}");
         } else {
-            again.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+            again
+                .existing_table("t")
+                .unwrap()
+                .durability(Durability::Remote)
+                .put("a", "b")
+                .unwrap();
         }
         let found = content(&again).unwrap();
         if n % 4 < 2 {
@@ -252,7 +257,7 @@ fn a_follower_with_a_bound_keeps_it() {
             for n in 0..40 {
                 let table = db.existing_table("t").unwrap();
                 let row = vec![round as u8; 6000];
-                table.put_with(key(n * 3), row, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(key(n * 3), row).unwrap();
                 drop(db.step());
                 follower.step().unwrap();
             }

@@ -78,7 +78,7 @@ fn a_writer_that_was_taken_over_deletes_nothing_that_is_read() {
         let db = begun(&Machine::with_files(), &server);
         let before = content(&db).unwrap();
         let table = db.existing_table("t").unwrap();
-        table.put_with("one", "more", Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put("one", "more").unwrap();
         let after = content(&db).unwrap();
         force_checkpoint(&db);
         let taken: Arc<Mutex<Vec<Database>>> = Arc::default();
@@ -87,7 +87,7 @@ fn a_writer_that_was_taken_over_deletes_nothing_that_is_read() {
             let second = taken_over(&of);
             let third = twice.then(|| {
                 let own = second.table("own").unwrap();
-                own.put_with("own", vec![1; 900], Durability::Remote).unwrap();
+                own.durability(Durability::Remote).put("own", vec![1; 900]).unwrap();
                 force_checkpoint(&second);
                 (0..3).for_each(|_| drop(second.step()));
                 taken_over(&of)

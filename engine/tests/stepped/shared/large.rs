@@ -18,7 +18,7 @@ type Large = fn(&Database, u64) -> Result<()>;
 
 const LARGE: [(&str, Large); 4] = [
     ("bulk load", |db, round| {
-        let mut load = db.existing_table("loaded")?.bulk_load_with(Existing::Replace)?;
+        let mut load = db.existing_table("loaded")?.bulk_load(Existing::Replace)?;
         (0..120).try_for_each(|n| load.put(key(n), value(n, round)))?;
         load.finish()
     }),
@@ -47,7 +47,7 @@ const LARGE: [(&str, Large); 4] = [
         db.write(batch)
     }),
     ("large values", |db, round| {
-        let mut load = db.existing_table("apart")?.bulk_load_with(Existing::Replace)?;
+        let mut load = db.existing_table("apart")?.bulk_load(Existing::Replace)?;
         (0..40).try_for_each(|n| load.put(key(n), vec![(n + round) as u8; 3000]))?;
         load.finish()
     }),
@@ -85,7 +85,7 @@ fn large_commits_are_followed_without_a_checkpoint() {
         large(&db, round).unwrap();
         // A checkpoint that follows has no commit then that readers lack.
         settle(|| db.step());
-        db.existing_table("t").unwrap().put_with("after", what, Durability::Remote).unwrap();
+        db.existing_table("t").unwrap().durability(Durability::Remote).put("after", what).unwrap();
         settle(|| db.step());
         catch_up(|| follower.step()).unwrap();
         catch_up(|| standby.step()).unwrap();

@@ -95,7 +95,7 @@ fn work_noted(db: &Database, round: u64, seen: &Seen) {
             let mut with = content(db).unwrap();
             with.get_mut("remote").unwrap().insert(row.clone().into(), b"kept".to_vec());
             seen.history.lock().insert(visible(db) + 1, with);
-            if table.put_with(&row, "kept", Durability::Remote).is_ok() {
+            if table.durability(Durability::Remote).put(&row, "kept").is_ok() {
                 *seen.remote.lock() = visible(db);
             }
         }
@@ -161,7 +161,8 @@ fn course_on(
     let second = take_over(server, &seen)?;
     drop(again(|| second.step()));
     // It wakes up.
-    let row = db.table("remote").and_then(|it| it.put_with("void", "void", Durability::Remote));
+    let row =
+        db.table("remote").and_then(|it| it.durability(Durability::Remote).put("void", "void"));
     if row.is_ok() {
         return Err("a writer that was taken over has acknowledged a commit".to_string());
     }
@@ -322,7 +323,7 @@ fn a_commit_that_is_acknowledged_early_is_found_missing() {
         let table = db.table("t").unwrap();
         settle(|| db.step());
         server.always(Some(StoreFault::LoseRequest));
-        let kept = table.put_with("a", "b", Durability::Remote).is_ok();
+        let kept = table.durability(Durability::Remote).put("a", "b").is_ok();
         server.always(None);
         let second = of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH);
         let found = second.unwrap().table("t").unwrap().get("a").unwrap();
@@ -348,7 +349,7 @@ fn only_what_is_durable_is_shipped() {
                 *into.lock() = Some((machine.crash(Survive::Nothing), of.copy()));
             }
         })));
-        table.put_with("a", "b", Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put("a", "b").unwrap();
         settle(|| db.step());
         server.watch(None);
         let (machine, server) = images.lock().take().unwrap();

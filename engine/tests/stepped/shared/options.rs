@@ -33,11 +33,11 @@ fn a_time_to_live_that_was_removed_before_the_table_was_shipped() {
     let _turn = alone();
     let server = ObjectServer::new();
     let db = writer(&Machine::with_files(), &server);
-    db.table("x").unwrap().put_with("a", "1", Durability::Remote).unwrap();
+    db.table("x").unwrap().durability(Durability::Remote).put("a", "1").unwrap();
     let aging = TableOptions::new().ttl(Duration::from_secs(1));
     let table = db.create_table("t", aging).unwrap();
     db.set_ttl("t", None).unwrap();
-    table.put_with("k", "kept for ever", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("k", "kept for ever").unwrap();
     let clock = HandClock::default();
     let options = of_machine(&Machine::with_files(), None).clock(&clock);
     let second = options.open_shared(server.url(), crate::common::cuts::PATH).unwrap();
@@ -56,7 +56,7 @@ fn options_that_change_before_a_truncation_a_drop_and_a_rename() {
     let server = ObjectServer::new();
     let db = writer(&Machine::with_files(), &server);
     for name in ["a", "b", "c"] {
-        db.table(name).unwrap().put_with("row", name, Durability::Remote).unwrap();
+        db.table(name).unwrap().durability(Durability::Remote).put("row", name).unwrap();
     }
     let follower = of_machine(&Machine::with_files(), None).follow(server.url(), "/f").unwrap();
     let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
@@ -70,7 +70,7 @@ fn options_that_change_before_a_truncation_a_drop_and_a_rename() {
     db.rename_table("c", "d").unwrap();
     db.set_ttl("d", Some(HOUR)).unwrap();
     db.create_table("c", TableOptions::new().block_size(4096)).unwrap();
-    db.existing_table("a").unwrap().put_with("last", "row", Durability::Remote).unwrap();
+    db.existing_table("a").unwrap().durability(Durability::Remote).put("last", "row").unwrap();
     settle(|| follower.step());
     settle(|| standby.step());
     assert_eq!(shown(&follower.database().unwrap()), shown(&db));
@@ -101,7 +101,7 @@ fn random_step(db: &Database, chance: &mut Chance, round: u64) -> Result<()> {
         4 => db.set_ttl(name, [None, Some(HOUR)][chance.below(2) as usize]).or(Ok(())),
         5 | 6 => db.set_table_options(name, options).or(Ok(())),
         7 => {
-            let mut load = table.bulk_load_with(Existing::Replace)?;
+            let mut load = table.bulk_load(Existing::Replace)?;
             (0..20).try_for_each(|n| load.put(key(n), value(n, round)))?;
             load.finish().map(drop)
         }
@@ -111,7 +111,7 @@ fn random_step(db: &Database, chance: &mut Chance, round: u64) -> Result<()> {
             batch.delete_range(&table, key(0)..key(round % 30));
             batch.put(&table, key(round % 30), vec![round as u8; 3000]);
             batch.set_blob(format!("blob {round}"));
-            db.write_with(batch, Durability::Relaxed)?;
+            db.write_with(&batch, Durability::Relaxed)?;
             table.merge(key(2), format!("{round},")).or(Ok(()))
         }
     }
@@ -152,7 +152,7 @@ fn random_options_and_tables_are_the_same_on_every_node() {
                 _ => {}
             }
         }
-        db.table("last").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+        db.table("last").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
         settle(|| db.step());
         let expected = shown(&db);
         catch_up(|| follower.step()).unwrap();
@@ -192,7 +192,7 @@ fn a_node_without_the_merge_operator_goes_on() {
     let options = super::writer_options(&Machine::with_files(), &server, None);
     let db = options.merge_operator(Least).open(crate::common::cuts::PATH).unwrap();
     let table = db.create_table("t", TableOptions::new().ttl(HOUR)).unwrap();
-    table.put_with("k", "5", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("k", "5").unwrap();
     let node = || of_machine(&Machine::with_files(), None);
     let follower = node().follow(server.url(), "/f").unwrap();
     let standby = node().standby(server.url(), "/s").unwrap();
@@ -203,7 +203,7 @@ fn a_node_without_the_merge_operator_goes_on() {
         table.merge(key(n % 3), format!("{:03}", 999 - n)).unwrap();
         drop(db.step());
     }
-    db.table("other").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+    db.table("other").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
     for _ in 0..2 {
         catch_up(|| follower.step()).unwrap();
         let shown = follower.database().unwrap();

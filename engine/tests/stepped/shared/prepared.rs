@@ -74,7 +74,7 @@ fn what_is_prepared_outlives_the_machine() {
             force_checkpoint(&db);
             settle(|| db.step());
         }
-        db.existing_table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+        db.existing_table("t").unwrap().durability(Durability::Remote).put("last", "one").unwrap();
         let expected = content(&db).unwrap();
         let (second, expected_rows) = (taken_over(&server), rows(&db));
         assert_eq!(content(&second).unwrap(), expected, "{case}");
@@ -85,13 +85,18 @@ fn what_is_prepared_outlives_the_machine() {
         check_locks(&second, 3, false);
         second.commit_prepared("name 1").unwrap();
         second.commit_prepared("name 2").unwrap();
-        second.roll_back_prepared("name 4").unwrap();
+        second.roll_back_prepared("name 4", terrace::Durability::Durable).unwrap();
         assert_eq!(second.locks_held(), (0, 0));
         let after = rows(&second);
         assert_eq!(after.get(&b"00000002 63"[..]), None, "the range that was deleted");
         assert_eq!(after[&b"00000002 62"[..]], value(2, 31));
         assert_eq!(after.len(), expected_rows.len() + 39 + 39 - 2, "{case}");
-        second.existing_table("t").unwrap().put_with("last", "two", Durability::Remote).unwrap();
+        second
+            .existing_table("t")
+            .unwrap()
+            .durability(Durability::Remote)
+            .put("last", "two")
+            .unwrap();
         let third = taken_over(&server);
         assert_eq!(content(&third).unwrap(), content(&second).unwrap(), "{case}");
         assert!(names(&third).is_empty());
@@ -128,11 +133,11 @@ fn a_claim_that_is_overtaken_prepares_nothing_again() {
             }
             match *came {
                 4 => db.commit_prepared("name 3").unwrap(),
-                8 => db.roll_back_prepared("name 4").unwrap(),
+                8 => db.roll_back_prepared("name 4", terrace::Durability::Durable).unwrap(),
                 _ => {}
             }
             let table = db.existing_table("t").unwrap();
-            table.put_with(key(*came), "busy", Durability::Remote).unwrap();
+            table.durability(Durability::Remote).put(key(*came), "busy").unwrap();
             *came += 1;
         })));
         let machine = Machine::with_files();
@@ -220,7 +225,7 @@ fn a_prepare_that_the_store_does_not_acknowledge_is_one_that_its_coordinator_can
         other.roll_back();
         match commits {
             true => db.commit_prepared(id).unwrap(),
-            false => db.roll_back_prepared(id).unwrap(),
+            false => db.roll_back_prepared(id, terrace::Durability::Durable).unwrap(),
         }
         assert!(names(&db).is_empty());
         assert_eq!(table.get(id).unwrap().is_some(), commits);
@@ -261,15 +266,15 @@ fn a_rollback_waits_for_the_store_if_asked_to() {
     }
     let puts = server.asked("").puts;
     for id in ["1", "2"] {
-        db.roll_back_prepared_with(id, Durability::Remote).unwrap();
+        db.roll_back_prepared(id, Durability::Remote).unwrap();
     }
     assert_eq!(server.asked("").puts - puts, 2);
-    db.roll_back_prepared("3").unwrap();
-    db.roll_back_prepared_with("4", Durability::Relaxed).unwrap();
+    db.roll_back_prepared("3", terrace::Durability::Durable).unwrap();
+    db.roll_back_prepared("4", Durability::Relaxed).unwrap();
     assert_eq!(server.asked("").puts - puts, 2, "nothing waits");
     assert_eq!(names(&taken_over(&server.copy())), ["3", "4", "5", "6"]);
     server.always(Some(StoreFault::Throttle));
-    let error = db.roll_back_prepared_with("5", Durability::Remote).unwrap_err();
+    let error = db.roll_back_prepared("5", Durability::Remote).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
     assert_eq!(names(&db), ["6"], "it is rolled back here");
     server.always(None);
@@ -277,13 +282,13 @@ fn a_rollback_waits_for_the_store_if_asked_to() {
     let second = taken_over(&server);
     assert_eq!(names(&second), ["6"]);
     // The writer that was taken over gets none acknowledged.
-    let error = db.roll_back_prepared_with("6", Durability::Remote).unwrap_err();
+    let error = db.roll_back_prepared("6", Durability::Remote).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     assert_eq!(names(&taken_over(&server)), ["6"]);
     let alone = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
     make_tables(&alone, &|| ());
     prepare(&alone, "one", 2, Durability::Durable).unwrap();
-    let error = alone.roll_back_prepared_with("one", Durability::Remote).unwrap_err();
+    let error = alone.roll_back_prepared("one", Durability::Remote).unwrap_err();
     assert!(error.to_string().contains("with share"), "{error}");
     assert_eq!(names(&alone), ["one"], "nothing was done");
 }
@@ -321,7 +326,7 @@ fn spilled_prepares_are_shipped_without_a_checkpoint() {
     }
     // A verdict before the prepare was shipped.
     prepare(&db, "7", 7, Durability::Durable).unwrap();
-    db.roll_back_prepared("7").unwrap();
+    db.roll_back_prepared("7", terrace::Durability::Durable).unwrap();
     prepare(&db, "9", 9, Durability::Durable).unwrap();
     db.commit_prepared("9").unwrap();
     agree(&db, &follower);
@@ -337,7 +342,7 @@ fn spilled_prepares_are_shipped_without_a_checkpoint() {
     follower = follow(&place);
     db.commit_prepared("3").unwrap();
     agree(&db, &follower);
-    db.roll_back_prepared("5").unwrap();
+    db.roll_back_prepared("5", terrace::Durability::Durable).unwrap();
     agree(&db, &follower);
     assert_eq!(checkpoints(&db), before, "none was sent");
     assert_eq!(follower.status().restarts, 0, "it went on where it was");
@@ -387,7 +392,7 @@ fn a_standby_has_what_is_prepared() {
     check_locks(&third, 4, true);
     check_locks(&third, 3, false);
     third.commit_prepared("name 2").unwrap();
-    third.roll_back_prepared("name 4").unwrap();
+    third.roll_back_prepared("name 4", terrace::Durability::Durable).unwrap();
     assert_eq!(rows(&third).len(), 78);
 }
 
@@ -423,13 +428,13 @@ fn a_promotion_that_is_cut_prepares_nothing_twice() {
         let store = server.copy();
         let second = taken_over(&store);
         second.commit_prepared("name 2").unwrap();
-        second.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+        second.existing_table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
         let standby = standby(&own, &store);
         let expected = content(&second).unwrap();
         assert_eq!(content(&standby.database().unwrap()).unwrap(), expected, "cut {n}");
         let third = standby.promote().unwrap();
         assert_eq!(content(&third).unwrap(), expected, "cut {n}");
-        third.roll_back_prepared("name 4").unwrap();
+        third.roll_back_prepared("name 4", terrace::Durability::Durable).unwrap();
         assert_eq!(third.locks_held(), (0, 0), "cut {n}");
     }
     assert!(cuts > 3, "{cuts}");
@@ -476,7 +481,7 @@ fn cut_course(bug: Option<Failpoint>) -> Result<(), String> {
         again(|| standby.step()).unwrap();
         catch_up(|| standby.step()).unwrap();
         settle(|| db.step());
-        db.roll_back_prepared("3").unwrap();
+        db.roll_back_prepared("3", terrace::Durability::Durable).unwrap();
         note();
         settle(|| db.step());
         again(|| standby.step()).unwrap();
@@ -543,7 +548,7 @@ fn prepares_stay_open_beside_all_other_work() {
     prepare(&db, "all along", 3, Durability::Durable).unwrap();
     for round in 1..6 {
         work(&db, round);
-        db.existing_table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+        db.existing_table("t").unwrap().durability(Durability::Remote).put("last", "one").unwrap();
         let second = taken_over(&server);
         assert_eq!(content(&second).unwrap(), content(&db).unwrap());
         db = second;

@@ -34,7 +34,7 @@ fn begun(options: Options) -> Database {
 /// Has the writer send checkpoints that leap, each with commits in segments before it.
 fn checkpoints(db: &Database, count: u64) {
     for n in 0..count {
-        db.existing_table("t").unwrap().put_with(key(n), "row", Durability::Remote).unwrap();
+        db.existing_table("t").unwrap().durability(Durability::Remote).put(key(n), "row").unwrap();
         force_checkpoint(db);
         settle(|| db.step());
     }
@@ -47,7 +47,7 @@ fn quiet_checkpoints(db: &Database, count: u64) {
         if db.stats().share.unwrap().checkpoints >= before + count {
             return;
         }
-        table.put_with(key(n % 90), vec![n as u8; 20_000], Durability::Relaxed).unwrap();
+        table.durability(Durability::Relaxed).put(key(n % 90), vec![n as u8; 20_000]).unwrap();
         settle(|| db.step());
     }
 }
@@ -185,7 +185,7 @@ fn a_checkpoint_under_load_leaps_over_no_commit() {
     for n in 0..100 {
         for m in 0..3 {
             let row = vec![n as u8; 4000];
-            table.put_with(key((3 * n + m) % 90), row, Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key((3 * n + m) % 90), row).unwrap();
         }
         db.step().unwrap();
         reader.step().unwrap();
@@ -213,7 +213,7 @@ fn a_follower_of_which_a_write_fails_leaves_nothing_out() {
     for round in 0..6 {
         let table = db.existing_table("t").unwrap();
         for n in 0..40 {
-            table.put_with(key(n), vec![round; 20_000], Durability::Relaxed).unwrap();
+            table.durability(Durability::Relaxed).put(key(n), vec![round; 20_000]).unwrap();
             drop(db.step());
         }
         settle(|| db.step());
@@ -248,7 +248,7 @@ fn an_idle_follower_makes_at_most_two_requests_a_second() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("file://{}", dir.path().join("bucket").display());
     let db = tiny().object_store(&url).share(true).open(dir.path().join("writer")).unwrap();
-    db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+    db.table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
     let follower = tiny().follow(&url, dir.path().join("follower")).unwrap();
     // Its pauses grow sooner or later. The clock is read last: a delay of this thread adds to the
     // time and to no requests.
@@ -351,15 +351,15 @@ fn a_standby_that_was_away_for_too_long_is_promoted() {
             super::prepare(&db, "after", 2, Durability::Remote).unwrap();
         }
         let table = db.existing_table("t").unwrap();
-        table.put_with("last", "row", Durability::Remote).unwrap();
+        table.durability(Durability::Remote).put("last", "row").unwrap();
         let (first, before) = (standby.status().directory, server.asked("").gets);
         let promoted = standby.promote().unwrap_or_else(|error| panic!("{case}: {error}"));
         assert!(server.asked("").gets > before);
         assert_eq!(content(&promoted).unwrap(), content(&db).unwrap(), "{case}");
-        let old = table.put_with("void", "void", Durability::Remote).unwrap_err();
+        let old = table.durability(Durability::Remote).put("void", "void").unwrap_err();
         assert_eq!(old.kind(), terrace::ErrorKind::Fenced, "{case}");
         let table = promoted.existing_table("t").unwrap();
-        table.put_with("own", "row", Durability::Remote).unwrap();
+        table.durability(Durability::Remote).put("own", "row").unwrap();
         let expected = content(&promoted).unwrap();
         drop((held, promoted));
         assert_eq!(content(&taken_over(&server)).unwrap(), expected, "{case}");

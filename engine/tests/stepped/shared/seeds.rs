@@ -201,7 +201,7 @@ impl World {
             let mut with = content(&self.db).unwrap();
             with.get_mut("remote").unwrap().insert(row.clone().into(), b"kept".to_vec());
             self.history.lock().insert(visible(&self.db) + 1, with);
-            if table.put_with(&row, "kept", Durability::Remote).is_ok() {
+            if table.durability(Durability::Remote).put(&row, "kept").is_ok() {
                 *self.remote.lock() = visible(&self.db);
             }
         }
@@ -436,7 +436,7 @@ impl World {
     fn wake_paused(&mut self) -> Result<(), String> {
         let Some(db) = self.paused.pop() else { return Ok(()) };
         let put = db.existing_table("remote");
-        let put = put.and_then(|table| table.put_with("void", "void", Durability::Remote));
+        let put = put.and_then(|table| table.durability(Durability::Remote).put("void", "void"));
         drop(db.step());
         match put {
             Ok(()) => Err("a writer that was taken over has acknowledged a commit".to_string()),

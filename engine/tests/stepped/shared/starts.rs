@@ -28,7 +28,7 @@ fn filled(server: &ObjectServer) -> Database {
 
 /// Replaces all rows, so that the next checkpoint has other pieces.
 fn rewrite(db: &Database, round: u64) {
-    let mut load = db.existing_table("loaded").unwrap().bulk_load_with(Existing::Replace).unwrap();
+    let mut load = db.existing_table("loaded").unwrap().bulk_load(Existing::Replace).unwrap();
     for n in 0..2000 {
         load.put(key(n), vec![(n + round) as u8; 900]).unwrap();
     }
@@ -44,7 +44,7 @@ fn replace_all(db: &Database, round: u64) {
         let name = format!("many {n}");
         let table = db.table(&name).unwrap();
         db.truncate_table(&name).unwrap();
-        let mut load = table.bulk_load().unwrap();
+        let mut load = table.bulk_load(terrace::Existing::Refuse).unwrap();
         (0..20).for_each(|row| load.put(key(row), vec![(n + round) as u8; 500]).unwrap());
         load.finish().unwrap();
     }
@@ -119,7 +119,7 @@ fn a_takeover_that_fails_leaves_the_writer_alone() {
             let machine = Machine::with_files();
             let node = || of_machine(&machine, None);
             let standby = stands_by.then(|| node().standby(server.url(), PATH).unwrap());
-            table.put_with("more", "rows", Durability::Remote).unwrap();
+            table.durability(Durability::Remote).put("more", "rows").unwrap();
             prepare(&db, "open", 5, Durability::Remote).unwrap();
             let expected = content(&db).unwrap();
             server.plan(server.requests() + at, StoreFault::Refuse);
@@ -130,7 +130,7 @@ fn a_takeover_that_fails_leaves_the_writer_alone() {
             };
             let was_planned = server.requests() - before >= at;
             server.forget_plans();
-            let went_on = table.put_with("still", "there", Durability::Remote);
+            let went_on = table.durability(Durability::Remote).put("still", "there");
             match taken {
                 // What it is told at the end may fail: the registration that it ends.
                 Ok(second) => {
@@ -174,7 +174,7 @@ fn a_log_that_cannot_be_applied_stops_no_writer() {
     let db = filled(&server);
     let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
     let table = db.existing_table("t").unwrap();
-    table.put_with("a", "b", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("a", "b").unwrap();
     let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/")).unwrap();
     // In its body, which no search for the end reads.
     server.damage(&last, 80);
@@ -184,7 +184,7 @@ fn a_log_that_cannot_be_applied_stops_no_writer() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
     assert_eq!(standby.promote().unwrap_err().kind(), ErrorKind::Corrupt);
-    table.put_with("b", "c", Durability::Remote).unwrap();
+    table.durability(Durability::Remote).put("b", "c").unwrap();
 }
 
 /// A standby whose next entry is damaged starts from a newer checkpoint, if there is one. Its
@@ -197,7 +197,7 @@ fn a_standby_is_promoted_behind_a_damaged_entry() {
         let db = filled(&server);
         let standby = of_machine(&Machine::with_files(), None).standby(server.url(), "/s").unwrap();
         catch_up(|| standby.step()).unwrap();
-        db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+        db.existing_table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
         let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/"));
         force_checkpoint(&db);
         settle(|| db.step());
@@ -206,7 +206,7 @@ fn a_standby_is_promoted_behind_a_damaged_entry() {
         let before = content(&db).unwrap();
         let second = standby.promote().unwrap();
         assert_eq!(content(&second).unwrap(), before, "{at}");
-        let error = db.existing_table("t").unwrap().put_with("b", "c", Durability::Remote);
+        let error = db.existing_table("t").unwrap().durability(Durability::Remote).put("b", "c");
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "{at}");
     }
 }
@@ -224,13 +224,13 @@ fn a_takeover_beside_a_busy_writer_catches_up() {
         // One commit for two requests.
         if chance.lock().percent(50) {
             let table = db.existing_table("t").unwrap();
-            drop(table.put_with(key(number), "busy", Durability::Remote));
+            drop(table.durability(Durability::Remote).put(key(number), "busy"));
         }
     })));
     let second = of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH).unwrap();
     server.watch(None);
     let db = db.lock();
-    let old = db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote);
+    let old = db.existing_table("t").unwrap().durability(Durability::Remote).put("a", "b");
     assert_eq!(old.unwrap_err().kind(), ErrorKind::Fenced);
     let rows = content(&second).unwrap().remove("t").unwrap();
     assert!(rows.values().filter(|value| **value == b"busy").count() > 4);
@@ -324,7 +324,7 @@ fn a_damaged_entry_has_no_follower_start_anew_again_and_again() {
     let options = of_machine(&Machine::with_files(), None).object_cache(64 << 10);
     let follower = options.follow(server.url(), "/f").unwrap();
     catch_up(|| follower.step()).unwrap();
-    db.existing_table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap();
+    db.existing_table("t").unwrap().durability(Durability::Remote).put("a", "b").unwrap();
     let last = server.names().into_iter().rfind(|name| name.starts_with("shared/log/")).unwrap();
     server.damage(&last, 80);
     let before = follower.status().restarts;

@@ -15,7 +15,7 @@ fn fill(db: &Database) {
             Ok(table) => table,
             Err(_) => db.create_table(name, apart).unwrap(),
         };
-        let mut load = table.bulk_load_with(Existing::Replace).unwrap();
+        let mut load = table.bulk_load(Existing::Replace).unwrap();
         for n in 0..60 {
             let len = if n % 3 == 0 { 3000 } else { 90 };
             load.put(key(n), vec![n as u8; len]).unwrap();
@@ -66,7 +66,8 @@ fn segments_go_on_while_the_extents_of_a_checkpoint_are_sent() {
     let small = db.table("small").unwrap();
     settle(|| db.step());
     for n in 0..20 {
-        let mut load = db.table(&format!("many {n}")).unwrap().bulk_load().unwrap();
+        let mut load =
+            db.table(&format!("many {n}")).unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
         let value = |row| Chance::new(n << 8 | row).bytes(1000);
         (0..20).for_each(|row| load.put(key(row), value(row)).unwrap());
         load.finish().unwrap();
@@ -98,14 +99,14 @@ fn hindered(machine: &Machine, server: &ObjectServer) -> Database {
     let db = writer_options(machine, server, None).open(PATH).unwrap();
     let small = db.table("small").unwrap();
     settle(|| db.step());
-    let mut load = db.table("loaded").unwrap().bulk_load().unwrap();
+    let mut load = db.table("loaded").unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
     (0..20).for_each(|row| load.put(key(row), Chance::new(row).bytes(1000)).unwrap());
     load.finish().unwrap();
     settle(|| db.step());
     let of = Faulty::Site(CallSite { call: Call::Read, file: FileKind::Extents });
     machine.fail(Fault { for_good: true, ..Fault::once(of, 1) });
     for n in 0..400 {
-        small.put_with(key(n), Chance::new(n).bytes(900), Durability::Remote).unwrap();
+        small.durability(Durability::Remote).put(key(n), Chance::new(n).bytes(900)).unwrap();
     }
     db
 }
@@ -145,8 +146,8 @@ fn a_remote_commit_that_this_machine_cannot_ship_fails_and_goes_on_later() {
         if call == Call::Write {
             fails();
         }
-        let mut load =
-            (call == Call::Read).then(|| db.table("loaded").unwrap().bulk_load().unwrap());
+        let mut load = (call == Call::Read)
+            .then(|| db.table("loaded").unwrap().bulk_load(terrace::Existing::Refuse).unwrap());
         if let Some(mut load) = load.take() {
             (0..20).for_each(|row| load.put(key(row), Chance::new(row).bytes(1000)).unwrap());
             load.finish().unwrap();
@@ -156,7 +157,7 @@ fn a_remote_commit_that_this_machine_cannot_ship_fails_and_goes_on_later() {
             db.forget_unshipped();
         }
         for n in 0..3 {
-            let error = small.put_with(key(n), "here", Durability::Remote).unwrap_err();
+            let error = small.durability(Durability::Remote).put(key(n), "here").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{call:?}: {error}");
             let text = error.to_string();
             assert!(text.contains("is durable on this machine"), "{text}");
@@ -166,7 +167,7 @@ fn a_remote_commit_that_this_machine_cannot_ship_fails_and_goes_on_later() {
         small.put("local", "goes on").unwrap();
         assert!(db.stats().share.unwrap().note.is_some(), "it says why");
         machine.mend();
-        small.put_with("last", "one", Durability::Remote).unwrap();
+        small.durability(Durability::Remote).put("last", "one").unwrap();
         settle(|| db.step());
         assert_eq!(db.stats().share.unwrap().note, None);
         assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap(), "{call:?}");
@@ -183,10 +184,10 @@ fn a_remote_commit_waits_for_a_store_that_is_away() {
     settle(|| db.step());
     server.always(Some(StoreFault::Throttle));
     db.forget_unshipped();
-    let away = small.put_with("k", "1", Durability::Remote).unwrap_err();
+    let away = small.durability(Durability::Remote).put("k", "1").unwrap_err();
     assert!(away.to_string().contains("after 64 steps"), "a stepped one gives up then: {away}");
     server.always(None);
-    small.put_with("k", "2", Durability::Remote).unwrap();
+    small.durability(Durability::Remote).put("k", "2").unwrap();
 }
 
 /// Bug: a closing waited for all data of a checkpoint, and commits were not shipped if that failed.
@@ -202,7 +203,7 @@ fn a_closing_ships_commits_where_a_checkpoint_is_due() {
     let (before, mut n) = (stats(), 0);
     // The put that makes a checkpoint due is the last one: no step has begun the checkpoint.
     while stats().segment_bytes - before.segment_bytes < 256 << 10 {
-        small.put_with(key(n), Chance::new(n).bytes(900), Durability::Remote).unwrap();
+        small.durability(Durability::Remote).put(key(n), Chance::new(n).bytes(900)).unwrap();
         n += 1;
     }
     assert_eq!(stats().checkpoint_bytes, before.checkpoint_bytes, "none has begun");
@@ -235,7 +236,7 @@ fn a_closing_makes_a_small_checkpoint_alone() {
         for n in 0..mib {
             for row in 0..16 {
                 let value = Chance::new(n << 8 | row).bytes(64 << 10);
-                table.put_with(key(n << 8 | row), value, Durability::Relaxed).unwrap();
+                table.durability(Durability::Relaxed).put(key(n << 8 | row), value).unwrap();
             }
             settle(|| db.step());
         }
@@ -259,7 +260,7 @@ fn what_is_replaced_while_extents_are_sent_ahead_is_given_back() {
     settle(|| db.step());
     let name = |n: u64| format!("many {n}");
     for n in 0..20 {
-        let mut load = db.table(&name(n)).unwrap().bulk_load().unwrap();
+        let mut load = db.table(&name(n)).unwrap().bulk_load(terrace::Existing::Refuse).unwrap();
         let value = |row| Chance::new(n << 8 | row).bytes(1000);
         (0..20).for_each(|row| load.put(key(row), value(row)).unwrap());
         load.finish().unwrap();

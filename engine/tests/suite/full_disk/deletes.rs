@@ -84,7 +84,9 @@ fn delete(db: &Database, tables: &mut Tables, how: How, what: &str) {
             batch.delete(&table, key);
         }
         let done = (0..20).any(|_| {
-            match db.try_write(&batch, Durability::Durable, Instant::now() + SOON) {
+            match terrace::with_deadline(Instant::now() + SOON, || {
+                db.write_with(&batch, Durability::Durable)
+            }) {
                 Ok(()) => true,
                 Err(e) => {
                     assert!(

@@ -70,7 +70,11 @@ fn verdict(db: &Database, ledger: &Ledger, (stamp, commits): (u64, bool)) -> Res
         return Ok(());
     }
     let id = stamp.to_string();
-    let done = if commits { db.commit_prepared(id) } else { db.roll_back_prepared(id) };
+    let done = if commits {
+        db.commit_prepared(id)
+    } else {
+        db.roll_back_prepared(id, terrace::Durability::Durable)
+    };
     ledger.ended(stamp, |now| match (&done, commits) {
         (Ok(()), true) => Outcome::Acknowledged(now),
         (Ok(()), false) => Outcome::Refused,

@@ -25,7 +25,7 @@ fn push(caller: &mut Caller, _from: u64) -> Result<()> {
         |stamp| BTreeMap::from([((QUEUE, key(number, stamp)), Some(stamp))]),
         |caller, stamp| {
             let row = (key(number, stamp), value(stamp, 30));
-            caller.db.table(QUEUE)?.put_with(row.0, row.1, durability)
+            caller.db.table(QUEUE)?.durability(durability).put(row.0, row.1)
         },
     )
 }

@@ -47,7 +47,7 @@ fn put_remote(caller: &mut Caller, _from: u64) -> Result<()> {
         Durability::Remote,
         |stamp| [(place, Some(stamp))].into(),
         |caller, stamp| {
-            caller.db.table(at.0)?.put_with(&at.1, value(stamp, len), Durability::Remote)
+            caller.db.table(at.0)?.durability(Durability::Remote).put(&at.1, value(stamp, len))
         },
     )
 }
@@ -223,7 +223,7 @@ fn becomes_writer(
         Ok(state)
     };
     ledger.has_found(judge(&db)?);
-    db.table("new")?.put_with("new", "new", Durability::Remote)?;
+    db.table("new")?.durability(Durability::Remote).put("new", "new")?;
     schedule::pause(LOOKS_AGAIN * 4);
     if let Some(table) = shared(&db, TABLES[0])? {
         db.compact_range(&table, ..)?;

@@ -118,7 +118,7 @@ fn put_elsewhere(caller: &mut Caller, from: u64) -> Result<()> {
         format!("put in {name} of another, {durability:?}"),
         durability,
         |stamp| BTreeMap::from([(place, Some(stamp))]),
-        |_, stamp| table.put_with(&at.1, value(stamp, 10), durability),
+        |_, stamp| table.durability(durability).put(&at.1, value(stamp, 10)),
     );
     match put {
         Err(error) if caller.is_of_emptying(&error, other, from) => Ok(()),

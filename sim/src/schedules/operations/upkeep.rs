@@ -90,7 +90,7 @@ fn bulk_load(caller: &mut Caller, from: u64) -> Result<()> {
         Durability::Durable,
         |stamp| (0..ROWS).map(|row| ((table, key(number, row)), Some(stamp))).collect(),
         |caller, stamp| {
-            let mut load = caller.db.table(table)?.bulk_load_with(existing)?;
+            let mut load = caller.db.table(table)?.bulk_load(existing)?;
             for row in 0..ROWS {
                 load.put(key(number, row), value(stamp, len))?;
             }

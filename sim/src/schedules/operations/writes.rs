@@ -37,7 +37,7 @@ fn put(caller: &mut Caller, _from: u64) -> Result<()> {
         format!("put {} of {len} bytes, {durability:?}", shown(&place)),
         durability,
         |stamp| BTreeMap::from([(place, Some(stamp))]),
-        |caller, stamp| caller.db.table(at.0)?.put_with(&at.1, value(stamp, len), durability),
+        |caller, stamp| caller.db.table(at.0)?.durability(durability).put(&at.1, value(stamp, len)),
     )
 }
 
@@ -48,7 +48,7 @@ fn delete(caller: &mut Caller, _from: u64) -> Result<()> {
         format!("delete {}, {durability:?}", shown(&place)),
         durability,
         |_| BTreeMap::from([(place, None)]),
-        |caller, _| caller.db.table(at.0)?.delete_with(&at.1, durability),
+        |caller, _| caller.db.table(at.0)?.durability(durability).delete(&at.1),
     )
 }
 
@@ -69,7 +69,7 @@ fn batch(caller: &mut Caller, _from: u64) -> Result<()> {
             if has_blob {
                 batch.set_blob(value(stamp, 4));
             }
-            caller.db.write_with(batch, durability)
+            caller.db.write_with(&batch, durability)
         },
     )
 }
@@ -88,7 +88,7 @@ fn put_with_blob(caller: &mut Caller, _from: u64) -> Result<()> {
         |caller, stamp| {
             let mut batch = caller.batch_of(&parts, stamp)?;
             batch.set_blob(value(stamp, 4));
-            caller.db.write_with(batch, durability)
+            caller.db.write_with(&batch, durability)
         },
     )
 }
@@ -111,7 +111,9 @@ fn merge(caller: &mut Caller, _from: u64) -> Result<()> {
         format!("merge, {durability:?}"),
         durability,
         |stamp| BTreeMap::from([(operand(stamp), Some(stamp))]),
-        |caller, stamp| caller.db.table(MAIN)?.merge_with(MERGED, stamp.to_le_bytes(), durability),
+        |caller, stamp| {
+            caller.db.table(MAIN)?.durability(durability).merge(MERGED, stamp.to_le_bytes())
+        },
     )
 }
 
