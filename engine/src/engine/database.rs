@@ -253,6 +253,7 @@ impl Database {
 
     /// Whether this is the last handle of any kind, so that dropping it closes the database. Only
     /// a caller that makes no other handle meanwhile can rely on it.
+    #[doc(hidden)]
     pub fn is_last_handle(&self) -> bool {
         Arc::strong_count(&self.inner) == 1
     }

@@ -436,6 +436,7 @@ impl Range {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)]
     pub fn at_hand(&self) -> usize {
         self.at_hand_from(self.is_reversed)
     }
@@ -446,6 +447,7 @@ impl Range {
     /// # Errors
     ///
     /// As [`Range::next_with`].
+    #[doc(hidden)]
     pub fn read_on(&mut self) -> Result<bool> {
         self.fill(self.is_reversed)?;
         Ok(self.at_hand() > 0)

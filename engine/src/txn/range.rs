@@ -102,6 +102,7 @@ impl TxnRange {
     }
 
     /// Goes on at its beginning, as of the same moment.
+    #[doc(hidden)]
     pub fn rewind(&mut self) {
         self.restart(self.whole.clone());
     }
