@@ -119,8 +119,9 @@
 //!
 //! [`Database::stats`] says what a database does. [`Database::backup`] adds to a [`BackupSet`]
 //! while writers go on, [`Database::dump`] writes rows for another database or program, and
-//! [`Options::verify`] reads all checksums. With [`Options::share`] other machines follow a database
-//! ([`Follower`]), stand by for it ([`Standby`]), or take it over ([`Options::open_shared`]).
+//! [`Options::verify`] reads all checksums. With [`Options::share`] other machines follow a
+//! database ([`Follower`]), stand by for it ([`Standby`]), or take it over
+//! ([`Options::open_shared`]).
 //!
 //! ```
 //! # fn main() -> terrace::Result<()> {

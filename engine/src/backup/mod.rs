@@ -193,8 +193,8 @@ impl BackupSet {
 }
 
 impl Options {
-    /// Opens the set of backups in the directory `path`, or in a bucket. Databases that are restored
-    /// from it are made with these options.
+    /// Opens the set of backups in the directory `path`, or in a bucket. Databases that are
+    /// restored from it are made with these options.
     ///
     /// # Errors
     ///

@@ -28,8 +28,8 @@ use crate::version::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
 /// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
-/// against its checksums by [`Options::verify`] once it was closed. Whatever is wrong with one, the records
-/// are the truth: the next opening makes it anew.
+/// against its checksums by [`Options::verify`] once it was closed. Whatever is wrong with one, the
+/// records are the truth: the next opening makes it anew.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -48,9 +48,9 @@ impl Table {
         self.slot.core().name()
     }
 
-    /// The same table by a handle whose writes are as durable as is asked for. It costs what a clone
-    /// costs, so make it once for many writes. Batches, loads and transactions have a durability of
-    /// their own.
+    /// The same table by a handle whose writes are as durable as is asked for. It costs what a
+    /// clone costs, so make it once for many writes. Batches, loads and transactions have a
+    /// durability of their own.
     ///
     /// # Examples
     ///

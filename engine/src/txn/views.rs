@@ -31,8 +31,8 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// `Invalid` when no commit has the number, or unless the transaction is at [`Isolation::ReadCommitted`]; `Closed` once it has
-    /// ended.
+    /// `Invalid` when no commit has the number, or unless the transaction is at
+    /// [`Isolation::ReadCommitted`]; `Closed` once it has ended.
     ///
     /// # Examples
     ///

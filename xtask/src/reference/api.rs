@@ -60,9 +60,8 @@ fn items(source: &str) -> impl Iterator<Item = Vec<&str>> {
     let starts: Vec<usize> =
         (0..lines.len()).filter(|at| is_first(lines[*at]) && !is_hidden(&lines[..*at])).collect();
     starts.into_iter().map(move |at| {
-        let ends = |line: &str| {
-            line == "}" || line.ends_with([';', '}']) && !line.starts_with([' ', '}'])
-        };
+        let ends =
+            |line: &str| line == "}" || line.ends_with([';', '}']) && !line.starts_with([' ', '}']);
         let len =
             lines[at..].iter().position(|line| ends(line)).map_or(lines.len() - at, |n| n + 1);
         lines[at..at + len].to_vec()
