@@ -210,12 +210,14 @@ impl Compact {
         let (bottom, underestimates) = (claim.bottom(), table.underestimates());
         let planned = Planned { choice, bottom, puts_objects: plan.puts_objects, underestimates };
         let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
-        if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
+        // The edit too may find none.
+        let installed = self.install(plan, ctx, done);
+        if installed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
             // A smaller one may find room, or one of another table.
             table.halve_jobs(is_promised.get());
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
-        match self.install(plan, ctx, done)? {
+        match installed? {
             Some(moved) => self.count(plan, ctx, moved),
             // Dropped meanwhile: what was written goes with it.
             None => return Ok(Outcome::DONE),

@@ -25,7 +25,7 @@ use crate::os::time;
 use crate::pm::Geometry;
 
 /// One part of so many of the region is what extents keep for jobs that make space, at most a
-/// little more than the largest drain needs.
+/// little more than a drain needs that merges with no extent.
 const EXTENT_RESERVE: u64 = 8;
 const LEAST_EXTENT_RESERVE: u64 = 512 << 10;
 const MOST_EXTENT_RESERVE: u64 = 9 << 19;

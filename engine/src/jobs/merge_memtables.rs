@@ -77,7 +77,7 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     }
     match level0.in_zones.reserve(&memtable) {
         Ok(()) => {}
-        // Drains make space in the index.
+        // A longer index file takes space of the disk. Nodes that drains give back do not count.
         Err(e) if e.kind() == ErrorKind::Full => {
             ctx.shared.pace.report(Some(e.to_string()));
             return Ok(None);

@@ -96,19 +96,21 @@ impl Pace {
 
     /// Tells waiting writers that something changed: space was made, or cannot be.
     pub(crate) fn report(&self, stuck: Option<String>) {
+        self.tell(stuck, false);
+    }
+
+    fn tell(&self, stuck: Option<String>, is_shortage: bool) {
         let mut state = self.state.lock();
         state.rounds += 1;
         self.is_stuck.store(stuck.is_some(), Ordering::Relaxed);
-        state.stuck = stuck;
-        state.is_shortage = false;
+        (state.stuck, state.is_shortage) = (stuck, is_shortage);
         self.changed.notify_all();
     }
 
     /// Tells them that no space can be made because of an error that may pass.
     pub(crate) fn report_failure(&self, error: &Error) {
         debug_assert!(error.may_pass(), "what does not pass stops the database: {error}");
-        self.report(Some(error.to_string()));
-        self.state.lock().is_shortage = error.kind() != ErrorKind::Full;
+        self.tell(Some(error.to_string()), error.kind() != ErrorKind::Full);
     }
 
     /// Ends all waits, and those that begin later: the database is closed.

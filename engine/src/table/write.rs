@@ -137,7 +137,10 @@ impl Shared {
     /// The region is full: wakes the background, and waits until it has made space.
     fn wait_for_space(&self, full: &Error, mark: u64) -> Result<()> {
         self.wakeup.wake();
-        self.pace.wait_for_space(mark).map_err(|waited| waited.after(full))
+        let waited = self.pace.wait_for_space(mark);
+        // A failure that stops the database wakes who waits, too.
+        self.poison.check()?;
+        waited.map_err(|waited| waited.after(full))
     }
 
     /// Wakes the threads that make space for writers, now and then.
@@ -448,6 +451,21 @@ mod tests {
             batch.put(table, n.to_be_bytes(), [7; 1000]);
         }
         batch
+    }
+
+    /// Bug: a writer that waited for space was told that the disk is full when the database had
+    /// been stopped by a failure. Cause: who stops the database wakes such writers with its reason,
+    /// as the background does on a full disk. Fix: they look why they were woken.
+    #[test]
+    fn who_waits_for_space_hears_of_a_stopped_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let shared = &table.shared;
+        let (full, mark) = (Error::new(ErrorKind::Full, "no zone"), shared.pace.rounds());
+        shared.stop_because("planned");
+        let told = shared.wait_for_space(&full, mark).unwrap_err();
+        assert_eq!(told.kind(), shared.poison.check().unwrap_err().kind(), "{told}");
     }
 
     /// Bug: a large batch with a deadline was written to extents again by each try, and never

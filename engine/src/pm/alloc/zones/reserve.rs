@@ -47,8 +47,9 @@ impl Reserve {
         self.units.load(Ordering::Relaxed)
     }
 
-    fn set_units(&self, units: u32) {
-        self.units.store(units, Ordering::Relaxed);
+    /// How many they were before.
+    fn set_units(&self, units: u32) -> u32 {
+        self.units.swap(units, Ordering::Relaxed)
     }
 
     fn is_freeing_only(&self) -> bool {
@@ -86,7 +87,15 @@ impl ZonePool {
 
     /// Sets how many units only commits that free space may take.
     pub(crate) fn keep_reserve(&self, units: u32) {
-        self.reserve.set_units(units);
+        let is_opening = self.reserve.set_units(units) == 0;
+        // What is in use of it lies in zones that records are appended to: which ones is on no
+        // medium.
+        if is_opening && self.is_in_reserve() {
+            let state = self.state.lock();
+            let all = state.linked.iter().zip(&self.reserve.zones);
+            let open = all.filter(|(linked, _)| linked.is_some_and(|linked| !linked.sealed));
+            open.for_each(|(_, zone)| zone.store(true, Ordering::Relaxed));
+        }
     }
 
     /// Whether less than the reserve is free.
@@ -253,7 +262,7 @@ mod tests {
     fn ordinary_commits_leave_it_and_those_that_free_may_take_it() {
         let reserve = Reserve::new(8);
         assert!(reserve.allows(1, 1, false), "there is none at first");
-        reserve.set_units(2);
+        assert_eq!(reserve.set_units(2), 0);
         assert!(reserve.allows(3, 1, false) && !reserve.allows(2, 1, false));
         assert!(reserve.allows(2, 2, true));
         reserve.note(5, 3, 1);
