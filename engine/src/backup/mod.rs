@@ -36,7 +36,7 @@ pub(crate) use restore::fetch_objects;
 pub(crate) use restore::{check_written, fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
-pub(crate) use take::{Destination, gather};
+pub(crate) use take::{Destination, MICROS_A_SECOND, gather};
 pub use verify::VerifyReport;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use verify::broken_cache;

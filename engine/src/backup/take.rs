@@ -37,7 +37,7 @@ struct Moment {
 }
 
 /// The unit of a backup's time is a second, that of the clock a microsecond.
-const MICROS_A_SECOND: u64 = 1_000_000;
+pub(crate) const MICROS_A_SECOND: u64 = 1_000_000;
 
 /// A table of which the part above its levels is in the set.
 struct Half {

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use super::checkpoint;
 use super::log::{EntryKind, FollowerPlace, LogHead, Register, SharedLog, data_number};
 use super::registration::{STARTING, TAKEOVER};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -71,8 +72,10 @@ pub(super) struct Kept {
     /// One for each checkpoint from the oldest entry on.
     marks: VecDeque<AgeMark>,
     retention: Duration,
-    /// When this writer began: earlier entries are taken for as old.
-    began: Instant,
+    /// The newest checkpoint before this writer; 0 if there was none.
+    before: u64,
+    /// When this writer began, and in seconds by the clock of its records.
+    began: (Instant, u64),
     knows_oldest: bool,
     /// Claims before this writer's that were found.
     claims: BTreeSet<u64>,
@@ -95,18 +98,20 @@ impl Kept {
         claim: u64,
         (before, data): (u64, Option<BTreeSet<String>>),
         (early, retention): (bool, Duration),
+        now: u64,
     ) -> Kept {
         // What comes before it stands for all earlier ones: their data is not known.
         let earlier = data.as_ref().map(|_| (before - 1, None));
-        let before = (before > 0).then_some((before, data));
-        let checkpoints: VecDeque<_> = earlier.into_iter().chain(before).collect();
+        let newest = (before > 0).then_some((before, data));
+        let checkpoints: VecDeque<_> = earlier.into_iter().chain(newest).collect();
         let is_due = !checkpoints.is_empty();
         Kept {
             claim,
             checkpoints,
             marks: VecDeque::new(),
             retention,
-            began: time::now(),
+            before,
+            began: (time::now(), now),
             knows_oldest: false,
             claims: BTreeSet::new(),
             is_due,
@@ -159,12 +164,10 @@ impl Kept {
 
     /// Whether no follower has registered meanwhile.
     fn try_collect(&mut self, log: &SharedLog, live: LivePieces<'_>) -> Result<bool> {
-        let Some((newest, _)) = self.checkpoints.back() else { return Ok(true) };
-        let older = self.checkpoints.len().saturating_sub(2);
-        let (older, newest) = (self.checkpoints[older].0, *newest);
+        let Some(&(newest, _)) = self.checkpoints.back() else { return Ok(true) };
         let (register, tag) = log.read_register()?;
         let needs = self.needs_of(log.registered(&register)?);
-        let oldest = self.first_needed(log, older, &needs)?;
+        let oldest = self.first_needed(log, &needs)?;
         log.check_open()?;
         if !log.raise_head(LogHead { oldest, checkpoint: newest })? {
             return Ok(true);
@@ -266,15 +269,38 @@ impl Kept {
         Ok(())
     }
 
-    /// The first entry that is kept, where the older checkpoint is entry `older`.
-    fn first_needed(&mut self, log: &SharedLog, older: u64, needs: &[Needs]) -> Result<u64> {
+    /// Marks of the checkpoints that earlier openings have left in the log, the newest first: as
+    /// many as readers hold back, and up to one that is as old as the retention.
+    fn earlier_marks(&self, log: &SharedLog, oldest: u64) -> Result<Vec<AgeMark>> {
+        let is_old = |mark: &AgeMark| time::since(mark.at) >= self.retention;
+        let (mut marks, mut number) = (Vec::new(), self.before);
+        while number > oldest && (marks.len() <= MOST_HELD || !marks.last().is_some_and(is_old)) {
+            log.check_open()?;
+            let at = if self.retention.is_zero() { None } else { self.made_at(log, number)? };
+            marks.push(AgeMark { number, at: at.unwrap_or(self.began.0) });
+            number = sound(log.header(number - 1))?.map_or(0, |before| before.checkpoint);
+        }
+        marks.push(AgeMark { number: oldest, at: self.began.0 });
+        Ok(marks)
+    }
+
+    /// When a checkpoint of an earlier opening was made, by the clock of records; at most a second
+    /// later.
+    fn made_at(&self, log: &SharedLog, number: u64) -> Result<Option<Instant>> {
+        let (began, now) = self.began;
+        let Some(found) = sound(checkpoint::read(log, number))? else { return Ok(None) };
+        Ok(began.checked_sub(Duration::from_secs(now.saturating_sub(found.manifest.created + 1))))
+    }
+
+    /// The first entry that is kept.
+    fn first_needed(&mut self, log: &SharedLog, needs: &[Needs]) -> Result<u64> {
         if !self.knows_oldest {
-            // What an earlier writer has kept.
-            let number = log.head()?.0.oldest;
-            self.marks.push_front(AgeMark { number, at: self.began });
+            let earlier = self.earlier_marks(log, log.head()?.0.oldest)?;
+            earlier.into_iter().for_each(|mark| self.marks.push_front(mark));
             self.knows_oldest = true;
         }
         let first = self.marks.front().map_or(1, |mark| mark.number);
+        let older = self.marks.iter().rev().nth(1).map_or(first, |mark| mark.number);
         let is_old = |mark: &&AgeMark| time::since(mark.at) >= self.retention;
         let by_time = self.marks.iter().rev().find(is_old).map_or(first, |mark| mark.number);
         let bound = self.marks.iter().rev().nth(MOST_HELD).map_or(first, |mark| mark.number);
@@ -329,6 +355,14 @@ impl Kept {
         let gone: Vec<String> = log.all_data()?.into_iter().filter(is_gone).collect();
         log.check_open()?;
         log.delete(&gone)
+    }
+}
+
+/// Nothing where an entry is damaged: it tells no more, and holds up no collection.
+fn sound<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+        found => found,
     }
 }
 

@@ -25,6 +25,7 @@ use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
 use super::status::ShipCounts;
+use crate::backup::MICROS_A_SECOND;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Durability, Failpoint};
 use crate::base::record::Lsn;
@@ -143,7 +144,8 @@ impl Shipper {
         let pieces = DataPieces { claim: writer.number(), next: 0 };
         let keeping = (early, engine.options.share_retention);
         let before = (end.checkpoint, own.as_ref().map(SentCheckpoint::objects));
-        let kept = Kept::new(writer.number(), before, keeping);
+        let now = engine.shared.clock.now() / MICROS_A_SECOND;
+        let kept = Kept::new(writer.number(), before, keeping, now);
         let state = State {
             writer,
             waiting: FedGroups::default(),

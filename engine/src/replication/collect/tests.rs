@@ -26,7 +26,7 @@ fn begun() -> (ObjectServer, SharedLog) {
 }
 
 fn kept(before: u64) -> Kept {
-    Kept::new(OWN, (before, None), (false, Duration::ZERO))
+    Kept::new(OWN, (before, None), (false, Duration::ZERO), 0)
 }
 
 fn made(number: u64, data: BTreeSet<String>, pending: u32) -> MadeCheckpoint {
@@ -110,7 +110,7 @@ fn what_an_earlier_opening_left_goes_with_the_first_checkpoint() {
             enter(&log, "reader", FollowerPlace { entry: 40, base, beat: 0 });
         }
         let before = (11, Some(names(3, &[1, 2])));
-        let mut kept = Kept::new(OWN, before, (false, Duration::ZERO));
+        let mut kept = Kept::new(OWN, before, (false, Duration::ZERO), 0);
         kept.collect(&log, &no_piece).unwrap();
         let is_there = |number| server.names().contains(&entry_name(number));
         assert_eq!([9, 10, 11, 12].map(is_there), [false, false, true, true]);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::common::cuts::PATH;
 use crate::common::{alone, tiny, wait_until};
-use terrace::testing::{Machine, Survive};
+use terrace::testing::{HandClock, Machine, Survive};
 use terrace::{Database, Durability, Follower, ObjectServer, Options};
 
 const PLACE: &str = "/follower";
@@ -154,6 +154,42 @@ fn entries_go_once_the_retention_has_passed() {
     assert_eq!(kept(Duration::from_secs(3600), &|made, _| made == 20).0, 0, "all are younger");
     let (gone, below) = kept(Duration::from_millis(20), &|_, gone| gone > 40);
     assert!(gone > 40 && below == 1, "the claim alone is below the head: {below}");
+}
+
+/// Bug: entries stayed for ever where each opening was short. Cause: an opening took what was there
+/// before for one checkpoint, as old as itself. So it never came to sixteen, nor to the end of the
+/// retention. Fix: it looks which checkpoints the log has, and when they were made.
+#[test]
+fn what_is_held_back_is_counted_over_openings() {
+    let _turn = alone();
+    for retention in [Duration::ZERO, Duration::from_hours(9)] {
+        let (server, writer) = (ObjectServer::new(), Machine::with_files());
+        let clock = HandClock::default();
+        let options = || writer_options(&writer, &server, None).share_retention(retention);
+        let open = || options().clock(&clock).open(PATH).unwrap();
+        let mut db = begun(options().clock(&clock));
+        if retention.is_zero() {
+            let options = of_machine(&Machine::with_files(), None).follower_name("gone");
+            let follower = options.follow(server.url(), PLACE).unwrap();
+            catch_up(|| follower.step()).unwrap();
+            // It tells that it has started.
+            follower.step().unwrap();
+            follower.close().unwrap();
+        }
+        let status = || of_machine(&Machine::with_files(), None).shared_status(server.url());
+        let first = status().unwrap().oldest;
+        let mut made = Vec::new();
+        for _ in 0..24 {
+            clock.pass(Duration::from_hours(1));
+            db.close().unwrap();
+            db = open();
+            checkpoints(&db, 1);
+            made.push(status().unwrap().checkpoint);
+        }
+        let (oldest, most) = (status().unwrap().oldest, if retention.is_zero() { 16 } else { 9 });
+        assert!(first < made[0] && oldest > made[4], "{retention:?}: {oldest}, {made:?}");
+        assert!(oldest <= made[24 - most], "{retention:?}: {oldest}, {made:?}");
+    }
 }
 
 /// Commits alone, without bulk loads: the follower applies what was kept, and starts from no
