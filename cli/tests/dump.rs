@@ -185,9 +185,8 @@ fn a_signal_ends_a_dump_whose_reader_rests() {
     }
 }
 
-/// Bug: a load out of a pipe went on to its last row after a signal that came between two reads,
-/// and ended with 3 where it came before the first byte. Cause: the flag was looked at behind an
-/// interrupted read alone. Fix: around each read.
+/// Bug: a load whose pipe had given nothing ended with 3 after a signal. Cause: the error of its
+/// first read was not told as what the signal had ended. Fix: it is, as those of later reads.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_signal_ends_a_load_that_waits_for_its_pipe() {

@@ -46,6 +46,16 @@ fn wrong_options_are_refused_with_what_there_is() {
 }
 
 #[test]
+fn every_option_of_opening_is_known_by_its_name() {
+    let bench = Bench::new();
+    for (name, _) in terrace::Options::names() {
+        let said = bench.run(["tables", "-o", &format!("{name}=~")]).err;
+        let is_known = said.contains("missing database") || said.contains(name);
+        assert!(is_known && !said.contains("there is no option"), "{name}: {said}");
+    }
+}
+
+#[test]
 fn an_option_names_the_store_too() {
     let bench = Bench::new();
     let url = format!("object_store=file://{}", bench.path().join("bucket").display());

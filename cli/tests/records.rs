@@ -379,6 +379,29 @@ fn control_characters_reach_no_terminal() {
     no_control(run(&["verify"]).out);
 }
 
+/// A terminal gets no control characters of a value, and its bytes not at all. `script` is one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_value_changes_no_terminal() {
+    let bench = bench_with(&[("k", "a\x1b[31m\u{9b}2J\tb")]);
+    let on_terminal = |arguments: &str| {
+        let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_terrace"));
+        let mut script = std::process::Command::new("script");
+        script.args(["-qec", &command, "/dev/null"]).env("TERRACE_DB", bench.db());
+        let output = script.stdin(Stdio::null()).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert!(!shown.contains(['\x1b', '\u{9b}']), "{shown:?}");
+        (output.status.code(), shown)
+    };
+    let (code, shown) = on_terminal("get -t words k");
+    assert_eq!((code, shown.trim_end()), (Some(0), "a\\x1b[31m\\xc2\\x9b2J\tb"));
+    let (code, shown) = on_terminal("get -t words k --raw");
+    assert!(code == Some(2) && shown.contains("--output"), "{shown}");
+    assert_eq!(on_terminal("scan -t words").0, Some(0));
+    let (code, shown) = on_terminal("dump");
+    assert!(code == Some(2) && shown.contains("--json"), "{shown}");
+}
+
 /// Bug: `verify --json` failed, or ended with a panic, where a path is no text. Cause: JSON has no
 /// such strings. Fix: the bytes are replaced there.
 #[test]

@@ -97,7 +97,7 @@ fn text((name, takes): (&str, &str), value: &Bound<'_, PyAny>) -> PyResult<Strin
     } else if is_count && value.is_instance_of::<PyInt>() {
         return Ok(value.str()?.to_string());
     } else if takes.starts_with("octal") && value.is_instance_of::<PyInt>() {
-        return Ok(format!("{:o}", value.extract::<u32>()?));
+        return Ok(format!("{:o}", count(&format!("option {name}"), u32::MAX.into(), value)?));
     } else if is_path && value.hasattr("__fspath__")? {
         return utf8(value.call_method0("__fspath__")?);
     } else if takes.contains("two of them")
@@ -115,12 +115,10 @@ pub(crate) fn time(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
         Ok(delta) => delta.call_method0("total_seconds")?.extract(),
         Err(_) => value.extract::<f64>(),
     };
-    let seconds = seconds
-        .map_err(|_| wrong_class((name, "a number of seconds from 0 on, or a timedelta"), value))?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| {
-        let message = format!("{name}={seconds} is no time in seconds: {error}; take 0 or more");
-        errors::invalid(value.py(), message)
-    })
+    let takes = format!("a number of seconds from 0 to {}, or a timedelta", u64::MAX);
+    let seconds = seconds.map_err(|_| wrong_class((name, &takes), value))?;
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| errors::invalid(value.py(), format!("{name}={seconds}: it takes {takes}")))
 }
 
 /// A whole number from 0 to `most`.

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,35 @@ def test_record_batches_end_before_their_offsets_do(
     large = pyarrow.large_binary()
     wide = pyarrow.table({"key": pyarrow.array(rows, large), "value": pyarrow.array(rows, large)})
     assert db["u"].load_arrow(wide) == 100
+
+
+@arrow
+def test_batches_stream_both_ways(
+    db: terrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch is made when it is asked for, and what is loaded is asked for a batch at a time."""
+    import pyarrow
+
+    from terrace import arrow
+
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 10)
+    monkeypatch.setattr(arrow, "PIECE_ROWS", 5)
+    rows = {b"%03d" % n: b"v%d" % n for n in range(100)}
+    db["t"].update(rows)
+    reader = db["t"].to_batches(start=b"010")
+    assert isinstance(reader, pyarrow.RecordBatchReader)
+    held: list[int] = []
+
+    def batches() -> Iterator[pyarrow.RecordBatch]:
+        for batch in reader:
+            held.append(batch.num_rows)
+            yield batch
+
+    assert db["u"].load_arrow(batches()) == 90 and held == [10] * 9
+    assert db["v"].load_arrow(db["t"].to_batches()) == 100 and dict(db["v"].items()) == rows
+    frame = pytest.importorskip("pandas").DataFrame({"key": ["a", "b"], "value": ["1", "2"]})
+    assert db["w"].load_arrow(frame) == 2
+    assert db["x"].load_arrow(db["t"].to_pandas(prefix=b"00")) == 10
 
 
 @arrow

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 
 import pytest
 
@@ -302,9 +302,14 @@ def test_a_limit_that_cannot_be_is_named_with_its_bounds(db: terrace.Database) -
                 call(number)
         with pytest.raises(TypeError, match=f"{name} takes .* 0 to {bound}, not .* class str"):
             call("7")
-    for time in (-1, float("nan"), float("inf")):
-        with pytest.raises(terrace.InvalidError, match="timeout="):
+    # Bug: the advice for a time that is too long was to take 0 or more.
+    for time in (-1, 1e30, float("nan"), float("inf")):
+        with pytest.raises(terrace.InvalidError, match=f"timeout=.* from 0 to {most}, or"):
             table.put(b"k", b"", timeout=time)
+    # Bug: permissions that cannot be raised `OverflowError`, without their name.
+    for number in (-1, 1 << 32):
+        with pytest.raises(terrace.InvalidError, match="option file_permissions takes .* not"):
+            terrace.open(db.path / "other", file_permissions=number)
     with pytest.raises(TypeError, match="timeout takes a number of seconds .* class str"):
         table.put(b"k", b"", timeout="1")  # type: ignore[arg-type]
 
@@ -320,3 +325,27 @@ def test_paths_need_not_be_utf_8(tmp_path: Path) -> None:
         terrace.open(tmp_path / "other", pm_path=path)
     with pytest.raises(terrace.InvalidError, match="pm_path takes text that is UTF-8"):
         terrace.open(tmp_path / "other", pm_path=str(path))
+
+
+def test_what_is_given_has_a_type(db: terrace.Database) -> None:
+    """mypy reads this: the stubs say what comes out, by what goes in."""
+    table = db["t"]
+    table[b"k"] = b"v"
+    snapshot = db.snapshot()
+    assert_type(next(table.items()), tuple[bytes, bytes])
+    assert_type(next(iter(table)), bytes)
+    assert_type(list(table[b"k":]), list[tuple[bytes, bytes]])
+    assert_type(table.get(b"k"), bytes | None)
+    assert_type(table.get(b"k", 7), bytes | int)
+    assert_type(table.pop(b"none", 7), bytes | int)
+    assert_type(db.get("t", 7), terrace.Table | int)
+    assert_type(db.run(lambda _: 7), int)
+    assert_type(snapshot[table].get(b"k"), bytes | None)
+    assert_type(next(snapshot.keys(table)), bytes)
+
+    @db.transactional
+    def add(txn: terrace.Transaction, number: int) -> str:
+        return str(number)
+
+    assert_type(add(7), str)
+    snapshot.close()

@@ -123,6 +123,33 @@ mod tests {
         assert_eq!(without_pointer_types("typedef struct x x;"), ["typedef struct x x;"]);
     }
 
+    /// A handle that a function does not change is const: a program that has it as const can call
+    /// the function without a cast.
+    #[test]
+    fn handles_are_const_but_for_those_that_are_changed() {
+        const CHANGED: &[&str] = &["batch", "bulk_load", "cursor", "merged"];
+        let text = generate(&crate::root()).unwrap();
+        let text: String = text.split("/**").filter_map(|part| part.split("*/").last()).collect();
+        let mut handles = 0;
+        for function in text.split(';').filter(|function| function.contains('(')) {
+            let (head, arguments) = function.split_once('(').unwrap();
+            let name = head.rsplit([' ', '*']).next().unwrap();
+            for argument in arguments.split(',').map(str::trim) {
+                let Some((class, argument)) = argument.split_once(" *") else { continue };
+                let class = class.trim_start_matches("struct ");
+                // What is no handle has fields.
+                let is_handle = text.contains(&format!("typedef struct {class} {class}"));
+                let class = class.trim_start_matches("terrace_");
+                let is_changed = CHANGED.contains(&class) || class.ends_with("options");
+                if is_handle && !argument.starts_with('*') && !name.ends_with("_free") {
+                    handles += 1;
+                    assert!(is_changed, "{name} has a {class} that is not const");
+                }
+            }
+        }
+        assert!(handles > 20, "{handles} handles");
+    }
+
     #[test]
     fn every_function_is_documented() {
         let text = generate(&crate::root()).unwrap();
