@@ -463,3 +463,20 @@ fn what_brings_objects_back_leaves_what_is_kept_for_jobs_that_make_space() {
     assert!(run().unwrap().did);
     assert!(!table.view().version.has_objects());
 }
+
+/// Bug: after a full disk the jobs of a table stayed small until a compaction found room, which
+/// none did as long as an object store refused. Cause: nothing else set their size back. Fix: a
+/// drain that found room does.
+#[test]
+fn a_drain_allows_large_jobs_again() {
+    let machine = Machine::with_files();
+    let db = Options::new().pm_size(2 << 20).stepped().machine(&machine).create("/db").unwrap();
+    let rows = db.table("t").unwrap();
+    (0..20).map(|n| row(n, 0)).for_each(|(key, value)| rows.put(&key, &value).unwrap());
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let table = table_called(ctx, "t");
+    assert!(freeze(ctx, &table) && run(scheduler, JobKind::MergeMemtables));
+    table.halve_jobs(true);
+    assert!(scheduler.jobs.drain.step(ctx).unwrap().drained.is_some());
+    assert_eq!((table.job_halvings(), table.underestimates()), (0, 0));
+}

@@ -391,3 +391,20 @@ fn the_text_cases_hold() {
     }
     assert!(cases >= 80, "only {cases} cases");
 }
+
+/// A compaction is promised no room for what its deletes hide: themselves, and as many records that
+/// come in with them. Where a reader is older they hide nothing.
+#[test]
+fn deletes_hide_as_many_records_as_they_are() {
+    let (table, to, is_move) = (1, LEVEL_2, false);
+    let hidden = |upper: &str, under: &[&str], oldest: Lsn| {
+        let inputs = vec![(1, vec![extent(upper)])];
+        let overlap = under.iter().map(|word| extent(word)).collect();
+        let collects = std::collections::BTreeSet::new();
+        Choice { table, inputs, to, overlap, collects, is_move }.hidden_bytes(oldest) >> 10
+    };
+    assert_eq!(hidden("1:a-z,deletes=100,seq=9", &["2:a-z"], 9), 2048);
+    assert_eq!(hidden("1:a-z,deletes=100,seq=9", &["2:a-z"], 8), 0, "a reader is older");
+    assert_eq!(hidden("1:a-z,deletes=25", &["2:a-z"], 9), 512, "50 of 200");
+    assert_eq!(hidden("1:a-z,deletes=100", &[], 9), 1024, "no more than there is");
+}
