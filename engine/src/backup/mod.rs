@@ -235,7 +235,7 @@ impl Options {
     /// # Errors
     ///
     /// `MissingDatabase` when there is none in `from`; `Exists` when there is something in `to`;
-    /// otherwise as [`Database::open`].
+    /// otherwise as [`Database::open`](crate::Database::open).
     ///
     /// # Examples
     ///
