@@ -88,7 +88,8 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
   if (form->s->found_next_number_field || info->auto_increment_value)
     error = opened->set_auto_increment(ha_thd(), info->auto_increment_value);
   // An exchange of partitions compares indexes by name, and their order may be another one. The
-  // record precedes all rows and renames in the order of commits, so it takes no sync.
+  // record precedes all rows and renames in the order of commits, so it takes no sync: a table that
+  // loses it in a power cut has no rows, and its opening begins it anew.
   bool is_needed = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1) > 1;
   for (uint i = 0; i < form->s->keys; i++)
     is_needed |= Key_codec(form, form->key_info[i], PREFIX_INDEXES).has_levels;
@@ -193,7 +194,8 @@ int ha_terrace::truncate()
   if (waited || status != TERRACE_OK)
     return waited ? waited : failure.handler_error(ha_thd());
   open_table->note_made();
-  // The rows are gone, so the statement has succeeded. A crash before this leaves the same.
+  // The rows are gone, so the statement has succeeded. A crash before this leaves a table without
+  // rows and without a layout. Its opening begins one.
   if (open_table->begin_anew(ha_thd()))
     push_warning(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
                  "Terrace: the table is empty, and what it keeps beside its rows could not be "

@@ -77,6 +77,8 @@ int ha_terrace::step_through_gaps(uchar *record, Way way)
   {
     if (int error = open_cursor(rest, TERRACE_READ_NEWEST))
       return error;
+    // It may pass many rows that the transaction has deleted.
+    May_wait may_wait(trx(), skip_locked);
     status = way == FORWARD ? terrace_cursor_first(cursor, &lent, failure.out())
                             : terrace_cursor_last(cursor, &lent, failure.out());
   }

@@ -110,8 +110,15 @@ int ha_terrace::open_indexes(const char *name)
       return HA_ERR_CRASHED;
     }
     codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
-    // A table with such keys has had a layout since they got their order.
-    if (codecs.back().has_levels && !layout && !is_temporary(open_table->name_of_table()))
+    // A table with such keys and with rows has had a layout since they got their order.
+    const bool needs_layout = codecs.back().has_levels && !is_temporary(open_table->name_of_table());
+    if (needs_layout && !layout)
+    {
+      if (int error = open_table->begin_layout(ha_thd(), Layout::of(table)))
+        return error;
+      layout = open_table->layout();
+    }
+    if (needs_layout && !layout)
     {
       sql_print_error("Terrace: table %s is of a version in which index %s has another order. %s",
                       name, key.name.str, HOW_TO_BRING);

@@ -161,6 +161,30 @@ int Open_table::set_layout(THD *thd, const Layout &layout, uint durability)
   return 0;
 }
 
+/*
+  A crash behind the creation of a table, or behind the removal of all rows, leaves neither rows nor a
+  layout. The next write stores it. A table with rows stays without one.
+*/
+int Open_table::begin_layout(THD *thd, const Layout &of_definition)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  // Another opening has begun it, and rows may have come since.
+  if (layout_now)
+    return 0;
+  const uchar first = PREFIX_ROWS;
+  const terrace_range all = {{&first, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  terrace_cursor *cursor = terrace_table_cursor(table, &all, failure.out());
+  const bool is_empty =
+    cursor && terrace_cursor_first(cursor, nullptr, failure.out()) == TERRACE_NOT_FOUND;
+  terrace_cursor_free(cursor);
+  if (!is_empty)
+    return failure.handler_error(thd);
+  layout_now = std::make_shared<const Layout>(of_definition);
+  is_unwritten = true;
+  return 0;
+}
+
 int Open_table::before_write(THD *thd)
 {
   if (!is_unwritten)
@@ -170,8 +194,8 @@ int Open_table::before_write(THD *thd)
 }
 
 /*
-  After all rows and what is kept beside them were removed: writes that anew. A table without rows
-  and without a layout agree. What fails here is written before the next row.
+  After all rows and what is kept beside them were removed: writes that anew. What fails here is
+  written before the next row. After a crash the next opening begins a layout where it is needed.
 */
 int Open_table::begin_anew(THD *thd)
 {

@@ -67,6 +67,8 @@ public:
   /* What its layout says; none where it was never altered in place. */
   Layout_ref layout();
   int set_layout(THD *thd, const Layout &layout, uint durability = TERRACE_DURABLE);
+  /* Gives a table that has neither rows nor a layout the one of its definition. */
+  int begin_layout(THD *thd, const Layout &of_definition);
   /* Before a row is written: what is kept beside rows is stored, where that has failed. */
   int before_write(THD *thd);
   /* The table was made or emptied: views from before do not see its rows. */
@@ -133,7 +135,7 @@ private:
   bool is_reconciled = false;
   /*
     What is kept may not be stored: it was kept elsewhere before rows stopped to expire, or a
-    TRUNCATE has removed it.
+    TRUNCATE or a crash has removed it.
   */
   std::atomic<bool> is_unwritten{false};
   /* 0 while it is not known. */

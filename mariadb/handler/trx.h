@@ -181,9 +181,10 @@ public:
   {
     trx->waiting = terrace_transaction_id(trx->transaction);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    // A kill that came before found no call to end, so this one does not wait.
-    const bool is_killed = thd_kill_level(trx->thd) != THD_IS_NOT_KILLED;
-    trx->set_lock_wait(no_wait || is_killed ? 0 : trx->wait_ms);
+    // A kill that came before found no call to end, and does not come again.
+    if (thd_kill_level(trx->thd) != THD_IS_NOT_KILLED)
+      trx->kill();
+    trx->set_lock_wait(no_wait ? 0 : trx->wait_ms);
   }
   ~May_wait() { trx->waiting = before; }
   May_wait(const May_wait &) = delete;

@@ -48,8 +48,8 @@
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
  * The library calls back functions of the program that it was given: terrace_merge_function,
- * terrace_open_progress_function, terrace_commit_function, terrace_call, terrace_write_function,
- * terrace_read_function. It holds locks of its own while it calls the first two. So these call no function of the library but terrace_merged_append.
+ * terrace_open_progress_function, terrace_lock_wait_function, terrace_commit_function, terrace_call,
+ * terrace_write_function, terrace_read_function. It holds locks of its own while it calls the first three. So these call no function of the library but terrace_merged_append.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -814,7 +814,7 @@ typedef void (*terrace_open_progress_function)(void *context,
  * for before; once for each of them. A plain write has a number too. The waiting thread calls it:
  * it calls no function of the library, and returns normally.
  */
-typedef void (*LockWaitFunction)(void *context, uint64_t waiter, uint64_t holder);
+typedef void (*terrace_lock_wait_function)(void *context, uint64_t waiter, uint64_t holder);
 
 /**
  * Is told how a commit has ended, as terrace_pending_wait says it. The error is NULL after
@@ -1296,7 +1296,7 @@ enum terrace_status terrace_database_locks_held(const struct terrace_database *d
  * Ends the wait for a lock of the transaction with this number, from another thread. The call
  * that waits fails with TERRACE_TIMEOUT, and so does one that passes many keys which the
  * transaction has deleted. The transaction goes on, and later calls do not wait either, until
- * terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when it has ended.
+ * terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when its handle is freed.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
@@ -2807,7 +2807,7 @@ enum terrace_status terrace_options_set_open_progress(struct terrace_options *op
  * Errors: TERRACE_INVALID for NULL.
  */
 enum terrace_status terrace_options_set_lock_waits(struct terrace_options *options,
-                                                   LockWaitFunction function,
+                                                   terrace_lock_wait_function function,
                                                    void *context,
                                                    struct terrace_error **error);
 

@@ -497,7 +497,7 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
 /// Ends the wait for a lock of the transaction with this number, from another thread. The call
 /// that waits fails with TERRACE_TIMEOUT, and so does one that passes many keys which the
 /// transaction has deleted. The transaction goes on, and later calls do not wait either, until
-/// terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when it has ended.
+/// terrace_transaction_allow_waits. Waits for nothing. TERRACE_NOT_FOUND when its handle is freed.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -252,7 +252,7 @@ impl Database {
         !self.is_forked() && !operator::is_running() && self.inner.transactions.kill(id)
     }
 
-    /// Ends the wait for a lock of a transaction from outside; whether there is the transaction.
+    /// Ends the wait for a lock of a transaction from outside; whether there is a handle of it.
     /// The call that waits fails with `Timeout`, and so does one that passes many keys which the
     /// transaction has deleted. The transaction goes on, and later calls do not wait either, until
     /// [`Transaction::allow_waits`]: so one that is about to wait is ended too. Waits for nothing.
