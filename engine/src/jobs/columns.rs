@@ -172,6 +172,8 @@ pub(super) fn drain_out_of_turn(
     let interval = plan.column.interval.clone();
     let drained = Drained { table, change, plan, done, is_in_turn: false };
     let DrainedBytes { level0, .. } = install_all(ctx, vec![Box::new(drained)], &horizon, from)?;
+    // Compactions have new deletes to serve.
+    table.allow_large_jobs();
     ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
     ctx.shared.pace.report(None);
     ctx.memory.balance();
@@ -248,8 +250,6 @@ fn install_one(
     install(table, &mut change, own.collect(), horizon.newest());
     debug_assert!(d() >= before || d() == 0, "D never falls, but where it is forgotten");
     done.replaced.iter().for_each(|extent| extent.evict());
-    // There was room, and compactions may have new deletes to serve.
-    table.allow_large_jobs();
     if is_in_turn {
         go_on(&mut change.round, &column.interval, column.upto);
     }

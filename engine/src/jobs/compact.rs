@@ -210,11 +210,12 @@ impl Compact {
         let (bottom, underestimates) = (claim.bottom(), table.underestimates());
         let planned = Planned { choice, bottom, puts_objects: plan.puts_objects, underestimates };
         let done = compaction::run(planned, set, cache, horizon, &shape, &before_extent);
+        let wrote_more = is_promised.get() && done.is_err();
         // The edit too may find none.
         let installed = self.install(plan, ctx, done);
         if installed.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
             // A smaller one may find room, or one of another table.
-            table.halve_jobs(is_promised.get());
+            table.halve_jobs(wrote_more);
             ctx.refused.store(table.id(), Ordering::Relaxed);
         }
         match installed? {

@@ -114,16 +114,19 @@ pub(crate) fn grow(
 }
 
 /// Finds the space of the extents' reserve again, which an opening knows nothing of, before another
-/// file or job may take it. On a full disk it is what the last opening left, or less.
+/// file or job may take it. On a full disk it is what the last opening left, or less. If it is less
+/// than its least amount, deletes have used it: only commits that free space go on.
 pub(crate) fn find_reserve(ctx: &JobContext) -> Result<()> {
     let store = ctx.set.store();
     if store.space().taken_bytes == 0 {
         return Ok(());
     }
     match store.refill_reserve() {
-        Err(e) if !e.may_pass() => Err(e),
-        _ => Ok(()),
-    }
+        Err(e) if !e.may_pass() => return Err(e),
+        Err(_) if store.lacks_least_reserve() => ctx.shared.zones.set_freeing_only(true),
+        _ => false,
+    };
+    Ok(())
 }
 
 /// Sets what the region and the extents keep for what frees space

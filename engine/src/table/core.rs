@@ -125,10 +125,11 @@ impl TableCore {
         self.underestimates.load(Ordering::Relaxed)
     }
 
-    /// A job of it found no room on the disk, also if it had been promised some: a smaller one may.
-    pub(crate) fn halve_jobs(&self, is_promised: bool) {
+    /// A job of it found no room on the disk, maybe for what it wrote beyond its promise
+    /// (`wrote_more`): a smaller one may.
+    pub(crate) fn halve_jobs(&self, wrote_more: bool) {
         self.job_halvings.fetch_add(1, Ordering::Relaxed);
-        self.underestimates.fetch_add(u32::from(is_promised), Ordering::Relaxed);
+        self.underestimates.fetch_add(u32::from(wrote_more), Ordering::Relaxed);
     }
 
     /// A job of it found room.

@@ -381,6 +381,8 @@ impl<K: TypedKey, V: TypedValue> TypedTable<K, V> {
         // What fails inside is told behind the call. The row stays as it is then.
         let mut failed = None;
         let new = update(key, &mut |old| {
+            // An earlier try does not count.
+            failed = None;
             let changed = old
                 .map(|old| self.read_value(key, old))
                 .transpose()

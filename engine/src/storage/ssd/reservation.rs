@@ -217,6 +217,11 @@ impl ExtentStore {
         self.reserve_space(1, false).map(drop)
     }
 
+    /// Whether less is free than is kept in any case.
+    pub(crate) fn lacks_least_reserve(&self) -> bool {
+        self.allocation.lock().free_units() < self.least_reserve()
+    }
+
     /// Units that only jobs that make space may take.
     pub(super) fn reserve_units(&self, allocation: &Allocation) -> u64 {
         (allocation.taken_units / RESERVE).max(self.least_reserve())

@@ -28,6 +28,8 @@ pub(super) struct Reserve {
     freeing_only: AtomicBool,
     /// A commit that frees space was made, or waits, since an ordinary one found none.
     freed: AtomicBool,
+    /// An ordinary commit was kept from a zone of the reserve, and may wait.
+    kept_back: AtomicBool,
     /// Per zone: whether it was taken out of the reserve.
     zones: Box<[AtomicBool]>,
 }
@@ -39,6 +41,7 @@ impl Reserve {
             units: AtomicU32::new(0),
             freeing_only: AtomicBool::new(false),
             freed: AtomicBool::new(false),
+            kept_back: AtomicBool::new(false),
             zones: (0..zones).map(|_| AtomicBool::new(false)).collect(),
         }
     }
@@ -153,6 +156,7 @@ impl ZonePool {
 
     /// The error of an ordinary commit that would append to a zone of the reserve.
     pub(crate) fn kept_back(&self) -> Error {
+        self.reserve.kept_back.store(true, Ordering::Relaxed);
         self.full(&self.state.lock(), 1)
     }
 }
@@ -237,12 +241,17 @@ impl ZonePool {
         self.is_asked_for() && !self.grows()
     }
 
-    /// Whether the space of a request that failed is free by now. It returns true once, so that
-    /// the caller wakes the waiting writers once.
+    /// Whether the space of a request that failed is free by now, or the reserve's zones are no
+    /// longer kept back. It returns true once, so that the caller wakes the waiting writers once.
     pub(crate) fn finds_wanted(&self) -> bool {
+        let kept_back = &self.reserve.kept_back;
+        let is_over = kept_back.load(Ordering::Relaxed)
+            && !self.is_freeing_only()
+            && !self.is_in_reserve()
+            && kept_back.swap(false, Ordering::Relaxed);
         let wanted = self.wanted.load(Ordering::Relaxed);
         if wanted == 0 {
-            return false;
+            return is_over;
         }
         // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
@@ -250,7 +259,7 @@ impl ZonePool {
         if is_there {
             self.reserve.freed.store(false, Ordering::Relaxed);
         }
-        is_there && self.wanted.swap(0, Ordering::Relaxed) != 0
+        is_there && self.wanted.swap(0, Ordering::Relaxed) != 0 || is_over
     }
 }
 

@@ -223,6 +223,19 @@ fn an_opening_keeps_the_zones_of_the_reserve_back() {
     }
 }
 
+/// Bug: who waited for a zone that was kept back was not told of space that no job reported. Cause:
+/// only a request for a new zone was looked for. Fix: so is the end of the keeping back.
+#[test]
+fn who_is_kept_back_is_told_once_the_reserve_is_whole() {
+    let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
+    let all: Vec<Zone> = (0..7).map(|n| link(&zones, n, 1)).collect();
+    zones.keep_reserve(2);
+    assert_eq!(zones.kept_back().kind(), ErrorKind::Full);
+    assert!(!zones.finds_wanted(), "it is not whole");
+    zones.release(&[all[0].number]).unwrap();
+    assert!(zones.finds_wanted() && !zones.finds_wanted(), "once");
+}
+
 /// Bug: a power cut while a zone was linked again tore the line of its new header behind what the
 /// header's checksum covers. The database was refused as damaged: the seal of the zone's earlier
 /// use was still there. Cause: of a zone that was not in use yet, only an unsound header passed for
