@@ -24,6 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::handle::File;
+use super::memory_files::MemoryFiles;
 use super::real::RealFiles;
 
 /// How [`Files::open`] opens.
@@ -161,6 +162,11 @@ pub trait Files: Send + Sync + fmt::Debug {
 
     /// The files of the operating system, where these are they: to lock, map and link them.
     fn real(&self) -> Option<&RealFiles> {
+        None
+    }
+
+    /// The files in memory, where these are they: to lock them.
+    fn memory(&self) -> Option<&MemoryFiles> {
         None
     }
 

@@ -68,10 +68,10 @@ impl MemoryFiles {
         MemoryFiles { names: Mutex::default(), left: Arc::new(Mutex::new(bytes)) }
     }
 
-    /// Locks a directory for as long as what comes back lives; `None` if it is locked.
-    pub fn lock(&self, directory: &Path, access: Access) -> Option<Arc<Access>> {
+    /// Locks a path for as long as what comes back lives; `None` if it is locked.
+    pub fn lock(&self, path: &Path, access: Access) -> Option<Arc<Access>> {
         let mut names = self.names.lock();
-        let held = names.locks.entry(key(directory)).or_default();
+        let held = names.locks.entry(key(path)).or_default();
         match held.upgrade() {
             Some(lock) => (*lock == Access::Shared && access == Access::Shared).then_some(lock),
             None => {
@@ -89,6 +89,13 @@ impl MemoryNames {
             true => Ok(()),
             false => Err(io::ErrorKind::NotFound.into()),
         }
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        self.check_directory(directory)?;
+        let mut found = names_in(self.files.keys().chain(&self.directories), directory);
+        found.sort();
+        Ok(found)
     }
 }
 
@@ -121,6 +128,10 @@ impl Files for MemoryFiles {
         Ok(())
     }
 
+    fn memory(&self) -> Option<&MemoryFiles> {
+        Some(self)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut names = self.names.lock();
         let file = names.files.remove(&key(from)).ok_or(io::ErrorKind::NotFound)?;
@@ -134,11 +145,7 @@ impl Files for MemoryFiles {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let (names, directory) = (self.names.lock(), key(directory));
-        names.check_directory(&directory)?;
-        let mut found = names_in(names.files.keys().chain(&names.directories), &directory);
-        found.sort();
-        Ok(found)
+        self.names.lock().list(&key(directory))
     }
 
     fn directories(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -148,10 +155,11 @@ impl Files for MemoryFiles {
     }
 
     fn remove_directory(&self, path: &Path) -> io::Result<()> {
-        if !self.list(path)?.is_empty() {
+        let (mut names, path) = (self.names.lock(), key(path));
+        if !names.list(&path)?.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        self.names.lock().directories.remove(&key(path));
+        names.directories.remove(&path);
         Ok(())
     }
 

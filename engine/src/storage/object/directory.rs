@@ -5,7 +5,7 @@
 //! `%` in the file's name, so all objects lie in one directory.
 //!
 //! A put writes and syncs a file under another name, takes the lock of the directory, checks the
-//! condition, renames, and syncs the directory. Other processes take the same lock. A file that a
+//! condition, renames, and syncs the directory. Other openings take the same lock. A file that a
 //! crash left under another name is removed by the next opening.
 //!
 //! The caller of a put whose condition does not hold may build on the object that is there, as its
@@ -35,7 +35,8 @@ use crate::base::error::{Error, Result};
 use crate::base::record::checksum;
 use crate::os::sync::locks::Mutex;
 use crate::os::{
-    Access, Directory, File, FileLock, Files, OpenHow, RealFiles, create_directory, draw_random,
+    Access, Directory, DirectoryLock, File, FileLock, Files, OpenHow, RealFiles, create_directory,
+    draw_random,
 };
 
 const MAGIC: &[u8; 8] = b"TERROBJ\0";
@@ -50,8 +51,6 @@ pub(crate) struct DirectoryStore {
     files: Arc<dyn Files>,
     path: PathBuf,
     names: Directory,
-    /// Whether other processes may use it.
-    is_shared: bool,
     turn: Mutex<()>,
 }
 
@@ -62,24 +61,20 @@ impl DirectoryStore {
     ///
     /// The directory cannot be made, read or written.
     pub(crate) fn open(path: &Path) -> Result<DirectoryStore> {
-        DirectoryStore::open_in(Arc::new(RealFiles::default()), path, true)
+        DirectoryStore::open_in(Arc::new(RealFiles::default()), path)
     }
 
-    pub(crate) fn open_in(
-        files: Arc<dyn Files>,
-        path: &Path,
-        is_shared: bool,
-    ) -> Result<DirectoryStore> {
+    pub(crate) fn open_in(files: Arc<dyn Files>, path: &Path) -> Result<DirectoryStore> {
         create_directory(&*files, path).map_err(|e| Error::io("create the directory", path, e))?;
         files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
         let (names, path) = (Directory::at(path), path.to_path_buf());
-        let store = DirectoryStore { files, path, names, is_shared, turn: Mutex::new(()) };
+        let store = DirectoryStore { files, path, names, turn: Mutex::new(()) };
         store.remove_unnamed().map_err(|e| Error::io("clean up", &store.path, e))?;
         Ok(store)
     }
 
-    /// Removes what puts left that did not come to their end. Another process may be at one: its
-    /// rename fails then, and it tries again. While another process holds the lock, all is left
+    /// Removes what puts left that did not come to their end. Another opening may be at one: its
+    /// rename fails then, and it tries again. While another one holds the lock, all is left
     /// for the next opening.
     fn remove_unnamed(&self) -> io::Result<()> {
         let _lock = match self.lock() {
@@ -106,13 +101,16 @@ impl DirectoryStore {
         self.path.join(format!("{}.object", name.replace('/', "%")))
     }
 
-    /// Keeps other processes out.
-    fn lock(&self) -> io::Result<Option<FileLock>> {
-        let Some(files) = self.files.real().filter(|_| self.is_shared) else { return Ok(None) };
-        match FileLock::at(files, &self.path.join(LOCK), Access::Exclusive)? {
-            Some(lock) => Ok(Some(lock)),
-            None => Err(io::ErrorKind::ResourceBusy.into()),
-        }
+    /// Keeps other openings out.
+    fn lock(&self) -> io::Result<DirectoryLock> {
+        let (path, access) = (self.path.join(LOCK), Access::Exclusive);
+        let lock = match (self.files.real(), self.files.memory()) {
+            (Some(files), _) => FileLock::at(files, &path, access)?.map(DirectoryLock::other),
+            (_, Some(files)) => files.lock(&path, access).map(DirectoryLock::other),
+            // The tasks of a simulated machine run one at a time.
+            _ => Some(DirectoryLock::none()),
+        };
+        lock.ok_or_else(|| io::ErrorKind::ResourceBusy.into())
     }
 
     fn write(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
@@ -153,7 +151,7 @@ impl DirectoryStore {
             return Err(Failure::new(FailureKind::Changed, format!("found {found:?}")));
         }
         let renamed = self.files.rename(unnamed, &self.path_of(name));
-        // Another process that opened the store may have removed the file; the next try succeeds.
+        // Another opening of the store may have removed the file; the next try succeeds.
         renamed.map_err(|e| Failure::new(FailureKind::Away, format!("cannot name {name}: {e}")))?;
         self.sync_names(name)
     }
@@ -330,11 +328,43 @@ mod tests {
     fn an_object_that_was_answered_survives_a_power_cut() {
         let files = SimFiles::new();
         let path = Path::new("/store");
-        let store = DirectoryStore::open_in(Arc::clone(&files) as _, path, false).unwrap();
+        let store = DirectoryStore::open_in(Arc::clone(&files) as _, path).unwrap();
         store.put("a/1", &Bytes::from_static(b"one"), &PutWhen::Absent, SOON).unwrap();
         let after = files.crash(Survive::Nothing);
-        let store = DirectoryStore::open_in(after, path, false).unwrap();
+        let store = DirectoryStore::open_in(after, path).unwrap();
         assert_eq!(store.get("a/1", Span::Whole, SOON).unwrap().bytes, b"one");
+    }
+
+    /// Bug: two openings of a store in memory both won a put whose condition only one can meet.
+    /// Cause: the directory's lock was one of the operating system alone. Fix: files in memory have
+    /// one too.
+    #[test]
+    fn one_opening_wins_a_put_in_memory() {
+        let files: Arc<dyn Files> = Arc::new(crate::os::MemoryFiles::new(64 << 20));
+        let open = || DirectoryStore::open_in(Arc::clone(&files), Path::new("store")).unwrap();
+        let stores = [open(), open()];
+        let held = stores[0].lock().unwrap();
+        let bytes = Bytes::from_static(b"one");
+        let refused = stores[1].put("a/0", &bytes, &PutWhen::Absent, SOON).unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Throttled, "{refused}");
+        drop(held);
+        let won = |store: &DirectoryStore| {
+            let put = |n: u32| loop {
+                match store.put(&format!("a/{n}"), &bytes, &PutWhen::Absent, SOON) {
+                    // The other one has the lock, or has taken the file for one that was left.
+                    Err(failure) if failure.kind != FailureKind::Changed => {
+                        std::thread::yield_now()
+                    }
+                    done => break done.is_ok(),
+                }
+            };
+            (0..300).filter(|n| put(*n)).count()
+        };
+        let wins: usize = std::thread::scope(|scope| {
+            let threads = [&stores[0], &stores[1]].map(|store| scope.spawn(move || won(store)));
+            threads.map(|thread| thread.join().unwrap()).iter().sum()
+        });
+        assert_eq!(wins, 300);
     }
 
     /// Bug: a put was acknowledged, and a power cut took the object back.
@@ -347,7 +377,7 @@ mod tests {
         let files = SimFiles::new();
         let path = Path::new("/store");
         let open = || {
-            let store = DirectoryStore::open_in(Arc::clone(&files) as _, path, false).unwrap();
+            let store = DirectoryStore::open_in(Arc::clone(&files) as _, path).unwrap();
             Client::new(Arc::new(store), Arc::new(MachineTimer::default()), Patience::default())
         };
         // The first sync of a put is that of the file.
@@ -379,7 +409,7 @@ mod tests {
             client.put("a/fence", &Bytes::from_static(b"me"), &PutWhen::Absent).unwrap_err();
         assert_eq!(found.kind, FailureKind::Changed, "{found}");
         let after = files.crash(Survive::Nothing);
-        let store = DirectoryStore::open_in(after, path, false).unwrap();
+        let store = DirectoryStore::open_in(after, path).unwrap();
         assert_eq!(store.get("a/fence", Span::Whole, SOON).unwrap().bytes, b"me");
     }
 

@@ -135,7 +135,7 @@ fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Resul
             let path = directory_of(rest);
             let store = match files.real() {
                 Some(_) => DirectoryStore::open(&path)?,
-                None => DirectoryStore::open_in(Arc::clone(files), &path, false)?,
+                None => DirectoryStore::open_in(Arc::clone(files), &path)?,
             };
             let mut nonce = [0; 16];
             match simulated {

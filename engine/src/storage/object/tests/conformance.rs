@@ -176,8 +176,7 @@ fn the_store_in_a_directory_conforms() {
 #[test]
 fn the_store_in_a_simulated_directory_conforms() {
     let (files, path) = (SimFiles::new(), Path::new("/store"));
-    let store: Arc<dyn ObjectStore> =
-        Arc::new(DirectoryStore::open_in(files, path, false).unwrap());
+    let store: Arc<dyn ObjectStore> = Arc::new(DirectoryStore::open_in(files, path).unwrap());
     conforms(&store, "base/");
     lists_come_in_pages_and_deletions_in_batches(&*store, "base/");
 }
