@@ -114,11 +114,17 @@ pub(crate) struct Evidence<'a> {
 pub(super) struct Parsed {
     pub(super) scan: ZoneScan,
     pub(super) entries: Vec<Entry>,
-    /// What does not check out in front of an entry, with the entry's LSN.
-    holes: Vec<(Damage, Lsn)>,
+    holes: Vec<Hole>,
     /// Offset in the zone from which on nothing checks out, and why.
     end: u64,
     why: Mismatch,
+}
+
+/// What does not check out in front of the entry with the LSN `before`.
+#[derive(Debug)]
+struct Hole {
+    damage: Damage,
+    before: Lsn,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,21 +209,16 @@ pub(super) fn judge(
     let is_known = floor > 0 || has_floor || !reads_past;
     let witness = Witness::of(evidence, &parsed);
     let durable = witness.durable.max(floor);
-    // Above what was durable a power cut leaves the same as damage.
-    let judged = |(mut damage, lsn): (Damage, Lsn)| {
-        damage.got += if lsn > durable { ", or it was never committed" } else { "" };
-        damage
-    };
-    for zone in &mut parsed {
-        let holes = zone.holes.drain(..).map(|(damage, behind)| (damage, behind - 1));
-        doubts.extend(holes.map(judged));
-    }
-    doubts.extend(ends_before_tails(evidence, &parsed, reads_past).into_iter().map(judged));
+    let holes = parsed.iter_mut().flat_map(|zone| zone.holes.drain(..));
+    doubts.extend(holes.map(|hole| told(hole.damage, hole.before - 1 <= durable)));
+    doubts.extend(ends_before_tails(evidence, &parsed, reads_past));
     for zone in &parsed {
-        let unsound = zone.entries.iter().filter(|entry| !entry.is_sound());
-        let unsound = unsound.filter(|entry| reads_past || entry.header.lsn <= durable);
-        let unsound = unsound.map(|e| (e.damage(evidence, zone.scan.zone), e.header.lsn));
-        doubts.extend(unsound.map(judged));
+        for entry in zone.entries.iter().filter(|entry| !entry.is_sound()) {
+            let was_durable = entry.header.lsn <= durable;
+            if reads_past || was_durable {
+                doubts.push(told(entry.damage(evidence, zone.scan.zone), was_durable));
+            }
+        }
     }
     let first = parsed.iter().flat_map(|p| &p.entries).map(|entry| entry.header.lsn).min();
     let from = if is_known { floor } else { first.map_or(durable, |first| first - 1) };
@@ -232,6 +233,12 @@ pub(super) fn judge(
     let any_part = evidence.region.has(Failpoint::PublishedShift);
     let last = if is_known { walk(durable, &parsed, any_part) } else { LSN_MAX };
     Ok(Judged { parsed, floor, last })
+}
+
+/// Above what was durable a power cut leaves the same as damage, so that is told in doubt.
+fn told(mut damage: Damage, was_durable: bool) -> Damage {
+    damage.got += if was_durable { "" } else { ", or it was never committed" };
+    damage
 }
 
 /// F, or the greatest LSN that lies before its stream's GIDX word: it was whole at the floor that
@@ -303,8 +310,10 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan, reads_past: bool) -> Result<Pa
         let previous = entries.last().filter(|_| !reads_past).map_or(0, |e| e.header.lsn);
         match parse_entry(evidence, &scan, &walk, (limit, previous)) {
             Ok(entry) => {
-                let hole = hole.take().map(|(at, why)| damaged_entry(evidence, &scan, at, why));
-                holes.extend(hole.map(|damage| (damage, entry.header.lsn)));
+                holes.extend(hole.take().map(|(at, why)| {
+                    let damage = damaged_entry(evidence, &scan, at, why);
+                    Hole { damage, before: entry.header.lsn }
+                }));
                 walk.pass(entry.header.payload_len);
                 entries.push(entry);
             }
@@ -383,12 +392,8 @@ fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
 
 /// Rule 2, of what GIDX words say was whole: zones that are not there, or that end before it. A
 /// sealed zone ends with an entry. Behind a GIDX word a cut may have left its seal without its end,
-/// which is in doubt only for a reader past damage. Each comes with an LSN from which on it counts.
-fn ends_before_tails(
-    evidence: &Evidence<'_>,
-    parsed: &[Parsed],
-    reads_past: bool,
-) -> Vec<(Damage, Lsn)> {
+/// which is in doubt only for a reader past damage.
+fn ends_before_tails(evidence: &Evidence<'_>, parsed: &[Parsed], reads_past: bool) -> Vec<Damage> {
     let mut damages = Vec::new();
     for (stream, gidx) in evidence.gidx.iter().enumerate() {
         let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
@@ -401,7 +406,7 @@ fn ends_before_tails(
             let expected = format!("zone {} in stream {stream}", gidx.zone);
             let found = Mismatch::new(expected, "no such zone");
             let what = format!("GIDX word of stream {stream}");
-            damages.push((evidence.region.damage(Geometry::gidx(stream as u32), what, found), 0));
+            damages.push(evidence.region.damage(Geometry::gidx(stream as u32), what, found));
         }
         for zone in parsed.iter().filter(of_stream) {
             let seal = zone.scan.seal.map(|seal| u64::from(seal.0));
@@ -412,13 +417,11 @@ fn ends_before_tails(
                     std::cmp::Ordering::Greater => (false, 0),
                 }
             });
-            damages.extend((is_before && seal.is_none()).then(|| (unsealed(evidence, zone), 0)));
+            damages.extend((is_before && seal.is_none()).then(|| unsealed(evidence, zone)));
             let whole_until = seal.filter(|_| is_before || reads_past).unwrap_or(tail);
             if zone.end < whole_until {
                 let damage = damaged_entry(evidence, &zone.scan, zone.end, zone.why.clone());
-                let last = zone.entries.last().map_or(0, |entry| entry.header.lsn);
-                let is_durable = is_before || zone.end < tail;
-                damages.push((damage, if is_durable { 0 } else { last + 1 }));
+                damages.push(told(damage, is_before || zone.end < tail));
             }
         }
     }
