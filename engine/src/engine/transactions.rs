@@ -218,9 +218,9 @@ impl Database {
         self.resolve(id.as_ref(), Kind::CommitPrepared, blob, durability)
     }
 
-    /// Rolls back the transaction that was prepared under this name, durably, and as durable as
-    /// asked. With [`Durability::Remote`] the shared store has the rollback once this returns: no
-    /// takeover finds the transaction prepared. Without it a takeover may.
+    /// Rolls back the transaction that was prepared under this name: durably at least. With
+    /// [`Durability::Remote`] the shared store has the rollback once this returns, and no takeover
+    /// finds the transaction prepared. Without it a takeover may.
     ///
     /// # Errors
     ///
@@ -293,11 +293,14 @@ impl Database {
 impl Table {
     /// Removes the rows in `range` for which `goes` is true, durably and together, and returns
     /// them. It does so in a transaction of its own, which locks the range and reads what is
-    /// newest. The rows are in memory: [`Transaction::extract_if`] gives them one by one.
+    /// newest. The rows are in memory: [`Transaction::extract_if`] gives them one by one. `goes`
+    /// writes no row of the range: the call would wait for itself, so it fails.
     ///
     /// # Errors
     ///
-    /// As [`Transaction::extract_if`] and [`Transaction::commit`]: no row is removed then.
+    /// As [`Transaction::extract_if`] and [`Transaction::commit`]: no row is removed then, unless
+    /// the outcome of the commit is unknown. The rows are lost to the caller then:
+    /// [`Transaction::extract_if`] gives them before the commit.
     ///
     /// # Examples
     ///
@@ -346,7 +349,10 @@ impl Table {
         let options =
             TxnOptions::new().isolation(Isolation::ReadCommitted).durability(self.durability);
         let txn = Database { inner }.begin_with(options)?;
-        let done = f(&txn)?;
+        let here = txn.runs_here();
+        let done = f(&txn);
+        drop(here);
+        let done = done?;
         txn.commit()?;
         Ok(done)
     }

@@ -197,9 +197,9 @@ impl Transaction {
     }
 
     /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
-    /// value, before and after. `f` may use the transaction. It is called again if another thread
-    /// has changed the row through this transaction meanwhile, and must not write to the row by
-    /// itself.
+    /// value, before and after. Nothing is written where the value stays the same. `f` may use the
+    /// transaction. It is called again if another thread has changed the row through this
+    /// transaction meanwhile, and must not write to the row by itself.
     ///
     /// # Errors
     ///
@@ -211,21 +211,22 @@ impl Transaction {
         mut f: impl FnMut(Option<&[u8]>) -> Option<V>,
     ) -> Result<Option<Bytes>> {
         self.update_by(table, key.as_ref(), |old| {
-            Ok(f(old).map(|value| Bytes::copy_from_slice(value.as_ref())))
+            let new = f(old).map(|value| Bytes::copy_from_slice(value.as_ref()));
+            Ok((new.as_deref() != old).then_some(new))
         })
     }
 
-    /// As [`Transaction::update`]; fails if `f` does. `f` is a user's, so it runs between two calls
-    /// and holds up no other one.
+    /// As [`Transaction::update`]; fails if `f` does, and writes what `f` says, if anything. `f` is
+    /// a user's, so it runs between two calls and holds up no other one.
     fn update_by(
         &self,
         table: &Table,
         key: &[u8],
-        mut f: impl FnMut(Option<&[u8]>) -> Result<Write>,
+        mut f: impl FnMut(Option<&[u8]>) -> Result<Option<Write>>,
     ) -> Result<Write> {
         let mut old = self.get_for_update(table, key)?;
         loop {
-            let new = f(old.as_deref())?;
+            let Some(new) = f(old.as_deref())? else { return Ok(old) };
             let mut changed = None;
             let is_done = self.change(table, key, |now| {
                 let is_same = now == old.as_deref();
@@ -274,7 +275,7 @@ impl Transaction {
         let operator = table.operator()?;
         let merged = self.update_by(table, key, |old| {
             let new = operator.fold(key, old, [operand].into_iter());
-            Ok(Some(new.map_err(|e| e.in_table(|| table.name()))?.into()))
+            Ok(Some(Some(new.map_err(|e| e.in_table(|| table.name()))?.into())))
         });
         merged.map(drop)
     }
@@ -429,6 +430,25 @@ mod tests {
             self.1.lock().unwrap().recv_timeout(PATIENCE).map_err(|e| e.to_string())?;
             Ok(operand.to_vec())
         }
+    }
+
+    /// Bug: an update that kept the value, or that failed in a typed table, was a write: the row's
+    /// time to live began anew, and others conflicted. Cause: what the function returned was
+    /// written, whatever it was. Fix: a value that stays the same is not written.
+    #[test]
+    fn an_update_that_keeps_the_value_writes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("row", "1").unwrap();
+        let txn = db.begin().unwrap();
+        let same = |key: &str| {
+            txn.update(&table, key, |old| old.map(<[u8]>::to_vec)).unwrap().map(|it| it.to_vec())
+        };
+        assert_eq!([same("row"), same("none")], [Some(b"1".to_vec()), None]);
+        assert_eq!(db.transactions()[0].writes, 0);
+        txn.update(&table, "row", |_| Some("2")).unwrap();
+        assert_eq!(db.transactions()[0].writes, 1);
     }
 
     /// Bug: while an operator ran for a transaction, other threads waited in their calls on that

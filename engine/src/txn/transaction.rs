@@ -431,7 +431,7 @@ impl Transaction {
     }
 
     /// Says that the calling thread cannot end it while the guard lives.
-    pub(super) fn runs_here(&self) -> RunsHere {
+    pub(crate) fn runs_here(&self) -> RunsHere {
         RunsHere::enter(&self.inner.shared.locks, self.inner.id)
     }
 

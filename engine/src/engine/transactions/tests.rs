@@ -138,3 +138,21 @@ fn the_first_lock_brings_about_the_sync_of_an_enqueued_commit() {
     });
     assert_eq!(found, Ok(None));
 }
+
+/// Bug: a function of `Table::retain` that wrote to its own range waited until its patience was
+/// over. Cause: the locks did not know that the transaction ran on this thread. Fix: they are told.
+#[test]
+fn a_function_of_retain_that_writes_to_its_range_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("row", "1").unwrap();
+    let mut told = None;
+    let removed = table.retain(.., |key, _| {
+        told = table.put(key, "2").err();
+        true
+    });
+    assert_eq!(told.unwrap().kind(), crate::ErrorKind::Invalid);
+    assert_eq!(removed.unwrap(), 0);
+    assert_eq!(table.get("row").unwrap().as_deref(), Some(&b"1"[..]));
+}
