@@ -1,7 +1,8 @@
 /*
-  What a table of the library says of its own layout, if it was created with two secondary indexes or
-  more, or with a key of a collation of several levels, or once an ALTER TABLE has changed it in place: which number the entries of an index begin with, and what columns rows have that were written
-  before a column was added or dropped.
+  What a table of the library says of its own layout: which number the entries of an index begin with,
+  and what columns rows have that were written before a column was added or dropped. A table has it if
+  it was created with two secondary indexes or more, or with a key of a collation of several levels, or
+  once an ALTER TABLE has changed it in place.
 
   It is a record beside the counters. Another table has none: its index number n is the n-th of the
   server's definition, and all of its rows have all columns. A table and a partition may change places

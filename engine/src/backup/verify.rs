@@ -26,10 +26,10 @@ use crate::storage::ExtentStore;
 use crate::table::TableCore;
 use crate::version::{FoundEdits, JournalFloor, Manifest, Version, VersionSet};
 
-/// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
-/// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
-/// against its checksums by [`Options::verify`] once it was closed. Whatever is wrong with one, the
-/// records are the truth: the next opening makes it anew.
+/// What verification found. [`Database::verify`](crate::Database::verify) compares a persistent
+/// index ([`Index::Persistent`](crate::Index::Persistent)) with the records. [`Options::verify`]
+/// checks its checksums. A damaged index loses nothing: the next opening makes it anew out of the
+/// records.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -116,7 +116,7 @@ pub(super) fn merge(
             && (has_deletes || view.level0.tombstones.has_undrained_in(interval, upto, drained))
     };
     let mut done = run(DrainRoom::Ordinary);
-    // Rows that nobody deletes would use up what the compactions behind deletes need.
+    // A drain without deletes leaves the reserve to compactions that free space.
     if is_full(&done) && (zones.serves_freeing() || zones.lacks_wanted()) && has_deletes() {
         done = run(DrainRoom::Reserve);
         if is_full(&done) {

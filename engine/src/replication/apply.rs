@@ -147,7 +147,7 @@ impl Applier {
         };
         // A promotion that did not end may have prepared them: the rows say what is.
         for begun in db.list_prepared() {
-            db.roll_back_prepared(begun.id, crate::base::options::Durability::Durable)?;
+            db.roll_back_prepared(begun.id, Durability::Durable)?;
         }
         let (tables, prepares) = (named_in(&table)?, prepares_of(&db, &table)?);
         let base = table.get(BASE)?.and_then(|row| row[..].try_into().ok());

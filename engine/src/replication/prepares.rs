@@ -16,6 +16,7 @@ use std::ops::Bound;
 
 use super::log::{PrepareHead, records_of};
 use crate::base::error::{Error, Mismatch, Result};
+use crate::base::options::Durability;
 use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::engine::Database;
 use crate::memtable::{Record, encode_record};
@@ -254,7 +255,7 @@ impl FollowedPrepares {
 
     fn roll_back(&mut self, db: &Database) -> Result<()> {
         while let Some(id) = self.resolved.last() {
-            db.roll_back_prepared(id, crate::base::options::Durability::Durable)?;
+            db.roll_back_prepared(id, Durability::Durable)?;
             self.resolved.pop();
         }
         Ok(())

@@ -148,9 +148,9 @@ fn a_task_that_spins_for_ever_is_told() {
     assert!(matches!(run.end, End::Endless(ref left) if left.len() == 1), "{:?}", run.end);
 }
 
-/// Bug: a run had no end where tasks rested by turns, each for less time than the others' turns
-/// took: a task below them never went on. Cause: only a task that alone had the whole turn gave
-/// way. Fix: the task that passes gives way once in so many points, whoever had the turn before.
+/// Bug: a run had no end. Some tasks rested by turns, each for less time than the others took. A
+/// task of a lower priority never went on. Cause: a task gave way only after a long turn, and each
+/// rest of another began the count anew. Fix: the count goes on whoever runs.
 #[test]
 fn tasks_that_rest_by_turns_do_not_keep_another_from_its_turn() {
     for seed in 0..20 {

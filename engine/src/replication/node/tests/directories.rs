@@ -192,9 +192,9 @@ fn the_database_of_a_node_that_runs_is_busy() {
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
 }
 
-/// Bug: a directory called `NODE` marked the one that it lies in as a node's. Databases in it were
-/// refused, and a node that was opened there removed them. Cause: whatever could be opened to read
-/// was the mark. Fix: a directory is no mark.
+/// Bug: a directory called `NODE` counted as the mark of a node's directory. Openings of databases
+/// beside it were refused, and a node that was opened there removed them. Cause: a directory can be
+/// opened to read, as a file can. Fix: a directory is no mark.
 #[test]
 fn a_directory_is_no_mark_of_a_node() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
