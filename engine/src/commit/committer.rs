@@ -186,6 +186,13 @@ impl Committer {
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
     }
 
+    /// Waits until all that was read is as durable as what is written. So does a call that finds
+    /// nothing to write: it answers for what it found.
+    pub(crate) fn wait_for_reads(&self, durability: Durability) -> Result<()> {
+        self.check_durability(durability)?;
+        self.wait_for(self.visible(), durability)
+    }
+
     /// Waits until readers see a commit, which may be another caller's. It is made durable if
     /// nothing else makes it visible.
     pub(crate) fn wait_until_visible(&self, lsn: Lsn) -> Result<()> {

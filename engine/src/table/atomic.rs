@@ -214,7 +214,10 @@ impl Table {
         self.shared.again_after_truncations(&self.slot, |pinned| {
             loop {
                 let all = Range::of_now(self, KeyRange::from_bounds(&(..)));
-                let Some((key, _)) = outermost(all, is_last)? else { return Ok(None) };
+                let Some((key, _)) = outermost(all, is_last)? else {
+                    self.shared.committer.wait_for_reads(self.durability)?;
+                    return Ok(None);
+                };
                 // Up to it: so no key comes before it meanwhile.
                 let to_key = match is_last {
                     false => KeyRange::from_bounds(&(..=&key)),
@@ -282,6 +285,8 @@ impl ChangeRows<'_> {
                     "a row is locked from the read to the commit of its change"
                 );
                 self.commit(pinned, key, value.as_deref())?;
+            } else {
+                self.shared.committer.wait_for_reads(self.durability)?;
             }
             Ok(result)
         })

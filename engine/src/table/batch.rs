@@ -297,7 +297,7 @@ impl Shared {
     fn merge_row(&self, target: &TableTarget, key: &[u8]) -> Result<bool> {
         let TableTarget::Slot(slot) = target else { return Ok(false) };
         limits::check_key(key)?;
-        let rows = ChangeRows { shared: self, slot, durability: Durability::Durable };
+        let rows = ChangeRows { shared: self, slot, durability: Durability::Relaxed };
         let done = rows.change(key, Patience::None, |value| {
             let same = value.map(|value| Some(value.to_vec()));
             (same, value.is_some())

@@ -62,7 +62,7 @@ pub struct PendingCommit {
 }
 
 impl PendingCommit {
-    /// A commit at an LSN; without one there was nothing to commit.
+    /// A commit at an LSN; without one there is nothing to wait for.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keep: Keep,

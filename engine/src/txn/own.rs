@@ -20,11 +20,20 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
+use crate::commit::Committer;
 use crate::locks::{Mode, Patience};
 use crate::read;
 use crate::read::KeyRange;
 
 impl Running {
+    /// The commit up to which it answers for what it has read, though it writes nothing. Plain
+    /// reads at read committed are no promise.
+    pub(super) fn answers_up_to(&self, committer: &Committer) -> Option<Lsn> {
+        let has_read = !self.tables.is_empty();
+        let answers = has_read && (self.snapshot.is_some() || self.locker.held() > 0);
+        answers.then(|| committer.visible()).filter(|lsn| *lsn > 0)
+    }
+
     /// Whether a write to a key is protected: by an exclusive lock, or by the validation of an
     /// optimistic transaction (invariants 1 and 5).
     pub(super) fn owns(&self, inner: &Inner, table: usize, key: &[u8]) -> bool {

@@ -330,7 +330,9 @@ impl Inner {
                 return self.shared.committer.wait_for(lsn, durability);
             }
             if batch.is_empty() {
-                return Ok(());
+                let read = running.answers_up_to(&self.shared.committer);
+                let wait = |lsn| self.shared.committer.wait_for(lsn, self.options.durability);
+                return read.map_or(Ok(()), wait);
             }
             self.shared.commit(&batch, self.options.durability)
         })
@@ -340,10 +342,11 @@ impl Inner {
     pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
         self.finish(End::Committed, |running| {
             let durability = self.options.durability;
-            self.shared.committer.check_durability(durability)?;
+            let committer = &self.shared.committer;
+            committer.check_durability(durability)?;
             let (batch, runs) = running.batch(self)?;
             let lsn = match (runs.is_empty(), batch.is_empty()) {
-                (true, true) => None,
+                (true, true) => running.answers_up_to(committer),
                 (true, false) => self.shared.enqueue(&batch, durability)?,
                 (false, _) => Some(self.shared.commit_runs(&batch, runs)?),
             };

@@ -16,7 +16,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use terrace::{Index, Mode, Options};
+use terrace::{
+    Database, Durability, Index, Isolation, Mode, Options, Table, Transaction, TxnOptions,
+};
 pub use terrace_sim::{Chance, content, cuts, tiny, workload};
 
 static TURN: RwLock<()> = RwLock::new(());
@@ -94,4 +96,40 @@ pub fn made() -> tempfile::TempDir {
     db.table("t").unwrap().put("k", "v").unwrap();
     db.close().unwrap();
     dir
+}
+
+/// A call that finds nothing to write: the table has the row `k` with the value `1` and no other.
+/// The handle has the durability that is named.
+pub type NothingToWrite = fn(&Database, &Table, Durability) -> terrace::Result<()>;
+
+pub const NOTHING_TO_WRITE: [NothingToWrite; 11] = [
+    |_, t, _| t.compare_and_set("k", Some(b"1"), Some(b"1")).map(|had| assert!(had)),
+    |_, t, _| t.compare_and_set("k", None, Some(b"2")).map(|had| assert!(!had)),
+    |_, t, _| t.insert_if_absent("k", "2").map(|inserted| assert!(!inserted)),
+    |_, t, _| t.update("k", |old| old.map(<[u8]>::to_vec)).map(drop),
+    |_, t, _| t.take("none").map(|row| assert_eq!(row, None)),
+    |db, _, durability| {
+        let empty = db.existing_table("empty")?.durability(durability);
+        empty.pop_last().map(|row| assert_eq!(row, None))
+    },
+    |_, t, _| t.retain(.., |_, _| true).map(|gone| assert_eq!(gone, 0)),
+    |db, t, durability| has_read(db, t, (Isolation::Snapshot, durability))?.commit(),
+    |db, t, durability| has_read(db, t, (Isolation::Snapshot, durability))?.enqueue()?.wait(),
+    |db, t, durability| has_read(db, t, (Isolation::Serializable, durability))?.commit(),
+    |db, t, durability| {
+        let txn = has_read(db, t, (Isolation::ReadCommitted, durability))?;
+        txn.get_for_update(t, "k")?;
+        txn.commit()
+    },
+];
+
+/// A transaction that has read the row `k`.
+pub fn has_read(
+    db: &Database,
+    table: &Table,
+    (isolation, durability): (Isolation, Durability),
+) -> terrace::Result<Transaction> {
+    let txn = db.begin_with(TxnOptions::new().isolation(isolation).durability(durability))?;
+    assert_eq!(txn.get(table, "k")?.as_deref(), Some(&b"1"[..]));
+    Ok(txn)
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::common::cuts::{PATH, options as of_machine};
-use crate::common::{Chance, alone};
+use crate::common::{Chance, NOTHING_TO_WRITE, alone};
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{
     Database, Durability, ErrorKind, Existing, ObjectServer, Options, Result, TableOptions,
@@ -506,4 +506,35 @@ fn a_store_that_is_away_slows_no_commit() {
     server.always(None);
     settle(|| db.step());
     assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+}
+
+/// Bug: a commit that was to be remote had an unknown outcome, and the caller tried again with what
+/// is safe to repeat: it heard "done" of a row that no takeover found. Cause: a call that finds
+/// nothing to write did not wait for the store. Fix: it waits until the store has what it read.
+#[test]
+fn a_call_that_is_tried_again_answers_for_the_row_that_it_finds() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    let table = db.table("t").unwrap().durability(Durability::Remote);
+    db.table("empty").unwrap();
+    settle(|| db.step());
+    server.always(Some(terrace::StoreFault::Throttle));
+    let error = table.compare_and_set("k", None, Some(b"1")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    for call in NOTHING_TO_WRITE {
+        let error = call(&db, &table, Durability::Remote).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    }
+    server.always(None);
+    NOTHING_TO_WRITE[0](&db, &table, Durability::Remote).unwrap();
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+
+    let alone = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
+    let [table, _] = ["t", "empty"].map(|name| alone.table(name).unwrap());
+    table.put("k", "1").unwrap();
+    for call in NOTHING_TO_WRITE {
+        let error = call(&alone, &table.durability(Durability::Remote), Durability::Remote);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
+    }
 }

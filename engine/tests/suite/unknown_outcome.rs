@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::cuts::{KINDS, Kind, PATH, options};
+use crate::common::{NOTHING_TO_WRITE, has_read};
 use terrace::testing::{Machine, Survive};
-use terrace::{Database, Error, ErrorKind, Transaction, TxnOptions};
+use terrace::{Database, Durability, Error, ErrorKind, Isolation, Transaction, TxnOptions};
 
 const ROWS: u32 = 60;
 
@@ -164,7 +165,7 @@ fn a_sync_of_relaxed_commits_that_fails_is_told_and_stops_the_database() {
     let db = options(&machine, None).open(PATH).unwrap();
     let table = db.table("t").unwrap();
     table.put("durable", "1").unwrap();
-    table.durability(terrace::Durability::Relaxed).put("relaxed", "1").unwrap();
+    table.durability(Durability::Relaxed).put("relaxed", "1").unwrap();
     machine.fail_sync_after(0);
     for _ in 0..2 {
         let told = db.sync().unwrap_err();
@@ -258,4 +259,33 @@ fn a_table_is_listed_as_its_calls_find_it_after_an_event_with_an_unknown_outcome
         }
         assert!(kind != Kind::Files || before > 0 && after > 0, "{name}: {before} and {after}");
     }
+}
+
+/// Bug: a call that found nothing to write said "durably" of what a power cut took. Cause: it
+/// returned what it read without the wait that its durability asks for. Fix: it waits until what it
+/// read is as durable.
+#[test]
+fn what_a_call_without_a_write_answers_for_survives_a_cut() {
+    let is_kept = |call: &dyn Fn(&Database, &terrace::Table)| {
+        let machine = Kind::Files.machine();
+        let db = options(&machine, None).open(PATH).unwrap();
+        let (table, _) = (db.table("t").unwrap(), db.table("empty").unwrap());
+        // The first lock of a database waits by itself for what was committed before.
+        table.take("none").unwrap();
+        table.durability(Durability::Relaxed).put("k", "1").unwrap();
+        call(&db, &table);
+        let found = options(&machine.crash(Survive::Nothing), None).open(PATH).unwrap();
+        found.existing_table("t").unwrap().get("k").unwrap().is_some()
+    };
+    for (n, call) in NOTHING_TO_WRITE.into_iter().enumerate() {
+        assert!(is_kept(&|db, table| call(db, table, Durability::Durable).unwrap()), "call {n}");
+        let relaxed = |db: &Database, table: &terrace::Table| {
+            call(db, &table.durability(Durability::Relaxed), Durability::Relaxed).unwrap();
+        };
+        assert!(!is_kept(&relaxed), "call {n} waits for more than it is asked for");
+    }
+    let plain = (Isolation::ReadCommitted, Durability::Durable);
+    assert!(!is_kept(&|db, table| has_read(db, table, plain).unwrap().commit().unwrap()));
+    let snapshot = (Isolation::Snapshot, Durability::Durable);
+    assert!(!is_kept(&|db, table| has_read(db, table, snapshot).unwrap().roll_back()));
 }
