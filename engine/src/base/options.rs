@@ -242,8 +242,8 @@ declare! {
     ///
     /// All directories that its calls name are in that memory too, those of backup sets and of
     /// `file:` stores among them. The paths of other options are of another memory. Openings with
-    /// clones of these options meet in theirs, so a test opens its database again. `memory` bounds
-    /// what the database needs beside.
+    /// clones of these options meet in theirs, so a test opens its database again. A forked child
+    /// has to make options of its own. `memory` bounds what the database needs beside.
     ///
     /// Where the bytes are used up, calls fail as on a full disk. Opening fails as `Invalid` with
     /// another mode than [`Mode::File`], or with [`pm_path`](Options::pm_path).

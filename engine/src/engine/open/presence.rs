@@ -390,14 +390,14 @@ pub(super) fn check_not_of_node(given: &Path, options: &Options, how: OpenHow) -
     if how == OpenHow::ReadOnly || options.follows || is_takeover {
         return Ok(());
     }
-    // Through links too, whose names say nothing.
-    let path = std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
-    let path = path.unwrap_or_else(|_| given.to_path_buf());
+    let files = files_of(options);
+    // Through links too, whose names say nothing. A path in memory is a name alone.
+    let canonical = || std::fs::canonicalize(given).or_else(|_| std::path::absolute(given));
+    let path = files.real().and_then(|_| canonical().ok()).unwrap_or_else(|| given.to_path_buf());
     let name = path.file_name().and_then(|name| name.to_str());
     let (Some(directory), Some(_)) = (path.parent(), name.and_then(node_number)) else {
         return Ok(());
     };
-    let files = files_of(options);
     if !has_file(&*files, &directory.join(NODE))? || has_file(&*files, &path.join(CLAIMS_FILE))? {
         return Ok(());
     }
@@ -453,7 +453,7 @@ pub(crate) fn lock(
     files.hold(path).map_err(|e| Error::io("open the directory", path, e))?;
     if let Some(files) = &options.in_memory {
         let busy = || format!("{} is open, in memory: close it first", path.display());
-        let lock = files.lock(path, access(how));
+        let lock = files.lock(path, access(how)).map_err(|e| Error::io("lock", path, e))?;
         let lock = lock.ok_or_else(|| Error::new(ErrorKind::Busy, busy()))?;
         return Ok(DirectoryLock::other(lock));
     }

@@ -106,7 +106,7 @@ impl DirectoryStore {
         let (path, access) = (self.path.join(LOCK), Access::Exclusive);
         let lock = match (self.files.real(), self.files.memory()) {
             (Some(files), _) => FileLock::at(files, &path, access)?.map(DirectoryLock::other),
-            (_, Some(files)) => files.lock(&path, access).map(DirectoryLock::other),
+            (_, Some(files)) => files.lock(&path, access)?.map(DirectoryLock::other),
             // The tasks of a simulated machine run one at a time.
             _ => Some(DirectoryLock::none()),
         };
