@@ -8,7 +8,8 @@
 //! 2. What is in memory of a key is newer than what is spilled of it.
 //! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two.
 //! 4. What was put to a key of a deleted interval was put after the deletion: it counts.
-//! 5. No key of a bare interval is put to, and none that was committed by `bare_at` is left in it.
+//! 5. Each version in memory that a roll-back may take has its key in `undo`.
+//! 6. No key of a bare interval is put to, and none that was committed by `bare_at` is left in it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,6 +36,9 @@ pub(super) type Written = (Bytes, Write);
 struct OfTable {
     memory: BTreeMap<Bytes, SmallVec<[Version; 1]>>,
     bytes: usize,
+    /// The keys whose versions in memory rolling back may take, with the epochs of these, in their
+    /// order; empty without a savepoint.
+    undo: Vec<(Epoch, Bytes)>,
     spilled: Spilled,
     /// The intervals that are deleted.
     deleted: IntervalSet,
@@ -74,15 +78,18 @@ impl WriteSet {
     /// `TooLarge` when it would be more than that; nothing was changed.
     pub(super) fn set(&mut self, table: usize, key: &[u8], write: Write, limit: u64) -> Result<()> {
         let (now, added) = (self.epochs.now(), taken(key, &write));
+        let is_saved = self.epochs.savepoints() > 0;
         let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
         self.make_table(table);
         if write.is_some() {
             self.tables[table].bare.remove_key(key);
         }
-        let OfTable { memory, bytes, .. } = &mut self.tables[table];
+        let OfTable { memory, bytes, undo, .. } = &mut self.tables[table];
         let Some(versions) = memory.get_mut(key) else {
             check_limit(before + added as u64, limit)?;
-            memory.insert(Bytes::copy_from_slice(key), smallvec![(now, write)]);
+            let key = Bytes::copy_from_slice(key);
+            undo.extend(is_saved.then(|| (now, key.clone())));
+            memory.insert(key, smallvec![(now, write)]);
             *bytes += added;
             return Ok(());
         };
@@ -94,6 +101,8 @@ impl WriteSet {
             "the bytes of a table count each of its versions in memory (invariant 1)"
         );
         check_limit(before - freed as u64 + added as u64, limit)?;
+        let is_new = versions.last().is_none_or(|(epoch, _)| *epoch < now);
+        undo.extend((is_saved && is_new).then(|| (now, Bytes::copy_from_slice(key))));
         versions.truncate(kept);
         debug_assert!(
             versions.last().is_none_or(|(epoch, _)| *epoch < now),
@@ -128,7 +137,7 @@ impl WriteSet {
         if limited.is_err() {
             own.undo_deletion();
         } else if !is_saved {
-            own.forget_deletions();
+            own.forget_undo();
         }
         debug_assert!(
             limited.is_err() || own.deletes(&interval.start),
@@ -311,7 +320,7 @@ impl WriteSet {
     }
 
     /// Undoes what was written since the newest savepoint `name`, which stays; those set after it
-    /// go. Costs a walk over what is in memory.
+    /// go. Costs a look-up for each key in memory that it takes a version of.
     pub(super) fn roll_back_to(&mut self, name: &str) -> Result<()> {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at + 1);
@@ -326,13 +335,16 @@ impl WriteSet {
             while of_table.deletions.last().is_some_and(|last| last.epoch > before) {
                 of_table.undo_deletion();
             }
-            let bytes = &mut of_table.bytes;
-            of_table.memory.retain(|key, versions| {
+            while let Some((_, key)) = of_table.undo.pop_if(|(epoch, _)| *epoch > before) {
+                // Newer versions may have taken its place, and it may be on disk.
+                let Some(versions) = of_table.memory.get_mut(&key) else { continue };
                 let kept = versions.partition_point(|(epoch, _)| *epoch <= before);
-                *bytes -=
-                    versions.drain(kept..).map(|(_, write)| taken(key, &write)).sum::<usize>();
-                !versions.is_empty()
-            });
+                of_table.bytes -=
+                    versions.drain(kept..).map(|(_, write)| taken(&key, &write)).sum::<usize>();
+                if versions.is_empty() {
+                    of_table.memory.remove(&key);
+                }
+            }
             debug_assert!(
                 of_table.counts_its_bytes(),
                 "writes that were rolled back take no bytes (invariant 1)"
@@ -350,7 +362,7 @@ impl WriteSet {
         self.savepoints.truncate(at);
         self.epochs.release(at);
         if self.savepoints.is_empty() {
-            self.tables.iter_mut().for_each(OfTable::forget_deletions);
+            self.tables.iter_mut().for_each(OfTable::forget_undo);
         }
         debug_assert!(
             self.names_each_savepoint(),
@@ -394,6 +406,7 @@ impl OfTable {
         let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
         self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
+        self.undo.clear();
         self.bytes = 0;
         Ok(())
     }
@@ -423,7 +436,8 @@ impl OfTable {
     }
 
     /// Nothing is left to roll back to.
-    fn forget_deletions(&mut self) {
+    fn forget_undo(&mut self) {
+        self.undo.clear();
         let joined = self.deletions.drain(..).flat_map(|deletion| deletion.joined);
         self.interval_bytes -= joined.map(|interval| taken_by(&interval)).sum::<usize>();
     }
