@@ -113,9 +113,12 @@ impl Rows {
         passed.extend_from_slice(key);
     }
 
-    /// Whether that is the last one that it has passed without a row.
-    pub(super) fn has_passed(&self, key: &[u8]) -> bool {
-        self.passed.as_deref() == Some(key)
+    /// Whether the newest visible version of a key was seen: it is that of the last row, or the
+    /// last one that the walk has passed without a row.
+    pub(super) fn knows(&self, key: &[u8]) -> bool {
+        // Keys that follow one another mostly differ in their last byte.
+        let is_it = |other: &[u8]| other.last() == key.last() && other == key;
+        self.last_key().is_some_and(is_it) || self.passed.as_deref().is_some_and(is_it)
     }
 
     /// The last key that the walk has passed, in its direction.

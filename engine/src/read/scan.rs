@@ -3,7 +3,7 @@
 //! of an object. The caller reads values that lie apart, when it pins no epoch any more.
 
 use std::borrow::Cow;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use super::AsOf;
@@ -73,15 +73,28 @@ fn walk_up(
         Bound::Included(_) | Bound::Unbounded => (None, LSN_MAX),
     };
     cursor.seek(range.start(), from)?;
-    let mut passed = Passed::default();
-    while let Some(entry) = cursor.entry() {
-        if !range.below_upper(entry.key) {
-            rows.exhausted = true;
+    let (mut passed, end) = (Passed::default(), end_of(range));
+    loop {
+        // Rows that lie beside their keys, one version of each: most are.
+        let lent = cursor.pass(end.as_deref(), &mut |entry| {
+            let is_row = entry.kind == Kind::Put
+                && entry.seq <= at
+                && !rows.knows(entry.key)
+                && (rows.len() > 0 || left_out != Some(entry.key))
+                && matches!(is_hidden(entry.key, entry.seq), Ok(false));
+            if is_row {
+                rows.add(entry.key, entry.value, None, chunk);
+            }
+            match is_row && !rows.is_full(chunk) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        let Some(entry) = cursor.entry().filter(|_| lent.is_break()) else { break };
+        if rows.is_full(chunk) {
             return Ok(());
         }
-        // Whether the newest visible version of the key was seen.
-        let known = || rows.last_key() == Some(entry.key) || rows.has_passed(entry.key);
-        if entry.seq > at || left_out == Some(entry.key) || known() {
+        if entry.seq > at || left_out == Some(entry.key) || rows.knows(entry.key) {
             if passed.are_many(entry.key) {
                 // Seeks to the newest version that the reader may see, or to the next key.
                 let seq = if entry.seq > at { at } else { 0 };

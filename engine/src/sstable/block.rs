@@ -4,7 +4,7 @@
 mod restarts;
 mod tree;
 
-use std::ops::{Deref, Range};
+use std::ops::{ControlFlow, Deref, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -342,6 +342,24 @@ impl<B: Deref<Target = Block>> BlockCursor<B> {
 
     pub(super) fn next(&mut self) -> BlockStep {
         of_either!(BlockCursor, self, within => within.next())
+    }
+
+    /// As [`Cursor::pass`](crate::base::record::Cursor::pass).
+    #[inline]
+    pub(super) fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        mut take: impl FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, BadEntry> {
+        of_either!(BlockCursor, self, within => {
+            while let Some(entry) = within.entry().filter(|e| bound.is_none_or(|b| e.key < b)) {
+                if take(&entry).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+                within.next()?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     pub(super) fn prev(&mut self) -> BlockStep {

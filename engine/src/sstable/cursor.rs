@@ -1,5 +1,6 @@
 //! Walks an extent, block by block.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::awaited::Lacking;
@@ -146,6 +147,37 @@ impl Cursor for ExtentCursor {
             self.enter(n - 1, BlockCursor::last)?;
         }
         Ok(())
+    }
+
+    fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let (parts, one_seq) = (self.parts()?, self.one_seq);
+        while self.is_placed()
+            && let Some((n, in_block)) = &mut self.position
+        {
+            let n = *n;
+            // In most blocks no key is compared.
+            let bound = bound.filter(|bound| parts.index.last_key(n) >= *bound);
+            let passed = in_block.pass(bound, |entry| {
+                take(&EntryRef { seq: one_seq.unwrap_or(entry.seq), ..*entry })
+            });
+            let has_left = in_block.entry().is_some();
+            match passed {
+                Ok(ControlFlow::Continue(())) if has_left => break,
+                Ok(ControlFlow::Continue(())) if n + 1 < parts.index.entries().len() => {
+                    self.enter(n + 1, BlockCursor::first)?;
+                }
+                Ok(passed) => return Ok(passed),
+                Err(BadEntry) => {
+                    self.position = None;
+                    return Err(self.extent.bad_entry(&parts, n));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {

@@ -357,7 +357,9 @@ impl Range {
 
     /// Takes the row that is next from one end: the chunk that it is in, and its number there.
     fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
-        self.fill(from_back)?;
+        if self.left == 0 || self.own(from_back).is_empty() {
+            self.fill(from_back)?;
+        }
         if self.left == 0 {
             return Ok(None);
         }

@@ -1,5 +1,6 @@
 //! Walks the extents of one level as one sequence of records.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::base::error::Result;
@@ -133,6 +134,21 @@ impl Cursor for LevelCursor {
             cursor.prev()?;
         }
         self.enter_previous()
+    }
+
+    fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        while let Some((_, cursor)) = &mut self.position {
+            let passed = cursor.pass(bound, take)?;
+            if passed.is_break() || cursor.entry().is_some() {
+                return Ok(passed);
+            }
+            self.enter_next()?;
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {

@@ -2,6 +2,8 @@
 //!
 //! A cursor that leaves entries out.
 
+use std::ops::ControlFlow;
+
 use super::{Kind, Lsn, Reference, SeparatedValue};
 use crate::base::error::Result;
 
@@ -56,6 +58,23 @@ pub(crate) trait Cursor {
     /// Steps to the preceding entry. The cursor must be valid.
     fn prev(&mut self) -> Result<()>;
 
+    /// Lends the entries from the one here on to `take`, as long as their keys lie before `bound`
+    /// and `take` goes on. Afterwards it stands on the entry where `take` broke off (`Break`), else
+    /// on the first one that it has not lent.
+    fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        while let Some(entry) = self.entry().filter(|entry| bound.is_none_or(|b| entry.key < b)) {
+            if take(&entry).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            self.next()?;
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     /// The entry under the cursor.
     fn entry(&self) -> Option<EntryRef<'_>>;
 
@@ -78,6 +97,14 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn prev(&mut self) -> Result<()> {
         (**self).prev()
+    }
+
+    fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        (**self).pass(bound, take)
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {

@@ -13,6 +13,7 @@
 //! Keys as numbers, and what they have in common.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use super::{Cursor, EntryRef, Lsn, SeparatedValue};
 use crate::base::error::Result;
@@ -92,6 +93,12 @@ impl<'a> MergingCursor<'a> {
 
     /// Makes the input that comes first in the direction of travel the current one.
     fn choose(&mut self, direction: Direction) {
+        self.current = self.first_but(None, direction);
+        self.direction = direction;
+    }
+
+    /// The input that comes first in a direction, without one of them.
+    fn first_but(&self, without: Option<usize>, direction: Direction) -> Option<usize> {
         let better = match direction {
             Direction::Forward => Ordering::Less,
             Direction::Backward => Ordering::Greater,
@@ -99,13 +106,35 @@ impl<'a> MergingCursor<'a> {
         let mut best: Option<(usize, &KeyPrefix)> = None;
         for (n, prefix) in self.prefixes.iter().enumerate() {
             if let Some(prefix) = prefix
+                && without != Some(n)
                 && best.is_none_or(|best| self.compare((n, prefix), best) == better)
             {
                 best = Some((n, prefix));
             }
         }
-        self.current = best.map(|(n, _)| n);
-        self.direction = direction;
+        best.map(|(n, _)| n)
+    }
+
+    /// Has input `current` lend its entries up to the key of the input that comes next.
+    fn lead(
+        &mut self,
+        current: usize,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        self.current = None;
+        let next = self.first_but(Some(current), Direction::Forward);
+        let pair = next.and_then(|next| self.inputs.get_disjoint_mut([current, next]).ok());
+        let passed = match pair {
+            Some([leader, next]) => {
+                let nearest = next.entry().map(|entry| entry.key).into_iter().chain(bound).min();
+                leader.pass(nearest, take)?
+            }
+            None => self.inputs[current].pass(bound, take)?,
+        };
+        self.place(current, |_| Ok(()))?;
+        self.choose(Direction::Forward);
+        Ok(passed)
     }
 
     /// Steps every input that stands on the current record, in the direction of travel.
@@ -200,6 +229,26 @@ impl Cursor for MergingCursor<'_> {
 
     fn prev(&mut self) -> Result<()> {
         self.go(Direction::Backward)
+    }
+
+    fn pass(
+        &mut self,
+        bound: Option<&[u8]>,
+        take: &mut dyn FnMut(&EntryRef<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        while let Some(current) = self.current {
+            if self.direction == Direction::Forward && self.lead(current, bound, take)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+            // Two inputs may stand on one key: this takes one of its entries.
+            let here = self.entry().filter(|entry| bound.is_none_or(|bound| entry.key < bound));
+            match here.map(|entry| take(&entry)) {
+                Some(ControlFlow::Continue(())) => self.next()?,
+                Some(ControlFlow::Break(())) => return Ok(ControlFlow::Break(())),
+                None => break,
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {

@@ -1,6 +1,7 @@
 //! Records to test with, and what every cursor over them is held against.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use proptest::prelude::*;
 
@@ -81,11 +82,35 @@ pub(crate) fn check_cursor(cursor: &mut dyn Cursor, list: &[Entry], key: &[u8], 
     let at = list.partition_point(|e| e.key.as_slice() < key || e.key == key && e.seq > seq);
     cursor.seek(key, seq).unwrap();
     assert_eq!(forward(cursor), &list[at..]);
+    let bounds = [None, list.get(at.midpoint(list.len())).map(|e| e.key.as_slice()), Some(key)];
+    for (bound, most) in bounds.into_iter().flat_map(|bound| [(bound, 3), (bound, usize::MAX)]) {
+        cursor.seek(key, seq).unwrap();
+        check_pass(cursor, &list[at..], bound, most);
+    }
     let at = list.partition_point(|e| e.key.as_slice() < key);
     cursor.seek_before(Some(key)).unwrap();
     assert_eq!(backward(cursor), &list[..at]);
+    // Behind the last entry before it the cursor turns round.
+    let from = at.checked_sub(1).unwrap_or(list.len());
+    cursor.seek_before(Some(key)).unwrap();
+    check_pass(cursor, &list[from..], None, 2);
     cursor.seek_before(None).unwrap();
     assert_eq!(backward(cursor), list);
+}
+
+/// Holds a pass of a cursor against the entries from its position on: up to a bound, and where the
+/// entry number `most` breaks it off.
+fn check_pass(cursor: &mut dyn Cursor, rest: &[Entry], bound: Option<&[u8]>, most: usize) {
+    let end = rest.partition_point(|e| bound.is_none_or(|bound| e.key.as_slice() < bound));
+    let mut lent = Vec::new();
+    let passed = cursor.pass(bound, &mut |entry| {
+        lent.push(Entry::from(*entry));
+        if lent.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(lent, &rest[..end.min(most)]);
+    let is_broken_off = passed.unwrap().is_break();
+    assert_eq!(is_broken_off, end >= most);
+    assert_eq!(forward(cursor), &rest[if is_broken_off { most - 1 } else { end }..]);
 }
 
 /// A sorted list as a cursor.

@@ -71,9 +71,19 @@ impl<'a> RestartEntries<'a> {
     #[inline]
     fn raw_entry(&self, mut at: usize) -> Option<RestartEntry> {
         let entries = &self.bytes[..self.shape.entries_end];
-        let shared = varint_len(entries, &mut at)?;
-        let unshared_len = varint_len(entries, &mut at)?;
-        let value_len = varint_len(entries, &mut at)?;
+        let lens = entries.get(at..).and_then(<[u8]>::first_chunk::<3>);
+        let (shared, unshared_len, value_len) = match lens {
+            // Of most entries each length is a byte.
+            Some(&[a, b, c]) if (a | b | c) < 0x80 => {
+                at += 3;
+                (a.into(), b.into(), c.into())
+            }
+            _ => (
+                varint_len(entries, &mut at)?,
+                varint_len(entries, &mut at)?,
+                varint_len(entries, &mut at)?,
+            ),
+        };
         let kind = Kind::from_u8(*entries.get(at)?)?;
         at += 1;
         let seq = varint(entries, &mut at)?;
@@ -159,13 +169,15 @@ impl RestartBuilder {
 /// Invariants, while the cursor is valid:
 ///
 /// 1. `at` is where the current entry starts, `key` is its whole key.
-/// 2. `restart` is the last restart at or before `at`.
+/// 2. `restart` is the last restart at or before `at`, and the next one begins at `next_restart`;
+///    `usize::MAX` where there is none.
 /// 3. `behind` is empty, or has all entries from `restart` up to the current one.
 #[derive(Debug)]
 pub(in crate::sstable) struct RestartCursor<B> {
     pub(super) block: B,
     at: usize,
     restart: usize,
+    next_restart: usize,
     key: Vec<u8>,
     entry: Option<RestartEntry>,
     behind: Vec<Behind>,
@@ -195,6 +207,7 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
             block,
             at: 0,
             restart: 0,
+            next_restart: 0,
             key,
             entry: None,
             behind: Vec::new(),
@@ -244,10 +257,8 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
         if next == self.entries()?.shape.entries_end {
             return Ok(());
         }
-        if self.restart + 1 < self.entries()?.shape.restarts
-            && self.entries()?.restart(self.restart + 1).ok_or(BadEntry)? <= next
-        {
-            self.restart += 1;
+        if self.next_restart <= next {
+            self.at_restart(self.restart + 1)?;
         }
         self.load(next)?;
         self.prefetch_next(len);
@@ -342,8 +353,18 @@ impl<B: Deref<Target = Block>> RestartCursor<B> {
         self.forget_behind();
         self.key.clear();
         self.entry = None;
-        self.restart = restart;
+        self.at_restart(restart)?;
         self.load(self.entries()?.restart(restart).ok_or(BadEntry)?)
+    }
+
+    fn at_restart(&mut self, restart: usize) -> BlockStep {
+        let entries = self.entries()?;
+        self.next_restart = match restart + 1 < entries.shape.restarts {
+            true => entries.restart(restart + 1).ok_or(BadEntry)?,
+            false => usize::MAX,
+        };
+        self.restart = restart;
+        Ok(())
     }
 
     /// Moves from a restart before `end` to the last entry before it. The entries in between are
