@@ -152,8 +152,10 @@ fn has_index(db: &Database) -> bool {
 
 pub(crate) fn verified(db: &Database) -> Result<(), Violation> {
     let report = db.verify().map_err(|e| Class::Refused.violation(e))?;
-    let damage = report.damages.first();
-    damage.map_or(Ok(()), |damage| Err(Class::Damaged.violation(damage)))
+    match report.is_sound() {
+        true => Ok(()),
+        false => Err(Class::Damaged.violation(format!("{report:?}"))),
+    }
 }
 
 /// Cuts the power again before each step of the opening of `machine`: every time the next opening

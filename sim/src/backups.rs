@@ -157,8 +157,8 @@ impl Backups {
             Err(e) => return Err(Class::Backup.violation(e)),
         };
         let (list, report, set) = found;
-        if let Some(damage) = report.damages.first() {
-            return Err(Class::Backup.violation(damage));
+        if !report.is_sound() {
+            return Err(Class::Backup.violation(format!("{report:?}")));
         }
         self.check_numbers(&list.iter().map(|info| info.number as usize).collect::<Vec<_>>())?;
         for info in &list {

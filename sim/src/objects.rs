@@ -5,6 +5,7 @@ use terrace::ObjectServer;
 use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Result, StoreFault, Table, TableOptions, Tier};
 
+use crate::account::verified;
 use crate::chance::Chance;
 use crate::cuts::{Kind, PATH, Violation, options};
 use crate::violation::Class;
@@ -94,10 +95,7 @@ pub fn late_deletion(seed: u64, bug: Option<Failpoint>) -> std::result::Result<(
     // An extent id that no edit named is given again.
     db.compact_range(&table, ..).map_err(refused)?;
     store.deliver();
-    let damages = db.verify().map_err(refused)?.damages;
-    if let Some(damage) = damages.first() {
-        return Err(Class::Damaged.violation(damage));
-    }
+    verified(&db)?;
     match has_all(&table, 0) {
         Ok(true) => Ok(()),
         other => Err(Class::Changed.violation(format!("it has all: {other:?}"))),

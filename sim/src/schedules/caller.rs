@@ -75,7 +75,7 @@ impl Caller {
             Err(error)
                 if error.kind() == ErrorKind::UnknownOutcome
                     && self.world.is_shared
-                    && self.world.ledger.is_closing() => {}
+                    && self.world.is_closing(self.life) => {}
             Err(error) if self.world.excuses(&error) => self.closed_calls += 1,
             Err(error) => {
                 let what = format!("{} of caller {}: {error}", operation.name, self.number);

@@ -17,7 +17,7 @@ use terrace::Durability;
 
 use super::rows::QUEUE;
 use crate::histories::Done;
-use crate::violation::Violation;
+use crate::violation::{Class, Violation};
 pub(super) use seen::Seen;
 use takeover::Takeover;
 
@@ -119,6 +119,13 @@ impl Write {
         self.acknowledged().is_some_and(|at| at < other.called)
     }
 
+    /// What is wrong if it was seen, where it must not have been.
+    fn seen_early(&self) -> Option<Violation> {
+        let is_seen = self.read.is_some() || !self.shown_by.is_empty();
+        let what = || Class::Isolation.violation(format!("{self} was seen before its commit"));
+        is_seen.then(what)
+    }
+
     /// Whether it may have happened: that is not known yet.
     fn is_open(&self) -> bool {
         matches!(self.outcome, Outcome::Called | Outcome::Unknown)
@@ -156,10 +163,11 @@ struct Book {
     /// What callers do now, and which operations have overlapped.
     active: BTreeMap<usize, &'static str>,
     pairs: BTreeSet<Pair>,
-    is_closing: bool,
     fails_for_good: bool,
     /// By so many callers at once.
     unread: u32,
+    /// So many callers have the store away now, and when it came back last.
+    outages: (u32, u64),
     histories: Vec<History>,
     /// The least and the most time that has passed.
     time: (Duration, Duration),
@@ -233,15 +241,6 @@ impl Ledger {
         self.book().pairs.clone()
     }
 
-    /// From now on calls may be told that the database is closed.
-    pub(super) fn closing(&self) {
-        self.book().is_closing = true;
-    }
-
-    pub(super) fn is_closing(&self) -> bool {
-        self.book().is_closing
-    }
-
     /// From now on files get no space, or a call that is not its caller's own has failed.
     pub(super) fn fails_for_good(&self) {
         self.book().fails_for_good = true;
@@ -259,6 +258,29 @@ impl Ledger {
 
     pub(super) fn can_read(&self) {
         self.book().unread -= 1;
+    }
+
+    /// The store does not answer until [`Ledger::outage_ends`].
+    pub(super) fn outage_begins(&self) {
+        self.book().outages.0 += 1;
+    }
+
+    pub(super) fn outage_ends(&self) {
+        let mut book = self.book();
+        book.now += 1;
+        book.outages = (book.outages.0 - 1, book.now);
+    }
+
+    /// Whether the store was away at some time since the moment.
+    pub(super) fn was_away(&self, since: u64) -> bool {
+        let (open, ended) = self.book().outages;
+        open > 0 || ended > since
+    }
+
+    /// A write that was acknowledged as remote before the moment.
+    pub(super) fn remote_before(&self, moment: u64) -> Option<String> {
+        let seen = Seen::Taken(moment);
+        self.book().writes.iter().find(|write| seen.must_have(write)).map(ToString::to_string)
     }
 
     pub(super) fn has_faults(&self) -> bool {
@@ -472,6 +494,7 @@ impl Ledger {
         let now = book.now;
         let outcome = outcome(now);
         let write = &mut book.writes[stamp as usize - 1];
+        let was_seen = (outcome == Outcome::Refused).then(|| write.seen_early()).flatten();
         write.outcome = outcome;
         if matches!(outcome, Outcome::Prepared) {
             write.called = now;
@@ -480,6 +503,18 @@ impl Ledger {
             write.durable = Some(now);
         }
         book.steps.push(format!("{now:5}           write {stamp}: {outcome:?}"));
+        book.violations.extend(was_seen);
+    }
+
+    /// A transaction is about to commit: until now nobody may have seen it.
+    pub(super) fn commits(&self, stamp: u64) {
+        let mut book = self.book();
+        book.now += 1;
+        let now = book.now;
+        let write = &mut book.writes[stamp as usize - 1];
+        let was_seen = write.seen_early();
+        write.called = now;
+        book.violations.extend(was_seen);
     }
 
     /// Something is wrong.
@@ -506,9 +541,9 @@ impl Ledger {
             violations: Vec::new(),
             active: BTreeMap::new(),
             pairs: BTreeSet::new(),
-            is_closing: false,
             fails_for_good: false,
             unread: 0,
+            outages: (0, 0),
             histories: book.histories.clone(),
             time: (book.time.1, book.time.1),
             young: book.young.clone(),

@@ -6,6 +6,7 @@ use terrace::{Database, ErrorKind, Result, Table, TableOptions, Tier};
 
 use super::ledger::{Ledger, Outcome, Place, State, Wanted};
 use super::operations::LIFE;
+use crate::histories::list_of;
 use crate::machines::table_options;
 use crate::violation::Class;
 
@@ -21,6 +22,8 @@ pub(super) const QUEUE: &str = "queue";
 pub(super) const LISTS: &str = "lists";
 /// Its rows live a minute.
 pub(super) const YOUNG: &str = "young";
+/// Of a machine that takes the store over, with one row of the same name.
+pub(super) const NEW: &str = "new";
 /// All that callers share.
 pub(super) const SHARED: [&str; 5] = [MAIN, APART, QUEUE, LISTS, YOUNG];
 /// The table of each caller alone, which it creates, renames and drops.
@@ -189,6 +192,20 @@ pub(super) fn shown((table, key): &Place) -> String {
     format!("{table}[{}]", String::from_utf8_lossy(key))
 }
 
+/// A list of transactions, and its key.
+type List = (u8, Vec<u32>);
+
+/// The lists, if their table is there.
+pub(super) fn lists_of(db: &Database) -> Result<Option<Vec<List>>> {
+    let Some(table) = shared(db, LISTS)? else { return Ok(None) };
+    let mut lists: BTreeMap<u8, Vec<u32>> = (0..LIST_KEYS).map(|key| (key, Vec::new())).collect();
+    for row in table.iter() {
+        let (key, value) = row?;
+        lists.insert(key[0], list_of(Some(&value)));
+    }
+    Ok(Some(lists.into_iter().collect()))
+}
+
 /// The number that a caller's table is called by at this moment, if it is there.
 pub(super) fn own_table(db: &Database, own: &str) -> Option<(String, u64)> {
     let names = db.table_names().into_iter();
@@ -210,8 +227,7 @@ fn judge_names(db: &Database, ledger: &Ledger) {
     let mut owned: Vec<String> = names.iter().filter_map(own).collect();
     let n = owned.len();
     owned.dedup();
-    // A new writer has one of its own.
-    let of_all = |name: &str| name == "new" || SHARED.contains(&name);
+    let of_all = |name: &str| name == NEW || SHARED.contains(&name);
     let is_known = |name: &String| of_all(name) || own(name).is_some();
     if owned.len() < n || !names.iter().all(is_known) {
         ledger.violate(Class::Changed.violation(format!("the tables are {names:?}")));

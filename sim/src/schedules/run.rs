@@ -13,19 +13,18 @@ use terrace::{CompactionProgress, Database, ErrorKind, Result, Tier};
 use super::bucket;
 use super::caller::Caller;
 use super::ledger::{Ledger, Outcome, Seen, State, Wanted};
-use super::operations::{COUNT, judge_young, resolve_all, still_prepared};
+use super::operations::{COUNT, judge_young, resolve_all, still_prepared, unless_empty};
 use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
 use super::report::Report;
 use super::rows::{
-    COUNTER, LIST_KEYS, LISTS, MAIN, SHARED, TABLES, count_of, create_shared, key, read_all,
-    shared, shown, stamp_of, value,
+    COUNTER, MAIN, SHARED, TABLES, count_of, create_shared, key, lists_of, read_all, shared, shown,
+    stamp_of, value,
 };
 use super::salvaged;
 use super::waits;
 use super::world::World;
 use crate::Chance;
-use crate::histories::list_of;
 use crate::machines::{Kind, PATH};
 use crate::violation::{Class, Violation};
 
@@ -375,7 +374,9 @@ impl Schedule {
                 ledger.violate(Class::TwoWriters.violation(what));
             }
             let state = read_all(&db, self.callers.len(), ledger)?;
-            salvaged::compare(ledger, salvaged, &state);
+            if let Some(salvaged) = salvaged {
+                salvaged::compare(ledger, ("salvaged", salvaged), ("opened", &state));
+            }
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             counts(&db, world, Some(cut))?;
             judge_lists(&db, world, (true, "after a cut"))?;
@@ -384,7 +385,7 @@ impl Schedule {
             }
             still_prepared(&db, ledger, "after a cut")?;
             resolve_all(&db, ledger)?;
-            is_sound(&db, ledger, "after a cut")?;
+            is_sound(&db, world, "after a cut")?;
             bucket::judge(&db, &world.machine, (ledger, "after a cut"))?;
             for name in TABLES {
                 let table = match shared(&db, name)? {
@@ -426,7 +427,7 @@ fn reopened(world: &World) -> Result<()> {
     };
     ledger.judge(&state, seen, who);
     judge_lists(&db, world, (false, who))?;
-    is_sound(&db, ledger, who)?;
+    is_sound(&db, world, who)?;
     db.close()?;
     no_thread_is_left(world);
     Ok(())
@@ -439,14 +440,11 @@ fn taken_over(world: &World, cut: u64) -> Result<()> {
     let lost = world.machine.kill();
     let Some(url) = lost.store_url() else { return Ok(()) };
     let options = world.options_on(&Machine::with_files());
-    let db = match options.open_shared(&url, "/taken over") {
-        // It had not shared anything yet.
-        Err(error) if error.kind() == ErrorKind::Invalid => return Ok(()),
-        opened => opened?,
-    };
+    let opened = options.open_shared(&url, "/taken over");
+    let Some(db) = unless_empty(ledger, cut, opened)? else { return Ok(()) };
     let state = read_all(&db, world.callers, ledger)?;
     ledger.judge(&state, Seen::Taken(cut), "a takeover after a cut");
-    is_sound(&db, ledger, "of a takeover after a cut")?;
+    is_sound(&db, world, "of a takeover after a cut")?;
     db.close()
 }
 
@@ -462,7 +460,7 @@ fn at_rest(world: &World, db: &Database, (is_cut, who): (bool, &str)) -> Result<
     for number in 0..world.callers {
         judge_young(db, ledger, number)?;
     }
-    is_sound(db, ledger, who)?;
+    is_sound(db, world, who)?;
     for name in TABLES {
         compaction_ends(db, ledger, (name, who))?;
     }
@@ -525,22 +523,18 @@ fn counts(db: &Database, world: &World, cut: Option<u64>) -> Result<()> {
 }
 
 fn judge_lists(db: &Database, world: &World, when: (bool, &str)) -> Result<()> {
-    let Some(table) = shared(db, LISTS)? else { return Ok(()) };
     let called = world.ledger.now();
-    let mut lists: BTreeMap<u8, Vec<u32>> = (0..LIST_KEYS).map(|key| (key, Vec::new())).collect();
-    for row in table.iter() {
-        let (key, value) = row?;
-        lists.insert(key[0], list_of(Some(&value)));
-    }
-    let lists = lists.into_iter().collect();
+    let Some(lists) = lists_of(db)? else { return Ok(()) };
     world.ledger.judge_histories((lists, called), world.isolation, when);
     Ok(())
 }
 
-fn is_sound(db: &Database, ledger: &Ledger, who: &str) -> Result<()> {
+/// What could not be read is right where a call has failed.
+pub(super) fn is_sound(db: &Database, world: &World, who: &str) -> Result<()> {
     let report = db.verify()?;
-    if !report.damages.is_empty() {
-        ledger.violate(Class::Damaged.violation(format!("{report:?} by {who}")));
+    let has_failed = report.damages.is_empty() && world.has_failed();
+    if !report.is_sound() && !has_failed {
+        world.ledger.violate(Class::Damaged.violation(format!("{report:?} by {who}")));
     }
     Ok(())
 }

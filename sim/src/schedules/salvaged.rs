@@ -44,15 +44,17 @@ fn salvage(world: &World, image: &Machine, to: &std::path::Path) -> Result<State
     Ok(state)
 }
 
-/// Holds what a salvage has found, if there was one, against what an opening finds.
-pub(super) fn compare(ledger: &Ledger, salvaged: Option<&State>, opened: &State) {
-    let Some(salvaged) = salvaged else { return };
-    let places: BTreeSet<_> = salvaged.keys().chain(opened.keys()).collect();
-    let differ = places.into_iter().filter(|place| salvaged.get(place) != opened.get(place));
-    for place in differ {
-        let (salvaged, opened) = (salvaged.get(place), opened.get(place));
-        let what = format!("{}: salvaged {salvaged:?}, opened {opened:?}", shown(place));
-        ledger.violate(Class::Changed.violation(what));
+/// Holds two states against each other that have to be equal.
+pub(super) fn compare(ledger: &Ledger, first: (&str, &State), second: (&str, &State)) {
+    let places: BTreeSet<_> = first.1.keys().chain(second.1.keys()).collect();
+    for place in places {
+        // The later one names places that were written since.
+        let [one, other] = [first.1, second.1].map(|state| state.get(place).copied().flatten());
+        if one != other {
+            let (place, first, second) = (shown(place), first.0, second.0);
+            let what = format!("{place}: {first} {one:?}, {second} {other:?}");
+            ledger.violate(Class::Changed.violation(what));
+        }
     }
 }
 

@@ -147,7 +147,6 @@ impl World {
     pub(super) fn closing(&self, number: u64) {
         let mut life = self.life();
         life.closed = life.closed.max(number);
-        self.ledger.closing();
     }
 
     /// Whether they may.

@@ -214,6 +214,46 @@ fn what_an_opening_has_not_found_does_not_come_back() {
     assert_eq!(judged(&ledger, &[("x", None)], true), Some(Class::Lost));
 }
 
+/// Bug: a row could be read before its transaction committed, or of a write that was refused later.
+/// Cause: a write may be seen from its call on, and how it ended was not held against who had read
+/// it. Fix: what was read is not refused, and no transaction is read before its commit is called.
+#[test]
+fn what_was_read_is_not_refused_and_no_transaction_is_read_before_its_commit() {
+    let seen = |by: fn(&Ledger, u64)| {
+        let ledger = Ledger::default();
+        let put = |stamp| BTreeMap::from([(place("x"), Some(stamp))]);
+        let stamp = ledger.call(wanted(Durability::Relaxed), put);
+        assert_eq!(judged(&ledger, &[("x", Some(stamp))], false), None);
+        by(&ledger, stamp);
+        accused(&ledger)
+    };
+    assert_eq!(seen(|ledger, stamp| ledger.ended(stamp, Outcome::Acknowledged)), None);
+    assert_eq!(seen(|ledger, stamp| ledger.ended(stamp, |_| Outcome::Unknown)), None);
+    let refused = seen(|ledger, stamp| ledger.ended(stamp, |_| Outcome::Refused));
+    assert_eq!(refused, Some(Class::Isolation));
+    assert_eq!(seen(|ledger, stamp| ledger.commits(stamp)), Some(Class::Isolation));
+    // By a node.
+    let ledger = Ledger::default();
+    let put = |stamp| BTreeMap::from([(place("x"), Some(stamp))]);
+    let stamp = ledger.call(wanted(Durability::Relaxed), put);
+    let state = State::from([(place("x"), Some(stamp))]);
+    ledger.judge(&state, Seen::Behind(1, ledger.now()), "a node");
+    ledger.ended(stamp, |_| Outcome::Refused);
+    assert_eq!(accused(&ledger), Some(Class::Isolation));
+}
+
+/// Bug: a store without a checkpoint was no loss, whatever it had acknowledged. Cause: the ledger
+/// was not asked. Fix: it names a write that was acknowledged as remote by then.
+#[test]
+fn a_remote_write_that_was_acknowledged_is_named() {
+    let put: &[(&str, bool)] = &[("x", true)];
+    let ledger = after(&[(put, Durability::Durable)]);
+    assert_eq!(ledger.remote_before(ledger.now()), None);
+    let ledger = after(&[(put, Durability::Durable), (put, Durability::Remote)]);
+    assert_eq!(ledger.remote_before(1), None);
+    assert!(ledger.remote_before(ledger.now()).is_some_and(|write| write.contains("write 2")));
+}
+
 /// Bug: a run with a full disk was told to be wrong for the errors that came of it. Cause: a
 /// caller that could not read set the mark of faults back to what it was before its call, and
 /// the disk became full meanwhile. Fix: each kind of fault has a mark of its own.

@@ -24,6 +24,7 @@ use crate::machines::Kind;
 
 pub(super) use lives::CLOSE;
 pub(super) use prepared::{resolve_all, still_prepared};
+pub(super) use shared::unless_empty;
 pub(super) use transactions::COUNT;
 pub(super) use young::{LIFE, judge_young};
 

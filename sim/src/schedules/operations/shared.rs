@@ -7,8 +7,11 @@ use terrace::testing::{Machine, schedule};
 use terrace::{Database, Durability, ErrorKind, ObjectServer, Options, Result, StoreFault};
 
 use super::super::caller::{Caller, changes_of};
-use super::super::ledger::{Seen, State};
-use super::super::rows::{TABLES, empty, read_all, shared, shown, take_in, value};
+use super::super::ledger::{Ledger, Seen, State};
+use super::super::rows::{
+    APART, MAIN, NEW, QUEUE, TABLES, empty, lists_of, read_all, shared, shown, take_in, value,
+};
+use super::super::salvaged::compare;
 use super::super::tasks::wait_within;
 use super::Operation;
 use crate::violation::Class;
@@ -54,7 +57,7 @@ fn put_remote(caller: &mut Caller, _from: u64) -> Result<()> {
 
 /// A commit that is to be durable on this machine waits for no store.
 fn await_beside_outage(caller: &mut Caller, _from: u64) -> Result<()> {
-    let world = &caller.world;
+    let world = caller.world.clone();
     let store = ObjectServer::of_machine(&world.machine).filter(|_| world.is_shared);
     let Some(store) = store else { return Ok(()) };
     let (parts, names) = caller.parts(1);
@@ -67,6 +70,7 @@ fn await_beside_outage(caller: &mut Caller, _from: u64) -> Result<()> {
         };
         wait_within(pending, LONGEST_COMMIT, late)
     };
+    world.ledger.outage_begins();
     store.always(Some(StoreFault::LoseRequest));
     let done = caller.write(
         format!("await {names} while the store is away"),
@@ -75,17 +79,18 @@ fn await_beside_outage(caller: &mut Caller, _from: u64) -> Result<()> {
         awaited,
     );
     store.always(None);
+    world.ledger.outage_ends();
     done
 }
 
-/// What a node shows of the tables of all callers, at one moment. `None` where it has not come to
-/// the tables yet, or one was emptied meanwhile.
+/// What a node shows of the tables of all callers, at one moment. `None` where one was emptied
+/// meanwhile.
 fn shown_by(caller: &Caller, db: &Database) -> Result<Option<State>> {
     let (callers, ledger) = (caller.world.callers, &caller.world.ledger);
     let snapshot = db.snapshot()?;
     let mut state = State::new();
-    for name in TABLES {
-        let Ok(table) = db.existing_table(name) else { return Ok(None) };
+    for name in [MAIN, APART, QUEUE] {
+        let table = db.existing_table(name)?;
         state.extend(empty(name, callers, ledger));
         for row in snapshot.range(&table, ..) {
             let (key, value) = match row {
@@ -107,10 +112,25 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
     let options = if reads_store { options.object_cache(100 << 10) } else { options };
     let (ledger, node) = (caller.world.ledger.clone(), schedule::now().as_micros() as u64);
     caller.note(&format!("follow, as node {node}"));
-    let Some(follower) = unless_empty(options.follow(&url, "/node"))? else { return Ok(()) };
+    let began = ledger.now();
+    let follower = unless_empty(&ledger, began, options.follow(&url, "/node"))?;
+    let Some(follower) = follower else { return Ok(()) };
+    // What it reads in the store the writer may have deleted.
+    let reads_store = reads_store || caller.world.has_bucket();
+    let state_of = |has_come: bool| {
+        match follower.database().and_then(|db| shown_by(caller, &db)) {
+            Err(error) if error.kind() == ErrorKind::Unavailable && reads_store => Ok(None),
+            // The tables were made before all callers began.
+            Err(error) if error.kind() == ErrorKind::MissingTable && !has_come => Ok(None),
+            Err(error) if error.kind() == ErrorKind::MissingTable => {
+                ledger.violate(Class::Lost.violation(format!("a follower: {error}")));
+                Ok(None)
+            }
+            other => other,
+        }
+    };
     for _ in 0..reads {
-        let state = follower.database().and_then(|db| shown_by(caller, &db));
-        if let Some(state) = unless_away(state)? {
+        if let Some(state) = state_of(false)? {
             let who = format!("a follower of caller {}", caller.number);
             ledger.judge(&state, Seen::Behind(node, ledger.now()), &who);
         }
@@ -119,7 +139,7 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
         let is_own = caller.db.snapshot().is_ok();
         let since = schedule::now();
         while follower.status().commit < visible {
-            if ledger.is_closing() || caller.world.has_failed() {
+            if caller.world.is_closing(caller.life) || caller.world.has_failed() {
                 return follower.close();
             }
             if schedule::now() - since > LONGEST_LAG {
@@ -130,8 +150,7 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
             }
             schedule::pause(LOOKS_AGAIN);
         }
-        let state = follower.database().and_then(|db| shown_by(caller, &db));
-        if let Some(state) = unless_away(state)? {
+        if let Some(state) = state_of(true)? {
             let who = format!("a follower of caller {} that came to {visible}", caller.number);
             // The numbers of commits of another writer say nothing of this one's.
             let seen = match is_own && !ledger.is_taken_over() {
@@ -144,21 +163,16 @@ fn follow(caller: &mut Caller, _from: u64) -> Result<()> {
     follower.close()
 }
 
-/// The writer may have made no checkpoint yet.
-fn unless_empty<T>(node: Result<T>) -> Result<Option<T>> {
+/// The writer may have made no checkpoint yet, and has acknowledged nothing as remote then.
+pub(crate) fn unless_empty<T>(ledger: &Ledger, began: u64, node: Result<T>) -> Result<Option<T>> {
     match node {
         Err(error) if error.to_string().contains("no shared database with a checkpoint") => {
+            if let Some(write) = ledger.remote_before(began) {
+                ledger.violate(Class::Lost.violation(format!("{write} is lost: {error}")));
+            }
             Ok(None)
         }
         other => other.map(Some),
-    }
-}
-
-/// A follower that reads in the store may find that the writer has deleted what it reads.
-fn unless_away(state: Result<Option<State>>) -> Result<Option<State>> {
-    match state {
-        Err(error) if error.kind() == ErrorKind::Unavailable => Ok(None),
-        other => other,
     }
 }
 
@@ -187,51 +201,99 @@ fn forget_unshipped(caller: &mut Caller, _from: u64) -> Result<()> {
 fn promote(caller: &mut Caller, _from: u64) -> Result<()> {
     let Some((url, options)) = node_of(caller) else { return Ok(()) };
     caller.note("stand by");
-    let Some(standby) = unless_empty(options.standby(&url, "/node"))? else { return Ok(()) };
+    let (ledger, began) = (&caller.world.ledger, caller.world.ledger.now());
+    let standby = unless_empty(ledger, began, options.clone().standby(&url, "/node"))?;
+    let Some(standby) = standby else { return Ok(()) };
     schedule::pause(LOOKS_AGAIN * caller.chance.below(8) as u32);
-    becomes_writer(caller, "promote", || standby.promote())
+    becomes_writer(caller, "promote", (&url, &options), || standby.promote())
 }
 
 /// Another machine takes the store over.
 fn take_over(caller: &mut Caller, _from: u64) -> Result<()> {
     let Some((url, options)) = node_of(caller) else { return Ok(()) };
-    becomes_writer(caller, "take over", || options.open_shared(&url, "/node"))
+    let open = || options.clone().open_shared(&url, "/node");
+    becomes_writer(caller, "take over", (&url, &options), open)
 }
 
-/// The new writer has all that was acknowledged as remote, and a moment of the old one. What it
-/// commits stays, and the old one commits nothing there any more.
+/// Another machine becomes the writer. No call of it fails, but for an outage of the store.
 fn becomes_writer(
     caller: &Caller,
     what: &str,
+    store: (&str, &Options),
     become_writer: impl FnOnce() -> Result<Database>,
 ) -> Result<()> {
-    let (ledger, callers) = (caller.world.ledger.clone(), caller.world.callers);
+    let ledger = &caller.world.ledger;
     if !ledger.begin_takeover() {
         // Another caller is about to.
         return Ok(());
     }
     caller.note(what);
-    let Some(db) = unless_empty(become_writer())? else {
+    let began = ledger.now();
+    match writes_on(caller, began, store, become_writer) {
+        Err(error) if error.kind() == ErrorKind::Unavailable && ledger.was_away(began) => {}
+        Err(error) => {
+            let what = format!("{what} of caller {}: {error}", caller.number);
+            ledger.violate(Class::WrongError.violation(what));
+        }
+        Ok(()) => {}
+    }
+    Ok(())
+}
+
+/// The new writer has all that was acknowledged as remote, and a moment of the old one. What it
+/// commits stays, at its next opening and for a third machine. The old one commits nothing there
+/// any more.
+fn writes_on(
+    caller: &Caller,
+    began: u64,
+    (url, options): (&str, &Options),
+    become_writer: impl FnOnce() -> Result<Database>,
+) -> Result<()> {
+    let (ledger, callers) = (&caller.world.ledger, caller.world.callers);
+    let Some(db) = unless_empty(ledger, began, become_writer())? else {
         ledger.end_takeover();
         return Ok(());
     };
     let by = ledger.has_taken_over();
     caller.note("it is the writer");
-    let judge = |db: &Database| -> Result<State> {
-        let state = read_all(db, callers, &ledger)?;
-        ledger.judge(&state, Seen::Taken(by), "a new writer");
-        Ok(state)
+    let found = read_all(&db, callers, ledger)?;
+    ledger.judge(&found, Seen::Taken(by), "a new writer");
+    ledger.has_found(found.clone());
+    let lists = lists_of(&db)?;
+    let judge = |db: &Database, who: &str| -> Result<()> {
+        compare(ledger, ("found at the takeover", &found), (who, &read_all(db, callers, ledger)?));
+        let new = db.existing_table(NEW)?.get(NEW)?;
+        if new.as_deref() != Some(NEW.as_bytes()) || lists_of(db)? != lists {
+            let what = format!("a new writer has put {NEW:?} and has {lists:?}, {who} {new:?}");
+            ledger.violate(Class::Lost.violation(what));
+        }
+        let report = db.verify()?;
+        if !report.is_sound() {
+            ledger.violate(Class::Damaged.violation(format!("{report:?} {who}")));
+        }
+        Ok(())
     };
-    ledger.has_found(judge(&db)?);
-    db.table("new")?.durability(Durability::Remote).put("new", "new")?;
+    db.table(NEW)?.durability(Durability::Remote).put(NEW, NEW)?;
     schedule::pause(LOOKS_AGAIN * 4);
     if let Some(table) = shared(&db, TABLES[0])? {
         db.compact_range(&table, ..)?;
     }
-    judge(&db)?;
-    let report = db.verify()?;
-    if !report.damages.is_empty() {
-        ledger.violate(Class::Damaged.violation(format!("{report:?} of a new writer")));
+    judge(&db, "later")?;
+    let path = db.path().to_owned();
+    db.close()?;
+    let options = options.clone().object_store(url).share(true);
+    let db = options.clone().open_existing(&path)?;
+    judge(&db, "at its next opening")?;
+    db.close()?;
+    let third = caller.world.options_on(&Machine::with_files()).open_shared(url, "/third")?;
+    judge(&third, "on a third machine")?;
+    third.close()?;
+    match options.open_existing(&path) {
+        Err(error) if error.kind() == ErrorKind::Fenced => {}
+        other => {
+            let what = format!("a writer of which another took over: {:?}", other.map(drop));
+            ledger.violate(Class::TwoWriters.violation(what));
+        }
     }
-    db.close()
+    Ok(())
 }

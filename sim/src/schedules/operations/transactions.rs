@@ -74,6 +74,7 @@ fn count(caller: &mut Caller, _from: u64) -> Result<()> {
             let (count, txn) = (begun.read(caller, COUNTER)?, begun.txn);
             txn.put(&counters, COUNTER, counter(stamp, count + 1))?;
             txn.put(&own, &at.1, value(stamp, len))?;
+            caller.world.ledger.commits(stamp);
             txn.commit()
         },
     );
@@ -103,6 +104,7 @@ fn count_again(caller: &mut Caller, _from: u64) -> Result<()> {
                 Err(_) => put()?,
                 Ok(()) => {}
             }
+            caller.world.ledger.commits(stamp);
             txn.commit()
         },
     );
@@ -163,6 +165,7 @@ fn savepoint(caller: &mut Caller, _from: u64) -> Result<()> {
             }
             put(&last, stamp)?;
             if ends {
+                caller.world.ledger.commits(stamp);
                 return txn.commit();
             }
             txn.roll_back();
@@ -191,6 +194,7 @@ fn spill(caller: &mut Caller, _from: u64) -> Result<()> {
                     None => txn.delete(&table, key)?,
                 }
             }
+            caller.world.ledger.commits(stamp);
             txn.commit()
         },
     );

@@ -6,6 +6,7 @@ use terrace::{Durability, ErrorKind, Existing, Result};
 
 use super::super::caller::{Caller, is_of_isolation};
 use super::super::rows::{ROWS, key, read_all, value};
+use super::super::run::is_sound;
 use super::Operation;
 use crate::violation::Class;
 
@@ -30,11 +31,7 @@ fn compact_range(caller: &mut Caller, from: u64) -> Result<()> {
 
 fn verify(caller: &mut Caller, _from: u64) -> Result<()> {
     caller.note("verify");
-    let report = caller.db.verify()?;
-    if !report.damages.is_empty() {
-        caller.world.ledger.violate(Class::Damaged.violation(format!("{report:?}")));
-    }
-    Ok(())
+    is_sound(&caller.db, &caller.world, "a caller")
 }
 
 fn grow(caller: &mut Caller, _from: u64) -> Result<()> {
