@@ -22,6 +22,8 @@ pub(crate) struct Output {
     /// The reader of standard output has closed it, as `head` does. What is printed goes nowhere
     /// then, and how the command ends does not depend on it.
     reader_is_gone: bool,
+    /// What the command has done, which a failure to print it says first.
+    done: Option<String>,
 }
 
 /// A record as JSON.
@@ -85,7 +87,7 @@ impl Output {
     pub(crate) fn new(json: bool, encoding: Encoding, quiet: bool) -> Result<Output, Failure> {
         let data = StandardOutput::new().map_err(|error| failed(&error))?;
         let data = BufWriter::new(data);
-        Ok(Output { json, encoding, quiet, data, reader_is_gone: false })
+        Ok(Output { json, encoding, quiet, data, reader_is_gone: false, done: None })
     }
 
     /// Prints a line of data. What would end the line, or change a terminal, is escaped.
@@ -109,6 +111,11 @@ impl Output {
         self.reader_is_gone
     }
 
+    /// What is printed from now on speaks of what is done.
+    pub(crate) fn done(&mut self, done: impl Into<String>) {
+        self.done = Some(done.into());
+    }
+
     fn note(&mut self, written: io::Result<()>) -> Result<(), Failure> {
         match written {
             Err(error) if is_gone(&error) => {
@@ -118,7 +125,13 @@ impl Output {
             Err(error) if self.data.get_ref().is_over => {
                 Err(Failure::Interrupted(failed(&error).message()))
             }
-            written => written.map_err(|error| failed(&error)),
+            written => written.map_err(|error| match self.done.clone() {
+                None => failed(&error),
+                Some(done) => {
+                    let done = format!("{done}, but standard output does not say so");
+                    Failure::Partly { done, cause: Box::new(failed(&error)) }
+                }
+            }),
         }
     }
 

@@ -13,9 +13,9 @@ use crate::text::{counted, size};
 pub(crate) fn take(session: &mut Session, arguments: &BackupArguments) -> Result<Outcome, Failure> {
     let database = session.read()?;
     let info = database.backup(&arguments.set)?;
-    let done = format!("backup {} is in the set", info.number);
+    let (done, output) = (format!("backup {} is in the set", info.number), &mut session.output);
+    output.done(&done);
     database.close().map_err(Failure::closing(done))?;
-    let output = &mut session.output;
     if output.json {
         output.object(&info)?;
         return Ok(Outcome::Good);

@@ -68,7 +68,9 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         entries.push(Entry { table: name, done, bytes_before: before, bytes_after: after });
     }
     bar.finish_and_clear();
-    database.close().map_err(Failure::closing("what was named is compacted"))?;
+    let done = "what was named is compacted";
+    session.output.done(done);
+    database.close().map_err(Failure::closing(done))?;
     if session.output.json {
         session.output.object(&entries)?;
         return Ok(Outcome::Good);

@@ -107,6 +107,7 @@ pub(crate) fn load(session: &mut Session, arguments: &LoadArguments) -> Result<O
     let DumpReport { tables, rows, .. } = report;
     let (tables, rows) = (counted(tables, "table", "tables"), counted(rows, "row", "rows"));
     let done = format!("{tables} with {rows} loaded");
+    session.output.done(&done);
     closed.map_err(Failure::closing(&done))?;
     match session.output.json {
         true => session.output.object(&report)?,

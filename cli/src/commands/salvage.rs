@@ -9,6 +9,7 @@ use crate::text::counted;
 pub(crate) fn run(session: &mut Session, arguments: &SalvageArguments) -> Result<Outcome, Failure> {
     let report = session.options().salvage(&arguments.from, &arguments.to)?;
     let output = &mut session.output;
+    output.done(format!("what could be read is in {}", arguments.to.display()));
     if output.json {
         output.object(&report)?;
     } else {

@@ -137,15 +137,14 @@ pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Ou
     let commit = stats.map_or(0, |stats| stats.shipped);
     let done = format!("{} writes from commit {commit} on", directory.display());
     let output = &mut session.output;
+    output.done(&done);
     let directory = directory.display().to_string();
     let printed = match output.json {
         true => output.object(&serde_json::json!({ "directory": directory, "commit": commit })),
         false => output.line(&format!("{done}: open it with --share")),
     };
     let (printed, closed) = (printed.and_then(|()| output.flush()), database.close());
-    if let Err(cause) = printed {
-        let done = format!("{done}, but standard output does not say so");
-        let failure = Failure::Partly { done, cause: Box::new(cause) };
+    if let Err(failure) = printed {
         return Err(output.closed_behind(failure, closed));
     }
     closed.map_err(Failure::closing(done))?;

@@ -16,7 +16,9 @@ pub(crate) fn run(session: &mut Session, command: &StoreCommand) -> Result<Outco
             let database = session.change()?;
             let report = database.collect_objects()?;
             let gone = counted(report.left.len() as u64, "object", "objects");
-            database.close().map_err(Failure::closing(format!("{gone} are deleted")))?;
+            let done = format!("{gone} are deleted");
+            session.output.done(&done);
+            database.close().map_err(Failure::closing(done))?;
             report
         }
     };

@@ -72,6 +72,7 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
     }
     let rows = counted(loaded.rows, "row", "rows");
     let done = format!("all rows, {rows}, are in table `{}`", arguments.table);
+    session.output.done(&done);
     database.close().map_err(Failure::closing(done))?;
     let report = Report { loaded, left_out, took: begin.elapsed() };
     report.print(session, &arguments.table)

@@ -260,6 +260,7 @@ impl Database {
 
     /// Whether this process was forked from the one that opened the database: every call fails
     /// with `Unavailable` then.
+    #[doc(hidden)]
     pub fn is_forked(&self) -> bool {
         self.inner.shared.fork.is_forked()
     }

@@ -89,12 +89,11 @@ impl Geometry {
         let units = size / self.unit;
         if units <= u64::from(self.units) || units > u64::from(self.zone_slots) {
             return Err(Error::invalid(format!(
-                "a region of {} MiB made of units of {} KiB grows to more than that and at most \
-                 {} MiB, not to {} MiB; for a larger one make a new database",
-                (u64::from(self.units) * self.unit) >> 20,
-                self.unit >> 10,
-                (u64::from(self.zone_slots) * self.unit) >> 20,
-                size >> 20
+                "a region of {} bytes made of units of {} bytes grows to more than that and at \
+                 most {} bytes, not to {size} bytes; for a larger one make a new database",
+                u64::from(self.units) * self.unit,
+                self.unit,
+                u64::from(self.zone_slots) * self.unit,
             )));
         }
         let units = units as u32;

@@ -140,6 +140,7 @@ impl WriteBatch {
     }
 
     /// How many bytes of the region it will take at most.
+    #[doc(hidden)]
     pub fn stored_bytes(&self) -> usize {
         self.batch.stored_len()
     }

@@ -214,6 +214,7 @@ impl Range {
     /// # Ok(())
     /// # }
     /// ```
+    #[doc(hidden)]
     pub fn expect_rows(&mut self, rows: usize) {
         self.next_rows = rows.clamp(1, MOST_ROWS);
     }

@@ -26,11 +26,10 @@ use crate::read;
 use crate::read::KeyRange;
 
 impl Running {
-    /// The commit up to which it answers for what it has read, though it writes nothing. Plain
-    /// reads at read committed are no promise.
+    /// The commit up to which it answers for rows that it has locked, or relies on, though it
+    /// writes nothing. Plain reads are no promise.
     pub(super) fn answers_up_to(&self, committer: &Committer) -> Option<Lsn> {
-        let has_read = !self.tables.is_empty();
-        let answers = has_read && (self.snapshot.is_some() || self.locker.held() > 0);
+        let answers = self.locker.held() > 0 || !self.seen.is_empty();
         answers.then(|| committer.visible()).filter(|lsn| *lsn > 0)
     }
 

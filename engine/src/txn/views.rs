@@ -149,6 +149,7 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`Transaction::range`].
+    #[doc(hidden)]
     pub fn range_unlocked(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), range, false)))

@@ -113,14 +113,10 @@ pub const NOTHING_TO_WRITE: [NothingToWrite; 11] = [
         empty.pop_last().map(|row| assert_eq!(row, None))
     },
     |_, t, _| t.retain(.., |_, _| true).map(|gone| assert_eq!(gone, 0)),
-    |db, t, durability| has_read(db, t, (Isolation::Snapshot, durability))?.commit(),
-    |db, t, durability| has_read(db, t, (Isolation::Snapshot, durability))?.enqueue()?.wait(),
+    |db, t, durability| has_locked(db, t, (Isolation::Snapshot, durability))?.commit(),
+    |db, t, durability| has_locked(db, t, (Isolation::Snapshot, durability))?.enqueue()?.wait(),
     |db, t, durability| has_read(db, t, (Isolation::Serializable, durability))?.commit(),
-    |db, t, durability| {
-        let txn = has_read(db, t, (Isolation::ReadCommitted, durability))?;
-        txn.get_for_update(t, "k")?;
-        txn.commit()
-    },
+    |db, t, durability| has_locked(db, t, (Isolation::ReadCommitted, durability))?.commit(),
 ];
 
 /// A transaction that has read the row `k`.
@@ -131,5 +127,16 @@ pub fn has_read(
 ) -> terrace::Result<Transaction> {
     let txn = db.begin_with(TxnOptions::new().isolation(isolation).durability(durability))?;
     assert_eq!(txn.get(table, "k")?.as_deref(), Some(&b"1"[..]));
+    Ok(txn)
+}
+
+/// A transaction that has read the row, and locked it.
+fn has_locked(
+    db: &Database,
+    table: &Table,
+    how: (Isolation, Durability),
+) -> terrace::Result<Transaction> {
+    let txn = has_read(db, table, how)?;
+    txn.get_for_update(table, "k")?;
     Ok(txn)
 }

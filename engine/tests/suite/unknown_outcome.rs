@@ -284,8 +284,10 @@ fn what_a_call_without_a_write_answers_for_survives_a_cut() {
         };
         assert!(!is_kept(&relaxed), "call {n} waits for more than it is asked for");
     }
-    let plain = (Isolation::ReadCommitted, Durability::Durable);
-    assert!(!is_kept(&|db, table| has_read(db, table, plain).unwrap().commit().unwrap()));
+    for isolation in [Isolation::ReadCommitted, Isolation::Snapshot] {
+        let plain = (isolation, Durability::Durable);
+        assert!(!is_kept(&|db, table| has_read(db, table, plain).unwrap().commit().unwrap()));
+    }
     let snapshot = (Isolation::Snapshot, Durability::Durable);
     assert!(!is_kept(&|db, table| has_read(db, table, snapshot).unwrap().roll_back()));
 }

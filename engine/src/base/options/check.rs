@@ -229,7 +229,9 @@ mod tests {
 
         #[test]
         fn what_is_named_goes_before_the_machine() {
-            assert!(matches!(Options::new().memory_plan(), MemoryPlan::Automatic(_)));
+            let quarter = usable_memory() / 4;
+            assert_eq!(Options::new().memory_plan(), MemoryPlan::Automatic(quarter));
+            assert_eq!(Options::new().memory_plan().limit(), Some(quarter));
             assert_eq!(Options::new().cache_size(7).memory_plan(), MemoryPlan::Cache(7));
             assert_eq!(Options::new().cache_size(7).memory(9).memory_plan(), MemoryPlan::Limit(9));
             assert_eq!(Options::new().stepped().memory_plan(), MemoryPlan::Cache(FIXED_CACHE));

@@ -76,9 +76,9 @@ declare! {
 /// A call that finds nothing to write waits as well, until what it read has gone as far. So
 /// [`Table::compare_and_set`](crate::Table::compare_and_set) that is tried again after an unknown
 /// outcome answers for the row that it finds. So does the commit of a transaction that wrote
-/// nothing; but at read committed only if it holds locks. Such a wait costs a sync where relaxed
-/// commits came before, and nothing where all is durable. A transaction that is dropped waits for
-/// nothing.
+/// nothing and has locked rows, as [`get_for_update`](crate::Transaction::get_for_update) does.
+/// Such a wait costs a sync where relaxed commits came before, and nothing where all is durable.
+/// Plain reads wait for nothing, nor does a transaction that is dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// It survives a power cut. The default.
