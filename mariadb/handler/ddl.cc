@@ -75,6 +75,18 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
   return error;
 }
 
+/*
+  Whether the record of the layout has to precede the rows. An exchange of partitions compares
+  indexes by name, and their order may be another one.
+*/
+bool ha_terrace::needs_layout(TABLE *form)
+{
+  bool is_needed = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1) > 1;
+  for (uint i = 0; i < form->s->keys; i++)
+    is_needed |= Key_codec(form, form->key_info[i], PREFIX_INDEXES).has_levels;
+  return is_needed;
+}
+
 /* Writes what a table that was created keeps beside its rows. */
 int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info)
 {
@@ -87,13 +99,9 @@ int ha_terrace::begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO
   int error = 0;
   if (form->s->found_next_number_field || info->auto_increment_value)
     error = opened->set_auto_increment(ha_thd(), info->auto_increment_value);
-  // An exchange of partitions compares indexes by name, and their order may be another one. The
-  // record precedes all rows and renames in the order of commits, so it takes no sync: a table that
-  // loses it in a power cut has no rows, and its opening begins it anew.
-  bool is_needed = form->s->keys - (form->s->primary_key == MAX_KEY ? 0 : 1) > 1;
-  for (uint i = 0; i < form->s->keys; i++)
-    is_needed |= Key_codec(form, form->key_info[i], PREFIX_INDEXES).has_levels;
-  if (!error && is_needed && !info->tmp_table())
+  // The record precedes all rows and renames in the order of commits, so it takes no sync: a table
+  // that loses it in a power cut has no rows, and its opening begins it anew.
+  if (!error && needs_layout(form) && !info->tmp_table())
     error = opened->set_layout(ha_thd(), Layout::of(form), TERRACE_RELAXED);
   Open_table::release(opened);
   return error;

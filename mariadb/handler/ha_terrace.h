@@ -111,6 +111,7 @@ public:
 
 private:
   int open_indexes(const char *name);
+  static bool needs_layout(TABLE *form);
   int begin_table(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info);
 
   /* Estimates. */

@@ -93,6 +93,13 @@ int ha_terrace::open_indexes(const char *name)
       return error;
     layout = open_table->layout();
   }
+  const bool is_kept = !is_temporary(open_table->name_of_table());
+  if (!layout && is_kept && needs_layout(table))
+  {
+    if (int error = open_table->begin_layout(ha_thd(), Layout::of(table)))
+      return error;
+    layout = open_table->layout();
+  }
   codecs.clear();
   secondary.clear();
   built_at.clear();
@@ -111,14 +118,7 @@ int ha_terrace::open_indexes(const char *name)
     }
     codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
     // A table with such keys and with rows has had a layout since they got their order.
-    const bool needs_layout = codecs.back().has_levels && !is_temporary(open_table->name_of_table());
-    if (needs_layout && !layout)
-    {
-      if (int error = open_table->begin_layout(ha_thd(), Layout::of(table)))
-        return error;
-      layout = open_table->layout();
-    }
-    if (needs_layout && !layout)
+    if (codecs.back().has_levels && is_kept && !layout)
     {
       sql_print_error("Terrace: table %s is of a version in which index %s has another order. %s",
                       name, key.name.str, HOW_TO_BRING);

@@ -5,8 +5,8 @@
   The variable TERRACE_HOLD names a folder. A connection that finds the file of a point there removes
   it, and does not go on until the file with the extension `.go` is there: the test sees that the
   connection has come when the file is gone. An entry of an index goes to a wrong place for the file
-  `misplace`. The counters of a table are refused for the file `refuse`, and the statistics for
-  `statistics`. As long as there is `no-statistics`, statistics are refused, as long as there is
+  `misplace`. The counters of a table are refused for the file `refuse`, the record of its layout for
+  `refuse-layout`, and the statistics for `statistics`. As long as there is `no-statistics`, statistics are refused, as long as there is
   `format`, the record of a layout has another format, and as long as there is `unsynced`, no
   directory can be synced. A plugin for tests is linked with this.
 */
@@ -70,7 +70,10 @@ terrace_status __wrap_terrace_table_put(const terrace_table *table, const void *
     terrace_yield("rename");
   const std::string place(static_cast<const char *>(key), key_len);
   std::string changed(static_cast<const char *>(value), value_len);
-  if (place == std::string("\0\1", 2) && is_there("format"))
+  const bool is_layout = place == std::string("\0\1", 2);
+  if (is_layout && is_asked("refuse-layout"))
+    return __real_terrace_table_put(table, nullptr, 1, value, value_len, durability, error);
+  if (is_layout && is_there("format"))
     changed[0] = 1;
   return __real_terrace_table_put(table, key, key_len, changed.data(), value_len, durability, error);
 }

@@ -86,6 +86,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     row_events_find_their_row(&server)?;
     numbers_are_given_back(&server, &holds)?;
     truncate_keeps_no_numbers(&server, &holds)?;
+    lost_layout_begins_anew(&server, &holds)?;
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
     server.kill()?;
@@ -453,6 +454,32 @@ fn truncate_keeps_no_numbers(server: &Server, holds: &Holds) -> Result<()> {
     }
     session.send("INSERT INTO emptied VALUES (1), (2), (3)")?;
     quiet(&mut session)
+}
+
+/// An exchange of partitions compares indexes by name. A table that lost the record of its layout
+/// in a TRUNCATE got no other one. So each index of the exchanged partition read the entries of
+/// another one. The next opening of the empty table begins the record.
+fn lost_layout_begins_anew(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE lost (id INT PRIMARY KEY, a INT, b INT, KEY kb (b), KEY ka (a)) \
+         ENGINE=Terrace; CREATE TABLE parted (id INT PRIMARY KEY, a INT, b INT, KEY ka (a), \
+         KEY kb (b)) ENGINE=Terrace PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))",
+        "test",
+    )?;
+    holds.next("refuse-layout")?;
+    server.sql("TRUNCATE TABLE lost", "test")?;
+    holds.has_come("refuse-layout")?;
+    let said = server.sql(
+        "FLUSH TABLES lost; INSERT INTO lost VALUES (1, 10, 20), (2, 20, 10); \
+         ALTER TABLE parted EXCHANGE PARTITION p0 WITH TABLE lost; \
+         SELECT id FROM parted FORCE INDEX (ka) WHERE a = 10; \
+         SELECT id FROM parted FORCE INDEX (kb) WHERE b = 10",
+        "test",
+    )?;
+    if said != "1\n2\n" {
+        bail!("a partition that lost its layout before its exchange has by its indexes: {said}");
+    }
+    server.sql("DROP TABLE lost, parted", "test").map(drop)
 }
 
 /// After a kill, which gives no numbers back.
