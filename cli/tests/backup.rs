@@ -67,7 +67,7 @@ fn what_is_done_and_cannot_be_printed_is_told() {
     let commands = [
         (vec!["backup", &set], "backup 1 is in the set"),
         (vec!["backup", &set, "--json"], "backup 2 is in the set"),
-        (vec!["compact", "t"], "what was named is compacted"),
+        (vec!["compact", "-t", "t"], "what was named is compacted"),
         (vec!["salvage", &database, &new], "what could be read is in"),
     ];
     for (arguments, done) in commands {

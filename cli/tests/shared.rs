@@ -79,6 +79,25 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     assert!(bench.run(["verify", "--db", now]).good().contains("all sound"));
 }
 
+/// Bug: `standby --once` waited for ever where the standby could not go on, as with the URL of
+/// another store. Cause: it waited for the end of the log, whatever the status said. Fix: what the
+/// status says ends it.
+#[test]
+fn a_node_that_cannot_go_on_ends_once() {
+    let (bench, dir) = (Bench::new(), tempfile::tempdir().unwrap());
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    let url = |name: &str| format!("file://{}", place(name));
+    let standby = place("standby");
+    for (name, db) in [("bucket", "one"), ("other", "two")] {
+        let put = ["put", "-t", "people", "ada", "1815", "--share", "--object-store"];
+        bench.run(put.iter().copied().chain([&*url(name), "--db", &*place(db)])).good();
+    }
+    bench.run(["standby", &standby, "--once", "--object-store", &url("bucket")]).good();
+    let refused = bench.run(["standby", &standby, "--once", "--object-store", &url("other")]);
+    let refused = refused.fails(3);
+    assert!(refused.contains("cannot go on") && refused.contains("first claim"), "{refused}");
+}
+
 /// Bug: nothing said that a machine was the writer where standard output was on a full disk. Cause:
 /// the error was that of the printing alone. Fix: it begins with what was done.
 #[cfg(target_os = "linux")]

@@ -73,19 +73,26 @@ pub(crate) fn stand_by(session: &mut Session, node: &NodeArguments) -> Result<Ou
     watch(session, Node::Standby(standby), node.once)
 }
 
-/// Says how far a node is, until a signal comes or, with `once`, it has all that there is.
+/// Says how far a node is, until a signal comes or, with `once`, it has all that there is or cannot
+/// go on.
 fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failure> {
     interrupt::on_signals();
     let (mut told, mut told_at) = (None, Instant::now());
     loop {
         let status = node.status();
+        if let Some(note) = status.note.as_ref().filter(|_| once) {
+            let failure = format!("{} cannot go on: {note}", status.directory.display());
+            let closed = node.close();
+            return Err(session.output.closed_behind(Failure::Outside(failure), closed));
+        }
         let has_all = status.entry > 0 && status.lag_ms < CAUGHT_UP && status.note.is_none();
         let is_read = !session.output.reader_is_gone();
         let ends = interrupt::is_asked_for() || once && has_all || !is_read;
-        let is_news = told != Some(status.commit) && told_at.elapsed() > REPORT;
+        let news = (status.commit, status.note.clone());
+        let is_news = told.as_ref() != Some(&news) && told_at.elapsed() > REPORT;
         if ends || is_news || told.is_none() {
             report(session, &status)?;
-            (told, told_at) = (Some(status.commit), Instant::now());
+            (told, told_at) = (Some(news), Instant::now());
         }
         if ends {
             node.close()?;

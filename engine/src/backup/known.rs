@@ -98,6 +98,12 @@ impl KnownExtents {
         self.own_of(meta).is_some()
     }
 
+    /// Where the parts lie that the destination lacks of an extent that it has not.
+    pub(crate) fn lacking(&self, meta: &ExtentMeta) -> Vec<Location> {
+        let values = meta.values.iter().filter(|one| self.own_values_of(&one.of).is_none());
+        values.map(|one| one.of.location).chain([meta.location]).collect()
+    }
+
     /// The own copy of an extent, with the own copies of its values.
     fn own_of(&self, meta: &ExtentMeta) -> Option<Arc<ExtentMeta>> {
         let is_one = |own: &&Arc<ExtentMeta>| {

@@ -20,7 +20,8 @@ use crate::commit::{Gidx, JournalMark, LsnRanges, Payload, ReadableZones, readab
 use crate::engine::catalog::{READER_POSITION, READER_TABLE};
 use crate::engine::events::Event;
 use crate::engine::open::{
-    Loaded, Opening, check_pair, end_making, files_of, find_damaged, lock, lock_region,
+    Loaded, NamedObjects, Opening, check_pair, end_making, files_of, find_damaged, lock,
+    lock_region,
 };
 use crate::engine::{Database, OpenHow};
 use crate::memtable::{Record, records_in};
@@ -79,7 +80,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     let region_is_whole = all_is_read && report.lost.is_empty();
     let journal = journal.replay(in_zones.decided())?;
     let (set, journal_is_whole) = (&journal.set, journal.lost.is_empty());
-    opening.attach_objects_of(set.store(), id_of(set, &loaded), set.objects(), 0)?;
+    opening.attach_objects_of(set.store(), id_of(set, &loaded), NamedObjects::of(set), 0)?;
     if let Some(loaded) = loaded.as_ref().filter(|_| set.database_id() != [0; 16]) {
         check_pair(&loaded.region, &loaded.superblock, set.database_id())?;
     }

@@ -180,6 +180,11 @@ impl Applier {
         Ok(())
     }
 
+    /// Has the next [`Applier::check_log`] ask again.
+    pub(super) fn forget_log(&mut self) {
+        self.is_of_log = false;
+    }
+
     /// The number of the entry that comes next.
     pub(super) fn next(&mut self) -> Result<u64> {
         if self.is_stale {

@@ -16,6 +16,7 @@ use crate::backup::{Destination, KnownExtents, check_written, fetch, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Options};
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
+use crate::compaction::bytes_to_dump;
 use crate::engine::Engine;
 use crate::engine::open::{Content, LockedDatabase, create_of_extents};
 use crate::memtable::encode_record;
@@ -205,6 +206,17 @@ pub(super) fn extents(engine: &Engine, sent: &SentData) -> Vec<Weak<Extent>> {
         all.filter(|extent| !sent.known.has(extent.meta())).map(Arc::downgrade).collect()
     };
     versions.flat_map(of).collect()
+}
+
+/// About how many bytes a checkpoint of this moment sends.
+pub(super) fn bytes_to_send(engine: &Engine, sent: &SentData) -> u64 {
+    let lacking = extents(engine, sent).into_iter().filter_map(|extent| extent.upgrade());
+    let places: BTreeSet<Location> =
+        lacking.flat_map(|extent| sent.known.lacking(extent.meta())).collect();
+    let own = places.iter().filter(|at| shared_place(at).is_none());
+    let visible = engine.shared.committer.visible();
+    let above = engine.tables().into_iter().map(|it| bytes_to_dump(&it.view(), visible));
+    own.map(|at| u64::from(at.len)).chain(above).sum()
 }
 
 /// Sends some of the extents ahead of a checkpoint, if the store lacks them, and takes out those

@@ -7,11 +7,13 @@
 //! Thread safety: one step at a time, by the node's thread or a stepper, behind `applier`.
 //! `current` is held for a few instructions. One node at a time has a directory, by its lock.
 
+mod progress;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::apply::{Applier, EntryApplied};
 use super::checkpoint::{self, DataPlace, FoundCheckpoint};
@@ -32,6 +34,7 @@ use crate::os::sync::locks::{Condvar, Mutex, RwLock};
 use crate::os::thread::JoinHandle;
 use crate::os::{DirectoryLock, NotOpen, time};
 use crate::storage::ObjectTier;
+use progress::{PAUSE, Progress, rest_after};
 
 /// While there is no next entry, a node asks for it so often, and less and less often.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -46,9 +49,6 @@ const MOST_BEHIND: u32 = 8;
 
 /// How often a start finds that the data of its checkpoint was deleted meanwhile.
 const TRIES: u32 = 8;
-
-/// After a failure.
-const PAUSE: Duration = Duration::from_secs(2);
 
 /// What a node is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,26 +91,6 @@ struct Current {
     path: PathBuf,
     /// As [`Applier::base`].
     base: u64,
-}
-
-#[derive(Clone)]
-struct Progress {
-    /// That of its last database.
-    directory: PathBuf,
-    commit: u64,
-    entry: u64,
-    restarts: u64,
-    missed: u64,
-    known_at: Option<Instant>,
-    note: Option<String>,
-}
-
-impl Progress {
-    fn none(directory: &Path) -> Progress {
-        let directory = directory.to_path_buf();
-        let (commit, entry, restarts, missed) = (0, 0, 0, 0);
-        Progress { directory, commit, entry, restarts, missed, known_at: None, note: None }
-    }
 }
 
 impl Node {
@@ -188,14 +168,17 @@ impl Node {
     }
 
     fn run(&self) {
+        let mut rest = PAUSE;
         while !self.stop.load(Ordering::Acquire) {
-            let pause = match self.step() {
+            let did = self.step();
+            rest = rest_after(&did, rest);
+            let pause = match did {
                 Ok(true) => continue,
                 Ok(false) => {
                     let misses = self.misses.load(Ordering::Relaxed);
                     (FIRST_PAUSE * 2u32.pow(misses.min(6))).min(IDLE)
                 }
-                Err(_) => PAUSE,
+                Err(_) => rest,
             };
             let mut progress = self.progress.lock();
             if !self.stop.load(Ordering::Acquire) {
@@ -217,7 +200,10 @@ impl Node {
     pub(super) fn step(&self) -> Result<bool> {
         Self::check_outside()?;
         let mut applier = self.applier.lock();
-        let did = self.register().and_then(|kept| self.advance(&mut applier, kept));
+        let did = self.check_log(applier.as_mut()).and_then(|()| {
+            let kept = self.register()?;
+            self.advance(&mut applier, kept)
+        });
         let mut progress = self.progress.lock();
         progress.note = did.as_ref().err().map(ToString::to_string);
         if let Some(applier) = applier.as_ref().filter(|_| did.is_ok()) {
@@ -231,6 +217,12 @@ impl Node {
             self.registration.arrived();
         }
         did
+    }
+
+    /// A node of another log tells nothing there, since a follower of its name may have told, and
+    /// takes nothing from there.
+    fn check_log(&self, reader: Option<&mut Applier>) -> Result<()> {
+        reader.map_or(Ok(()), |reader| reader.check_log(&self.log))
     }
 
     /// Tells the store how far the node is, if it is registered and that is due. As
@@ -293,7 +285,6 @@ impl Node {
             self.restart(applier)?;
             return Ok(true);
         };
-        reader.check_log(&self.log)?;
         let number = reader.next()?;
         let misses = self.misses.load(Ordering::Relaxed);
         let looks = self.options.stepped || misses.is_multiple_of(LOOKS);
@@ -347,9 +338,12 @@ impl Node {
                 }
                 opened => opened?,
             };
-            if let Some(applier) = Applier::resumed(db)?
-                && self.may_resume(&applier)?
-            {
+            let Some(mut applier) = Applier::resumed(db)? else { continue };
+            // Others ask the store for nothing yet.
+            if applier.base > 0 || self.options.follower_name.is_some() {
+                applier.check_log(&self.log)?;
+            }
+            if self.may_resume(&applier)? {
                 self.show(&applier, path);
                 return Ok(Some(applier));
             }
@@ -381,6 +375,9 @@ impl Node {
 
     /// Starts from the newest checkpoint of the log.
     fn restart(&self, applier: &mut Option<Applier>) -> Result<()> {
+        // There may be another one by now.
+        applier.iter_mut().for_each(Applier::forget_log);
+        self.check_log(applier.as_mut())?;
         let mut tries = 0;
         loop {
             let found = self.newest()?;
@@ -412,7 +409,8 @@ impl Node {
         let options = self.places.options_of(&path);
         let made = checkpoint::restore(&self.log, &found.manifest, (&path, place), &options)?;
         let db = Database::open_made(&path, &options, made)?;
-        let reader = Applier::restored(db, (found, place), &self.log)?;
+        let mut reader = Applier::restored(db, (found, place), &self.log)?;
+        reader.check_log(&self.log)?;
         self.progress.lock().restarts += 1;
         self.behind.store(0, Ordering::Relaxed);
         let before = self.show(&reader, path);
@@ -484,27 +482,13 @@ impl Node {
     pub(super) fn status(&self) -> NodeStatus {
         // First: the database of the commit told is then at least as new.
         let progress = self.progress.lock().clone();
-        self.status_of(progress)
+        progress.status(&self.log)
     }
 
     /// In a forked child, where the locks of the parent's node may be held for ever.
     pub(super) fn status_in_child(&self) -> NodeStatus {
         let note = Some(Error::not_open(NotOpen::Forked).to_string());
-        self.status_of(Progress { note, ..Progress::none(&self.directory) })
-    }
-
-    fn status_of(&self, progress: Progress) -> NodeStatus {
-        NodeStatus {
-            store: self.log.address(),
-            directory: progress.directory,
-            commit: progress.commit,
-            entry: progress.entry,
-            lag_ms: progress.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
-            restarts: progress.restarts,
-            missed: progress.missed,
-            gets: self.log.client.counts().gets,
-            note: progress.note,
-        }
+        Progress { note, ..Progress::none(&self.directory) }.status(&self.log)
     }
 
     /// Fails where the end of it would wait for this thread. It goes on then. A promotion that has
@@ -587,8 +571,13 @@ impl Node {
         // What one of them could not write, the database of the moment has.
         replaced.into_iter().for_each(|it| it.db.inner.close().unwrap_or(()));
         let closed = current.map_or(Ok(()), |current| current.db.inner.close());
-        let shown = (std::mem::take(&mut *self.replaced.lock()), self.current.write().take());
-        drop((shown, self.lock.lock().take()));
+        drop(std::mem::take(&mut *self.replaced.lock()));
+        let (lock, current) = (self.lock.lock().take(), self.current.write().take());
+        // No node is opened again in the directory of one that was promoted.
+        if let Some(current) = current.as_ref().filter(|_| lock.is_some()) {
+            self.places.clean(&BTreeSet::from([current.path.clone()]));
+        }
+        drop((current, lock));
         closed
     }
 }

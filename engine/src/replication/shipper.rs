@@ -71,7 +71,7 @@ pub(crate) struct Shipper {
     /// and a long one is given up.
     closing: AtomicBool,
     /// An earlier opening ended before the checkpoint that was due. This one makes it, if it has to
-    /// at its closing: else openings that are short make none.
+    /// at its closing: else openings that are short make none. A closing gives a large one up.
     owes: AtomicBool,
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
@@ -292,15 +292,17 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
-            let owed = self.owes.load(Ordering::Acquire);
+            let owed = self.owes.load(Ordering::Acquire) && !state.sends_much(engine);
+            self.owes.store(owed, Ordering::Release);
             let did = state.advance(ShipStep { engine, feed, shipper: self });
             self.note(&state, &did);
             let owes = self.owes.load(Ordering::Acquire);
+            let has_all = !state.needs_checkpoint && !owes && state.next > until;
+            drop(state);
             if owed && !owes {
                 // The collector's thread may not come to it.
                 self.collect();
             }
-            let has_all = !state.needs_checkpoint && !owes && state.next > until;
             if !matches!(did, Ok(true)) || has_all {
                 return;
             }

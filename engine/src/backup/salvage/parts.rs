@@ -23,7 +23,7 @@ use crate::base::error::{Damage, Mismatch, Result};
 use crate::base::options::{TableOptions, Tier};
 use crate::base::record::{Kind, LSN_MAX, RowTable, TableId};
 use crate::engine::events::Event;
-use crate::engine::open::{Loaded, Opening};
+use crate::engine::open::{Loaded, NamedObjects, Opening};
 use crate::level0::{find_rows, salvage_row};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -49,7 +49,7 @@ pub(super) fn salvage(
     let store = ExtentStore::open(Arc::clone(&opening.files), opening.path, &[], true)?;
     if let Some(loaded) = loaded {
         let database_id = loaded.superblock.database_id;
-        opening.attach_objects_of(&store, database_id, BTreeSet::new(), 0)?;
+        opening.attach_objects_of(&store, database_id, NamedObjects::default(), 0)?;
     }
     report.unnamed_objects(opening, &store, &Ended::default());
     let target = begin(to, opening.options)?;

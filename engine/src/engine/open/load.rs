@@ -12,6 +12,7 @@ use crate::base::error::{Damage, Error, Mismatch, Result};
 use crate::base::options::{Failpoint, Index, Options, Storage};
 use crate::base::record::Lsn;
 use crate::commit::{Evidence, Floor, Gidx, RESUME, Recovered, Resume};
+use crate::engine::catalog::READER_TABLE;
 use crate::os::{Files, Unread};
 use crate::pindex::forest::Forest;
 use crate::pm::alloc::{ZonePool, ZoneScan};
@@ -204,10 +205,25 @@ pub(crate) fn check_pair(
     )))
 }
 
+/// What a database names in the object store.
+#[derive(Debug, Default)]
+pub(crate) struct NamedObjects {
+    named: BTreeSet<ObjectId>,
+    /// A node's database reads pieces that their writer deletes, also while the node is closed.
+    follows: bool,
+}
+
+impl NamedObjects {
+    pub(crate) fn of(set: &VersionSet) -> NamedObjects {
+        let follows = set.tables().iter().any(|table| *table.name == *READER_TABLE);
+        NamedObjects { named: set.objects(), follows }
+    }
+}
+
 impl Opening<'_> {
     /// Tells the extent store of a database where its objects are, if there is an object store.
     pub(crate) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
-        self.attach_objects_of(set.store(), set.database_id(), set.objects(), incarnation)
+        self.attach_objects_of(set.store(), set.database_id(), NamedObjects::of(set), incarnation)
     }
 
     /// As [`attach_objects`](Self::attach_objects), of an extent store by itself.
@@ -215,7 +231,7 @@ impl Opening<'_> {
         &self,
         store: &ExtentStore,
         database_id: [u8; 16],
-        named: BTreeSet<ObjectId>,
+        NamedObjects { named, follows }: NamedObjects,
         incarnation: u64,
     ) -> Result<()> {
         let Some(url) = &self.options.object_store else {
@@ -239,7 +255,7 @@ impl Opening<'_> {
             read_only: self.read_only,
             named,
             planted: planted(self.options),
-            follows: self.options.stays_far,
+            follows: follows || self.options.stays_far,
             #[cfg(any(test, feature = "testing", feature = "bench"))]
             distance: distance_of(self.options),
         };

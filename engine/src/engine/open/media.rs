@@ -176,7 +176,7 @@ pub(super) fn open(
             }
         }
     }
-    if let Some(error) = vanished(&**files, path) {
+    if let Some(error) = vanished(&**files, path, options) {
         return Err(error);
     }
     if open_to_peek(&**files, path)?.is_none() {
@@ -280,9 +280,11 @@ pub(crate) fn note(path: &Path) -> Option<String> {
     })
 }
 
-/// What an opening should say when the link leads nowhere.
-pub(super) fn vanished(files: &dyn Files, link: &Path) -> Option<Error> {
-    let target = target_of(files, link).filter(|t| matches!(t.try_exists(), Ok(false)))?;
+/// What an opening should say when the link leads nowhere, or the user's emulated region is gone.
+fn vanished(files: &dyn Files, link: &Path, options: &Options) -> Option<Error> {
+    let is_named = options.pm_path.is_some() && matches!(options.mode, Mode::Emulated { .. });
+    let target = target_of(files, link).or_else(|| is_named.then(|| link.to_path_buf()));
+    let target = target.filter(|target| matches!(target.try_exists(), Ok(false)))?;
     let damage = Mismatch::new("the region of the database", "no file").at("region", "pm", link, 0);
     let message = format!(
         "the emulated region {} is gone, as happens when the machine restarts: emulated memory \

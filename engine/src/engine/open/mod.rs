@@ -61,7 +61,7 @@ use crate::version::{JournalFloor, VersionSet};
 pub(crate) use create::{
     CLAIMS_FILE, Content, end_making, remove_part, remove_region_elsewhere, remove_unfinished,
 };
-pub(crate) use load::{Loaded, check_pair, object_client};
+pub(crate) use load::{Loaded, NamedObjects, check_pair, object_client};
 pub(crate) use media::{note, path as region_path};
 pub(crate) use own_records::lost_runs;
 #[cfg(any(test, feature = "testing"))]

@@ -382,12 +382,11 @@ pub(crate) fn has_file(files: &dyn Files, path: &Path) -> Result<bool> {
     }
 }
 
-/// Fails where the databases of a node lie, for all but the node and a takeover. The node would go
-/// on from there, and show and promote what no writer has committed. It removes what it has not
+/// Fails where the databases of a node lie, for all but the node and its promotion. The node would
+/// go on from there, and show and promote what no writer has committed. It removes what it has not
 /// made. One that was promoted is a writer's.
 pub(super) fn check_not_of_node(given: &Path, options: &Options, how: OpenHow) -> Result<()> {
-    let is_takeover = options.lsn_after.is_some() || options.making == Some(Making::Takeover);
-    if how == OpenHow::ReadOnly || options.follows || is_takeover {
+    if how == OpenHow::ReadOnly || options.follows || options.lsn_after.is_some() {
         return Ok(());
     }
     let files = files_of(options);

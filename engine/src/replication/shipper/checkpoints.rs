@@ -1,9 +1,10 @@
 //! The checkpoints of a shipper: what is sent ahead of one, and when its entry follows.
 
 use super::{After, ShipStep, State};
+use crate::backup::MICROS_A_SECOND;
 use crate::base::error::Result;
 use crate::base::options::Durability;
-use crate::engine::Shipping;
+use crate::engine::{Engine, Shipping};
 use crate::os::sync::atomic::Ordering;
 use crate::os::time;
 use crate::replication::checkpoint::{self, AHEAD_BYTES, Hindrance, SentCheckpoint};
@@ -12,11 +13,20 @@ use crate::replication::log::EntryBody;
 /// As [`AHEAD_BYTES`], where steps come in their turn.
 const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
+/// A closing makes a checkpoint that an earlier opening has left, if that sends no more than so
+/// many times the bytes after which one is due.
+const MOST_OWED: u64 = 8;
+
 impl State {
     /// Whether the checkpoint that is due may be sent now.
     pub(super) fn may_try(&self, step: ShipStep<'_>) -> bool {
         let waits = |it: &Hindrance| step.shipper.has_thread && time::now() < it.until;
         !step.shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
+    }
+
+    /// Whether a checkpoint of this moment sends more than a closing waits for.
+    pub(super) fn sends_much(&self, engine: &Engine) -> bool {
+        checkpoint::bytes_to_send(engine, &self.sent) > MOST_OWED * self.checkpoint_bytes
     }
 
     /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried
@@ -88,8 +98,9 @@ impl State {
         mut sent: Box<SentCheckpoint>,
         step: ShipStep<'_>,
     ) -> Result<bool> {
-        // Segments may have come between its data and its entry.
+        // Segments may have come between its data and its entry: they are no older than that says.
         sent.manifest.number = self.writer.next();
+        sent.manifest.created = step.engine.shared.clock.now() / MICROS_A_SECOND;
         let (body, last) = (EntryBody::Checkpoint(sent.body()), sent.manifest.lsn);
         self.append(body.into(), (0, last), After::Checkpoint(sent), step)
     }

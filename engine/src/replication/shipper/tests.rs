@@ -37,3 +37,70 @@ fn openings_that_are_short_make_checkpoints() {
     assert!(checkpoints.len() >= 3, "{checkpoints:?}");
     assert!(log.head().unwrap().0.oldest > first, "entries are deleted too");
 }
+
+/// Bug: the first closing behind a bulk load sent the whole database. Cause: a checkpoint that an
+/// earlier opening had left was made however large it was. Fix: a closing gives a large one up, and
+/// an opening that goes on makes it.
+#[test]
+fn a_closing_gives_up_a_large_checkpoint_that_an_earlier_opening_left() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let options = Options::new().pm_size(16 << 20).stepped();
+    let options = options.object_store(server.url()).share(true);
+    let pieces =
+        || server.names().iter().filter(|name| name.starts_with("shared/extents/")).count();
+    let value = |n: u64| {
+        let mut random = n + 1;
+        let next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 56) as u8
+        };
+        std::iter::repeat_with(next).take(1000).collect::<Vec<_>>()
+    };
+    let db = options.clone().open(dir.path()).unwrap();
+    db.table("u").unwrap().put("k", "v").unwrap();
+    while db.step().unwrap() {}
+    let mut load = db.table("t").unwrap().bulk_load(crate::table::Existing::Refuse).unwrap();
+    (0..4000u64).for_each(|n| load.put(n.to_be_bytes(), value(n)).unwrap());
+    load.finish().unwrap();
+    db.close().unwrap();
+    let before = pieces();
+    for n in 0..3 {
+        let db = options.clone().open(dir.path()).unwrap();
+        db.table("u").unwrap().put("k", [n]).unwrap();
+        db.close().unwrap();
+        assert_eq!(pieces(), before, "closing {n} sends no data");
+    }
+    let db = options.open(dir.path()).unwrap();
+    db.table("u").unwrap().put("k", "v").unwrap();
+    while db.step().unwrap() {}
+    assert!(pieces() > before, "an opening that goes on does");
+}
+
+/// Bug: a follower that was away for less than the retention found its entries deleted. Cause: the
+/// time of a checkpoint was that of its beginning, and segments that were younger came before its
+/// entry. Fix: it is the time of the entry.
+#[test]
+fn a_checkpoint_is_as_old_as_its_entry() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let clock = crate::mvcc::HandClock::default();
+    let options = Options::new().pm_size(4 << 20).stepped().clock(&clock);
+    let began = options.clock_of_records().now() / MICROS_A_SECOND;
+    let db = options.object_store(server.url()).share(true).open(dir.path()).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    // Each request takes a minute.
+    let (passes, minute) = (clock, Duration::from_mins(1));
+    server.watch(Some(Box::new(move |_, after| {
+        if after {
+            passes.pass(minute);
+        }
+    })));
+    while db.step().unwrap() {}
+    server.watch(None);
+    let files = SimFiles::new() as Arc<dyn Files>;
+    let (client, _) = crate::storage::open_client((server.url(), true), &files, 0, None).unwrap();
+    let log = SharedLog::new(client, false);
+    let number = log.end().unwrap().checkpoint;
+    let found = super::super::checkpoint::read(&log, number).unwrap().unwrap();
+    let sent = found.manifest.places().len() as u64;
+    assert!(sent > 0 && found.manifest.created >= began + sent * 60, "{}", found.manifest.created);
+}

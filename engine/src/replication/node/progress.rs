@@ -1,0 +1,56 @@
+//! How far a node is, and how long it rests.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::base::error::{ErrorKind, Result};
+use crate::os::time;
+use crate::replication::log::SharedLog;
+use crate::replication::status::NodeStatus;
+
+/// After a failure, and after many: each may have copied all data.
+pub(super) const PAUSE: Duration = Duration::from_secs(2);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+#[derive(Clone)]
+pub(super) struct Progress {
+    /// That of its last database.
+    pub(super) directory: PathBuf,
+    pub(super) commit: u64,
+    pub(super) entry: u64,
+    pub(super) restarts: u64,
+    pub(super) missed: u64,
+    pub(super) known_at: Option<Instant>,
+    pub(super) note: Option<String>,
+}
+
+impl Progress {
+    pub(super) fn none(directory: &Path) -> Progress {
+        let directory = directory.to_path_buf();
+        let (commit, entry, restarts, missed) = (0, 0, 0, 0);
+        Progress { directory, commit, entry, restarts, missed, known_at: None, note: None }
+    }
+
+    pub(super) fn status(self, log: &SharedLog) -> NodeStatus {
+        NodeStatus {
+            store: log.address(),
+            directory: self.directory,
+            commit: self.commit,
+            entry: self.entry,
+            lag_ms: self.known_at.map_or(u64::MAX, |at| time::since(at).as_millis() as u64),
+            restarts: self.restarts,
+            missed: self.missed,
+            gets: log.client.counts().gets,
+            note: self.note,
+        }
+    }
+}
+
+/// How long a node waits after a step, if that fails, where it waited `before` after the last one.
+/// A store that is away costs nothing, and is asked again soon.
+pub(super) fn rest_after(did: &Result<bool>, before: Duration) -> Duration {
+    match did {
+        Err(error) if error.kind() != ErrorKind::Unavailable => (before * 2).min(LONGEST_PAUSE),
+        _ => PAUSE,
+    }
+}
