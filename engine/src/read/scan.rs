@@ -10,7 +10,7 @@ use super::AsOf;
 use super::key_range::KeyRange;
 use super::rows::{Chunk, Rows};
 use super::rows::{PassedOperands, is_put, separated};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::operator::TableOperator;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, MergingCursor};
 use crate::read::view::{RangeTombstones, View};
@@ -74,56 +74,73 @@ fn walk_up(
     };
     cursor.seek(range.start(), from)?;
     let (mut passed, end) = (Passed::default(), end_of(range));
-    loop {
-        // Rows that lie beside their keys, one version of each: most are.
+    while !rows.is_full(chunk) {
+        let mut stop = Stop::Full;
         let lent = cursor.pass(end.as_deref(), &mut |entry| {
-            let is_row = entry.kind == Kind::Put
-                && entry.seq <= at
-                && !rows.knows(entry.key)
-                && (rows.len() > 0 || left_out != Some(entry.key))
-                && matches!(is_hidden(entry.key, entry.seq), Ok(false));
-            if is_row {
-                rows.add(entry.key, entry.value, None, chunk);
+            let is_left_out = rows.len() == 0 && left_out == Some(entry.key);
+            if entry.seq > at || is_left_out || rows.knows(entry.key) {
+                if !passed.are_many(entry.key) {
+                    return ControlFlow::Continue(());
+                }
+                // To the newest version that the reader may see, or to the next key.
+                stop = Stop::Seek(if entry.seq > at { at } else { 0 });
+                return ControlFlow::Break(());
             }
-            match is_row && !rows.is_full(chunk) {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
+            let hidden = if is_put(entry) { is_hidden(entry.key, entry.seq) } else { Ok(true) };
+            stop = match (hidden, entry.kind) {
+                (Err(error), _) => Stop::Failed(error),
+                (Ok(true), _) => {
+                    rows.pass(entry.key);
+                    return ControlFlow::Continue(());
+                }
+                (_, Kind::Merge) if !chunk.keys_only => Stop::Merge,
+                (_, Kind::Reference) if !chunk.keys_only => Stop::Apart,
+                _ => {
+                    rows.add(entry.key, entry.value, None, chunk);
+                    if !rows.is_full(chunk) {
+                        return ControlFlow::Continue(());
+                    }
+                    Stop::Full
+                }
+            };
+            ControlFlow::Break(())
         })?;
-        let Some(entry) = cursor.entry().filter(|_| lent.is_break()) else { break };
-        if rows.is_full(chunk) {
+        if lent.is_continue() {
+            rows.exhausted = true;
             return Ok(());
         }
-        if entry.seq > at || left_out == Some(entry.key) || rows.knows(entry.key) {
-            if passed.are_many(entry.key) {
-                // Seeks to the newest version that the reader may see, or to the next key.
-                let seq = if entry.seq > at { at } else { 0 };
-                cursor.skip_to(&passed.key, seq)?;
-                continue;
-            }
-        } else if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
-            if entry.kind == Kind::Merge && !chunk.keys_only {
+        match (stop, cursor.entry()) {
+            (Stop::Full, _) | (_, None) => {}
+            (Stop::Failed(error), _) => return Err(error),
+            (Stop::Seek(seq), _) => cursor.skip_to(&passed.key, seq)?,
+            (Stop::Merge, Some(entry)) => {
                 let key = entry.key.to_vec();
+                // The cursor goes on by itself.
                 let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
                 rows.add(&key, &operands.value(&key, merges)?, None, chunk);
-                if rows.is_full(chunk) {
-                    return Ok(());
+            }
+            (Stop::Apart, Some(entry)) => {
+                rows.add(entry.key, entry.value, cursor.separated()?, chunk);
+                if !rows.is_full(chunk) {
+                    cursor.next()?;
                 }
-                // The cursor has gone on by itself.
-                continue;
             }
-            let apart = separated(cursor, &entry)?;
-            rows.add(entry.key, entry.value, apart, chunk);
-            if rows.is_full(chunk) {
-                return Ok(());
-            }
-        } else {
-            rows.pass(entry.key);
         }
-        cursor.next()?;
     }
-    rows.exhausted = true;
     Ok(())
+}
+
+/// Why a walk up looks at an entry by itself.
+enum Stop {
+    /// The rows are enough.
+    Full,
+    /// Many versions of its key were passed; to this sequence number.
+    Seek(Lsn),
+    /// It has operands.
+    Merge,
+    /// Its value lies apart.
+    Apart,
+    Failed(Error),
 }
 
 /// What a walk down knows of a key whose versions it has not all seen.

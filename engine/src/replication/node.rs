@@ -537,6 +537,8 @@ impl Node {
         let mut tries = 0;
         let claimed = loop {
             let applier = guard.as_mut().ok_or_else(Error::closed)?;
+            // There may be another one since the last step.
+            applier.forget_log();
             applier.check_log(&self.log)?;
             let is_last = tries == TRIES;
             match takeover::claim(&claiming, applier, &self.registration, is_last)? {

@@ -101,7 +101,8 @@ impl WriteSet {
             "the bytes of a table count each of its versions in memory (invariant 1)"
         );
         check_limit(before - freed as u64 + added as u64, limit)?;
-        let is_new = versions.last().is_none_or(|(epoch, _)| *epoch < now);
+        // What takes the place of another version is taken back with the key that is noted for it.
+        let is_new = kept == versions.len();
         undo.extend((is_saved && is_new).then(|| (now, Bytes::copy_from_slice(key))));
         versions.truncate(kept);
         debug_assert!(

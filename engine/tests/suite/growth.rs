@@ -224,7 +224,7 @@ fn what_is_no_growth_is_refused_with_the_bounds() {
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
     let error = db.grow_pm(1 << 30).unwrap_err();
-    assert!(error.to_string().contains("at most 64 MiB"), "{error}");
+    assert!(error.to_string().contains("at most 67108864 bytes"), "{error}");
 }
 
 #[test]

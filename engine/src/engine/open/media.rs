@@ -287,9 +287,10 @@ fn vanished(files: &dyn Files, link: &Path, options: &Options) -> Option<Error> 
     let target = target.filter(|target| matches!(target.try_exists(), Ok(false)))?;
     let damage = Mismatch::new("the region of the database", "no file").at("region", "pm", link, 0);
     let message = format!(
-        "the emulated region {} is gone, as happens when the machine restarts: emulated memory \
-         survives the process only; write what was drained to a new database with `terrace \
-         salvage`, or make the database again",
+        "the emulated region {} is not there; if it lies elsewhere, name it with pm_path; else it \
+         is gone, as happens when the machine restarts: emulated memory survives the process \
+         only; write what was drained to a new database with `terrace salvage`, or make the \
+         database again",
         target.display()
     );
     Some(Error::missing(damage, message).of_kind(ErrorKind::Unavailable))

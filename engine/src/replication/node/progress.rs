@@ -8,7 +8,7 @@ use crate::os::time;
 use crate::replication::log::SharedLog;
 use crate::replication::status::NodeStatus;
 
-/// After a failure, and after many: each may have copied all data.
+/// After a step, of which a failure doubles it; and after many: each may have copied all data.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
@@ -47,7 +47,7 @@ impl Progress {
 }
 
 /// How long a node waits after a step, if that fails, where it waited `before` after the last one.
-/// A store that is away costs nothing, and is asked again soon.
+/// A store that is away is asked again soon.
 pub(super) fn rest_after(did: &Result<bool>, before: Duration) -> Duration {
     match did {
         Err(error) if error.kind() != ErrorKind::Unavailable => (before * 2).min(LONGEST_PAUSE),

@@ -308,6 +308,12 @@ fn a_roll_back_looks_at_what_it_takes_back() {
     set.set(1, &[200], value(4), u64::MAX).unwrap();
     assert_eq!(noted(&set), 3, "one for each version");
     let get = |set: &WriteSet, key: u8| set.get(1, &[key], &disk.cache).unwrap().flatten();
+    for n in 0..10 {
+        set.set_savepoint("of a statement");
+        set.release("of a statement").unwrap();
+        set.set(1, &[7], value(n), u64::MAX).unwrap();
+    }
+    assert_eq!((get(&set, 7), noted(&set)), (value(9), 3), "one version took the other's place");
     set.roll_back_to("b").unwrap();
     assert_eq!((get(&set, 7), get(&set, 200), noted(&set)), (value(3), None, 1));
     set.roll_back_to("a").unwrap();
