@@ -54,3 +54,25 @@ pub(super) fn rest_after(did: &Result<bool>, before: Duration) -> Duration {
         _ => PAUSE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+
+    /// Bug: a standby that could not finish a copy made it again each two seconds. Cause: its pause
+    /// was the same after each failure. Fix: it doubles, but for a store that is away.
+    #[test]
+    fn a_node_that_fails_again_and_again_rests_longer() {
+        let failed = |kind| Err(Error::new(kind, "planned"));
+        let mut rest = PAUSE;
+        for _ in 0..20 {
+            let before = rest;
+            rest = rest_after(&failed(ErrorKind::Corrupt), before);
+            assert!(rest > before || rest == LONGEST_PAUSE, "{rest:?} behind {before:?}");
+        }
+        assert_eq!(rest, LONGEST_PAUSE);
+        assert_eq!(rest_after(&failed(ErrorKind::Unavailable), rest), PAUSE);
+        assert_eq!(rest_after(&Ok(true), rest), PAUSE);
+    }
+}

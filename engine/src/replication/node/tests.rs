@@ -3,12 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 mod directories;
+mod logs;
 
 use std::thread::yield_now;
 use std::time::Instant;
 
 use super::super::api::Follower;
-use super::progress::LONGEST_PAUSE;
 use super::*;
 use crate::base::options::{Durability, Mode, TableOptions, Tier};
 use crate::os::Files;
@@ -774,72 +774,6 @@ fn a_position_has_no_names_of_tables() {
         assert_eq!(found.as_deref(), Some(&b"c"[..]), "{name}");
     }
     assert!(shown.existing_table("table 3").unwrap().iter().next().is_none());
-}
-
-/// Bug: a follower that reads data in the store and was opened with the URL of another log went
-/// over to that, and removed what it had. With a name it overwrote the place of that log's
-/// follower. Cause: it looked at the other log's checkpoints and registered before it compared the
-/// logs. Fix: it compares them first.
-#[test]
-fn a_follower_goes_over_to_no_other_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let (server, other) = (ObjectServer::new(), ObjectServer::new());
-    let _db = filled(&server, &dir.path().join("first"));
-    // The numbers of clients stand for what is drawn: the first claims differ.
-    small().shared_status(other.url()).unwrap_err();
-    let _other = filled(&other, &dir.path().join("other"));
-    let followers = || {
-        let names = other.names().into_iter();
-        names.filter(|name| name.starts_with("shared/followers/")).collect::<Vec<_>>()
-    };
-    for (name, cache) in [(None, 1 << 20), (Some("one"), 1 << 20), (Some("one"), 0)] {
-        let options = small().object_cache(cache);
-        let options = name.iter().fold(options, |options, name| options.follower_name(*name));
-        let path = dir.path().join(format!("node {name:?} {cache}"));
-        let kind = (&options, NodeKind::Follower);
-        caught_up(&server, &path, kind).close().unwrap();
-        let refused = Node::open(other.url(), &path, kind).map(drop).unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
-        assert!(refused.to_string().contains("first claim"), "{refused}");
-        assert_eq!(followers(), Vec::<String>::new());
-        // It is itself again where its log is.
-        let node = caught_up(&server, &path, kind);
-        assert_eq!((node.status().restarts, node.places.numbers().unwrap()), (0, vec![1]));
-        node.close().unwrap();
-    }
-}
-
-/// Bug: a node that ran while its bucket was emptied and shared anew went over to the other log.
-/// Cause: the logs were compared once in an opening. Fix: they are compared before each start from
-/// a checkpoint.
-#[test]
-fn a_node_that_runs_goes_over_to_no_other_log() {
-    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
-    let db = filled(&server, &dir.path().join("first"));
-    let node = standby(&server, dir.path());
-    drop(db);
-    server.names().iter().for_each(|name| server.lose(name));
-    let _other = filled(&server, &dir.path().join("other"));
-    let error = node.restart(&mut node.applier.lock()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert_eq!(node.status().restarts, 1);
-    assert!(!server.names().iter().any(|name| name.starts_with("shared/followers/")));
-}
-
-/// Bug: a standby that could not finish a copy made it again each two seconds. Cause: its pause was
-/// the same after each failure. Fix: it doubles, but for a store that is away.
-#[test]
-fn a_node_that_fails_again_and_again_rests_longer() {
-    let failed = |kind| Err(Error::new(kind, "planned"));
-    let mut rest = PAUSE;
-    for _ in 0..20 {
-        let before = rest;
-        rest = rest_after(&failed(ErrorKind::Corrupt), before);
-        assert!(rest > before || rest == LONGEST_PAUSE, "{rest:?} behind {before:?}");
-    }
-    assert_eq!(rest, LONGEST_PAUSE);
-    assert_eq!(rest_after(&failed(ErrorKind::Unavailable), rest), PAUSE);
-    assert_eq!(rest_after(&Ok(true), rest), PAUSE);
 }
 
 /// Bug: a read-only opening and a salvage of a closed follower's database called data lost that the

@@ -209,6 +209,12 @@ fn a_directory_is_no_mark_of_a_node() {
     assert_eq!(db.table("t").unwrap().get("k").unwrap().unwrap(), "v");
 }
 
+fn starts_from_the_store(node: &Node) {
+    assert_eq!(node.places.numbers().unwrap().len(), 1, "what is gone is removed");
+    let promoted = node.promote().unwrap();
+    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+}
+
 /// Bug: after a restart of the machine a standby with emulated memory never started again. Cause:
 /// it opened its database, whose region is gone, and the failure ended it. Fix: it starts from the
 /// store.
@@ -223,15 +229,12 @@ fn a_standby_whose_emulated_memory_is_gone_starts_from_the_store() {
     let region = std::fs::read_link(node.status().directory.join("region")).unwrap();
     node.close().unwrap();
     std::fs::remove_file(region).unwrap();
-    let node = caught_up(&server, &path, kind);
-    assert_eq!(node.places.numbers().unwrap().len(), 1, "what is gone is removed");
-    let promoted = node.promote().unwrap();
-    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+    starts_from_the_store(&caught_up(&server, &path, kind));
 }
 
-/// Bug: a node whose emulated memory was a file of its user's could not be opened after a restart
-/// of the machine, and was not promoted. Cause: a file that is missing was damage, unless it was
-/// Terrace's own. Fix: emulated memory that is gone is gone, whoever named it.
+/// Bug: a node with emulated memory at a `pm_path` could not be opened after a restart of the
+/// machine, and was not promoted. Cause: the opening took the missing file for damage. Fix: it
+/// takes the memory for gone, as it does without a `pm_path`.
 #[test]
 fn a_node_whose_named_emulated_memory_is_gone_starts_from_the_store() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
@@ -241,10 +244,7 @@ fn a_node_whose_named_emulated_memory_is_gone_starts_from_the_store() {
     let (path, kind) = (dir.path().join("node"), (&options, NodeKind::Standby));
     caught_up(&server, &path, kind).close().unwrap();
     std::fs::remove_file(dir.path().join("memory.00000001")).unwrap();
-    let node = caught_up(&server, &path, kind);
-    assert_eq!(node.places.numbers().unwrap().len(), 1, "what is gone is removed");
-    let promoted = node.promote().unwrap();
-    assert!(promoted.existing_table("last").unwrap().get("a").unwrap().is_some());
+    starts_from_the_store(&caught_up(&server, &path, kind));
 }
 
 /// Bug: a takeover was made at a place of a node, which removed it between the takeover's two

@@ -1,0 +1,56 @@
+//! Nodes and the log that they belong to.
+
+use super::*;
+
+/// Bug: a follower that reads data in the store and was opened with the URL of another log went
+/// over to that, and removed what it had. With a name it overwrote the place of that log's
+/// follower. Cause: it looked at the other log's checkpoints and registered before it compared the
+/// logs. Fix: it compares them first.
+#[test]
+fn a_follower_goes_over_to_no_other_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (server, other) = (ObjectServer::new(), ObjectServer::new());
+    let _db = filled(&server, &dir.path().join("first"));
+    // The numbers of clients stand for what is drawn: the first claims differ.
+    small().shared_status(other.url()).unwrap_err();
+    let _other = filled(&other, &dir.path().join("other"));
+    let followers = || {
+        let names = other.names().into_iter();
+        names.filter(|name| name.starts_with("shared/followers/")).collect::<Vec<_>>()
+    };
+    for (name, cache) in [(None, 1 << 20), (Some("one"), 1 << 20), (Some("one"), 0)] {
+        let options = small().object_cache(cache);
+        let options = name.iter().fold(options, |options, name| options.follower_name(*name));
+        let path = dir.path().join(format!("node {name:?} {cache}"));
+        let kind = (&options, NodeKind::Follower);
+        caught_up(&server, &path, kind).close().unwrap();
+        let refused = Node::open(other.url(), &path, kind).map(drop).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(refused.to_string().contains("first claim"), "{refused}");
+        assert_eq!(followers(), Vec::<String>::new());
+        // It is itself again where its log is.
+        let node = caught_up(&server, &path, kind);
+        assert_eq!((node.status().restarts, node.places.numbers().unwrap()), (0, vec![1]));
+        node.close().unwrap();
+    }
+}
+
+/// Bug: another database was shared in the emptied bucket of a running node, and the node went
+/// over to its log, or was promoted there. Cause: an opening compared the logs once. Fix: each
+/// start from a checkpoint and each promotion compares them.
+#[test]
+fn a_node_that_runs_goes_over_to_no_other_log() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, &dir.path().join("first"));
+    let [node, promoted] = ["one", "two"]
+        .map(|name| caught_up(&server, &dir.path().join(name), (&small(), NodeKind::Standby)));
+    drop(db);
+    server.names().iter().for_each(|name| server.lose(name));
+    let _other = filled(&server, &dir.path().join("other"));
+    let error = node.restart(&mut node.applier.lock()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(node.status().restarts, 1);
+    let refused = promoted.promote().map(drop).unwrap_err();
+    assert!(refused.to_string().contains("first claim"), "{refused}");
+    assert!(!server.names().iter().any(|name| name.starts_with("shared/followers/")));
+}
