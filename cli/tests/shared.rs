@@ -80,8 +80,7 @@ fn a_lost_machine_is_replaced_by_its_standby() {
 }
 
 /// Bug: `standby --once` waited for ever where the standby could not go on, as with the URL of
-/// another store. Cause: it waited for the end of the log, whatever the status said. Fix: what the
-/// status says ends it.
+/// another store. Cause: it waited for the end of the log alone. Fix: a note of the status ends it.
 #[test]
 fn a_node_that_cannot_go_on_ends_once() {
     let (bench, dir) = (Bench::new(), tempfile::tempdir().unwrap());

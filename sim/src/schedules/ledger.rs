@@ -506,7 +506,7 @@ impl Ledger {
         book.violations.extend(was_seen);
     }
 
-    /// A transaction is about to commit: until now nobody may have seen it.
+    /// A transaction is about to commit. A reader that has seen it before is wrong.
     pub(super) fn commits(&self, stamp: u64) {
         let mut book = self.book();
         book.now += 1;

@@ -80,8 +80,8 @@ impl Replay {
     }
 }
 
-/// The log without the statements on `apart`. Their connection has `sql_log_bin` off. The server's
-/// recovery logs a change of a table that a kill has cut short, whatever the connection had.
+/// The log without the statements on `apart`, whose connection has `sql_log_bin` off. The server's
+/// recovery logs them all the same, where a kill has cut one short.
 fn without_unlogged(log: &str) -> String {
     let mut left = String::with_capacity(log.len());
     for line in log.lines() {

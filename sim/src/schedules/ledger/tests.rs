@@ -242,8 +242,8 @@ fn what_was_read_is_not_refused_and_no_transaction_is_read_before_its_commit() {
     assert_eq!(accused(&ledger), Some(Class::Isolation));
 }
 
-/// Bug: a store without a checkpoint was no loss, whatever it had acknowledged. Cause: the ledger
-/// was not asked. Fix: it names a write that was acknowledged as remote by then.
+/// Bug: a run passed in which the store lost a remote commit and had no checkpoint. Cause: nothing
+/// asked the ledger. Fix: the ledger names a write that was acknowledged as remote by then.
 #[test]
 fn a_remote_write_that_was_acknowledged_is_named() {
     let put: &[(&str, bool)] = &[("x", true)];
