@@ -196,7 +196,8 @@ def test_a_deadlock_ends(db: terrace.Database) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(deadlocks) == 1 and table.multi_get([b"a", b"b"]) == [b"2", b"2"]
+    # The other one may be between two slices of its wait when the victim comes again.
+    assert deadlocks and table.multi_get([b"a", b"b"]) == [b"2", b"2"]
 
 
 def test_rows_at_the_ends_and_conditional_writes(db: terrace.Database) -> None:

@@ -20,8 +20,16 @@ Call = Callable[[terrace.Database, terrace.Table], object]
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, also where the tests run as a background job of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """The first SIGINT raises KeyboardInterrupt, also where the tests run as a background job of a
+    shell. Later ones do nothing: the test may be at its end by then."""
+    raised = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
     yield
     signal.signal(signal.SIGINT, before)
 
@@ -96,9 +104,9 @@ def test_ctrl_c_ends_each_wait_and_nothing_is_written(
             os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
+            thread.start()
             WAITS[name](db, held)
     finally:
         done.set()
