@@ -106,7 +106,12 @@ fn money_is_neither_made_nor_lost_by_kills() {
     found(&path);
     let (mut chance, mut first, mut resolved, mut drains) = (Chance::new(3), 1, 0, 0);
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
-    for _ in 0..rounds(6, 100) {
+    let enough = rounds(6, 100);
+    for n in 0..10 * enough {
+        // A slow machine takes more rounds for as many transfers.
+        if n >= enough && drains > 0 && first > 20 {
+            break;
+        }
         let wait = Duration::from_millis(50 + chance.below(150));
         for line in told_until_killed("bank::child_entry", &path, &first.to_string(), wait) {
             let (t, n) = line.split_once(' ').unwrap();
