@@ -493,7 +493,7 @@ mod tests {
     /// its look and its wait missed that, and slept for the whole interval.
     #[test]
     fn a_whole_segment_wakes_a_shipper_that_is_about_to_wait() {
-        let interval = Duration::from_secs(5);
+        let interval = Duration::from_mins(1);
         for round in 0..20_000 {
             let (feed, start) = (Feed::default(), Barrier::new(2));
             std::thread::scope(|scope| {

@@ -8,10 +8,11 @@ use std::fs;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use crate::common::{Chance, together};
+use crate::common::{Chance, alone, together};
 use bytes::Bytes;
-use terrace::{Compression, Database, Durability, ErrorKind, Options, Table};
+use terrace::{Compression, Database, Durability, ErrorKind, Mode, Options, Table};
 
 /// Not a multiple of [`STEP`], so that steps lead to each of them.
 const ROWS: u64 = 3000;
@@ -388,4 +389,55 @@ fn a_database_in_memory_simply_works() {
     let table = db.existing_table("t").unwrap();
     assert!((0..2500).all(|n| table.get(key(n)).unwrap().unwrap() == value(n)));
     assert_eq!(db.verify().unwrap().damages, []);
+}
+
+/// What no zone has of the region holds blocks, until zones need it; and it costs no line.
+#[test]
+fn free_units_of_an_emulated_region_are_a_cache_that_gives_way_to_records() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let mode = Mode::Emulated { delay: Duration::from_nanos(100) };
+    let options = || {
+        let options = Options::new().mode(mode).pm_path(dir.path().join("region")).pm_size(4 * MIB);
+        options.cache_size(64 << 10).stepped()
+    };
+    let db = options().create(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let write = |rows: std::ops::Range<u32>| {
+        for n in rows {
+            while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
+            table
+                .durability(Durability::Relaxed)
+                .put(n.to_be_bytes(), vec![n as u8; 1000])
+                .unwrap();
+        }
+    };
+    write(0..6000);
+    assert!(db.stats().background.drains > 0, "{:?}", db.stats());
+    let read = || {
+        let right = |n: &u32| table.get(n.to_be_bytes()).unwrap().unwrap() == vec![*n as u8; 1000];
+        assert!((0..1500).all(|n| right(&n)));
+    };
+    let cost = || {
+        let spent = db.stats().persistence;
+        spent.iter().map(|spent| spent.flushes + spent.fences).sum::<u64>()
+    };
+    read();
+    let (before, read_bytes) = (cost(), db.stats().disk.read_bytes);
+    read();
+    let stats = db.stats();
+    assert!(stats.cache.below_hits > 50 && stats.cache.below_used > 0, "{stats:?}");
+    assert!(stats.pm.zones_used <= stats.pm.zones, "{stats:?}");
+    assert_eq!(cost(), before, "no flush and no fence");
+    assert!(stats.disk.read_bytes - read_bytes < 512 << 10, "{stats:?}");
+    // Records take the units back.
+    write(6000..12_000);
+    read();
+    assert!(db.verify().unwrap().damages.is_empty());
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(dir.path().join("db")).unwrap();
+    let cache = db.stats().cache;
+    assert_eq!((cache.below_used, cache.below_hits), (0, 0), "it is gone after a restart");
+    assert_eq!(db.existing_table("t").unwrap().iter().count(), 12_000);
 }

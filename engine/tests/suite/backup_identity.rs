@@ -162,8 +162,12 @@ fn a_backup_beside_bulk_loads_of_large_values_is_whole() {
             }
             is_done.store(true, Ordering::Release);
         });
-        while !is_done.load(Ordering::Acquire) {
+        // One at least, however late this thread is.
+        loop {
             numbers.push(db.backup(&set).unwrap().number);
+            if is_done.load(Ordering::Acquire) {
+                break;
+            }
         }
     });
     let last = db.backup(&set).unwrap().number;

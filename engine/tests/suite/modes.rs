@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use terrace::{Database, Durability, ErrorKind, Mode, Options};
+use terrace::{Database, ErrorKind, Mode, Options};
 
 fn emulated(region: &std::path::Path) -> Options {
     Options::new()
@@ -34,53 +34,6 @@ fn an_emulated_region_is_found_again() {
     assert_eq!(table.iter().count(), 8000);
     assert_eq!(table.get(77u32.to_be_bytes()).unwrap().unwrap(), vec![77; 700]);
     assert!(db.verify().unwrap().damages.is_empty());
-}
-
-/// What no zone has of the region holds blocks, until zones need it; and it costs no line.
-#[test]
-fn free_units_of_an_emulated_region_are_a_cache_that_gives_way_to_records() {
-    let dir = tempfile::tempdir().unwrap();
-    let region = dir.path().join("region-on-tmpfs");
-    let options = || emulated(&region).cache_size(64 << 10).stepped();
-    let db = options().create(dir.path().join("db")).unwrap();
-    let table = db.table("t").unwrap();
-    let write = |rows: std::ops::Range<u32>| {
-        for n in rows {
-            while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
-            table
-                .durability(Durability::Relaxed)
-                .put(n.to_be_bytes(), vec![n as u8; 1000])
-                .unwrap();
-        }
-    };
-    write(0..6000);
-    assert!(db.stats().background.drains > 0, "{:?}", db.stats());
-    let read = || {
-        let right = |n: &u32| table.get(n.to_be_bytes()).unwrap().unwrap() == vec![*n as u8; 1000];
-        assert!((0..1500).all(|n| right(&n)));
-    };
-    let cost = || {
-        let spent = db.stats().persistence;
-        spent.iter().map(|spent| spent.flushes + spent.fences).sum::<u64>()
-    };
-    read();
-    let (before, read_bytes) = (cost(), db.stats().disk.read_bytes);
-    read();
-    let stats = db.stats();
-    assert!(stats.cache.below_hits > 50 && stats.cache.below_used > 0, "{stats:?}");
-    assert!(stats.pm.zones_used <= stats.pm.zones, "{stats:?}");
-    assert_eq!(cost(), before, "no flush and no fence");
-    assert!(stats.disk.read_bytes - read_bytes < 512 << 10, "{stats:?}");
-    // Records take the units back.
-    write(6000..12_000);
-    read();
-    assert!(db.verify().unwrap().damages.is_empty());
-    drop(table);
-    db.close().unwrap();
-    let db = options().open(dir.path().join("db")).unwrap();
-    let cache = db.stats().cache;
-    assert_eq!((cache.below_used, cache.below_hits), (0, 0), "it is gone after a restart");
-    assert_eq!(db.existing_table("t").unwrap().iter().count(), 12_000);
 }
 
 #[test]

@@ -109,11 +109,12 @@ fn a_stopped_client_gives_up_at_the_first_failure() {
 fn a_stopped_client_waits_for_no_answer_that_takes_long() {
     let server = MemoryServer::new();
     let patience = Patience { attempt: Duration::from_millis(300), ..Patience::default() };
+    // Of another client: a put that takes long is no attempt of this one.
+    let patient = client(&server);
+    patient.begin_put("a/1", vec![7; 8 << 20].into()).finish(&patient).unwrap();
     let timer = Arc::new(MachineTimer::default());
     let client = Client::new(Arc::new(server.client()), timer, patience);
-    let object = vec![7; 8 << 20];
-    client.begin_put("a/1", object.into()).finish(&client).unwrap();
-    server.plan(2, Effect::Hold);
+    server.plan(server.requests() + 1, Effect::Hold);
     let reading = client.begin_get("a/1", Span::Bytes { offset: 0, len: 8 << 20 });
     client.stop();
     assert_eq!(reading.finish(&client).unwrap_err().kind, FailureKind::Late);

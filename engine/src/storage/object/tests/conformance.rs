@@ -14,7 +14,7 @@ use crate::storage::object::store::{
     FailureKind, LIST_LEN, ObjectStore, PutWhen, Span, Tag, Waiting,
 };
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 fn failure<T: std::fmt::Debug>(
     answer: Result<T, crate::storage::object::store::Failure>,
