@@ -4,6 +4,7 @@
 #include "attributes.h"
 #include "engine.h"
 #include "ha_terrace.h"
+#include "partition_info.h"
 #include "partitions.h"
 #include "renames.h"
 
@@ -38,10 +39,30 @@ static int refuse_foreign_keys(THD *thd)
   return 0;
 }
 
+/* An opening gives each partition what the definition says of the table, so its own would be lost. */
+static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
+{
+  for (partition_info *of_table : {form->part_info, thd->lex->part_info})
+  {
+    if (!of_table)
+      continue;
+    List_iterator_fast<partition_element> partitions(of_table->partitions);
+    while (const partition_element *partition = partitions++)
+      if (partition->option_list)
+      {
+        my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "attributes of one partition");
+        return HA_WRONG_CREATE_OPTION;
+      }
+  }
+  return 0;
+}
+
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd = ha_thd();
   if (int error = refuse_foreign_keys(thd))
+    return error;
+  if (int error = refuse_attributes_of_partitions(thd, form))
     return error;
   if (int error = refuse_own(name_of(name)))
     return error;
