@@ -84,10 +84,12 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
   for (const Bytes &name : names)
   {
     const Bytes wanted = to + name.substr(from.size());
-    if (library_has(name) && !library_has(wanted) &&
-        terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
-          TERRACE_OK)
+    if (!library_has(name) || library_has(wanted))
+      continue;
+    if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
+        TERRACE_OK)
       return failure->status();
+    Open_table::rename(name, wanted);
   }
   if (has_list(from) && !has_list(to) && rename(list_of(from).c_str(), list_of(to).c_str()))
     sql_print_error("Terrace: cannot rename %s to %s: %s", list_of(from).c_str(),

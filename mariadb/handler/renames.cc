@@ -104,6 +104,60 @@ static std::vector<Rename> noted()
   return found;
 }
 
+bool has_definition(const Bytes &table)
+{
+  return access(("./" + table + ".frm").c_str(), F_OK) == 0;
+}
+
+/*
+  Whether there is a definition that may be of a table of this engine: of no view, and of no engine
+  whose number is fixed. That of a partitioned table names its engine elsewhere.
+*/
+static bool has_own_definition(const Bytes &table)
+{
+  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
+  if (!file)
+    return false;
+  uchar header[4] = {0, 0, 0, 0};
+  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
+  fclose(file);
+  const uint engine = header[3];
+  return is_whole && header[0] == 0xfe && header[1] == 1 &&
+         (engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
+          engine >= DB_TYPE_FIRST_DYNAMIC);
+}
+
+/* Which tables had definitions before a rename, where that is not as it is now. */
+typedef std::map<Bytes, bool> Definitions;
+
+/*
+  Undoes a rename that has not come to the definition. The renames behind it are settled. Where both
+  names have one, another table has got the old name since. Where a rename behind it has used the new
+  name, the server has undone this one.
+*/
+static bool settle(const Rename &rename, Definitions *definitions)
+{
+  auto is_defined = [definitions](const Bytes &table) {
+    auto known = definitions->find(table);
+    return known == definitions->end() ? has_own_definition(table) : known->second;
+  };
+  // The definition goes last: if it is there, all is.
+  if (!is_defined(rename.from))
+  {
+    (*definitions)[rename.from] = is_defined(rename.to);
+    (*definitions)[rename.to] = false;
+    return true;
+  }
+  if (is_defined(rename.to) || definitions->count(rename.to))
+    return true;
+  Failure failure;
+  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
+    return true;
+  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
+                  rename.to.c_str(), rename.from.c_str(), failure.message());
+  return false;
+}
+
 static void begun(THD *thd, const Rename &rename)
 {
   {
@@ -135,6 +189,11 @@ terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failur
     // The other partitions of the same table.
     if (at != under_way.end() && at->second.back().from == rename.from &&
         at->second.back().to == rename.to)
+      return TERRACE_OK;
+    // The server takes back a rename that has failed. The end of the statement does what it cannot.
+    if (at != under_way.end() && at->second.back().from == rename.to &&
+        at->second.back().to == rename.from && has_own_definition(rename.to) &&
+        !has_own_definition(rename.from))
       return TERRACE_OK;
     rename.number = ++last_number;
   }
@@ -175,9 +234,15 @@ void end_renames(THD *thd)
   // What the connection itself has begun is seen.
   if (!connections)
     return;
-  const std::vector<Rename> done = renames_of(thd);
+  std::vector<Rename> done = renames_of(thd);
   if (done.empty())
     return;
+  // One that has failed, and cannot be undone now, stays noted: a later start undoes it.
+  Definitions definitions;
+  std::reverse(done.begin(), done.end());
+  done.erase(std::remove_if(done.begin(), done.end(),
+                            [&](const Rename &one) { return !settle(one, &definitions); }),
+             done.end());
   std::vector<Rename> of_others;
   {
     std::lock_guard<std::mutex> guard(lock);
@@ -204,54 +269,6 @@ void leave_renames(THD *thd)
   left.insert(left.end(), at->second.begin(), at->second.end());
   under_way.erase(at);
   connections = under_way.size();
-}
-
-bool has_definition(const Bytes &table)
-{
-  return access(("./" + table + ".frm").c_str(), F_OK) == 0;
-}
-
-/*
-  Whether there is a definition that may be of a table of this engine: of no view, and of no engine
-  whose number is fixed. That of a partitioned table names its engine elsewhere.
-*/
-static bool has_own_definition(const Bytes &table)
-{
-  FILE *file = fopen(("./" + table + ".frm").c_str(), "rb");
-  if (!file)
-    return false;
-  uchar header[4] = {0, 0, 0, 0};
-  const bool is_whole = fread(header, sizeof(header), 1, file) == 1;
-  fclose(file);
-  const uint engine = header[3];
-  return is_whole && header[0] == 0xfe && header[1] == 1 &&
-         (engine == DB_TYPE_UNKNOWN || engine == DB_TYPE_PARTITION_DB ||
-          engine >= DB_TYPE_FIRST_DYNAMIC);
-}
-
-/* Which tables had definitions before a rename, where that is not as it is now. */
-typedef std::map<Bytes, bool> Definitions;
-
-/* Undoes a rename that has not come to the definition. The renames behind it are settled. */
-static bool settle(const Rename &rename, Definitions *definitions)
-{
-  auto is_defined = [definitions](const Bytes &table) {
-    auto known = definitions->find(table);
-    return known == definitions->end() ? has_own_definition(table) : known->second;
-  };
-  if (!is_defined(rename.from))
-  {
-    // The definition goes last: if it is there, all is.
-    (*definitions)[rename.from] = is_defined(rename.to);
-    (*definitions)[rename.to] = false;
-    return true;
-  }
-  Failure failure;
-  if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
-    return true;
-  sql_print_error("Terrace: cannot rename table %s back to %s, which has its definition: %s",
-                  rename.to.c_str(), rename.from.c_str(), failure.message());
-  return false;
 }
 
 void settle_renames()

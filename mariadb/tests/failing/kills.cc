@@ -1,6 +1,7 @@
 /*
   Kills the server before or behind a call of the library that creates, drops, renames or empties a
-  table.
+  table. A rename to the third partition of `blocked` fails, and so does the rename back from its second
+  one behind that.
 
   The variable TERRACE_KILL names a file with a number: how many such moments there are until the
   server dies. Without the file it lives. A plugin for tests is linked with this.
@@ -10,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 static void moment()
 {
@@ -61,7 +63,13 @@ terrace_status __wrap_terrace_database_rename_table(const terrace_database *data
                                                     terrace_error **error)
 {
   moment();
-  const terrace_status status = __real_terrace_database_rename_table(database, from, to, error);
+  static bool fails_back = false;
+  const bool is_blocked = strstr(to, "/blocked#P#p2");
+  const bool is_back = fails_back && strstr(from, "/blocked#P#p1");
+  fails_back = is_blocked || (fails_back && !is_back);
+  // The library refuses a database that is NULL.
+  const terrace_status status = __real_terrace_database_rename_table(
+    is_blocked || is_back ? nullptr : database, from, to, error);
   moment();
   return status;
 }

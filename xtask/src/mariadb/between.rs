@@ -89,6 +89,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     lost_layout_begins_anew(&server, &holds)?;
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
+    noted::a_note_stays(&server, &holds)?;
     server.kill()?;
     let server = start(Start::kept(NAME), &[])?;
     numbers_are_new(&server)?;

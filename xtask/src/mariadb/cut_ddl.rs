@@ -49,7 +49,15 @@ const STATEMENTS: &[Case] = &[
     case(18, "ALTER TABLE parts ADD COLUMN b INT"),
     // The old name of one has a definition of another engine when the server is killed.
     case(8, "RENAME TABLE single TO other, inno TO single, parts TO moved"),
+    FAILING,
 ];
+
+/// Bug: a rename of partitions failed half way, and a kill in its way back, or a failure there, left
+/// partitions under the new name. The log then advised to drop them. Cause: the way back was noted as
+/// a rename of its own, which hid the first one, and the end of the statement forgot it unseen. Fix:
+/// the way back is no rename, and the end of the statement and the next start do it. The plugin has
+/// the third rename fail, and the first way back of the second one.
+const FAILING: Case = case(12, "RENAME TABLE parts TO blocked");
 
 /// Statements of the long check besides.
 const MORE_STATEMENTS: &[Case] = &[
@@ -157,8 +165,13 @@ fn kill_in(killing: &Killing<'_>, mut server: Server, case: Case) -> Result<Serv
     let Case { least, statement } = case;
     server.sql(BEGIN, "mysql")?;
     let before = tables(&server)?;
-    server.sql(statement, "cut")?;
+    if server.sql(statement, "cut").is_err() != (statement == FAILING.statement) {
+        bail!("{statement}: it fails, or the one that has to fail does not");
+    }
     let behind = tables(&server)?;
+    if statement == FAILING.statement && behind != before {
+        bail!("{statement}: behind its failure the tables are\n{behind}and not\n{before}");
+    }
     for moment in 1.. {
         server.sql(BEGIN, "mysql")?;
         killing.kill_at(moment)?;
@@ -195,7 +208,7 @@ fn send(server: &Server, statement: &str) -> Result<bool> {
     if answer.contains("ERROR 2006") || answer.contains("ERROR 2013") {
         return Ok(true);
     }
-    if !answer.is_empty() {
+    if !answer.is_empty() && statement != FAILING.statement {
         bail!("{statement}: {answer}");
     }
     Ok(false)
