@@ -137,7 +137,14 @@ int Open_table::write_own(THD *thd)
   return error;
 }
 
-int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attributes)
+/* Whether rows get a shorter life. The library has times in microseconds. */
+static bool is_shorter(const Bytes &ttl, const Bytes &before)
+{
+  return ttl != "none" && (before == "none" || strtoull(ttl.c_str(), nullptr, 10) <
+                                                 strtoull(before.c_str(), nullptr, 10));
+}
+
+int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attributes, bool is_durable)
 {
   Failure failure;
   std::lock_guard<std::mutex> guard(lock);
@@ -149,13 +156,20 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
   int error = now && wanted && of_table ? write_own(thd) : failure.handler_error(thd);
   if (!error)
     error = ::set_attributes(attributes, wanted);
+  const Bytes before = option_of(now, "ttl");
+  const bool is_left = !error && !is_durable && is_shorter(option_of(wanted, "ttl"), before);
+  if (is_left)
+    terrace_table_options_set(wanted, "ttl", before.c_str(), failure.out());
   bool is_same = true;
   for (const char *name : {"ttl", "cold", "compression"})
     is_same = is_same && !error && option_of(now, name) == option_of(wanted, name);
   const bool will_expire = !error && option_of(wanted, "ttl") != "none";
   if (!error && !is_same)
   {
-    if (will_expire != has_ttl_now)
+    // Rows that expire by a definition do not come back with the one that a power cut brings back.
+    if (is_durable && my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME)))
+      error = my_errno;
+    if (!error && will_expire != has_ttl_now)
       error = move_own(thd, will_expire);
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
@@ -168,7 +182,7 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
       error = write_own(thd);
     }
   }
-  is_reconciled = !error;
+  is_reconciled = !error && !is_left;
   terrace_string_free(of_table);
   terrace_table_options_free(now);
   terrace_table_options_free(wanted);
@@ -183,7 +197,7 @@ int Open_table::reconcile(THD *thd, const ha_table_option_struct *attributes)
       return 0;
   }
   // Two openings may do it, and the next one does it again where this one fails.
-  return set_attributes(thd, attributes);
+  return set_attributes(thd, attributes, true);
 }
 
 void Open_table::drop_own()

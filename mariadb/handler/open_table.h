@@ -52,9 +52,12 @@ public:
   int set_auto_increment(THD *thd, ulonglong next);
   ulonglong auto_increment();
 
-  /* Gives the table the attributes of a definition: once for its opening, or now. */
+  /*
+    Gives the table the attributes of a definition: once for its opening, or now. A shorter life waits
+    for the opening if the definition is not durable yet: rows that expire do not come back.
+  */
   int reconcile(THD *thd, const ha_table_option_struct *attributes);
-  int set_attributes(THD *thd, const ha_table_option_struct *attributes);
+  int set_attributes(THD *thd, const ha_table_option_struct *attributes, bool is_durable = false);
   /* Whether rows expire. A row and its entries are written together then, so that they agree. */
   bool expires() const { return has_ttl_now; }
   /* The table was dropped: what is kept of it elsewhere goes too. */

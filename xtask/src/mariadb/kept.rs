@@ -22,6 +22,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     counters_find_their_place(&server, &holds)?;
     counters_move_again(&server, &holds)?;
     an_unknown_number_is_no_place(&server, &holds)?;
+    a_failure_expires_nothing(&server, &holds)?;
     another_format_is_told(&server, &holds)?;
     an_earlier_order_is_told(&server)?;
     an_empty_table_has_no_order(&server, &holds)?;
@@ -110,6 +111,32 @@ fn counters_move_again(server: &Server, holds: &Holds) -> Result<()> {
         bail!("counters could not be written, and ALTER TABLE says: {said}");
     }
     server.sql("INSERT INTO lasting (v) SELECT seq FROM seq_1_to_3000", "test").map(drop)
+}
+
+/// Bug: an ALTER TABLE that gave a partitioned table a shorter life failed at its second partition,
+/// and rows of the first one were gone. Cause: partitions got the new life before the server had the
+/// new definition. Fix: an opening sets it, which has the definition.
+fn a_failure_expires_nothing(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE shorter (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY RANGE (id) \
+         (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20)); \
+         INSERT INTO shorter VALUES (1), (11)",
+        "test",
+    )?;
+    holds.is_so("no-options", true)?;
+    let said = server.sql("ALTER TABLE shorter TERRACE_TTL='1s', ALGORITHM=INSTANT", "test");
+    holds.is_so("no-options", false)?;
+    let count = "DO SLEEP(3); SELECT COUNT(*) FROM shorter";
+    let rows = server.sql(count, "test")?;
+    if said.is_err() && rows.trim() != "2" {
+        bail!("an ALTER TABLE has failed, and of 2 rows there are {rows}");
+    }
+    // It is used by now, so the new life counts.
+    let rows = server.sql(count, "test")?;
+    if said.is_ok() && rows.trim() != "0" {
+        bail!("an ALTER TABLE has succeeded, and {rows} rows live longer than it says");
+    }
+    server.sql("DROP TABLE shorter", "test").map(drop)
 }
 
 /// Bug: where the number of a table was not known, what it keeps was read, deleted and moved under

@@ -44,15 +44,7 @@ pub(super) fn renames_outlive_their_connection(server: &Server, holds: &Holds) -
          CREATE TABLE other (id INT PRIMARY KEY) ENGINE=Terrace",
         "test",
     )?;
-    holds.is_so("unsynced", true)?;
-    let mut session = Session::open(server, "test")?;
-    session.send("RENAME TABLE early TO late; SELECT CONNECTION_ID()")?;
-    let id = session.answer()?;
-    drop(session);
-    let ended =
-        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {}", id.trim());
-    until("the connection has ended", || Ok(server.sql(&ended, "test")?.trim() == "0"))?;
-    holds.is_so("unsynced", false)?;
+    rename_unsynced(server, holds, "early TO late")?;
     server
         .sql(
             "RENAME TABLE other TO another; CREATE TABLE early (id INT PRIMARY KEY) ENGINE=InnoDB \
@@ -60,6 +52,19 @@ pub(super) fn renames_outlive_their_connection(server: &Server, holds: &Holds) -
             "test",
         )
         .map(drop)
+}
+
+/// Renames a table while no directory can be synced, by a connection that has ended.
+fn rename_unsynced(server: &Server, holds: &Holds, names: &str) -> Result<()> {
+    holds.is_so("unsynced", true)?;
+    let mut session = Session::open(server, "test")?;
+    session.send(&format!("RENAME TABLE {names}; SELECT CONNECTION_ID()"))?;
+    let id = session.answer()?;
+    drop(session);
+    let ended =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {}", id.trim());
+    until("the connection has ended", || Ok(server.sql(&ended, "test")?.trim() == "0"))?;
+    holds.is_so("unsynced", false)
 }
 
 /// Bug: a note that stayed, of a rename that had succeeded, was taken for one that had not, if another
@@ -71,9 +76,7 @@ pub(super) fn a_note_stays(server: &Server, holds: &Holds) -> Result<()> {
         "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO first VALUES (1)",
         "test",
     )?;
-    holds.is_so("unsynced", true)?;
-    server.sql("RENAME TABLE first TO second", "test")?;
-    holds.is_so("unsynced", false)?;
+    rename_unsynced(server, holds, "first TO second")?;
     server
         .sql(
             "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY HASH (id) \
