@@ -4,14 +4,15 @@
 #include "mysqld.h"
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <vector>
 
-/* What is to be done with a prepared transaction, and whether nothing is at it. */
+/* What is to be done with a prepared transaction, and who is at it: nobody, a client, or pay(). */
 struct Verdict
 {
-  bool to_commit, is_left;
+  bool to_commit, is_left, is_being_paid;
 };
 
 static std::mutex lock;
@@ -19,6 +20,8 @@ static std::mutex lock;
 static std::map<Bytes, Verdict> owed;
 /* A thread carries out what connections have given up. */
 static bool is_paying = false;
+/* It has ended with one of them. */
+static std::condition_variable paid;
 /* How many commits are owed, for who must not wait for the lock. */
 static std::atomic<size_t> owed_commits{0};
 /* Whether a connection has given one of them up. */
@@ -82,38 +85,37 @@ static void count_owed()
 /*
   Carries out what connections have given up, one thread at a time. It gives the lock back for the
   calls, which sync and wait: commits take the lock, and the server's lock of their order with it.
-  Whether no commit is owed any more.
+  A client that says one of them again meanwhile waits for its call. So nobody begins another
+  transaction by an id that is about to be resolved. Whether no commit is owed any more.
 */
 static bool pay(std::unique_lock<std::mutex> *held)
 {
   if (is_paying || !some_are_left)
     return owed_commits == 0;
-  std::map<Bytes, Verdict> taken;
-  for (auto &one : owed)
+  std::vector<Bytes> ids;
+  for (const auto &one : owed)
     if (one.second.is_left)
-    {
-      taken.insert(one);
-      one.second.is_left = false;
-    }
+      ids.push_back(one.first);
   is_paying = true;
-  count_owed();
-  held->unlock();
-  for (auto &one : taken)
+  for (const Bytes &id : ids)
   {
+    const auto at = owed.find(id);
+    // A client has said it again.
+    if (at == owed.end() || !at->second.is_left)
+      continue;
+    const bool to_commit = at->second.to_commit;
+    at->second = {to_commit, false, true};
+    held->unlock();
     Failure failure;
-    one.second.is_left = !is_done(try_once(one.first, one.second.to_commit, &failure));
+    const bool is_over = is_done(try_once(id, to_commit, &failure));
+    held->lock();
+    if (is_over)
+      owed.erase(id);
+    else
+      owed[id] = {to_commit, true, false};
+    paid.notify_all();
   }
-  held->lock();
   is_paying = false;
-  for (const auto &one : taken)
-  {
-    // A client may have said it again meanwhile, and have succeeded.
-    auto at = owed.find(one.first);
-    if (at != owed.end() && one.second.is_left)
-      at->second.is_left = true;
-    else if (at != owed.end())
-      owed.erase(at);
-  }
   count_owed();
   return owed_commits == 0;
 }
@@ -151,11 +153,13 @@ void checkpoint_requested(void *cookie)
 
 bool verdict_begins(const Bytes &id, bool to_commit)
 {
-  std::lock_guard<std::mutex> guard(lock);
+  std::unique_lock<std::mutex> held(lock);
   auto at = owed.find(id);
+  for (; at != owed.end() && at->second.is_being_paid; at = owed.find(id))
+    paid.wait(held);
   if (at != owed.end() && at->second.to_commit != to_commit)
     return false;
-  owed[id] = {to_commit, false};
+  owed[id] = {to_commit, false, false};
   count_owed();
   return true;
 }

@@ -2,10 +2,12 @@
   Calls of the library that a test has fail as on a full disk: the commit and the rollback of a
   prepared transaction.
 
-  They fail while the file exists that the variable TERRACE_FAILING names. A plugin for tests is
+  They fail while the file exists that the variable TERRACE_FAILING names. A commit that does not fail
+  can be held (holds.cc). A plugin for tests is
   linked with this (xtask/src/mariadb/build.rs), so that the handler's calls come here.
 */
 #include "terrace.h"
+#include "yield.h"
 
 #include <cstdlib>
 #include <unistd.h>
@@ -51,6 +53,7 @@ terrace_status __wrap_terrace_database_commit_prepared(const terrace_database *d
     __real_terrace_database_commit_prepared(database, NO_ID, sizeof(NO_ID), error);
     return TERRACE_FULL;
   }
+  terrace_yield("commit-prepared");
   return __real_terrace_database_commit_prepared(database, id, length, error);
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::between::Holds;
 use super::server::{Server, Start, until};
 use super::sessions::Session;
 use super::{FOLDER, build};
@@ -38,10 +39,12 @@ pub(super) fn run(root: &Path) -> Result<()> {
     if switch.0.exists() {
         switch.off()?;
     }
+    let holds = Holds::new(root)?;
     let start = |is_fresh: bool| {
         let start = if is_fresh { Start::fresh("owed") } else { Start::kept("owed") };
         let variable = switch.0.to_string_lossy().into_owned();
-        Server::start(root, &plugin, &start.with(OPTIONS).environment("TERRACE_FAILING", variable))
+        let start = start.with(OPTIONS).environment("TERRACE_FAILING", variable);
+        Server::start(root, &plugin, &holds.start(start))
     };
     let server = start(true)?;
     server.sql("CREATE TABLE t (id INT PRIMARY KEY) ENGINE=Terrace; RESET MASTER", "test")?;
@@ -50,6 +53,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     stays_prepared(&server, &switch)?;
     stays_owed(&server, &switch)?;
     is_rolled_back_later(&server, &switch)?;
+    is_nobody_elses(&server, &switch, &holds)?;
     // The last one is committed by the next server, from the log that has no checkpoint behind it.
     let mut session = fail(&server, &switch, 3)?;
     server.sql("FLUSH BINARY LOGS; FLUSH BINARY LOGS; PURGE BINARY LOGS BEFORE NOW()", "test")?;
@@ -188,6 +192,39 @@ fn stays_owed(server: &Server, switch: &Switch) -> Result<()> {
     let prepared = server.sql("XA RECOVER", "test")?;
     if !prepared.is_empty() {
         bail!("these are still prepared: {prepared}");
+    }
+    Ok(())
+}
+
+/// Bug: a commit that paid for others committed a transaction that nobody had decided. Cause: it had
+/// taken all ids at once, and by its call for one a client had said that XA COMMIT again, and had
+/// prepared another transaction by the same XID. Fix: it takes one id at a time.
+fn is_nobody_elses(server: &Server, switch: &Switch, holds: &Holds) -> Result<()> {
+    for (name, id) in [("'p1'", 50), ("'p2'", 51)] {
+        prepare(server, name, &format!("INSERT INTO x VALUES ({id})"))?;
+        switch.on()?;
+        let mut session = Session::open(server, "test")?;
+        session.send(&format!("XA COMMIT {name}"))?;
+        kill(server, "info LIKE 'XA COMMIT%'")?;
+        session.answer()?;
+        switch.off()?;
+    }
+    holds.next("commit-prepared")?;
+    let mut paying = Session::open(server, "test")?;
+    paying.send("INSERT INTO x VALUES (52)")?;
+    holds.has_come("commit-prepared")?;
+    let mut client = Session::open(server, "test")?;
+    client.send(
+        "XA COMMIT 'p2'; XA START 'p2'; INSERT INTO x VALUES (53); XA END 'p2'; XA PREPARE 'p2'",
+    )?;
+    let said = client.answer();
+    holds.go("commit-prepared")?;
+    silent(&mut paying, "a commit that pays for others")?;
+    client.send("XA ROLLBACK 'p2'")?;
+    let rolled_back = client.answer()?;
+    let rows = server.sql("SELECT GROUP_CONCAT(id ORDER BY id) FROM x WHERE id >= 50", "test")?;
+    if rows.trim() != "50,51,52" {
+        bail!("the rows are {rows}: {said:?}, XA ROLLBACK {rolled_back}");
     }
     Ok(())
 }
