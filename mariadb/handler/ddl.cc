@@ -163,6 +163,20 @@ int drop_library_table(const Bytes &name)
   return library_has(name) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
 
+int wait_for_drop(THD *thd, const Bytes &name)
+{
+  const int command = thd ? thd_sql_command(thd) : SQLCOM_END;
+  // Others drop what they have made, and their own locks are in the way.
+  if (is_temporary(name) || (command != SQLCOM_DROP_TABLE && command != SQLCOM_DROP_DB))
+    return 0;
+  Failure failure;
+  terrace_table *dropped =
+    terrace_database_existing_table(terrace_db, name.c_str(), failure.out());
+  const int error = dropped ? wait_for_writers(thd, dropped) : 0;
+  terrace_table_free(dropped);
+  return error;
+}
+
 /* A crash may leave partitions that the server drops by the name of the table. */
 int ha_terrace::delete_table(const char *path)
 {
@@ -175,6 +189,8 @@ int ha_terrace::delete_table(const char *path)
     of_connection->drop_at_end(name);
     return 0;
   }
+  if (int error = wait_for_drop(ha_thd(), name))
+    return error;
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;

@@ -308,6 +308,11 @@ bool library_has(const Bytes &name);
 bool is_temporary(const Bytes &name);
 /* Whether a table is the engine's own, which the server can name and must not use. */
 bool is_own_table(const Bytes &name);
+/*
+  Before the first step of a DROP: waits for transactions that XA has prepared. The library refuses to
+  drop what they have written to, and the server has dropped other parts of the table by then.
+*/
+int wait_for_drop(THD *thd, const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */
 int drop_library_table(const Bytes &name);
 int rename_library_table(const Bytes &from, const Bytes &to);

@@ -230,6 +230,11 @@ int ha_terrace::external_lock(THD *thd, int lock_type)
   if (lock_type == F_WRLCK)
     row_lock = LOCK_EXCLUSIVE;
   follow_builds();
+  // The definition without a partition is there before the partition is dropped. Nothing else writes.
+  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE &&
+      (thd->lex->alter_info.partition_flags & ALTER_PARTITION_DROP))
+    if (int error = wait_for_writers(thd, open_table->table))
+      return error;
   return trx()->begin_statement(is_plain_select(thd, lock_type) && row_lock == LOCK_NONE);
 }
 

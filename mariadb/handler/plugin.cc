@@ -217,6 +217,7 @@ static int stop(void *)
 {
   if (!terrace_db)
     return 0;
+  give_drop_back();
   Failure failure;
   if (terrace_close(terrace_db, failure.out()) != TERRACE_OK)
     sql_print_error("Terrace: closing failed: %s", failure.message());

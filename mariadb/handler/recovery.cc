@@ -10,10 +10,11 @@
 /* The library's table of what recoveries have dropped by name. */
 static const char DROPS[] = "#terrace/drops";
 
-/* What the server drops partitioned tables with, while it recovers. NULL before and after that. */
+/* What the server drops partitioned tables with; NULL before the plugin has its own there. */
 static int (*drop_of_server)(handlerton *, const char *) = nullptr;
+static bool recovers = false;
 
-bool is_recovering() { return drop_of_server != nullptr; }
+bool is_recovering() { return recovers; }
 
 /* What recoveries have dropped by a name that no table has, until their definitions are settled. */
 int note_drop(const Bytes &table)
@@ -50,14 +51,28 @@ static void end_drops()
   terrace_table_free(drops);
 }
 
-/* A drop of a partitioned table by the server's recovery. */
+/* A drop of a partitioned table, whose list goes first. The server's recovery finds none. */
 static int drop_partitioned(handlerton *hton, const char *path)
 {
+  for (const Bytes &name : partitions_of(name_of(path)))
+    if (int error = wait_for_drop(current_thd, name))
+      return error;
   const int error = drop_of_server(hton, path);
+  if (!recovers)
+    return error;
   if (error && !non_existing_table_error(error))
     return error;
   const std::vector<Bytes> names = partitions_of(name_of(path));
   return names.empty() ? error : drop_each(names);
+}
+
+/* The server may start its plugin of partitions behind this one, and before it recovers. */
+static void wrap_drop()
+{
+  if (drop_of_server || !partition_hton)
+    return;
+  drop_of_server = partition_hton->drop_table;
+  partition_hton->drop_table = drop_partitioned;
 }
 
 /* Says which tables the server does not have any more. */
@@ -74,9 +89,7 @@ static void warn_of_tables_without_definitions()
 
 static int recovery_done(handlerton *)
 {
-  if (drop_of_server)
-    partition_hton->drop_table = drop_of_server;
-  drop_of_server = nullptr;
+  recovers = false;
   forget_renames();
   end_drops();
   warn_of_tables_without_definitions();
@@ -88,12 +101,19 @@ void prepare_recovery(handlerton *hton)
   settle_renames();
   hton->create_partitioning_metadata = list_changed;
   hton->signal_ddl_recovery_done = recovery_done;
+  wrap_drop();
 }
 
 void recovery_begins()
 {
-  if (drop_of_server || !partition_hton)
-    return;
-  drop_of_server = partition_hton->drop_table;
-  partition_hton->drop_table = drop_partitioned;
+  recovers = true;
+  wrap_drop();
+}
+
+void give_drop_back()
+{
+  // A server that shuts down may have freed its handlerton of partitions by now.
+  if (drop_of_server && !abort_loop)
+    partition_hton->drop_table = drop_of_server;
+  drop_of_server = nullptr;
 }

@@ -12,10 +12,15 @@
 
 #include "server.h"
 
-/* When the plugin starts: settles renames, before the server has changed anything. */
+/*
+  When the plugin starts: settles renames, before the server has changed anything. From here on drops
+  of partitioned tables come to the plugin first, until it stops.
+*/
 void prepare_recovery(handlerton *hton);
 /* Before the server reads its log of DDL: its drops of partitioned tables drop what has no list. */
 void recovery_begins();
+/* When the plugin stops. */
+void give_drop_back();
 /* Whether the server does what its log of DDL says. */
 bool is_recovering();
 /* A recovery drops this name. HA_ERR_NO_SUCH_TABLE: partitions are dropped when it is done. */
