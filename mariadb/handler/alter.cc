@@ -215,7 +215,9 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
   // Partitions would not change together if the server was killed.
   // The layout tells two definitions by their versions, and not a third one.
   const Bytes version = version_of(table->s);
-  if (version.empty() || version == version_of(altered->s) || (layout && layout->before))
+  // As of now: the handler may have been opened while another ALTER TABLE was under way, which failed.
+  const Layout_ref now = open_table->layout();
+  if (version.empty() || version == version_of(altered->s) || (now && now->before))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->part_info || table->s->tmp_table != NO_TMP_TABLE || table->versioned() || altered->versioned() ||
       (info->create_info->used_fields & HA_CREATE_USED_AUTO) || !same_primary_key(table, altered))

@@ -95,6 +95,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     numbers_are_new(&server)?;
     noted::renames_are_forgotten(&server)?;
     check_finds_a_wrong_entry(&server, &holds)?;
+    a_failure_leaves_no_copy(&server, &holds)?;
     names_move_between_indexes(&server, &holds)?;
     // A change that the kill leaves half done.
     holds.next("build")?;
@@ -517,6 +518,33 @@ fn check_finds_a_wrong_entry(server: &Server, holds: &Holds) -> Result<()> {
         bail!("an entry that leads to another row: {said}");
     }
     server.sql("DROP TABLE wrong", "test").map(drop)
+}
+
+/// Bug: a table that was opened while an index was built, whose ALTER TABLE then failed, was copied by
+/// each later one, or refused to change in place. Cause: its handler kept the layout of the change
+/// that had failed. Fix: the layout is looked up.
+fn a_failure_leaves_no_copy(server: &Server, holds: &Holds) -> Result<()> {
+    server.sql(
+        "CREATE TABLE twice (id INT PRIMARY KEY, v INT) ENGINE=Terrace; \
+         INSERT INTO twice VALUES (1, 1), (2, 1)",
+        "test",
+    )?;
+    holds.next("build")?;
+    let mut failing = Session::open(server, "test")?;
+    failing.send("ALTER TABLE twice ADD UNIQUE u (v), ALGORITHM=NOCOPY, LOCK=NONE")?;
+    holds.has_come("build")?;
+    let mut opened = Session::open(server, "test")?;
+    // The server gives the table that was opened last to the next one that asks.
+    opened.send("BEGIN; SELECT COUNT(*) FROM twice")?;
+    opened.answer()?;
+    holds.go("build")?;
+    let said = failing.answer()?;
+    opened.send("COMMIT; ALTER TABLE twice ADD INDEX i (v), ALGORITHM=NOCOPY")?;
+    quiet(&mut opened)?;
+    if !said.contains("ERROR 1062") {
+        bail!("a unique index of a value that is there twice: {said}");
+    }
+    server.sql("DROP TABLE twice", "test").map(drop)
 }
 
 /// An ALTER TABLE gives the name of an index to another one, while others write. A name stood for
