@@ -310,16 +310,24 @@ int ha_terrace::settle_row(TABLE *altered, uint index, const Key_codec &of_index
     return HA_ERR_CRASHED;
   if (!entry_of(of_index, altered->record[0], key, &entry))
     return 0;
-  Failure failure;
-  switch (put_built(transaction, open_table->table, entry, key.substr(1), &failure))
+  const ulonglong since = microsecond_interval_timer();
+  for (;;)
   {
-  case PUT:
-    return 0;
-  case TAKEN:
-    print_keydup_error(altered, &altered->key_info[index], MYF(0));
-    return HA_ERR_FOUND_DUPP_KEY;
-  default:
-    return failure.handler_error(ha_thd());
+    Failure failure;
+    const Put_outcome outcome =
+      put_built(transaction, open_table->table, entry, key.substr(1), &failure);
+    if (outcome == PUT)
+      return 0;
+    if (outcome == TAKEN)
+    {
+      print_keydup_error(altered, &altered->key_info[index], MYF(0));
+      return HA_ERR_FOUND_DUPP_KEY;
+    }
+    // A transaction that XA has prepared may have removed another row, and has its entry locked.
+    if (failure.status() != TERRACE_TIMEOUT)
+      return failure.handler_error(ha_thd());
+    if (int error = fail_of_wait(ha_thd(), since, session_lock_wait_seconds(ha_thd())))
+      return error;
   }
 }
 
