@@ -4,6 +4,7 @@
 mod bench;
 mod between;
 mod build;
+mod builds;
 mod cut_ddl;
 mod definitions;
 mod examples;
