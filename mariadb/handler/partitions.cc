@@ -4,6 +4,8 @@
 #include "recovery.h"
 #include "renames.h"
 
+#include <fstream>
+
 /* Between the name of a table and the one of its partition. */
 static const char SEPARATOR[] = "#P#";
 
@@ -21,6 +23,16 @@ std::vector<Bytes> partitions_of(const Bytes &table)
     if (!name.compare(0, begin.size(), begin))
       found.push_back(name);
   return found;
+}
+
+bool is_listed(const Bytes &partition)
+{
+  const Bytes table = table_of_partition(partition);
+  std::ifstream list(list_of(table), std::ios::binary);
+  const Bytes names((std::istreambuf_iterator<char>(list)), std::istreambuf_iterator<char>());
+  // A zero is behind each name, and before it: that of another one, or of the length of all.
+  const Bytes wanted = partition.substr(table.size() + strlen(SEPARATOR));
+  return names.find('\0' + wanted + '\0') != Bytes::npos;
 }
 
 int drop_each(const std::vector<Bytes> &names)

@@ -28,6 +28,8 @@ Bytes table_of_partition(const Bytes &name);
 std::vector<Bytes> partitions_of(const Bytes &table);
 /* The server's list of them. */
 Bytes list_of(const Bytes &table);
+/* Whether it has this partition. */
+bool is_listed(const Bytes &partition);
 int drop_each(const std::vector<Bytes> &names);
 
 /*

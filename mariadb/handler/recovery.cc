@@ -75,16 +75,26 @@ static void wrap_drop()
   partition_hton->drop_table = drop_partitioned;
 }
 
-/* Says which tables the server does not have any more. */
+/* Says which tables and partitions the server does not have any more. */
 static void warn_of_tables_without_definitions()
 {
   std::set<Bytes> missing;
   for (const Bytes &name : library_tables())
-    if (!is_own_table(name) && !is_temporary(name) && !has_definition(table_of_partition(name)))
-      missing.insert(table_of_partition(name));
+  {
+    const Bytes table = table_of_partition(name);
+    if (is_own_table(name) || is_temporary(name))
+      continue;
+    if (!has_definition(table))
+      missing.insert(table);
+    else if (name != table && !has_definition(name) && !is_listed(name))
+      sql_print_warning("Terrace: table %s has no such partition, and its data is here. Look at it "
+                        "before you remove it: DROP TABLE `#mysql50#%s`",
+                        name.c_str(), name.substr(name.find('/') + 1).c_str());
+  }
   for (const Bytes &name : missing)
-    sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. "
-                      "Restore the file, or remove the data with DROP TABLE", name.c_str());
+    sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. Restore "
+                      "the file. Only if no other table lacks this data: DROP TABLE removes it",
+                      name.c_str());
 }
 
 static int recovery_done(handlerton *)

@@ -90,6 +90,7 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
+    noted::a_partition_is_left(&server)?;
     server.kill()?;
     let server = start(Start::kept(NAME), &[])?;
     numbers_are_new(&server)?;
