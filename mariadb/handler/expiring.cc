@@ -49,6 +49,54 @@ int Open_table::find_number(Failure *failure)
   return keeper == nullptr;
 }
 
+/* The key of a mark: no table has number 0. */
+static Bytes mark_of(ulonglong number)
+{
+  uchar bytes[16] = {0};
+  mi_int8store(bytes + 8, number);
+  return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
+}
+
+/* Sets the mark durably before rows stop to expire, and takes it away. Has the lock. */
+int Open_table::set_mark(THD *thd, bool is_set)
+{
+  Failure failure;
+  if (!number && find_number(&failure))
+    return fail_of(failure, thd);
+  const Bytes key = mark_of(number);
+  const terrace_status status =
+    is_set ? terrace_table_put(keeper, key.data(), key.size(), "", 0, TERRACE_DURABLE, failure.out())
+           : terrace_table_delete(keeper, key.data(), key.size(), TERRACE_DURABLE, failure.out());
+  if (status == TERRACE_OK)
+    is_marked = is_set;
+  return failure.handler_error(thd);
+}
+
+/* Looks for the mark of a table whose rows do not expire. No number is looked up if there is none. */
+int Open_table::find_mark(Failure *failure)
+{
+  Failure of_keeper;
+  keeper = terrace_database_existing_table(terrace_db, KEEPER, of_keeper.out());
+  if (!keeper)
+    return 0;
+  const Bytes of_all(8, '\0');
+  const terrace_range marks = {{of_all.data(), of_all.size(), TERRACE_PREFIX},
+                               {nullptr, 0, TERRACE_UNBOUNDED}};
+  terrace_cursor *cursor = terrace_table_cursor(keeper, &marks, failure->out());
+  const terrace_status some =
+    cursor ? terrace_cursor_first(cursor, nullptr, failure->out()) : failure->status();
+  terrace_cursor_free(cursor);
+  if (some != TERRACE_OK)
+    return some != TERRACE_NOT_FOUND;
+  if (find_number(failure))
+    return 1;
+  const Bytes key = mark_of(number);
+  const terrace_status found =
+    terrace_table_contains_key(keeper, key.data(), key.size(), failure->out());
+  is_marked = is_unwritten = found == TERRACE_OK;
+  return found != TERRACE_OK && found != TERRACE_NOT_FOUND;
+}
+
 /*
   The table and the key that something is kept under. NULL where the number of the table cannot be
   looked up: without it there is no place, and number 0 would be one that all tables share. Has the
@@ -86,7 +134,7 @@ terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *fail
 {
   Bytes placed;
   terrace_value found;
-  const terrace_table *from = place_of(has_ttl_now, key, &placed, failure);
+  const terrace_table *from = place_of(has_ttl_now || is_marked, key, &placed, failure);
   if (!from)
     return failure->status() == TERRACE_OK ? TERRACE_UNAVAILABLE : failure->status();
   const terrace_status status =
@@ -133,6 +181,8 @@ int Open_table::write_own(THD *thd)
     error = put_own(thd, VALUES, record_of_values(), TERRACE_RELAXED);
   if (!error && is_unwritten && layout_now)
     error = put_own(thd, LAYOUT, layout_now->record(), TERRACE_DURABLE);
+  if (!error && is_unwritten && is_marked)
+    error = set_mark(thd, false);
   is_unwritten = error != 0;
   return error;
 }
@@ -169,6 +219,8 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     // Rows that expire by a definition do not come back with the one that a power cut brings back.
     if (is_durable && my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME)))
       error = my_errno;
+    if (!error && has_ttl_now && !will_expire)
+      error = set_mark(thd, true);
     if (!error && will_expire != has_ttl_now)
       error = move_own(thd, will_expire);
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
@@ -206,6 +258,8 @@ void Open_table::drop_own()
   // After a failure some bytes stay, under a number that no other table gets.
   Failure failure;
   Bytes placed;
+  if (is_marked)
+    set_mark(nullptr, false);
   if (!has_ttl_now || !number)
     return;
   for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})

@@ -9,7 +9,8 @@
   In a table whose rows expire they would expire too, and so would its layout. Then a table of the
   library's own keeps them, under the number of the table, which renaming leaves as it is. Which one
   has them is said by the time to live: they are copied before it is set, and before it is taken
-  away. They are written once more then, because the copy may have expired.
+  away. They are written once more then, because the copy may have expired. Until that has succeeded
+  the table has a mark there, and an opening reads them there.
 
   Thread safety: any thread. The registry has a lock, and each table has one for its counters.
 */
@@ -127,6 +128,8 @@ private:
   int write_own(THD *thd);
   Bytes record_of_values() const;
   int find_number(Failure *failure);
+  int set_mark(THD *thd, bool is_set);
+  int find_mark(Failure *failure);
   int reserve(THD *thd, Counter *counter);
 
   /* Have the lock of the registry. One that gives numbers back is a user until it has done so. */
@@ -141,6 +144,9 @@ private:
     TRUNCATE or a crash has removed it.
   */
   std::atomic<bool> is_unwritten{false};
+  /* What is kept lies elsewhere still, though rows do not expire any more. No row is written before
+     it lies here. */
+  bool is_marked = false;
   /* 0 while it is not known. */
   ulonglong number = 0;
   terrace_table *keeper = nullptr;
