@@ -40,9 +40,9 @@ pub(super) fn large_rows_are_free(server: &Server, holds: &Holds) -> Result<()> 
     server.sql("DROP TABLE large", "test").map(drop)
 }
 
-/// Bug: a table that was opened while an index was built, whose ALTER TABLE then failed, was copied by
-/// each later one, or refused to change in place. Cause: its handler kept the layout of the change
-/// that had failed. Fix: the layout is looked up.
+/// Bug: a table that was opened while an index was built, whose ALTER TABLE then failed, was
+/// copied by each later one, or refused to change in place. Cause: its handler kept the layout of
+/// the change that had failed. Fix: the layout is looked up.
 pub(super) fn a_failure_leaves_no_copy(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE twice (id INT PRIMARY KEY, v INT) ENGINE=Terrace; \
@@ -68,8 +68,8 @@ pub(super) fn a_failure_leaves_no_copy(server: &Server, holds: &Holds) -> Result
 }
 
 /// Bug: the end of a build failed after 50 ms where the entry of a row that it looks at again was
-/// locked by a transaction that XA has prepared. Cause: it waited as long as a piece does, once. Fix:
-/// it waits as long as a statement does.
+/// locked by a transaction that XA has prepared. Cause: it waited as long as a piece does, once.
+/// Fix: it waits as long as a statement does.
 pub(super) fn a_noted_row_waits(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE freed (id INT PRIMARY KEY, v INT) ENGINE=Terrace; \

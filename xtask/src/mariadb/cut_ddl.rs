@@ -52,11 +52,11 @@ const STATEMENTS: &[Case] = &[
     FAILING,
 ];
 
-/// Bug: a rename of partitions failed half way, and a kill in its way back, or a failure there, left
-/// partitions under the new name. The log then advised to drop them. Cause: the way back was noted as
-/// a rename of its own, which hid the first one, and the end of the statement forgot it unseen. Fix:
-/// the way back is no rename, and the end of the statement and the next start do it. The plugin has
-/// the third rename fail, and the first way back of the second one.
+/// Bug: a rename of partitions failed half way, and a kill in its way back, or a failure there,
+/// left partitions under the new name. The log then advised to drop them. Cause: the way back was
+/// noted as a rename of its own, which hid the first one, and the end of the statement forgot it
+/// unseen. Fix: the way back is no rename, and the end of the statement and the next start do it.
+/// The plugin has the third rename fail, and the first way back of the second one.
 const FAILING: Case = case(12, "RENAME TABLE parts TO blocked");
 
 /// Statements of the long check besides.

@@ -119,9 +119,9 @@ fn counters_move_again(server: &Server, holds: &Holds) -> Result<()> {
     server.sql("INSERT INTO lasting (v) SELECT seq FROM seq_1_to_3000", "test").map(drop)
 }
 
-/// Bug: where a short time to live was taken away, numbers began at 1 again behind a kill. Cause: the
-/// copy in the table expired before the time to live was gone, and the kill came before it was written
-/// once more. Fix: until then an opening takes what the keeper has.
+/// Bug: where a short time to live was taken away, numbers began at 1 again behind a kill. Cause:
+/// the copy in the table expired before the time to live was gone, and the kill came before it was
+/// written once more. Fix: until then an opening takes what the keeper has.
 fn copies_expire(server: &Server, holds: &Holds) -> Result<Session> {
     server.sql(
         "CREATE TABLE brief (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=Terrace \
@@ -139,9 +139,9 @@ fn copies_expire(server: &Server, holds: &Holds) -> Result<Session> {
     Ok(changing)
 }
 
-/// Bug: an ALTER TABLE that gave a partitioned table a shorter life failed at its second partition,
-/// and rows of the first one were gone. Cause: partitions got the new life before the server had the
-/// new definition. Fix: an opening sets it, which has the definition.
+/// Bug: an ALTER TABLE that gave a partitioned table a shorter life failed at its second
+/// partition, and rows of the first one were gone. Cause: partitions got the new life before the
+/// server had the new definition. Fix: an opening sets it, which has the definition.
 fn a_failure_expires_nothing(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE shorter (id INT PRIMARY KEY) ENGINE=Terrace PARTITION BY RANGE (id) \

@@ -67,10 +67,10 @@ fn rename_unsynced(server: &Server, holds: &Holds, names: &str) -> Result<()> {
     holds.is_so("unsynced", false)
 }
 
-/// Bug: a note that stayed, of a rename that had succeeded, was taken for one that had not, if another
-/// table of this engine had the old name by then. A start moved the renamed table to that name, and
-/// it was gone. Cause: the old name's definition alone was looked at. Fix: a rename has failed only if
-/// the new name has no definition. No rename is behind this one until the kill.
+/// Bug: a note that stayed, of a rename that had succeeded, was taken for one that had not, if
+/// another table of this engine had the old name by then. A start moved the renamed table to that
+/// name, and it was gone. Cause: the old name's definition alone was looked at. Fix: a rename has
+/// failed only if the new name has no definition. No rename is behind this one until the kill.
 pub(super) fn a_note_stays(server: &Server, holds: &Holds) -> Result<()> {
     server.sql(
         "CREATE TABLE first (id INT PRIMARY KEY) ENGINE=Terrace; INSERT INTO first VALUES (1)",
