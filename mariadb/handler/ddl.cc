@@ -39,7 +39,7 @@ static int refuse_foreign_keys(THD *thd)
   return 0;
 }
 
-/* An opening gives each partition what the definition says of the table, so its own would be lost. */
+/* An opening gives each partition what the definition says of the table: its own would be lost. */
 static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
 {
   for (partition_info *of_table : {form->part_info, thd->lex->part_info})
@@ -166,8 +166,11 @@ int drop_library_table(const Bytes &name)
 int wait_for_drop(THD *thd, const Bytes &name)
 {
   const int command = thd ? thd_sql_command(thd) : SQLCOM_END;
-  // Others drop what they have made, and their own locks are in the way.
-  if (is_temporary(name) || (command != SQLCOM_DROP_TABLE && command != SQLCOM_DROP_DB))
+  const bool is_drop = command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_DB ||
+                       (command == SQLCOM_CREATE_TABLE && thd->lex->create_info.or_replace());
+  const Trx *own = thd ? Trx::existing(thd) : nullptr;
+  // Others drop what they have made. Where they have written to it, their own locks are in the way.
+  if (is_temporary(name) || !is_drop || (own && own->has_written()))
     return 0;
   Failure failure;
   terrace_table *dropped =
@@ -230,14 +233,11 @@ int ha_terrace::truncate()
   if (!name)
     return failure.handler_error(ha_thd());
   close_cursor();
-  // What XA has prepared would be committed to nothing.
-  const int waited = wait_for_writers(ha_thd(), open_table->table);
   const terrace_status status =
-    waited ? TERRACE_OK
-           : terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
+    terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
   terrace_string_free(name);
-  if (waited || status != TERRACE_OK)
-    return waited ? waited : failure.handler_error(ha_thd());
+  if (status != TERRACE_OK)
+    return failure.handler_error(ha_thd());
   open_table->note_made();
   // The rows are gone, so the statement has succeeded. A crash before this leaves a table without
   // rows and without a layout. Its opening begins one.

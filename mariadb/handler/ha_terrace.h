@@ -192,6 +192,8 @@ private:
                  terrace_transaction *transaction);
   int settle_noted(TABLE *altered, const Alter_inplace_info *info, Build *of_change);
   void follow_builds();
+  int begin_statement(THD *thd, int lock_type);
+  bool removes_rows(THD *thd) const;
   int put_built_entry(uint of_build, const Bytes &entry, bool is_unique, const Bytes &of_row);
   int remove_built_entry(const Bytes &entry, bool is_unique, const Bytes &of_row);
   int change_built_entries(const uchar *old_record, const uchar *new_record, const Bytes &old_row,
@@ -309,8 +311,8 @@ bool is_temporary(const Bytes &name);
 /* Whether a table is the engine's own, which the server can name and must not use. */
 bool is_own_table(const Bytes &name);
 /*
-  Before the first step of a DROP: waits for transactions that XA has prepared. The library refuses to
-  drop what they have written to, and the server has dropped other parts of the table by then.
+  Before the first step of a DROP: waits for transactions that XA has prepared. The library refuses
+  to drop what they have written to, and the server has dropped other parts of the table by then.
 */
 int wait_for_drop(THD *thd, const Bytes &name);
 /* Drop and rename a table of the library. HA_ERR_NO_SUCH_TABLE if there is none. */

@@ -3,6 +3,8 @@
 */
 #include "engine.h"
 #include "ha_terrace.h"
+#include "partition_info.h"
+#include "partitions.h"
 
 #include <algorithm>
 
@@ -229,20 +231,44 @@ int ha_terrace::external_lock(THD *thd, int lock_type)
   }
   if (lock_type == F_WRLCK)
     row_lock = LOCK_EXCLUSIVE;
-  follow_builds();
-  // The definition without a partition is there before the partition is dropped. Nothing else writes.
-  if (thd_sql_command(thd) == SQLCOM_ALTER_TABLE &&
-      (thd->lex->alter_info.partition_flags & ALTER_PARTITION_DROP))
-    if (int error = wait_for_writers(thd, open_table->table))
-      return error;
-  return trx()->begin_statement(is_plain_select(thd, lock_type) && row_lock == LOCK_NONE);
+  return begin_statement(thd, lock_type);
 }
 
 int ha_terrace::start_stmt(THD *thd, thr_lock_type lock_type)
 {
   take_lock_type(thd, lock_type);
+  return begin_statement(thd, F_RDLCK);
+}
+
+/* What a statement that uses the table begins with, also under LOCK TABLES. */
+int ha_terrace::begin_statement(THD *thd, int lock_type)
+{
   follow_builds();
-  return trx()->begin_statement(is_plain_select(thd, F_RDLCK) && row_lock == LOCK_NONE);
+  // What XA has prepared would be committed to nothing. Nothing else writes to the table now.
+  if (removes_rows(thd))
+    if (int error = wait_for_writers(thd, open_table->table))
+      return error;
+  return trx()->begin_statement(is_plain_select(thd, lock_type) && row_lock == LOCK_NONE);
+}
+
+/*
+  Whether the statement empties the table, or drops this partition of it. Other steps come before
+  that: another partition is emptied, or the definition without the partition is there.
+*/
+bool ha_terrace::removes_rows(THD *thd) const
+{
+  const ulonglong flags =
+    thd_sql_command(thd) == SQLCOM_ALTER_TABLE ? thd->lex->alter_info.partition_flags : 0;
+  if (thd_sql_command(thd) == SQLCOM_TRUNCATE || (flags & ALTER_PARTITION_TRUNCATE))
+    return true;
+  if (!(flags & ALTER_PARTITION_DROP) || !table->part_info)
+    return false;
+  List_iterator_fast<partition_element> partitions(table->part_info->partitions);
+  while (const partition_element *one = partitions++)
+    if (one->part_state == PART_TO_BE_DROPPED &&
+        is_part_of(open_table->name_of_table(), one->partition_name))
+      return true;
+  return false;
 }
 
 /* How the statement locks what it reads. */

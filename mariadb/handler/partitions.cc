@@ -35,6 +35,14 @@ bool is_listed(const Bytes &partition)
   return names.find('\0' + wanted + '\0') != Bytes::npos;
 }
 
+bool is_part_of(const Bytes &name, const char *partition)
+{
+  char encoded[FN_REFLEN];
+  tablename_to_filename(partition, encoded, sizeof(encoded));
+  const Bytes whole = table_of_partition(name) + SEPARATOR + encoded + '#';
+  return (name + '#').compare(0, whole.size(), whole) == 0;
+}
+
 int drop_each(const std::vector<Bytes> &names)
 {
   for (const Bytes &name : names)

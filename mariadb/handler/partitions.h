@@ -30,6 +30,8 @@ std::vector<Bytes> partitions_of(const Bytes &table);
 Bytes list_of(const Bytes &table);
 /* Whether it has this partition. */
 bool is_listed(const Bytes &partition);
+/* Whether a table is the partition of this name in SQL, or a subpartition of it. */
+bool is_part_of(const Bytes &name, const char *partition);
 int drop_each(const std::vector<Bytes> &names);
 
 /*
