@@ -6,7 +6,7 @@
 #include "numbers.h"
 #include "open_table.h"
 
-/* The library's table for tables whose rows expire. The server's tables have no such name (ddl.cc). */
+/* The library's table for tables whose rows expire. The server's have no such name (ddl.cc). */
 static const char KEEPER[] = "#terrace/expiring";
 
 const Bytes Open_table::COUNTERS(1, char(PREFIX_COUNTERS));
@@ -57,7 +57,7 @@ static Bytes mark_of(ulonglong number)
   return Bytes(reinterpret_cast<char *>(bytes), sizeof(bytes));
 }
 
-/* Sets the mark durably before rows stop to expire, and takes it away. Has the lock. */
+/* Sets the mark before rows stop to expire, or takes it away, durably. Has the lock. */
 int Open_table::set_mark(THD *thd, bool is_set)
 {
   Failure failure;
@@ -65,14 +65,15 @@ int Open_table::set_mark(THD *thd, bool is_set)
     return fail_of(failure, thd);
   const Bytes key = mark_of(number);
   const terrace_status status =
-    is_set ? terrace_table_put(keeper, key.data(), key.size(), "", 0, TERRACE_DURABLE, failure.out())
-           : terrace_table_delete(keeper, key.data(), key.size(), TERRACE_DURABLE, failure.out());
+    is_set
+      ? terrace_table_put(keeper, key.data(), key.size(), "", 0, TERRACE_DURABLE, failure.out())
+      : terrace_table_delete(keeper, key.data(), key.size(), TERRACE_DURABLE, failure.out());
   if (status == TERRACE_OK)
     is_marked = is_set;
   return failure.handler_error(thd);
 }
 
-/* Looks for the mark of a table whose rows do not expire. No number is looked up if there is none. */
+/* Looks for the mark of a table whose rows do not expire. Without any no number is looked up. */
 int Open_table::find_mark(Failure *failure)
 {
   Failure of_keeper;
@@ -147,11 +148,11 @@ terrace_status Open_table::get_own(const Bytes &key, Bytes *value, Failure *fail
   return status;
 }
 
-/* Copies what is kept to the other place, durably. Has the lock. */
-int Open_table::move_own(THD *thd, bool to_expiring)
+/* Copies what the table keeps to where it lies once rows expire, durably. Has the lock. */
+int Open_table::move_own(THD *thd)
 {
   Failure failure;
-  if (to_expiring && find_number(&failure))
+  if (find_number(&failure))
     return fail_of(failure, thd);
   for (const Bytes &key : {COUNTERS, LAYOUT, VALUES})
   {
@@ -159,7 +160,7 @@ int Open_table::move_own(THD *thd, bool to_expiring)
     const terrace_status status = get_own(key, &value, &failure);
     if (status != TERRACE_OK && status != TERRACE_NOT_FOUND)
       return fail_of(failure, thd);
-    terrace_table *to = place_of(to_expiring, key, &placed, &failure);
+    terrace_table *to = place_of(true, key, &placed, &failure);
     if (!to)
       return fail_of(failure, thd);
     const terrace_status copied =
@@ -208,8 +209,9 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     error = ::set_attributes(attributes, wanted);
   const Bytes before = option_of(now, "ttl");
   const bool is_left = !error && !is_durable && is_shorter(option_of(wanted, "ttl"), before);
-  if (is_left)
-    terrace_table_options_set(wanted, "ttl", before.c_str(), failure.out());
+  if (is_left &&
+      terrace_table_options_set(wanted, "ttl", before.c_str(), failure.out()) != TERRACE_OK)
+    error = failure.handler_error(thd);
   bool is_same = true;
   for (const char *name : {"ttl", "cold", "compression"})
     is_same = is_same && !error && option_of(now, name) == option_of(wanted, name);
@@ -219,16 +221,14 @@ int Open_table::set_attributes(THD *thd, const ha_table_option_struct *attribute
     // Rows that expire by a definition do not come back with the one that a power cut brings back.
     if (is_durable && my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME)))
       error = my_errno;
-    if (!error && has_ttl_now && !will_expire)
-      error = set_mark(thd, true);
     if (!error && will_expire != has_ttl_now)
-      error = move_own(thd, will_expire);
+      error = will_expire ? move_own(thd) : set_mark(thd, true);
     if (!error && terrace_database_set_table_options(terrace_db, terrace_string_text(of_table),
                                                      wanted, failure.out()) != TERRACE_OK)
       error = failure.handler_error(thd);
     if (!error)
     {
-      // What was copied before may have expired before it could not any more.
+      // What the table itself keeps does not expire from here on.
       is_unwritten = has_ttl_now && !will_expire;
       has_ttl_now = will_expire;
       error = write_own(thd);

@@ -281,7 +281,8 @@ int Open_table::load(Failure *failure)
     return 1;
   has_ttl_now = option_of(options, "ttl") != "none";
   terrace_table_options_free(options);
-  if ((has_ttl_now ? find_number(failure) : find_mark(failure)) || load_layout(failure) || load_values(failure))
+  if ((has_ttl_now ? find_number(failure) : find_mark(failure)) || load_layout(failure) ||
+      load_values(failure))
     return 1;
   Bytes value;
   const terrace_status status = get_own(COUNTERS, &value, failure);

@@ -8,9 +8,8 @@
 
   In a table whose rows expire they would expire too, and so would its layout. Then a table of the
   library's own keeps them, under the number of the table, which renaming leaves as it is. Which one
-  has them is said by the time to live: they are copied before it is set, and before it is taken
-  away. They are written once more then, because the copy may have expired. Until that has succeeded
-  the table has a mark there, and an opening reads them there.
+  has them is said by the time to live: they are copied before it is set, and written once it is taken
+  away. Until that has succeeded the table has a mark there, and an opening reads them there.
 
   Thread safety: any thread. The registry has a lock, and each table has one for its counters.
 */
@@ -54,8 +53,8 @@ public:
   ulonglong auto_increment();
 
   /*
-    Gives the table the attributes of a definition: once for its opening, or now. A shorter life waits
-    for the opening if the definition is not durable yet: rows that expire do not come back.
+    Gives the table the attributes of a definition: once for its opening, or now. A shorter life
+    waits for the opening if the definition is not durable yet: rows that expire do not come back.
   */
   int reconcile(THD *thd, const ha_table_option_struct *attributes);
   int set_attributes(THD *thd, const ha_table_option_struct *attributes, bool is_durable = false);
@@ -124,7 +123,7 @@ private:
   terrace_table *place_of(bool of_expiring, const Bytes &key, Bytes *placed, Failure *failure);
   int put_own(THD *thd, const Bytes &key, const Bytes &value, uint durability);
   terrace_status get_own(const Bytes &key, Bytes *value, Failure *failure);
-  int move_own(THD *thd, bool to_expiring);
+  int move_own(THD *thd);
   int write_own(THD *thd);
   Bytes record_of_values() const;
   int find_number(Failure *failure);
