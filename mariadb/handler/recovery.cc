@@ -6,12 +6,15 @@
 #include "renames.h"
 
 #include <set>
+#include <shared_mutex>
 
 /* The library's table of what recoveries have dropped by name. */
 static const char DROPS[] = "#terrace/drops";
 
 /* What the server drops partitioned tables with; NULL before the plugin has its own there. */
 static int (*drop_of_server)(handlerton *, const char *) = nullptr;
+/* Shared by drops that use the database. */
+static std::shared_mutex in_drop;
 static bool recovers = false;
 
 bool is_recovering() { return recovers; }
@@ -54,12 +57,15 @@ static void end_drops()
 /* A drop of a partitioned table, whose list goes first. The server's recovery finds none. */
 static int drop_partitioned(handlerton *hton, const char *path)
 {
-  for (const Bytes &name : partitions_of(name_of(path)))
-    if (int error = wait_for_drop(current_thd, name))
-      return error;
-  const int error = drop_of_server(hton, path);
+  {
+    std::shared_lock<std::shared_mutex> guard(in_drop);
+    for (const Bytes &name : partitions_of(name_of(path)))
+      if (int error = wait_for_drop(current_thd, name))
+        return error;
+  }
   if (!recovers)
-    return error;
+    return drop_of_server(hton, path);
+  const int error = drop_of_server(hton, path);
   if (error && !non_existing_table_error(error))
     return error;
   const std::vector<Bytes> names = partitions_of(name_of(path));
@@ -69,7 +75,7 @@ static int drop_partitioned(handlerton *hton, const char *path)
 /* The server may start its plugin of partitions behind this one, and before it recovers. */
 static void wrap_drop()
 {
-  if (drop_of_server || !partition_hton)
+  if (!partition_hton || partition_hton->drop_table == drop_partitioned)
     return;
   drop_of_server = partition_hton->drop_table;
   partition_hton->drop_table = drop_partitioned;
@@ -92,8 +98,9 @@ static void warn_of_tables_without_definitions()
                         name.c_str(), name.substr(name.find('/') + 1).c_str());
   }
   for (const Bytes &name : missing)
-    sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. Restore "
-                      "the file. Only if no other table lacks this data: DROP TABLE removes it",
+    sql_print_warning("Terrace: there is no definition %s.frm of a table that has data here. "
+                      "Restore the file. Only if no other table lacks this data: DROP TABLE "
+                      "removes it",
                       name.c_str());
 }
 
@@ -123,7 +130,9 @@ void recovery_begins()
 void give_drop_back()
 {
   // A server that shuts down may have freed its handlerton of partitions by now.
-  if (drop_of_server && !abort_loop)
-    partition_hton->drop_table = drop_of_server;
-  drop_of_server = nullptr;
+  if (!drop_of_server || abort_loop)
+    return;
+  partition_hton->drop_table = drop_of_server;
+  // A drop that has begun looks at the database.
+  std::unique_lock<std::shared_mutex> guard(in_drop);
 }

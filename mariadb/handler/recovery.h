@@ -13,13 +13,13 @@
 #include "server.h"
 
 /*
-  When the plugin starts: settles renames, before the server has changed anything. From here on drops
-  of partitioned tables come to the plugin first, until it stops.
+  When the plugin starts: settles renames, before the server has changed anything. From here on
+  drops of partitioned tables come to the plugin first, until it stops.
 */
 void prepare_recovery(handlerton *hton);
 /* Before the server reads its log of DDL: its drops of partitioned tables drop what has no list. */
 void recovery_begins();
-/* When the plugin stops. */
+/* When the plugin stops, before it closes the database. */
 void give_drop_back();
 /* Whether the server does what its log of DDL says. */
 bool is_recovering();
