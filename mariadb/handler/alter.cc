@@ -215,7 +215,7 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
   // Partitions would not change together if the server was killed.
   // The layout tells two definitions by their versions, and not a third one.
   const Bytes version = version_of(table->s);
-  // As of now: the handler may have been opened while another ALTER TABLE was under way, which failed.
+  // As of now: the handler may have been opened during another ALTER TABLE, which failed.
   const Layout_ref now = open_table->layout();
   if (version.empty() || version == version_of(altered->s) || (now && now->before))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;

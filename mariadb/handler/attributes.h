@@ -1,8 +1,8 @@
 /*
   Attributes of tables: TERRACE_TTL, TERRACE_TIER and TERRACE_COMPRESSION. They are options of the
   library's table, and the server's definition says what they are to be. An ALTER TABLE sets them
-  before the server switches to its new definition, but for a shorter life of rows. The first opening
-  behind it, or after a crash, sets what the definition says.
+  before the server switches to its new definition, but for a shorter life of rows. The first
+  opening behind it, or after a crash, sets what the definition says.
 */
 #ifndef TERRACE_HANDLER_ATTRIBUTES_H
 #define TERRACE_HANDLER_ATTRIBUTES_H

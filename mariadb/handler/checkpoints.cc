@@ -171,10 +171,7 @@ void verdict_ended(const Bytes &id, bool has_succeeded)
   std::unique_lock<std::mutex> held(lock);
   if (!has_succeeded)
   {
-    // Another thread may have carried it out meanwhile.
-    auto at = owed.find(id);
-    if (at != owed.end())
-      at->second.is_left = true;
+    owed[id].is_left = true;
     count_owed();
     return;
   }

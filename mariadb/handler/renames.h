@@ -4,9 +4,9 @@
   The server renames the tables of the library, then its own files, the definition (`.frm`) last and
   without a sync. A power cut may lose the last step of a rename that its log of DDL has ended. For
   partitions the log cannot undo a rename at all (partitions.h). So each rename is noted before it
-  begins, until its files are durable. After a crash, and behind a statement that has failed, the handler
-  undoes those renames whose old name still has a definition and whose new one has none, the newest
-  first. A definition of a view, or of another engine's table, is none.
+  begins, until its files are durable. After a crash, and behind a statement that has failed, the
+  handler undoes those renames whose old name still has a definition and whose new one has none, the
+  newest first. A definition of a view, or of another engine's table, is none.
 
   Thread safety: any thread; a lock is held around the renames of each connection, and over no write. What the plugin
   calls when it starts has no thread beside it.

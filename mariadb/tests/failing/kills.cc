@@ -1,7 +1,7 @@
 /*
   Kills the server before or behind a call of the library that creates, drops, renames or empties a
-  table. A rename to the third partition of `blocked` fails, and so does the rename back from its second
-  one behind that.
+  table. A rename to the third partition of `blocked` fails, and so does the rename back from its
+  second one behind that.
 
   The variable TERRACE_KILL names a file with a number: how many such moments there are until the
   server dies. Without the file it lives. A plugin for tests is linked with this.

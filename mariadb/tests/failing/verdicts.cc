@@ -2,9 +2,9 @@
   Calls of the library that a test has fail as on a full disk: the commit and the rollback of a
   prepared transaction.
 
-  They fail while the file exists that the variable TERRACE_FAILING names. A commit that does not fail
-  can be held (holds.cc). A plugin for tests is
-  linked with this (xtask/src/mariadb/build.rs), so that the handler's calls come here.
+  They fail while the file exists that the variable TERRACE_FAILING names. A commit that does not
+  fail can be held (holds.cc). A plugin for tests is linked with this (xtask/src/mariadb/build.rs), so
+  that the handler's calls come here.
 */
 #include "terrace.h"
 #include "yield.h"
