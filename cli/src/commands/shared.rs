@@ -12,6 +12,9 @@ use crate::session::Session;
 /// A node says how far it is so often.
 const REPORT: Duration = Duration::from_secs(1);
 
+/// With `--once`, what fails for so long ends the command. A node tries again within it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// It looks for a signal, and whether it has all, so often.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -77,10 +80,13 @@ pub(crate) fn stand_by(session: &mut Session, node: &NodeArguments) -> Result<Ou
 /// go on.
 fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failure> {
     interrupt::on_signals();
-    let (mut told, mut told_at) = (None, Instant::now());
+    let (mut told, mut told_at, mut noted_at) = (None, Instant::now(), None);
     loop {
         let status = node.status();
-        if let Some(note) = status.note.as_ref().filter(|_| once) {
+        // A note of a store that was away for a moment goes.
+        let began = *noted_at.insert(noted_at.unwrap_or_else(Instant::now));
+        noted_at = status.note.as_ref().map(|_| began);
+        if let Some(note) = status.note.as_ref().filter(|_| once && began.elapsed() > PATIENCE) {
             let failure = format!("{} cannot go on: {note}", status.directory.display());
             let closed = node.close();
             return Err(session.output.closed_behind(Failure::Outside(failure), closed));

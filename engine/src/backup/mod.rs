@@ -33,7 +33,7 @@ pub use dump::{DumpEntry, DumpOptions, DumpReport};
 pub(crate) use known::KnownExtents;
 #[cfg(test)]
 pub(crate) use restore::fetch_objects;
-pub(crate) use restore::{check_written, fetch, object_damage};
+pub(crate) use restore::{fetch, object_damage};
 pub use salvage::SalvageReport;
 use set::Set;
 pub(crate) use take::{Destination, MICROS_A_SECOND, gather};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::set::Set;
-use crate::base::error::{Error, Findings, Mismatch, Result};
+use crate::base::error::{Error, ErrorKind, Findings, Mismatch, Result};
 use crate::base::memory::Gauge;
 use crate::base::options::{Making, Options};
 use crate::engine::Database;
@@ -22,7 +22,8 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     options.check()?;
     let set = Set::open_to_read(path, options)?;
     let manifest = set.manifest(number)?;
-    restore_with(&manifest, to, options, |_, into| {
+    restore_with(&manifest, to, options, |files| {
+        let into = &ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let edit = copy(&manifest, &set.store()?, into)?;
         into.sync()?;
         Ok(edit)
@@ -35,13 +36,11 @@ pub(super) fn restore_with(
     manifest: &Manifest,
     to: &Path,
     options: &Options,
-    fill: impl FnOnce(&Arc<dyn Files>, &Arc<ExtentStore>) -> Result<Edit<Arc<ExtentMeta>>>,
+    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Edit<Arc<ExtentMeta>>>,
 ) -> Result<()> {
     let making = Options { making: Some(Making::Restore), ..options.clone() };
     let made = create_of_extents(to, &making, |files| {
-        let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fill(files, &into)?;
-        Ok(Content { lsn: manifest.lsn, edit })
+        Ok(Content { lsn: manifest.lsn, edit: fill(files)? })
     })?;
     // What was made can be opened, and has the last blob.
     let db = Database::open_made(to, &making, made)?;
@@ -55,41 +54,21 @@ pub(super) fn restore_with(
     end_making(to, options, database_id)
 }
 
-/// Reads all that was written to a directory, and compares checksums. `check` is called before each
-/// extent.
+/// Brings all objects that a manifest names to a directory, durably, and gives the operations with
+/// the places that they have now. `name` is an object's. All that was written is read again, and
+/// its checksums are compared. `check` is called after each object, and before each extent.
 ///
 /// # Errors
 ///
-/// `Corrupt` with the first damage; an I/O error; those of `check`.
-pub(crate) fn check_written(
-    edit: &Edit<Arc<ExtentMeta>>,
-    files: &Arc<dyn Files>,
-    directory: &Path,
-    check: &dyn Fn() -> Result<()>,
-) -> Result<()> {
-    let store = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
-    for meta in edit.added() {
-        check()?;
-        let mut found = Findings::default();
-        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(store));
-        extent.verify(&mut found);
-        for values in extent.values() {
-            values.verify(&mut found);
-        }
-        found.check()?;
-    }
-    Ok(())
-}
-
-/// Brings all objects that a manifest names to a directory, and gives the operations with the
-/// places that they have now. `name` is an object's. Nothing is checked but lengths: the caller
-/// reads what was written. `check` is called after each object.
+/// `Corrupt` with the first object that is damaged; `Unavailable` if the store does not answer; an
+/// I/O error; those of `check`.
 pub(crate) fn fetch(
     (manifest, client): (&Manifest, &ObjectClient),
     name: &dyn Fn(&Location) -> String,
-    to: &Arc<ExtentStore>,
+    (files, directory): (&Arc<dyn Files>, &Path),
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
+    let to = &ExtentStore::open(Arc::clone(files), directory, &[], false)?;
     let (wanted, mut places) = (manifest.places(), Vec::new());
     let named = wanted.iter().map(|from| (name(from), from.len));
     fetch_objects(client, named, to.memory().job_sends(), |bytes| {
@@ -97,8 +76,32 @@ pub(crate) fn fetch(
         check()
     })?;
     debug_assert_eq!(places.len(), wanted.len(), "each object has its place");
+    to.sync()?;
     let moved: BTreeMap<Location, Location> = wanted.into_iter().zip(places).collect();
-    Ok(manifest.relocated(|from| moved.get(&from).copied().unwrap_or(from)))
+    let edit = manifest.relocated(|from| moved.get(&from).copied().unwrap_or(from));
+    let to = &ExtentStore::open(Arc::clone(files), directory, &[], true)?;
+    let damaged = |place: Location, found: Findings| match found.check() {
+        // The file goes with the directory: it is the object that is damaged.
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let from = moved.iter().find(|(_, to)| **to == place).map(|(from, _)| name(from));
+            let found = error.to_string();
+            from.map_or(Err(error), |from| Err(object_damage(&client.address(), &from, found)))
+        }
+        checked => checked,
+    };
+    for meta in edit.added() {
+        check()?;
+        let extent = Extent::open(ExtentMeta::clone(meta), Arc::clone(to));
+        let mut found = Findings::default();
+        extent.verify(&mut found);
+        damaged(meta.location, found)?;
+        for values in extent.values() {
+            let mut found = Findings::default();
+            values.verify(&mut found);
+            damaged(values.meta().location, found)?;
+        }
+    }
+    Ok(edit)
 }
 
 /// Reads objects, of which the names and lengths are `wanted`, several at a time, and hands each to

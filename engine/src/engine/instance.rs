@@ -40,8 +40,8 @@ pub(crate) trait Shipping: fmt::Debug + Send + Sync {
     /// five seconds. The commits are durable on this machine, and the next opening ships them.
     fn drain(&self, engine: &Engine);
 
-    /// Whether a closing has begun.
-    fn is_closing(&self) -> bool;
+    /// Whether a closing has begun that gives a checkpoint up which has sent so many bytes.
+    fn is_closing(&self, sent: u64) -> bool;
 
     /// From now on a request that fails is not made again, so that a closing does not wait for it.
     fn hurry(&self);

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::log::{DataPiece, EntryBody, LogCheckpoint, SharedLog, SharedPrepare};
-use crate::backup::{Destination, KnownExtents, check_written, fetch, gather};
+use crate::backup::{Destination, KnownExtents, fetch, gather};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::{Failpoint, Options};
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, Sealable, TableId};
@@ -253,7 +253,7 @@ impl<'a> Uploading<'a> {
             && let Some(extent) = extents.pop()
         {
             self.engine.shared.check_open()?;
-            if self.is_closing() {
+            if self.is_closing(self.bytes) {
                 return Err(Error::closed());
             }
             if let Some(extent) = extent.upgrade() {
@@ -264,8 +264,8 @@ impl<'a> Uploading<'a> {
         Ok(self.bytes)
     }
 
-    fn is_closing(&self) -> bool {
-        self.engine.shipper.get().is_some_and(|shipper| shipper.is_closing())
+    fn is_closing(&self, sent: u64) -> bool {
+        self.engine.shipper.get().is_some_and(|shipper| shipper.is_closing(sent))
     }
 
     fn send_all(&mut self, number: u64) -> Result<SentCheckpoint> {
@@ -357,14 +357,15 @@ impl Destination for Uploading<'_> {
     fn begins(&mut self, lsn: Lsn) -> Result<()> {
         let kept = self.kept.take();
         if let Some(kept) = kept.filter(|_| !self.engine.options.has(Failpoint::ForgetPrepares)) {
-            self.open = kept.open_at(&self.engine.shared, lsn, &|| self.is_closing())?;
+            self.open = kept.open_at(&self.engine.shared, lsn, &|| self.is_closing(0))?;
         }
         Ok(())
     }
 
     /// A closing waits for a small checkpoint alone.
     fn check_wanted(&self, bytes: u64) -> Result<()> {
-        if bytes >= AHEAD_BYTES && self.is_closing() { Err(Error::closed()) } else { Ok(()) }
+        let is_large = bytes >= AHEAD_BYTES;
+        if is_large && self.is_closing(bytes) { Err(Error::closed()) } else { Ok(()) }
     }
 
     fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
@@ -433,10 +434,8 @@ pub(super) fn restore(
         if place == DataPlace::Store {
             return Ok(Content { lsn: manifest.lsn, edit: in_store(manifest) });
         }
-        let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
-        let edit = fetch((manifest, &*log.client), &object_of, &store, &|| log.check_open())?;
-        store.sync()?;
-        check_written(&edit, files, to, &|| log.check_open())?;
+        let check = || log.check_open();
+        let edit = fetch((manifest, &*log.client), &object_of, (files, to), &check)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
 }

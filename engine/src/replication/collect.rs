@@ -19,6 +19,9 @@ use crate::os::time;
 /// Registered followers hold deletion back for so many checkpoints.
 const MOST_HELD: usize = 16;
 
+/// So many entries are deleted at once. A collection that ends early has deleted what it found.
+const MOST_DELETED: usize = 1000;
+
 /// How often a collection is tried that followers overtake.
 const TRIES: u32 = 8;
 
@@ -336,6 +339,9 @@ impl Kept {
                 }
             }
             gone.push(crate::replication::log::entry_name(number));
+            if gone.len() == MOST_DELETED {
+                log.delete(&std::mem::take(&mut gone))?;
+            }
         }
         log.check_open()?;
         log.delete(&gone)

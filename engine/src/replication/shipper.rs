@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::checkpoint::{DataPieces, Hindrance, SentCheckpoint, SentData};
+use super::checkpoint::{self, DataPieces, Hindrance, SentCheckpoint, SentData};
 use super::collect::{Kept, MadeCheckpoint};
 use super::log::{EntryBody, LogEnd, LogWriter, NewBody, SegmentGroups, SharedLog, SharedTable};
 use super::segment::{LargeCommit, PartsSent, cut_segment};
@@ -45,6 +45,10 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
+
+/// A closing makes a checkpoint that an earlier opening has left, if that sends no more than so
+/// many times these bytes.
+const MOST_OWED: u64 = 8;
 
 /// Bytes of a part of a large commit, and as above.
 const PART_BYTES: usize = 4 << 20;
@@ -76,6 +80,8 @@ pub(crate) struct Shipper {
     /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
     has_thread: bool,
+    /// After so many bytes of segments there is another checkpoint.
+    checkpoint_bytes: u64,
     counts: ShipCounts,
 }
 
@@ -118,10 +124,9 @@ struct State {
     first_tables: Option<Vec<SharedTable>>,
     /// What becomes of the entry whose put is not decided.
     after: Option<After>,
-    /// Bytes of segments since the last checkpoint, and from when on there is another one. `None`
-    /// until the first segment, which asks the log for those of earlier openings.
+    /// Bytes of segments since the last checkpoint. `None` until the first segment, which asks the
+    /// log for those of earlier openings.
     since_checkpoint: Option<u64>,
-    checkpoint_bytes: u64,
     pieces: DataPieces,
     sent: SentData,
 }
@@ -167,10 +172,6 @@ impl Shipper {
             }),
             after: None,
             since_checkpoint: None,
-            checkpoint_bytes: match engine.options.stepped {
-                true => STEPPED_CHECKPOINT_BYTES,
-                false => CHECKPOINT_BYTES,
-            },
             pieces,
             sent: own.as_ref().map_or_else(SentData::default, SentData::of),
         };
@@ -184,6 +185,10 @@ impl Shipper {
             owes: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
             has_thread: !engine.options.stepped,
+            checkpoint_bytes: match engine.options.stepped {
+                true => STEPPED_CHECKPOINT_BYTES,
+                false => CHECKPOINT_BYTES,
+            },
             counts: ShipCounts::default(),
         }
     }
@@ -230,6 +235,11 @@ impl Shipper {
             engine.shared.stop_by(error);
         }
         did
+    }
+
+    /// The bytes of the largest checkpoint that a closing makes for an earlier opening.
+    fn most_owed(&self) -> u64 {
+        MOST_OWED * self.checkpoint_bytes
     }
 
     fn note(&self, state: &State, did: &Result<bool>) {
@@ -292,7 +302,8 @@ impl Shipping for Shipper {
         let until = engine.shared.committer.visible();
         while engine.shared.poison.check().is_ok() && !feed.has_failed() {
             let mut state = self.state.lock();
-            let owed = self.owes.load(Ordering::Acquire) && !state.sends_much(engine);
+            let sends_much = || checkpoint::bytes_to_send(engine, &state.sent) > self.most_owed();
+            let owed = self.owes.load(Ordering::Acquire) && !sends_much();
             self.owes.store(owed, Ordering::Release);
             let did = state.advance(ShipStep { engine, feed, shipper: self });
             self.note(&state, &did);
@@ -309,8 +320,9 @@ impl Shipping for Shipper {
         }
     }
 
-    fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire) && !self.owes.load(Ordering::Acquire)
+    fn is_closing(&self, sent: u64) -> bool {
+        let owes = self.owes.load(Ordering::Acquire);
+        self.closing.load(Ordering::Acquire) && (!owes || sent >= self.most_owed())
     }
 
     fn hurry(&self) {
@@ -448,7 +460,7 @@ impl State {
             Some(before) => before,
             None => {
                 let left = step.shipper.log.bytes_behind(self.writer.checkpoint())?;
-                step.shipper.owes.store(left >= self.checkpoint_bytes, Ordering::Release);
+                step.shipper.owes.store(left >= step.shipper.checkpoint_bytes, Ordering::Release);
                 left
             }
         };
@@ -525,7 +537,7 @@ impl State {
                 self.next = self.next.max(last + 1);
                 self.large = None;
                 let bytes = self.since_checkpoint;
-                self.is_due = bytes.is_some_and(|bytes| bytes >= self.checkpoint_bytes);
+                self.is_due = bytes.is_some_and(|bytes| bytes >= step.shipper.checkpoint_bytes);
             }
             After::Checkpoint(sent) => {
                 self.next = self.next.max(sent.manifest.lsn + 1);

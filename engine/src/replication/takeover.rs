@@ -156,6 +156,11 @@ fn claim_from(
     if apply_rest(log, end, applier, registration)? == RestApplied::Restart {
         return Ok(None);
     }
+    // In a bucket that was put back to an older state the claims before are the same.
+    let position = applier.position;
+    if end.last != position.lsn || ![position.claim, end.next - 1].contains(&end.claim) {
+        return Err(log.other(&format!("its entry {} is another one", end.next - 1)));
+    }
     let mut confirmed = None;
     for _ in 0..CLAIM_TRIES {
         // Up to the first number without an entry, and then the claim: a busy writer is soon there

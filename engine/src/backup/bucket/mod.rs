@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::known::KnownExtents;
-use super::restore::{check_written, fetch, restore_with};
+use super::restore::{fetch, restore_with};
 use super::take::{Destination, gather};
 use super::{BackupInfo, VerifyReport};
 use crate::base::error::{Error, Result};
@@ -184,12 +184,9 @@ impl BucketSet {
     pub(super) fn restore(&self, number: u64, to: &Path, options: &Options) -> Result<()> {
         check_has(&self.head()?, number, &self.client.address())?;
         let manifest = self.manifest(number)?;
-        restore_with(&manifest, to, options, |files, into| {
+        restore_with(&manifest, to, options, |files| {
             let name = |at: &Location| self.name_of(at);
-            let edit = fetch((&manifest, &self.client), &name, into, &|| Ok(()))?;
-            into.sync()?;
-            check_written(&edit, files, to, &|| Ok(()))?;
-            Ok(edit)
+            fetch((&manifest, &self.client), &name, (files, to), &|| Ok(()))
         })
     }
 }

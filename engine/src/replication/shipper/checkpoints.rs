@@ -4,7 +4,7 @@ use super::{After, ShipStep, State};
 use crate::backup::MICROS_A_SECOND;
 use crate::base::error::Result;
 use crate::base::options::Durability;
-use crate::engine::{Engine, Shipping};
+use crate::engine::Shipping;
 use crate::os::sync::atomic::Ordering;
 use crate::os::time;
 use crate::replication::checkpoint::{self, AHEAD_BYTES, Hindrance, SentCheckpoint};
@@ -13,20 +13,11 @@ use crate::replication::log::EntryBody;
 /// As [`AHEAD_BYTES`], where steps come in their turn.
 const STEPPED_AHEAD_BYTES: u64 = 16 << 10;
 
-/// A closing makes a checkpoint that an earlier opening has left, if that sends no more than so
-/// many times the bytes after which one is due.
-const MOST_OWED: u64 = 8;
-
 impl State {
     /// Whether the checkpoint that is due may be sent now.
     pub(super) fn may_try(&self, step: ShipStep<'_>) -> bool {
         let waits = |it: &Hindrance| step.shipper.has_thread && time::now() < it.until;
-        !step.shipper.is_closing() && !self.hindered.as_ref().is_some_and(waits)
-    }
-
-    /// Whether a checkpoint of this moment sends more than a closing waits for.
-    pub(super) fn sends_much(&self, engine: &Engine) -> bool {
-        checkpoint::bytes_to_send(engine, &self.sent) > MOST_OWED * self.checkpoint_bytes
+        !step.shipper.is_closing(0) && !self.hindered.as_ref().is_some_and(waits)
     }
 
     /// Sends some of the checkpoint that is due. If that fails, segments go on, and it is tried

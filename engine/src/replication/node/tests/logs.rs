@@ -54,3 +54,39 @@ fn a_node_that_runs_goes_over_to_no_other_log() {
     assert!(refused.to_string().contains("first claim"), "{refused}");
     assert!(!server.names().iter().any(|name| name.starts_with("shared/followers/")));
 }
+
+/// Bug: a standby was promoted in a bucket that had been put back to an older state, whose log had
+/// gone on to as many entries. Cause: the number of its last entry was compared alone, and the
+/// first claim was the same. Fix: the entry has to have the standby's last commit and its writer.
+#[test]
+fn a_standby_is_promoted_behind_its_own_last_entry_alone() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let db = filled(&server, &dir.path().join("first"));
+    db.table("last").unwrap().durability(Durability::Remote).put("n", "1").unwrap();
+    let node = caught_up(&server, &dir.path().join("node"), (&small(), NodeKind::Standby));
+    let entries = node.status().entry;
+    db.close().unwrap();
+    let lost: Vec<String> = (entries..entries + 8).map(entry_name).collect();
+    lost.iter().for_each(|name| server.lose(name));
+    // Its claim is the entry that the standby has already.
+    let there = small().open_shared(server.url(), dir.path().join("other")).unwrap();
+    assert_eq!(node.log.end().unwrap().next, entries + 1);
+    let refused = node.promote().map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert!(refused.to_string().contains("is another one"), "{refused}");
+    there.close().unwrap();
+}
+
+/// Bug: damage of an object of the store was told as that of a file of this machine, which was
+/// removed then. Cause: what was copied was checked as the file. Fix: the error names the object.
+#[test]
+fn damage_of_the_store_that_a_copy_meets_names_the_object() {
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let _db = filled(&server, dir.path());
+    let piece = server.names().into_iter().rfind(|name| name.starts_with(PIECES)).unwrap();
+    server.damage(&piece, 30);
+    let node = Node::open(server.url(), &dir.path().join("node"), (&small(), NodeKind::Standby));
+    let damage = node.map(|node| node.step().map(drop)).and_then(|did| did).unwrap_err();
+    assert_eq!(damage.kind(), ErrorKind::Corrupt, "{damage}");
+    assert!(damage.is_of_store() && damage.to_string().contains(&piece), "{damage}");
+}
