@@ -319,7 +319,8 @@ impl Group {
     }
 
     /// The index of a table, which is added if it is new.
-    fn table(&mut self, table: Arc<dyn CommitTable>) -> u32 {
+    /// The number of a table among its own. From here on it has to be there at the ticket.
+    pub(crate) fn table(&mut self, table: Arc<dyn CommitTable>) -> u32 {
         let known = self.tables.iter().position(|h| h.table() == table.table());
         known.unwrap_or_else(|| {
             self.tables.push(table);

@@ -247,6 +247,7 @@ fn drain_for(
 ) -> Result<Outcome> {
     let table = &request.table;
     let Some(change) = table.try_change() else { return Ok(Outcome::NOTHING) };
+    table.check()?;
     if !table.view().version.runs.is_empty() {
         return Ok(Outcome::NOTHING);
     }

@@ -96,7 +96,7 @@ pub(crate) struct LockManager {
     shards: Box<[Mutex<Shard>]>,
     ranges: Mutex<RangeLocks>,
     has_ranges: AtomicBool,
-    graph: Mutex<Graph>,
+    pub(super) graph: Mutex<Graph>,
     hasher: RandomKeys,
     next_owner: AtomicU64,
     pub(super) fork: ForkGuard,
@@ -239,7 +239,7 @@ impl LockManager {
     }
 
     /// The shards that a lock belongs to, locked.
-    fn shards_of(&self, span: &Span) -> Shards<'_> {
+    pub(super) fn shards_of(&self, span: &Span) -> Shards<'_> {
         match span {
             Span::Point(name) => [self.shard_of(name).lock()].into_iter().collect(),
             Span::Range(_) => self.all_shards(),
@@ -281,8 +281,10 @@ impl LockManager {
         let since = arrival();
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
-            let passes = graph.reaches(*waiting, request.owner, &suspends)
-                || graph.waiter(*waiting).is_some_and(|waiter| since < waiter.since);
+            // One that is decided is about to be handed its lock: it counts as a holder.
+            let passes = graph.waiter(*waiting).is_some_and(|waiter| {
+                since < waiter.since || graph.reaches(*waiting, request.owner, &suspends)
+            });
             if !passes && !blockers.contains(waiting) {
                 blockers.push(*waiting);
             }
@@ -412,7 +414,7 @@ impl LockManager {
     }
 
     /// Gives a waiter its lock, and tells it; `shards` has those in which it waits.
-    fn hand_over(&self, shards: &mut Shards<'_>, waiter: &Arc<Waiter>) {
+    pub(super) fn hand_over(&self, shards: &mut Shards<'_>, waiter: &Arc<Waiter>) {
         let request = &waiter.request;
         for shard in shards.iter_mut() {
             if shard.dequeue(waiter)

@@ -51,6 +51,8 @@ impl Running {
         key: &[u8],
         how: (Mode, Patience),
     ) -> Result<bool> {
+        // A prepare writes it as the key of a record.
+        limits::check_key(key)?;
         inner.shared.check_leads()?;
         inner.shared.committer.lock_rows()?;
         debug_assert!(

@@ -22,8 +22,8 @@
 mod locks;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind, Result};
@@ -183,9 +183,13 @@ impl PreparedSet {
         shared: &Shared,
         id: &[u8],
         writes: (TableBatch, Vec<NewRun>),
-        targets: Vec<Arc<Pinned>>,
+        mut targets: Vec<Arc<Pinned>>,
         locker: &mut Locker,
     ) -> Result<Lsn> {
+        // Locks on the rows of a table that is gone keep nobody from anything.
+        let written: BTreeSet<TableId> = writes.0.tables().map(|table| table.id()).collect();
+        let is_written = |id| written.contains(&id) || writes.1.iter().any(|it| it.core.id() == id);
+        targets.retain(|it| is_written(it.core.id()) || it.core.check().is_ok());
         let ticket = self.reserve(&shared.zones, id)?;
         let appended = append(shared, (id, &ticket), writes, &targets, locker);
         let mut state = self.state.lock();
@@ -454,7 +458,9 @@ fn append(
         }
         let group = || {
             let runs = joined.iter().map(Joined::table);
-            let group = Group::prepare(id, small, &locks, runs, largest)?;
+            let mut group = Group::prepare(id, small, &locks, runs, largest)?;
+            // Its verdicts name them all.
+            targets.iter().for_each(|it| _ = group.table(Arc::clone(&it.core) as _));
             records.set(group.records());
             len.set(group.first_len());
             Ok(group)

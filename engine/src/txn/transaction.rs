@@ -10,7 +10,7 @@ use super::prepared::lock_again;
 use super::range::TxnRange;
 use super::registry::Registry;
 use super::state::{Inner, Running};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::limits;
 use crate::base::operator;
 use crate::locks::{Mode, RunsHere};
@@ -211,7 +211,10 @@ impl Transaction {
             lsn <= self.inner.shared.committer.visible(),
             "a range reads only commits that are visible"
         );
-        let gone = || table.slot.check_not_emptied_since(lsn).err();
+        let pinned = &running.tables[at].pinned.core;
+        let is_replaced = !Arc::ptr_eq(&table.slot.core(), pinned);
+        let replaced = || is_replaced.then(|| Error::truncated(&pinned.name()));
+        let gone = || table.slot.check_not_emptied_since(lsn).err().or_else(replaced);
         let committed = Range::new(table, range.clone(), snapshot, gone);
         let parts = (Arc::clone(&self.inner), Arc::clone(&self.keep));
         TxnRange::new(parts, at, range, committed, (skip_locked, is_fixed))

@@ -64,6 +64,8 @@ struct Writer {
     roll_at: u64,
     /// Bytes of the journal's space that edits to come are reserved.
     reserved: u64,
+    /// The greatest LSN of its edits.
+    durable: Lsn,
 }
 
 /// The right to write to the journal.
@@ -190,7 +192,12 @@ impl VersionSet {
             next_table: AtomicU32::new(state.counters.next_table),
             current: ArcSwap::from_pointee(state),
             floor: Mutex::new(journal.floor()),
-            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, reserved: 0 }),
+            writer: Mutex::new(Writer {
+                journal,
+                roll_at: MIN_ROLL_BYTES,
+                reserved: 0,
+                durable: 0,
+            }),
             poisoned: AtomicBool::new(false),
             operators: OnceLock::new(),
             replayed: 0,
@@ -391,6 +398,9 @@ impl VersionSet {
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
         about_to_wait();
         let Changing { mut writer, _inside } = self.lock_for_change()?;
+        // Its caller may have asked before an edit that came first. A new epoch has no other.
+        let lsn = lsn.max(writer.durable).max(self.durable);
+        writer.durable = lsn;
         edit.ops.push(Op::Counters {
             next_table: self.next_table.load(Ordering::Relaxed),
             next_extent: self.next_extent.load(Ordering::Relaxed),

@@ -471,3 +471,69 @@ fn a_commit_that_nobody_waits_for_is_made_all_the_same() {
     let empty = db.begin().unwrap().enqueue().unwrap();
     empty.wait().unwrap();
 }
+
+/// Bug: a transaction that had read or locked rows of a table was prepared after that table had
+/// been dropped or truncated. No verdict could be given, the database was not opened again, and no
+/// follower went on. Cause: a prepare asked for the tables that it writes to, and its verdicts named
+/// all that it had used. Fix: it names the same ones, and leaves out those that are gone.
+#[test]
+fn a_table_that_is_gone_before_a_prepare_keeps_no_verdict_up() {
+    let _together = together();
+    for (case, truncates) in (0..12).map(|case| (case, case % 2 == 1)) {
+        let (dir, mut db, _) = open();
+        let (gone, kept) = (db.table("gone").unwrap(), db.table("kept").unwrap());
+        put(&db, &gone, "a", "1");
+        let level = if case % 3 == 2 { Isolation::Serializable } else { Isolation::Snapshot };
+        let txn = db.begin_with(TxnOptions::new().isolation(level)).unwrap();
+        match case % 3 {
+            0 => drop(txn.get(&gone, "a").unwrap()),
+            1 => drop(txn.get_for_update(&gone, "a").unwrap()),
+            _ => {
+                txn.set_savepoint("before").unwrap();
+                txn.put(&gone, "b", "2").unwrap();
+                txn.roll_back_to("before").unwrap();
+                assert_eq!(txn.range(&gone, ..).unwrap().count(), 1);
+            }
+        }
+        txn.put(&kept, "k", "v").unwrap();
+        if truncates { db.truncate_table("gone") } else { db.drop_table("gone") }.unwrap();
+        txn.prepare("p").unwrap();
+        if case < 6 {
+            drop((gone, kept));
+            db = reopen(&dir, db).0;
+        }
+        assert_eq!(names(&db), ["p"]);
+        let kept = db.existing_table("kept").unwrap();
+        if case % 4 < 2 {
+            db.commit_prepared("p").unwrap();
+        } else {
+            db.roll_back_prepared("p", Durability::Durable).unwrap();
+        }
+        assert_eq!(kept.get("k").unwrap().is_some(), case % 4 < 2, "case {case}");
+    }
+}
+
+/// Bug: a database was not opened again after a prepare that held a lock on a key, or up to a bound,
+/// that is longer than keys can be. Cause: the lock was written as a record with that key, which no
+/// opening takes. Fix: such a key is not locked, and a bound is cut to what keys can be.
+#[test]
+fn locks_up_to_longer_bounds_than_keys_are_held_again() {
+    let _together = together();
+    let long = vec![b'x'; terrace::limits::MAX_KEY_LEN + 1];
+    let (dir, db, table) = open();
+    let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable)).unwrap();
+    assert_eq!(kind(txn.get(&table, &long)), ErrorKind::TooLarge);
+    assert_eq!(txn.range_for_update(&table, long.clone()..).unwrap().count(), 0);
+    assert_eq!(txn.range_for_update(&table, b"b".to_vec()..=long.clone()).unwrap().count(), 0);
+    txn.put(&table, "a", "1").unwrap();
+    txn.prepare("p").unwrap();
+    drop(table);
+    let (db, table) = reopen(&dir, db);
+    let last = &long[..terrace::limits::MAX_KEY_LEN];
+    for (key, locked) in [("a", true), ("aa", false), ("b", true), ("xx", true), ("y", true)] {
+        assert_eq!(is_locked(&db, &table, key), locked, "{key}");
+    }
+    assert!(is_locked(&db, &table, std::str::from_utf8(last).unwrap()));
+    db.commit_prepared("p").unwrap();
+    assert!(!is_locked(&db, &table, "b") && table.get("a").unwrap().is_some());
+}

@@ -661,3 +661,22 @@ fn a_bulk_load_expires_as_a_whole_and_not_before() {
     run_until_idle(&db);
     assert_eq!(rows(&table), []);
 }
+
+/// Bug: a lease that was renewed by a comparison with its own value ended all the same, and had two
+/// holders. Cause: an equal value was not written. Fix: in a table with a time to live it is.
+#[test]
+fn a_comparison_that_sets_the_same_value_renews_a_row() {
+    let _together = together();
+    let (dir, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
+    let db = tiny(&clock).open(dir.path().join("db")).unwrap();
+    let leases = db.create_table("leases", aging(MINUTE)).unwrap();
+    let one = Some(&b"one"[..]);
+    assert!(leases.compare_and_set("leader", None, one).unwrap());
+    for _ in 0..5 {
+        clock.pass(MINUTE - SECOND);
+        assert!(leases.compare_and_set("leader", one, one).unwrap(), "it is renewed");
+    }
+    assert!(!leases.compare_and_set("leader", None, Some(b"two")).unwrap());
+    clock.pass(2 * MINUTE);
+    assert!(leases.compare_and_set("leader", None, Some(b"two")).unwrap());
+}

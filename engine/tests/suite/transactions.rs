@@ -753,3 +753,21 @@ fn run_returns_the_caller_s_error_as_it_is_and_runs_again_after_conflicts() {
     });
     assert_eq!((failed, calls.into_inner()), (Err(Own::Engine(ErrorKind::TooLarge)), 1));
 }
+
+/// Bug: a serializable transaction saw a table that was truncated under it as empty, and committed
+/// what it made of that. Cause: a range read the table of its moment, and other reads that of the
+/// transaction. Fix: a range of a table that was replaced is a conflict too.
+#[test]
+fn a_range_of_a_table_that_was_truncated_is_a_conflict() {
+    let (_dir, db, table) = open();
+    table.put("a", "1").unwrap();
+    for level in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let txn = db.begin_with(TxnOptions::new().isolation(level)).unwrap();
+        assert_eq!(txn.range(&table, ..).unwrap().count(), 1);
+        db.truncate_table("t").unwrap();
+        let found = txn.range(&table, ..).and_then(|mut rows| rows.next().unwrap()).unwrap_err();
+        assert_eq!(found.kind(), ErrorKind::Conflict, "{level:?}: {found}");
+        drop(txn);
+        table.put("a", "1").unwrap();
+    }
+}

@@ -162,3 +162,28 @@ fn a_search_from_an_owner_that_is_suspended_finds_itself() {
     assert!(graph.reaches(1, 2, &[1]) && graph.reaches(1, 2, &[3, 1]));
     assert!(!graph.reaches(1, 2, &[3]) && !graph.reaches(1, 2, &[]));
 }
+
+/// Bug: two owners had one row exclusively. Cause: a waiter that is decided stands in its queue until
+/// it is handed its lock, and a call of another owner on the thread that runs it was let past. Fix:
+/// it counts as a holder from the decision on.
+#[test]
+fn nobody_is_let_past_a_waiter_that_is_about_to_get_its_lock() {
+    let manager = LockManager::new(usize::MAX);
+    let (mut holder, mut outer, mut inner) =
+        (Locker::new(&manager), Locker::new(&manager), Locker::new(&manager));
+    key(&mut holder, "k", Mode::Exclusive, Patience::None).unwrap();
+    let patience = Patience::Until(Instant::now() + Duration::from_mins(1));
+    let [holder_id, outer_id] = [holder.id(), outer.id()];
+    let waiting = thread::spawn(move || (key(&mut outer, "k", Mode::Exclusive, patience), outer));
+    until_waiting(&manager, outer_id);
+    // As a release does, between its steps.
+    manager.release_keys(holder_id, &[name(1, b"k")]);
+    let free = manager.graph.lock().forget(holder_id);
+    let _runs = RunsHere::enter(&manager, outer_id);
+    key(&mut inner, "k", Mode::Exclusive, Patience::None).unwrap_err();
+    for waiter in free {
+        manager.hand_over(&mut manager.shards_of(&waiter.request.span), &waiter);
+    }
+    assert!(waiting.join().unwrap().0.unwrap());
+    std::mem::forget(holder);
+}

@@ -34,6 +34,9 @@ pub(crate) use counts::RequestCounts;
 pub(crate) use patience::Patience;
 use patience::{Latency, Limits};
 
+/// A deletion has the time of so many bytes for each name: 30 ms at the least speed.
+const NAME_BYTES: u64 = 2 << 10;
+
 /// How often a wait looks whether the client was stopped.
 const LOOK_AROUND: Duration = Duration::from_millis(200);
 
@@ -166,7 +169,8 @@ impl Client {
     ///
     /// No attempt succeeded before the deadline. Some of the objects may be gone.
     pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
-        self.attempts(self.patience.with(0), |within| {
+        // Some stores delete one after another.
+        self.attempts(self.patience.with(names.len() as u64 * NAME_BYTES), |within| {
             self.counts.deletes.add(1);
             self.store.delete(names, within)
         })

@@ -152,6 +152,11 @@ fn failed(error: &object_store::Error) -> Failure {
     }
     let says = |words: &[&str]| words.iter().any(|word| cause.contains(word));
     let kind = match error {
+        _ if says(&["NoSuchBucket", "ContainerNotFound", "specified bucket does not exist"]) => {
+            FailureKind::Refused
+        }
+        // Another attempt is under way, maybe one of this client.
+        _ if says(&["ConditionalRequestConflict", "OperationAborted"]) => FailureKind::Throttled,
         E::NotFound { .. } => FailureKind::Missing,
         E::AlreadyExists { .. } | E::Precondition { .. } => FailureKind::Changed,
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => FailureKind::Refused,
@@ -160,9 +165,7 @@ fn failed(error: &object_store::Error) -> Failure {
         _ if says(&["BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"]) => {
             FailureKind::Wrong
         }
-        _ if says(&["NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"]) => {
-            FailureKind::Refused
-        }
+        _ if says(&["InvalidAccessKeyId", "SignatureDoesNotMatch"]) => FailureKind::Refused,
         _ => FailureKind::Away,
     };
     Failure::new(kind, cause)
@@ -262,9 +265,9 @@ impl ObjectStore for RemoteStore {
         self.wait(within, async move {
             let mut done = store.delete_stream(stream::iter(paths).boxed());
             while let Some(deleted) = done.next().await {
-                match deleted {
-                    Ok(_) | Err(object_store::Error::NotFound { .. }) => {}
-                    Err(error) => return Err(failed(&error)),
+                match deleted.map_err(|error| failed(&error)) {
+                    Err(failure) if failure.kind != FailureKind::Missing => return Err(failure),
+                    _ => {}
                 }
             }
             Ok(())
@@ -322,6 +325,28 @@ mod tests {
             let message = RemoteStore::open(url).unwrap_err().to_string();
             assert!(message.contains(url) && message.contains("s3://"), "{message}");
         }
+    }
+
+    /// Bug: a bucket that was not there was told as a lost object, or as a store that another opening
+    /// had taken over, and a write that met one under way as one that another had changed. Cause: the
+    /// kind was taken from the number of the answer. Fix: what it says counts first.
+    #[test]
+    fn an_answer_is_taken_by_what_it_says() {
+        let not_found = |says: &str| object_store::Error::NotFound {
+            path: "a".into(),
+            source: says.to_string().into(),
+        };
+        assert_eq!(failed(&not_found("404 NoSuchKey")).kind, FailureKind::Missing);
+        for says in ["NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist"] {
+            assert_eq!(failed(&not_found(says)).kind, FailureKind::Refused, "{says}");
+        }
+        let there = |says: &str| object_store::Error::AlreadyExists {
+            path: "a".into(),
+            source: says.to_string().into(),
+        };
+        assert_eq!(failed(&there("409 Conflict")).kind, FailureKind::Changed);
+        let under_way = failed(&there("ConditionalRequestConflict"));
+        assert_eq!(under_way.kind, FailureKind::Throttled);
     }
 
     /// Nothing listens on the port.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::{Named, PreparedInfo, PreparedRows, PreparedSet, Resolved, Resolving, State};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::MAX_KEY_LEN;
 use crate::base::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::commit::LockRecord;
 use crate::locks::{Keys, Locker, Mode, Patience};
@@ -71,9 +72,21 @@ fn encode_one(mode: Mode, keys: Keys) -> (Vec<u8>, Vec<u8>) {
     match keys {
         Keys::One(key) => (key, vec![mode, 0, 0, 0]),
         Keys::Range(KeyRange { lower, upper }) => {
+            let (lower, upper) = (cut(lower, Bound::Excluded), cut(upper, Bound::Included));
             let ((from, lower), (to, upper)) = (encode_bound(lower), encode_bound(upper));
             (lower, [vec![mode, 1, from, to], upper].concat())
         }
+    }
+}
+
+/// A bound that the key of a record can be. No key lies between a longer one and its beginning.
+fn cut(bound: Bound<Vec<u8>>, at: fn(Vec<u8>) -> Bound<Vec<u8>>) -> Bound<Vec<u8>> {
+    match bound {
+        Bound::Included(mut key) | Bound::Excluded(mut key) if key.len() > MAX_KEY_LEN => {
+            key.truncate(MAX_KEY_LEN);
+            at(key)
+        }
+        bound => bound,
     }
 }
 

@@ -624,3 +624,21 @@ fn an_edit_without_space_is_whole_or_absent_after_a_cut_while_it_is_taken_back()
         assert_eq!(keys(&open(&cut, set.floor()).unwrap(), table), ["a", "b"]);
     }
 }
+
+/// Bug: a database with a committed run was not opened again. Cause: the LSN of an edit is asked for
+/// before the edit has its turn, and a new epoch began with that of the last edit, though an earlier
+/// one had told of more. Fix: it begins with the greatest.
+#[test]
+fn a_new_epoch_knows_of_all_that_an_edit_before_knew_to_be_durable() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    set.apply(add(&set, table, "a"), 10).unwrap();
+    set.writer.lock().roll_at = 0;
+    set.apply(add(&set, table, "b"), 9).unwrap();
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    assert_eq!((again.durable(), keys(&again, table).len()), (10, 2));
+    again.writer.lock().roll_at = 0;
+    again.apply(add(&again, table, "c"), 8).unwrap();
+    assert_eq!(open(&files.crash(Survive::Nothing), set.floor()).unwrap().durable(), 10);
+}
