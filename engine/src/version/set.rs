@@ -17,6 +17,7 @@
 
 mod lost_edits;
 mod room;
+mod runs;
 mod salvage;
 
 use std::collections::BTreeSet;
@@ -25,9 +26,9 @@ use std::sync::Arc;
 
 use super::edit::{Edit, Op};
 use super::journal::{self, AppendFailure, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
-use super::levels::{Level, Version};
+use super::levels::Version;
 use super::state::{Applied, Broken, State};
-use crate::base::error::{Damage, Error, ErrorKind, Findings, Mismatch, Result};
+use crate::base::error::{Error, ErrorKind, Findings, Mismatch, Result};
 use crate::base::operator::{Operators, TableOperator};
 use crate::base::options::{Failpoint, TableOptions};
 use crate::base::record::{Lsn, TableId};
@@ -43,8 +44,6 @@ use crate::storage::{ExtentStore, Location, ObjectId};
 pub(crate) use lost_edits::LostEdits;
 pub(crate) use room::{EditReservation, Room};
 pub(crate) use salvage::{Decided, Ended, ReadableJournal, SalvagedSet, free_name};
-
-use salvage::run_without_extents;
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
@@ -276,27 +275,6 @@ impl VersionSet {
     /// The current version of a table.
     pub(crate) fn version(&self, table: TableId) -> Option<Arc<Version>> {
         self.current.load().tables.get(&table).map(|table| Arc::clone(&table.version))
-    }
-
-    /// Runs whose commit the journal does not know of, with their tables.
-    pub(crate) fn pending_runs(&self) -> Vec<(u64, TableId)> {
-        let state = self.current.load();
-        state.pending.iter().map(|(&run, pending)| (run, pending.table)).collect()
-    }
-
-    /// The table and the extents of one of them.
-    pub(crate) fn pending_run(&self, run: u64) -> Option<(TableId, Level)> {
-        let state = self.current.load();
-        state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
-    }
-
-    /// Why a run that was committed cannot be shown: no edit has made it. `None` if one may have.
-    /// Each edit says the next number. It also says up to where all was durable, so an edit that
-    /// ended the run knows of its commit.
-    pub(crate) fn lost_run(&self, run: u64, lsn: Lsn) -> Option<Damage> {
-        let next = self.current.load().counters.next_extent;
-        (run >= next || lsn > self.durable)
-            .then(|| run_without_extents((run, lsn), "none", &self.directory))
     }
 
     /// A new extent's id; runs have theirs from here too.

@@ -474,8 +474,8 @@ fn a_commit_that_nobody_waits_for_is_made_all_the_same() {
 
 /// Bug: a transaction that had read or locked rows of a table was prepared after that table had
 /// been dropped or truncated. No verdict could be given, the database was not opened again, and no
-/// follower went on. Cause: a prepare asked for the tables that it writes to, and its verdicts named
-/// all that it had used. Fix: it names the same ones, and leaves out those that are gone.
+/// follower went on. Cause: a prepare asked for the tables that it writes to, and its verdicts
+/// named all that it had used. Fix: it names the same ones, and leaves out those that are gone.
 #[test]
 fn a_table_that_is_gone_before_a_prepare_keeps_no_verdict_up() {
     let _together = together();
@@ -513,9 +513,9 @@ fn a_table_that_is_gone_before_a_prepare_keeps_no_verdict_up() {
     }
 }
 
-/// Bug: a database was not opened again after a prepare that held a lock on a key, or up to a bound,
-/// that is longer than keys can be. Cause: the lock was written as a record with that key, which no
-/// opening takes. Fix: such a key is not locked, and a bound is cut to what keys can be.
+/// Bug: a database was not opened again after a prepare that held a lock on a key, or up to a
+/// bound, that is longer than keys can be. Cause: the lock was written as a record with that key,
+/// which no opening takes. Fix: such a key is not locked, and a bound is cut to what keys can be.
 #[test]
 fn locks_up_to_longer_bounds_than_keys_are_held_again() {
     let _together = together();

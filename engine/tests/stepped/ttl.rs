@@ -673,10 +673,12 @@ fn a_comparison_that_sets_the_same_value_renews_a_row() {
     let one = Some(&b"one"[..]);
     assert!(leases.compare_and_set("leader", None, one).unwrap());
     for _ in 0..5 {
+        run_until_idle(&db);
         clock.pass(MINUTE - SECOND);
         assert!(leases.compare_and_set("leader", one, one).unwrap(), "it is renewed");
     }
     assert!(!leases.compare_and_set("leader", None, Some(b"two")).unwrap());
+    run_until_idle(&db);
     clock.pass(2 * MINUTE);
     assert!(leases.compare_and_set("leader", None, Some(b"two")).unwrap());
 }

@@ -163,9 +163,9 @@ fn a_search_from_an_owner_that_is_suspended_finds_itself() {
     assert!(!graph.reaches(1, 2, &[3]) && !graph.reaches(1, 2, &[]));
 }
 
-/// Bug: two owners had one row exclusively. Cause: a waiter that is decided stands in its queue until
-/// it is handed its lock, and a call of another owner on the thread that runs it was let past. Fix:
-/// it counts as a holder from the decision on.
+/// Bug: two owners had one row exclusively. Cause: a waiter that is decided stands in its queue
+/// until it is handed its lock, and a call of another owner on the thread that runs it was let
+/// past. Fix: it counts as a holder from the decision on.
 #[test]
 fn nobody_is_let_past_a_waiter_that_is_about_to_get_its_lock() {
     let manager = LockManager::new(usize::MAX);

@@ -53,9 +53,9 @@ fn load(db: &crate::Database, rows: u64) {
     load.finish().unwrap();
 }
 
-/// Bug: a closing waited for a large checkpoint that an earlier opening had left, where it was under
-/// way already. Cause: as long as that one was owed, nothing was given up. Fix: it is given up once
-/// it has sent more than a closing would begin.
+/// Bug: a closing waited for a large checkpoint that an earlier opening had left, where it was
+/// under way already. Cause: as long as that one was owed, nothing was given up. Fix: it is given
+/// up once it has sent more than a closing would begin.
 #[test]
 fn a_closing_gives_up_a_large_checkpoint_that_is_under_way() {
     let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());

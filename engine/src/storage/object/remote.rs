@@ -327,9 +327,9 @@ mod tests {
         }
     }
 
-    /// Bug: a bucket that was not there was told as a lost object, or as a store that another opening
-    /// had taken over, and a write that met one under way as one that another had changed. Cause: the
-    /// kind was taken from the number of the answer. Fix: what it says counts first.
+    /// Bug: a bucket that was not there was told as a lost object, or as a store that another
+    /// opening had taken over. A write that met one under way was told as changed by another.
+    /// Cause: the kind was taken from the number of the answer. Fix: what it says counts first.
     #[test]
     fn an_answer_is_taken_by_what_it_says() {
         let not_found = |says: &str| object_store::Error::NotFound {

@@ -625,9 +625,9 @@ fn an_edit_without_space_is_whole_or_absent_after_a_cut_while_it_is_taken_back()
     }
 }
 
-/// Bug: a database with a committed run was not opened again. Cause: the LSN of an edit is asked for
-/// before the edit has its turn, and a new epoch began with that of the last edit, though an earlier
-/// one had told of more. Fix: it begins with the greatest.
+/// Bug: a database with a committed run was not opened again. Cause: the LSN of an edit is asked
+/// for before the edit has its turn, and a new epoch began with that of the last edit, though an
+/// earlier one had told of more. Fix: it begins with the greatest.
 #[test]
 fn a_new_epoch_knows_of_all_that_an_edit_before_knew_to_be_durable() {
     let files = SimFiles::new();
