@@ -25,7 +25,7 @@ use crate::engine::open::{
 };
 use crate::engine::{Database, OpenHow};
 use crate::memtable::{Record, records_in};
-use crate::mvcc::{Clock, KeyInterval};
+use crate::mvcc::KeyInterval;
 use crate::os::Unread;
 use crate::pm::alloc::{StreamPool, ZonePool, ZoneScan};
 use crate::pm::{Region, STREAM_SLOTS};
@@ -85,7 +85,7 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         check_pair(&loaded.region, &loaded.superblock, set.database_id())?;
     }
     report.lost.extend(journal.lost.iter().chain(&journal.torn).cloned());
-    let target = begin(to, options)?;
+    let (target, now) = (begin(to, options)?, options.clock_of_records().now());
     let mut writer = Writer::new(&target);
     let mut records = Vec::new();
     if let Some(loaded) = &loaded {
@@ -107,11 +107,11 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
         let options = options.cold(Tier::Ssd);
         let into = target.create_followed_table(&table.name, options)?;
         let before = report.lost.len();
-        report.levels(set, (table.id, journal_is_whole), &into, &mut writer)?;
+        report.levels((set, now), (table.id, journal_is_whole), &into, &mut writer)?;
         report.name_table(before, &table.name);
     }
     let mut runs = runs_of(set).into_iter().peekable();
-    let mut into_tables = SalvagedTables::of_journal((&target, from), (set, journal_is_whole))?;
+    let mut into_tables = SalvagedTables::of_journal((&target, from), &journal, now)?;
     for record in &records {
         while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
             report.run(set, (&table, &run), &into_tables, &mut writer)?;
@@ -178,11 +178,10 @@ fn pending_extents(set: &VersionSet) -> BTreeSet<u64> {
 
 /// The LSN up to which everything of a table has expired by now. The clock of a machine may be
 /// behind that of the one that wrote: what readers saw expire stays away.
-fn expired(set: &VersionSet, version: &Version) -> Lsn {
+fn expired((set, now): (&VersionSet, u64), version: &Version) -> Lsn {
     let timeline = set.timeline();
     let seen = timeline.last().map_or(0, |last| last.time);
-    let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now().max(seen));
-    version.expired_at(&timeline, now)
+    version.expired_at(&timeline, now.max(seen))
 }
 
 /// Sorts records by their commits, and leaves one of each. What the cleaner or a row table has
@@ -400,7 +399,7 @@ impl SalvageReport {
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table.id) else { return Ok(()) };
-        if run.lsn <= expired(set, &version) {
+        if run.lsn <= into_tables.expired(table.id) {
             return Ok(());
         }
         let into = writer.db.table(&table.name)?;

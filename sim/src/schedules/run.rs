@@ -18,8 +18,8 @@ use super::plan::{Schedule, Step as Doing};
 use super::policy::{Chooser, Planned};
 use super::report::Report;
 use super::rows::{
-    COUNTER, MAIN, SHARED, TABLES, count_of, create_shared, key, lists_of, read_all, shared, shown,
-    stamp_of, value,
+    COUNTER, MAIN, SHARED, TABLES, count_of, create_shared, key, lists_of, read_all, read_more,
+    shared, shown, stamp_of, value,
 };
 use super::salvaged;
 use super::waits;
@@ -375,7 +375,9 @@ impl Schedule {
             }
             let state = read_all(&db, self.callers.len(), ledger)?;
             if let Some(salvaged) = salvaged {
-                salvaged::compare(ledger, ("salvaged", salvaged), ("opened", &state));
+                let mut opened = state.clone();
+                opened.extend(read_more(&db)?);
+                salvaged::compare(ledger, ("salvaged", salvaged), ("opened", &opened));
             }
             ledger.judge(&state, Seen::AfterCut(cut), "the opening after a cut");
             counts(&db, world, Some(cut))?;

@@ -7,7 +7,7 @@ use terrace::testing::Machine;
 use terrace::{Result, SalvageReport};
 
 use super::ledger::{Ledger, State};
-use super::rows::{read_all, shown};
+use super::rows::{read_all, read_more, shown};
 use super::world::World;
 use crate::machines::PATH;
 use crate::violation::Class;
@@ -38,8 +38,9 @@ fn salvage(world: &World, image: &Machine, to: &std::path::Path) -> Result<State
     let options = crate::tiny().machine(image).clock(&world.clock);
     let report = options.salvage(PATH, to)?;
     judge(&world.ledger, &report);
-    let db = crate::tiny().open_existing(to)?;
-    let state = read_all(&db, world.callers, &world.ledger)?;
+    let db = crate::tiny().clock(&world.clock).open_existing(to)?;
+    let mut state = read_all(&db, world.callers, &world.ledger)?;
+    state.extend(read_more(&db)?);
     db.close()?;
     Ok(state)
 }

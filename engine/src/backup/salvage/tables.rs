@@ -50,12 +50,14 @@ impl<'a> SalvagedTables<'a> {
     /// Those of the tables that a journal names; they are in `db` under the same names.
     pub(super) fn of_journal(
         (db, from): (&'a Database, &'a Path),
-        (set, is_whole): (&VersionSet, bool),
+        journal: &SalvagedSet,
+        now: u64,
     ) -> Result<SalvagedTables<'a>> {
+        let (set, is_whole) = (&journal.set, journal.lost.is_empty());
         let mut into_tables = SalvagedTables::new(db, from);
         for table in set.tables() {
             let Some(version) = set.version(table.id) else { continue };
-            let (drained, expired) = (version.drained.clone(), expired(set, &version));
+            let (drained, expired) = (version.drained.clone(), expired((set, now), &version));
             let levels = (!is_whole).then(|| Layers::of(&version, expired, &mut Vec::new()));
             let into = db.table(&table.name)?;
             let salvaged = SalvagedTable { into, drained, expired, levels };
@@ -69,6 +71,12 @@ impl<'a> SalvagedTables<'a> {
         let drained = DrainedMap::default();
         let salvaged = SalvagedTable { into, drained, expired: 0, levels: None };
         self.known.insert(table, Some(salvaged));
+    }
+
+    /// All of a table up to here has expired.
+    pub(super) fn expired(&self, table: TableId) -> Lsn {
+        let known = self.known.get(&table).and_then(Option::as_ref);
+        known.map_or(0, |salvaged| salvaged.expired)
     }
 
     /// The records of a table that was dropped go nowhere.
@@ -248,13 +256,13 @@ impl SalvageReport {
     /// Writes the levels of a table, the deepest first.
     pub(super) fn levels(
         &mut self,
-        set: &VersionSet,
+        (set, now): (&VersionSet, u64),
         (table, journal_is_whole): (TableId, bool),
         into: &Table,
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table) else { return Ok(()) };
-        let layers = Layers::of(&version, expired(set, &version), &mut self.lost);
+        let layers = Layers::of(&version, expired((set, now), &version), &mut self.lost);
         let cache = (!journal_is_whole).then(cache);
         layers.write((0, None), (into, cache.as_deref()), writer, &mut self.lost)
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use terrace::{Durability, ErrorKind, Existing, Result};
 
 use super::super::caller::{Caller, is_of_isolation};
-use super::super::rows::{ROWS, key, read_all, value};
+use super::super::ledger::Seen;
+use super::super::rows::{List, ROWS, key, lists_of, read_all, value};
 use super::super::run::is_sound;
-use super::Operation;
+use super::{Operation, judge_young};
 use crate::violation::Class;
 
 pub(super) const OPERATIONS: &[Operation] = &[
@@ -54,6 +55,7 @@ fn backup(caller: &mut Caller, from: u64) -> Result<()> {
 pub(super) fn backup_to(caller: &Caller, from: u64, name: &str) -> Result<()> {
     let (ledger, callers) = (caller.world.ledger.clone(), caller.world.callers);
     caller.note("backup");
+    let before = lists_of(&caller.db)?.unwrap_or_default();
     let info = caller.db.backup(name)?;
     let to = ledger.now();
     caller.note(&format!("backup {} is made", info.number));
@@ -65,7 +67,18 @@ pub(super) fn backup_to(caller: &Caller, from: u64, name: &str) -> Result<()> {
         options.clone().backup_set(name)?.restore(info.number, &restored)?;
         let db = options.open_existing(&restored)?;
         let state = read_all(&db, callers, &ledger)?;
-        ledger.judge(&state, caller.world.seen(&caller.db, (from, to)), "a backup");
+        let seen = caller.world.seen(&caller.db, (from, to));
+        ledger.judge(&state, seen, "a backup");
+        if let Seen::Read(..) = seen {
+            judge_young(&db, &ledger, caller.number)?;
+            let lists = lists_of(&db)?.unwrap_or_default();
+            // Transactions append to them.
+            let has = |(old, new): (&List, &List)| new.1.starts_with(&old.1);
+            if !before.iter().zip(&lists).all(has) {
+                let what = format!("a backup of {before:?} has {lists:?}");
+                ledger.violate(Class::Backup.violation(what));
+            }
+        }
         db.close()
     };
     match restore() {
