@@ -200,16 +200,19 @@ impl Schedule {
         report.done = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.pairs = ledger.pairs().into_iter().map(|pair| (pair, 1)).collect();
         let mut left = take(&cut);
-        if world.has_failed() || world.has_stopped() {
-            // The process is killed, and nothing fails any more.
-            report.failures += 1;
-            let machine = world.machine.kill();
+        report.failures += u64::from(!world.machine.failed_calls().is_empty());
+        report.cuts += u64::from(left.is_some());
+        if left.is_none() && (world.has_failed() || world.has_stopped()) {
+            // The process is killed or the power is cut, and nothing fails any more.
+            let machine = match (self.seed / 2).is_multiple_of(2) {
+                true => world.machine.kill(),
+                false => world.machine.crash(Survive::Seeded(self.seed)),
+            };
             machine.mend();
             left = Some((machine, ledger.copy()));
         }
         for life in 1.. {
             let Some((machine, ledger)) = left else { break };
-            report.cuts += 1;
             let at = ledger.now();
             let (world, cut) = (self.world(&machine, &ledger), Cut::default());
             let salvaged = salvaged::found(&world);
@@ -225,6 +228,7 @@ impl Schedule {
             };
             report.add(self.under(&world, planned, first, &mut made)?);
             left = take(&cut);
+            report.cuts += u64::from(left.is_some());
         }
         Ok(report)
     }
