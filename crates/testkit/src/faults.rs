@@ -126,6 +126,12 @@ impl Call {
         self.changes_objects() || matches!(self, Call::Get | Call::Head | Call::ListObjects)
     }
 
+    /// Whether a database may stop where it fails: it was to change a file, or a name.
+    pub fn may_stop(self) -> bool {
+        let only_looks = matches!(self, Call::Open | Call::Read | Call::List);
+        !(only_looks || matches!(self, Call::Punch | Call::Remove) || self.is_request())
+    }
+
     /// Whether it is one that changes objects.
     pub(super) fn changes_objects(self) -> bool {
         matches!(self, Call::Put | Call::Upload | Call::Replace | Call::Delete)

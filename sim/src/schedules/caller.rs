@@ -16,6 +16,9 @@ use crate::violation::Class;
 /// So many calls of a closed database a caller makes before it ends.
 const CLOSED_CALLS: u64 = 3;
 
+/// What a full disk refuses to nobody.
+const FREES: [&str; 5] = ["delete range", "truncate", "drop", "close", "close and open"];
+
 /// One caller of the database.
 pub(super) struct Caller {
     pub number: usize,
@@ -76,12 +79,22 @@ impl Caller {
                 if error.kind() == ErrorKind::UnknownOutcome
                     && self.world.is_shared
                     && self.world.is_closing(self.life) => {}
+            Err(error) if error.kind() == ErrorKind::Full && self.frees(operation.name) => {
+                let what = format!("{} on a full disk: {error}", operation.name);
+                self.world.ledger.violate(Class::WrongError.violation(what));
+            }
             Err(error) if self.world.excuses(&error) => self.closed_calls += 1,
             Err(error) => {
                 let what = format!("{} of caller {}: {error}", operation.name, self.number);
                 self.world.ledger.violate(Class::WrongError.violation(what));
             }
         }
+    }
+
+    /// Whether it goes on where the disk is full.
+    fn frees(&self, operation: &str) -> bool {
+        let is_full = self.world.machine.is_bounded();
+        is_full && self.world.machine.failed_calls().is_empty() && FREES.contains(&operation)
     }
 
     pub(super) fn note(&self, what: &str) {

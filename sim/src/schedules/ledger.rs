@@ -241,7 +241,7 @@ impl Ledger {
         self.book().pairs.clone()
     }
 
-    /// From now on files get no space, or a call that is not its caller's own has failed.
+    /// From now on a call has failed that is not its caller's own.
     pub(super) fn fails_for_good(&self) {
         self.book().fails_for_good = true;
     }

@@ -151,7 +151,6 @@ impl Schedule {
         let act: Box<dyn FnOnce() + Send> = if chance.percent(25) && may_last {
             Box::new(move || {
                 ledger.note("the disk is full");
-                ledger.fails_for_good();
                 machine.set_capacity(Some(0));
             })
         } else {

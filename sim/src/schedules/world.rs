@@ -13,6 +13,7 @@ use super::bucket::DISTANCE;
 use super::ledger::{Ledger, Seen};
 use super::rows::{LIST_KEYS, ROWS};
 use crate::machines::{Kind, PATH};
+use crate::violation::Class;
 
 /// Clones are the same world. Its mutex is no point of the scheduler.
 #[derive(Clone)]
@@ -184,10 +185,13 @@ impl World {
     /// Whether a call of the machine has failed, or another one is the writer, and this may come of
     /// it.
     pub(super) fn excuses(&self, error: &Error) -> bool {
-        let kinds =
-            [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Full, ErrorKind::Closed];
-        let is_fenced = error.kind() == ErrorKind::Fenced && self.ledger.is_taken_over();
-        is_fenced || kinds.contains(&error.kind()) && self.has_failed()
+        match error.kind() {
+            ErrorKind::Fenced => self.ledger.is_taken_over(),
+            // A full disk stops no database, and leaves no commit in doubt.
+            ErrorKind::Unavailable | ErrorKind::UnknownOutcome => self.has_failed_calls(),
+            ErrorKind::Full => self.has_failed(),
+            _ => false,
+        }
     }
 
     /// What a call of a database must see that has lasted from one moment to the other: after a
@@ -196,17 +200,30 @@ impl World {
         if !self.has_failed() && !self.has_stopped() {
             return Seen::Read(from, to);
         }
-        match db.sync() {
-            Ok(()) if !self.has_stopped() => return Seen::Read(from, to),
-            Err(error) if error.kind() != ErrorKind::Closed => self.stopped(),
-            _ => {}
+        match self.synced(db) && !self.has_stopped() {
+            true => Seen::Read(from, to),
+            false => Seen::Stopped(from, to),
         }
-        Seen::Stopped(from, to)
     }
 
     /// A closing or a sync has failed.
     pub(super) fn stopped(&self) {
         self.life().has_stopped = true;
+    }
+
+    /// Whether a sync ends well. It does until a call has failed that was to change a file.
+    fn synced(&self, db: &Database) -> bool {
+        let Err(error) = db.sync() else { return true };
+        if error.kind() != ErrorKind::Closed {
+            self.stopped();
+        }
+        let failed = self.machine.failed_calls();
+        let may_stop = failed.keys().any(|site| site.call.may_stop());
+        if error.kind() == ErrorKind::Unavailable && !may_stop {
+            let what = format!("it has stopped where {failed:?} failed: {error}");
+            self.ledger.violate(Class::WrongError.violation(what));
+        }
+        false
     }
 
     /// Whether one has.
@@ -220,9 +237,7 @@ impl World {
         self.machine.mend();
         self.ledger.mended();
         self.life().mended = failed;
-        if db.sync().is_err_and(|error| error.kind() != ErrorKind::Closed) {
-            self.stopped();
-        }
+        self.synced(db);
         !self.has_stopped()
     }
 
@@ -233,9 +248,7 @@ impl World {
             return false;
         }
         let (_, db) = self.newest();
-        if db.sync().is_err_and(|error| error.kind() != ErrorKind::Closed) {
-            self.stopped();
-        }
+        self.synced(&db);
         self.has_stopped()
     }
 
@@ -266,8 +279,13 @@ impl World {
 
     /// Whether a call of the machine has failed since it was mended, or another machine is about to
     /// be the writer.
-    pub(super) fn has_failed(&self) -> bool {
+    fn has_failed_calls(&self) -> bool {
         let has_failed = self.failed_calls() > self.life().mended;
         has_failed || self.ledger.has_faults() || self.ledger.is_taken_over()
+    }
+
+    /// Whether one has, or the disk is full.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed_calls() || self.machine.is_bounded()
     }
 }
