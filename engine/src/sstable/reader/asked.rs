@@ -167,8 +167,10 @@ impl ComingPart {
         let ComingPart { part: MissingPart { extent, block }, offset, reading, _held } = self;
         let bytes = extent.store.end_read(reading)?;
         let Some(n) = block else {
-            let parts = Arc::new(extent.parts_of(&Tail { offset, bytes: bytes.into() })?);
-            extent.parts.fill(parts, &extent.store.memory().clock, true);
+            let Ok(parts) = extent.parts_of(&Tail { offset, bytes: bytes.into() }) else {
+                return extent.parts().map(drop);
+            };
+            extent.parts.fill(Arc::new(parts), &extent.store.memory().clock, true);
             return Ok(());
         };
         if let Some(below) = cache.below() {

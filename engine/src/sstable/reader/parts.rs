@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Extent;
-use crate::base::error::{Mismatch, Result};
+use crate::base::error::{ErrorKind, Mismatch, Result};
 use crate::base::memory::{Gauge, Holding};
 use crate::base::record::Lsn;
 use crate::cache::Borrowed;
@@ -96,8 +96,18 @@ impl Extent {
         Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }
 
+    /// What came of an object is asked for once more before it is damage: it may be the answer, or
+    /// what this machine keeps of one, that is wrong.
     fn load_parts(&self) -> Result<Parts> {
-        self.parts_of(&self.load_tail()?)
+        match self.parts_of(&self.load_tail()?) {
+            Err(error)
+                if error.kind() == ErrorKind::Corrupt
+                    && self.store.forget_end(&self.meta.location) =>
+            {
+                self.parts_of(&self.load_tail()?)
+            }
+            parts => parts,
+        }
     }
 
     /// The parts, of which the end or all was read.

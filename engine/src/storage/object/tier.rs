@@ -411,6 +411,11 @@ impl ObjectTier {
             objects.released.insert(id);
         }
         drop(objects);
+        self.forget_tail(id);
+    }
+
+    /// Forgets the end of an object that is kept on this machine.
+    pub(crate) fn forget_tail(&self, id: ObjectId) {
         if let Some(tails) = &self.tails {
             tails.forget(id);
         }

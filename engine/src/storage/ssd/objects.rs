@@ -30,6 +30,12 @@ impl ExtentStore {
         self.objects.get()
     }
 
+    /// Forgets what this machine keeps of the end of an object; whether it is one.
+    pub(crate) fn forget_end(&self, location: &Location) -> bool {
+        let tier = location.object().zip(self.objects());
+        tier.map(|(id, tier)| tier.forget_tail(id)).is_some()
+    }
+
     /// The tier that has an object.
     pub(super) fn tier(&self, id: ObjectId) -> Result<&Arc<ObjectTier>> {
         self.objects().ok_or_else(|| {
