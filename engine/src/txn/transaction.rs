@@ -29,8 +29,9 @@ use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 /// any other error it goes on as before the call, but for row locks that the call may have got. It
 /// may move between threads; calls of several threads come one after the other.
 ///
-/// Row locks are held until the commit is visible, so a row that every transaction writes changes
-/// once a sync. `docs/transactions.md` has what each [`Isolation`] prevents.
+/// Row locks are held until the commit is as durable as it asks for, so a row that every
+/// transaction writes changes once a sync, or once an answer of the store with
+/// [`Durability::Remote`](crate::Durability::Remote). `docs/transactions.md` has what each [`Isolation`] prevents.
 ///
 /// [`Database::run`]: crate::Database::run
 ///

@@ -515,8 +515,8 @@ impl VersionSet {
     /// [`DrainedMap::forget_below`](crate::mvcc::DrainedMap::forget_below). Not journaled.
     pub(crate) fn forget_drained_below(&self, table: TableId, oldest_live: Lsn) {
         let _one_at_a_time = self.writer.lock();
-        let mut state = State::clone(&self.current.load());
-        let Some(described) = state.tables.get_mut(&table) else { return };
+        let current = self.current.load_full();
+        let Some(described) = current.tables.get(&table) else { return };
         // What D covers of a run must stay covered as long as the run is there.
         let oldest_run = described.version.runs.last().map_or(Lsn::MAX, |run| run.lsn);
         let mut drained = described.version.drained.clone();
@@ -524,7 +524,12 @@ impl VersionSet {
         let rows = described.version.rows.iter().map(|row| row.oldest);
         let oldest_row = rows.min().unwrap_or(Lsn::MAX);
         drained.forget_below(oldest_live.min(oldest_run).min(oldest_row));
-        if drained != described.version.drained {
+        // Most have nothing to forget, and a copy has many tables.
+        if drained == described.version.drained {
+            return;
+        }
+        let mut state = State::clone(&current);
+        if let Some(described) = state.tables.get_mut(&table) {
             Arc::make_mut(&mut described.version).drained = drained;
             self.current.store(Arc::new(state));
         }
