@@ -31,7 +31,8 @@ use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 ///
 /// Row locks are held until the commit is as durable as it asks for, so a row that every
 /// transaction writes changes once a sync, or once an answer of the store with
-/// [`Durability::Remote`](crate::Durability::Remote). `docs/transactions.md` has what each [`Isolation`] prevents.
+/// [`Durability::Remote`](crate::Durability::Remote). `docs/transactions.md` has what each
+/// [`Isolation`] prevents.
 ///
 /// [`Database::run`]: crate::Database::run
 ///
