@@ -315,6 +315,7 @@ impl Running {
 impl Running {
     /// Has the commit of an optimistic transaction find a key unchanged.
     fn rely_on_key(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        limits::check_key(key)?;
         if self.seen.has_key(table, key) {
             return Ok(());
         }

@@ -523,6 +523,9 @@ fn locks_up_to_longer_bounds_than_keys_are_held_again() {
     let (dir, db, table) = open();
     let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable)).unwrap();
     assert_eq!(kind(txn.get(&table, &long)), ErrorKind::TooLarge);
+    let optimistic = TxnOptions::new().isolation(Isolation::Serializable).optimistic();
+    let other = db.begin_with(optimistic).unwrap();
+    assert_eq!(kind(other.get(&table, &long)), ErrorKind::TooLarge);
     assert_eq!(txn.range_for_update(&table, long.clone()..).unwrap().count(), 0);
     assert_eq!(txn.range_for_update(&table, b"b".to_vec()..=long.clone()).unwrap().count(), 0);
     txn.put(&table, "a", "1").unwrap();
