@@ -84,8 +84,9 @@ pub(crate) fn fetch(
         // The file goes with the directory: it is the object that is damaged.
         Err(error) if error.kind() == ErrorKind::Corrupt => {
             let from = moved.iter().find(|(_, to)| **to == place).map(|(from, _)| name(from));
-            let found = error.to_string();
-            from.map_or(Err(error), |from| Err(object_damage(&client.address(), &from, found)))
+            let expected = || "bytes whose checksums are right".to_string();
+            let object = |from: String| object_damage(&client.address(), &from, expected());
+            Err(from.map_or(error, object))
         }
         checked => checked,
     };

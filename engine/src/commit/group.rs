@@ -318,8 +318,7 @@ impl Group {
         self.has_runs |= next.has_runs;
     }
 
-    /// The index of a table, which is added if it is new.
-    /// The number of a table among its own. From here on it has to be there at the ticket.
+    /// The index of a table, which is added if it is new. The table has to be there at the ticket.
     pub(crate) fn table(&mut self, table: Arc<dyn CommitTable>) -> u32 {
         let known = self.tables.iter().position(|h| h.table() == table.table());
         known.unwrap_or_else(|| {

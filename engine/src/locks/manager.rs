@@ -281,7 +281,7 @@ impl LockManager {
         let since = arrival();
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
-            // One that is decided is about to be handed its lock: it counts as a holder.
+            // A waiter that has left the graph may be about to get its lock: it counts as a holder.
             let passes = graph.waiter(*waiting).is_some_and(|waiter| {
                 since < waiter.since || graph.reaches(*waiting, request.owner, &suspends)
             });

@@ -53,7 +53,7 @@ impl Table {
 
     /// Gives `key` the value `new`, durably, if it has the value `expected`; whether it had. `None`
     /// stands for no value: as `expected` for a key that is not there, as `new` for its removal.
-    /// Where both are the same, a row with a time to live begins that anew.
+    /// Where both are the same value, the row's time to live starts again.
     ///
     /// # Errors
     ///
@@ -78,10 +78,10 @@ impl Table {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        // A row with a time to live begins that anew.
-        let expires = self.slot.core().view().version.options.ttl.is_some();
+        let expires = || self.slot.core().view().version.options.ttl.is_some();
+        let renews = expected == new && new.is_some() && expires();
         self.change(key.as_ref(), |current| match current == expected {
-            true if expected == new && !expires => (None, true),
+            true if expected == new && !renews => (None, true),
             true => (Some(new.map(<[u8]>::to_vec)), true),
             false => (None, false),
         })

@@ -186,7 +186,7 @@ impl PreparedSet {
         mut targets: Vec<Arc<Pinned>>,
         locker: &mut Locker,
     ) -> Result<Lsn> {
-        // Locks on the rows of a table that is gone keep nobody from anything.
+        // A table that is gone is left out. Where the transaction wrote to it, the prepare fails.
         let written: BTreeSet<TableId> = writes.0.tables().map(|table| table.id()).collect();
         let is_written = |id| written.contains(&id) || writes.1.iter().any(|it| it.core.id() == id);
         targets.retain(|it| is_written(it.core.id()) || it.core.check().is_ok());

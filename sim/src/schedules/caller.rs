@@ -16,7 +16,7 @@ use crate::violation::Class;
 /// So many calls of a closed database a caller makes before it ends.
 const CLOSED_CALLS: u64 = 3;
 
-/// What a full disk refuses to nobody.
+/// The operations that a full disk never refuses.
 const FREES: [&str; 5] = ["delete range", "truncate", "drop", "close", "close and open"];
 
 /// One caller of the database.

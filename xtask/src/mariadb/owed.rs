@@ -196,9 +196,9 @@ fn stays_owed(server: &Server, switch: &Switch) -> Result<()> {
     Ok(())
 }
 
-/// Bug: a commit that paid for others committed a transaction that nobody had decided. Cause: it
-/// had taken all ids at once, and by its call for one a client had said that XA COMMIT again, and
-/// had prepared another transaction by the same XID. Fix: it takes one id at a time.
+/// Bug: a transaction was committed before anybody had decided on it. Cause: a commit carried out
+/// owed verdicts, and had taken all their ids at once. Meanwhile a client repeated one XA COMMIT,
+/// and prepared another transaction by the same XID. Fix: it takes one id at a time.
 fn is_nobody_elses(server: &Server, switch: &Switch, holds: &Holds) -> Result<()> {
     for (name, id) in [("'p1'", 50), ("'p2'", 51)] {
         prepare(server, name, &format!("INSERT INTO x VALUES ({id})"))?;
