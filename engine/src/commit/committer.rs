@@ -177,20 +177,14 @@ impl Committer {
         self.wait_for_store(lsn, durability, None)
     }
 
-    /// The part of [`Committer::wait_for`] that needs no store, with its errors.
+    /// The part of [`Committer::wait_for`] that needs no store, with its errors. Row locks are
+    /// given back behind it.
     pub(crate) fn wait_on_this_machine(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         let goal = match durability {
             Durability::Durable | Durability::Remote => Goal::Durable,
             Durability::Relaxed => Goal::Visible,
         };
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
-    }
-
-    /// Waits until all that was read is as durable as what is written. So does a call that finds
-    /// nothing to write: it answers for what it found.
-    pub(crate) fn wait_for_reads(&self, durability: Durability) -> Result<()> {
-        self.check_durability(durability)?;
-        self.wait_for(self.visible(), durability)
     }
 
     /// Waits until readers see a commit, which may be another caller's. It is made durable if

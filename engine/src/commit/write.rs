@@ -126,21 +126,18 @@ struct Write<'a, 'r> {
 
 impl Committer {
     /// Commits a request, perhaps together with those of other threads, and waits until it is
-    /// visible and as durable as is asked for. A group of several batches has the durability of
-    /// each: durable and relaxed ones do not meet.
+    /// visible and as durable as this machine makes it: a caller with locks gives them back before
+    /// it waits for a store. Durable and relaxed batches do not share a group.
     pub(crate) fn commit(
         &self,
         request: &mut dyn CommitRequest,
         durability: Durability,
     ) -> Result<Lsn> {
         self.check_durability(durability)?;
-        // Others that share the group may ask for less: each waits for the store by itself.
         let mut write = Write::new(self, request, durability.on_this_machine());
         write.shares = true;
         write.run()?;
-        let lsn = write.publish()?;
-        self.wait_for_store(lsn, durability, None)?;
-        Ok(lsn)
+        write.publish()
     }
 
     /// Gives a request its place in the order.

@@ -17,7 +17,7 @@ use super::{Pinned, Range, Shared, Table, TableBatch, TableReader, TableSlot, Ta
 use crate::base::error::Result;
 use crate::base::limits;
 use crate::base::options::Durability;
-use crate::base::record::Kind;
+use crate::base::record::{Kind, Lsn};
 use crate::locks::{Locker, Mode, Patience, RunsHere};
 use crate::read;
 use crate::read::KeyRange;
@@ -212,14 +212,13 @@ impl Table {
     }
 
     fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
-        self.shared.check_writable()?;
-        let rows = self.rows();
-        self.shared.again_after_truncations(&self.slot, |pinned| {
+        let (rows, committer) = (self.rows(), &self.shared.committer);
+        rows.check()?;
+        let (lsn, row) = self.shared.again_after_truncations(&self.slot, |pinned| {
             loop {
                 let all = Range::of_now(self, KeyRange::from_bounds(&(..)));
                 let Some((key, _)) = outermost(all, is_last)? else {
-                    self.shared.committer.wait_for_reads(self.durability)?;
-                    return Ok(None);
+                    return Ok((committer.visible(), None));
                 };
                 // Up to it: so no key comes before it meanwhile.
                 let to_key = match is_last {
@@ -237,10 +236,11 @@ impl Table {
                     locker.has_key(space, &row.0, Mode::Exclusive),
                     "a row that is popped lies in the range that is locked"
                 );
-                rows.commit(pinned, &row.0, None)?;
-                return Ok(Some(row));
+                return Ok((rows.commit(pinned, &row.0, None)?, Some(row)));
             }
-        })
+        })?;
+        committer.wait_for(lsn, self.durability)?;
+        Ok(row)
     }
 }
 
@@ -261,18 +261,24 @@ pub(super) struct ChangeRows<'a> {
 }
 
 impl ChangeRows<'_> {
-    /// Changes a row as `decide` says, which gets its value.
+    fn check(&self) -> Result<()> {
+        self.shared.check_writable()?;
+        self.shared.committer.check_durability(self.durability)
+    }
+
+    /// Changes a row as `decide` says, which gets its value. Where it finds nothing to write, what
+    /// it read becomes as durable: it answers for that. It waits for a store without the lock.
     pub(super) fn change<T>(
         &self,
         key: &[u8],
         patience: Patience,
         mut decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
     ) -> Result<T> {
-        self.shared.check_writable()?;
+        self.check()?;
         limits::check_key(key)?;
         let _brought =
             TableReader { shared: self.shared, slot: self.slot, snapshot: None }.fetch(&[key])?;
-        self.shared.again_after_truncations(self.slot, |pinned| {
+        let (lsn, result) = self.shared.again_after_truncations(self.slot, |pinned| {
             let mut locker = self.locker()?;
             let name = || pinned.label();
             locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience, &name)?;
@@ -282,17 +288,17 @@ impl ChangeRows<'_> {
             let here = RunsHere::enter(&self.shared.locks, locker.id());
             let (outcome, result) = decide(current.as_deref());
             drop(here);
-            if let Some(value) = outcome {
-                debug_assert!(
-                    locker.has_key(pinned.lock_space(), key, Mode::Exclusive),
-                    "a row is locked from the read to the commit of its change"
-                );
-                self.commit(pinned, key, value.as_deref())?;
-            } else {
-                self.shared.committer.wait_for_reads(self.durability)?;
-            }
-            Ok(result)
-        })
+            let Some(value) = outcome else {
+                return Ok((self.shared.committer.visible(), result));
+            };
+            debug_assert!(
+                locker.has_key(pinned.lock_space(), key, Mode::Exclusive),
+                "a row is locked from the read to the commit of its change"
+            );
+            Ok((self.commit(pinned, key, value.as_deref())?, result))
+        })?;
+        self.shared.committer.wait_for(lsn, self.durability)?;
+        Ok(result)
     }
 
     pub(super) fn locker(&self) -> Result<Locker> {
@@ -305,7 +311,7 @@ impl ChangeRows<'_> {
         pinned: &Arc<Pinned>,
         key: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<()> {
+    ) -> Result<Lsn> {
         let target = TableTarget::Pinned(Arc::clone(pinned));
         let mut batch = TableBatch::default();
         match value {

@@ -45,7 +45,7 @@ type Key = (Lsn, u64);
 #[derive(Debug)]
 struct Entry {
     waker: Option<Waker>,
-    /// The row locks of a commit whose future was dropped: given back once the commit is done.
+    /// The row locks of a commit that no caller has any more: given back once the commit is done.
     locks: Option<Locker>,
 }
 
@@ -136,28 +136,27 @@ impl Awaited {
         Ok(at)
     }
 
-    /// A future goes. Locks of its commit are kept until it is as durable as this machine makes it:
-    /// it is visible then, and no lock waits for a store. Where no thread can be had for them, they
-    /// stay in `locks`.
-    pub(super) fn withdraw(
-        &self,
-        waiting: (&Committer, Start<'_>),
-        Place { durability, at }: Place,
-        locks: &mut Option<Locker>,
-    ) {
+    /// A future goes.
+    pub(super) fn withdraw(&self, Place { durability, at }: Place) {
         let gone = self.queue(durability).state.lock().entries.remove(&at);
         debug_assert!(
             gone.as_ref().is_none_or(|gone| gone.locks.is_none()),
             "a future leaves its place once (invariant 1)"
         );
-        let is_done = gone.is_none();
         // Executors may run code of their own here.
         drop(gone);
-        if !is_done && locks.is_some() {
-            let entry = Entry { waker: None, locks: locks.take() };
-            let added = self.add(waiting, (at.0, durability.on_this_machine()), entry);
-            *locks = added.err().and_then(|entry| entry.locks);
-        }
+    }
+
+    /// Keeps locks of a commit until it is as durable as this machine makes it: it is visible then,
+    /// and no lock waits for a store. Where no thread can be had for them, they come back.
+    pub(super) fn keep(
+        &self,
+        waiting: (&Committer, Start<'_>),
+        commit: (Lsn, Durability),
+        locks: Locker,
+    ) -> Option<Locker> {
+        let entry = Entry { waker: None, locks: Some(locks) };
+        self.add(waiting, commit, entry).err().and_then(|entry| entry.locks)
     }
 
     /// Ends the threads, if there are any: the database is closed, and all commits are done.

@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use super::awaited::{Place, Start};
 use super::shared::{Keep, Shared};
@@ -82,7 +82,8 @@ impl PendingCommit {
         self.lsn
     }
 
-    /// Waits until it is visible and as durable as was asked for, and gives its row locks back.
+    /// Waits until it is visible and as durable as was asked for. It gives its row locks back
+    /// before it waits for a shared store.
     ///
     /// # Errors
     ///
@@ -98,7 +99,10 @@ impl PendingCommit {
         if std::mem::replace(&mut self.waited, true) {
             return Ok(());
         }
-        self.shared.committer.wait_for(self.lsn, self.durability)
+        let done = self.shared.committer.wait_on_this_machine(self.lsn, self.durability);
+        self.unlock();
+        done?;
+        self.shared.committer.wait_for_store(self.lsn, self.durability, None)
     }
 }
 
@@ -145,6 +149,9 @@ impl Future for PendingCommit {
             this.waited |= this.place.is_some() && this.shared.committer.visible() >= this.lsn;
         }
         if !this.waited && !this.is_decided() {
+            if this.durability == Durability::Remote {
+                this.pass_locks_on();
+            }
             let shared = &this.shared;
             let in_one_queue = shared.region.has(Failpoint::AwaitInOneQueue);
             let durability = if in_one_queue { Durability::Remote } else { this.durability };
@@ -159,7 +166,8 @@ impl Future for PendingCommit {
         }
         // It waits for nothing by now.
         let done = this.finish();
-        this.leave();
+        this.unlock();
+        this.withdraw();
         Poll::Ready(done)
     }
 }
@@ -174,11 +182,20 @@ fn starter(shared: &Arc<Shared>) -> impl Fn(Durability) -> io::Result<JoinHandle
 }
 
 impl PendingCommit {
-    /// Leaves the queue, which may keep its locks.
     fn withdraw(&mut self) {
-        let Some(place) = self.place.take() else { return };
-        let waiting = (&self.shared.committer, &starter(&self.shared) as Start<'_>);
-        self.shared.awaited.withdraw(waiting, place, &mut self.locks);
+        self.place.take().into_iter().for_each(|place| self.shared.awaited.withdraw(place));
+    }
+
+    /// Has its locks given back once the commit is as durable as this machine makes it. Where no
+    /// thread can be had for that, they stay.
+    fn pass_locks_on(&mut self) {
+        let (shared, own) = (&self.shared, self.durability.on_this_machine());
+        if shared.committer.is_decided(self.lsn, own) {
+            self.unlock();
+        } else if let Some(locks) = self.locks.take() {
+            let waiting = (&shared.committer, &starter(shared) as Start<'_>);
+            self.locks = shared.awaited.keep(waiting, (self.lsn, own), locks);
+        }
     }
 
     /// Whether it is done, or never will be.
@@ -186,19 +203,13 @@ impl PendingCommit {
         self.shared.committer.is_decided(self.lsn, self.durability)
     }
 
-    /// Asserts that the owner of a lock after this one sees the commit, unless nothing does.
-    fn debug_assert_may_unlock(&self) {
+    /// Gives its locks back: their next owner sees the commit, unless nothing does.
+    fn unlock(&mut self) {
         debug_assert!(
             self.shared.poison.is_set() || self.lsn <= self.shared.committer.visible(),
             "row locks are given back after the commit is visible"
         );
-    }
-
-    /// It is done: it gives its locks back, and its place.
-    fn leave(&mut self) {
-        self.debug_assert_may_unlock();
         self.locks = None;
-        self.withdraw();
     }
 }
 
@@ -209,19 +220,14 @@ impl Drop for PendingCommit {
             std::mem::forget(self.locks.take());
             return;
         }
+        self.withdraw();
         // The next owner of a lock sees the commits of its earlier owners. For that no commit has
         // to be in a shared store. No destructor waits for it where another thread can.
-        let own = self.durability.on_this_machine();
-        if self.locks.is_some() && self.place.is_none() && !self.waited {
-            let shared = &self.shared;
-            let waiting = (&shared.committer, &starter(shared) as Start<'_>);
-            self.place = shared.awaited.register(waiting, (self.lsn, own), None, Waker::noop());
-        }
-        self.withdraw();
+        self.pass_locks_on();
         if self.locks.is_some() {
             // A failure stops the database, and every later call reports it.
-            drop(self.shared.committer.wait_for(self.lsn, own));
-            self.debug_assert_may_unlock();
+            drop(self.shared.committer.wait_on_this_machine(self.lsn, self.durability));
+            self.unlock();
         } else if !self.waited {
             self.shared.wakeup.wake();
         }

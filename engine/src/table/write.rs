@@ -45,7 +45,9 @@ impl Shared {
     pub(crate) fn write(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
         let mut request = BatchRequest::new(self, batch);
         request.takes_locks = !Applying::is_inside();
-        request.commit(durability)
+        let lsn = request.commit(durability)?;
+        drop(request);
+        self.committer.wait_for_store(lsn, durability, None)
     }
 
     /// As [`Shared::write`], but does not wait once the batch has its place in the order.
@@ -62,8 +64,10 @@ impl Shared {
         Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
     }
 
-    /// Commits the batch of a transaction, which has locked its rows.
-    pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
+    /// Commits the batch of a caller that has locked its rows: its LSN, or 0 for an empty one. It
+    /// is visible, and as durable as this machine makes it. The caller waits for a store once it
+    /// has given its locks back.
+    pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<Lsn> {
         BatchRequest::new(self, batch).commit(durability)
     }
 
@@ -219,21 +223,22 @@ impl<'a> BatchRequest<'a> {
         }
     }
 
-    fn commit(&mut self, durability: Durability) -> Result<()> {
+    /// As [`Shared::commit`].
+    fn commit(&mut self, durability: Durability) -> Result<Lsn> {
         if !self.begin(durability)? {
-            return Ok(());
-        }
-        if self.is_large() {
-            let lsn = self.enqueue_runs()?;
-            return self.shared.committer.wait_for(lsn, durability.at_least_durable());
+            return Ok(0);
         }
         let shared = self.shared;
+        if self.is_large() {
+            let lsn = self.enqueue_runs()?;
+            return shared.committer.wait_on_this_machine(lsn, Durability::Durable).map(|()| lsn);
+        }
         let relaxes = shared.region.has(Failpoint::RelaxAll);
         let durability = if relaxes { Durability::Relaxed } else { durability };
-        shared.committer.commit(self, durability)?;
+        let lsn = shared.committer.commit(self, durability)?;
         self.debug_assert_small_done();
         shared.wrote(self.charged.unwrap_or(0));
-        Ok(())
+        Ok(lsn)
     }
 
     fn enqueue(&mut self, durability: Durability) -> Result<Option<Lsn>> {

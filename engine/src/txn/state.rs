@@ -33,7 +33,7 @@ use super::writes::WriteSet;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits;
 use crate::base::operator;
-use crate::base::options::Failpoint;
+use crate::base::options::{Durability, Failpoint};
 use crate::base::record::{Kind, Lsn};
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
@@ -319,23 +319,23 @@ impl Inner {
         self.ends_calls.store(false, Ordering::Release);
     }
 
-    /// Commits and ends.
+    /// Commits and ends. It waits for a store once it has ended, without locks.
     pub(super) fn commit(&self) -> Result<()> {
-        self.finish(End::Committed, |running| {
-            self.shared.committer.check_durability(self.options.durability)?;
+        let (committer, durability) = (&self.shared.committer, self.options.durability);
+        let lsn = self.finish(End::Committed, |running| {
+            committer.check_durability(durability)?;
             let (batch, runs) = running.batch(self)?;
-            if !runs.is_empty() {
-                let lsn = self.shared.commit_runs(&batch, runs)?;
-                let durability = self.options.durability.at_least_durable();
-                return self.shared.committer.wait_for(lsn, durability);
-            }
-            if batch.is_empty() {
-                let read = running.answers_up_to(&self.shared.committer);
-                let wait = |lsn| self.shared.committer.wait_for(lsn, self.options.durability);
-                return read.map_or(Ok(()), wait);
-            }
-            self.shared.commit(&batch, self.options.durability)
-        })
+            let (lsn, least) = match (runs.is_empty(), batch.is_empty()) {
+                (true, true) => match running.answers_up_to(committer) {
+                    Some(lsn) => (lsn, durability),
+                    None => return Ok(0),
+                },
+                (true, false) => return self.shared.commit(&batch, durability),
+                (false, _) => (self.shared.commit_runs(&batch, runs)?, Durability::Durable),
+            };
+            committer.wait_on_this_machine(lsn, least).map(|()| lsn)
+        })?;
+        committer.wait_for_store(lsn, durability, None)
     }
 
     /// Gives the commit its place in the order and ends. The locks go to the waiter for the commit.
@@ -604,6 +604,7 @@ mod tests {
     use crate::base::error::{ErrorKind, Result};
     use crate::base::options::{Durability, Options};
     use crate::os::{time, with_deadline};
+    use crate::storage::object_testing::{ObjectServer, StoreFault};
     use crate::table::{Table, WriteBatch};
     use crate::txn::{Isolation, TxnOptions};
 
@@ -759,5 +760,82 @@ mod tests {
             .unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Timeout, "{refused}");
         with_deadline(now, || table.delete_range("x".."y")).unwrap();
+    }
+
+    /// Bug: while the shared store was away, rows that a `Remote` commit had changed stayed locked,
+    /// though all could read it: other writes of them timed out, and a kill waited. Cause: commits
+    /// waited for the store with their locks and their transaction. Fix: they wait behind these.
+    #[test]
+    fn no_row_lock_waits_for_the_shared_store() {
+        let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let options = Options::new().pm_size(4 << 20).object_store(server.url()).share(true);
+        let db = options.open(dir.path().join("db")).unwrap();
+        let (table, remote) = (db.table("t").unwrap(), Durability::Remote);
+        table.put("z", "1").unwrap();
+        let far = table.durability(remote);
+        let begin = || {
+            let txn = db.begin_with(TxnOptions::new().durability(remote)).unwrap();
+            txn.put(&table, "k", "1").unwrap();
+            txn
+        };
+        type Way<'a> = &'a (dyn Fn() -> Result<()> + Sync);
+        let ways: [(&str, Way<'_>); 7] = [
+            ("commit", &|| begin().commit()),
+            ("enqueue", &|| begin().enqueue()?.wait()),
+            ("await", &|| block_on(begin().enqueue()?)),
+            ("put", &|| far.put("k", "1")),
+            ("replace", &|| far.replace("k", "1").map(drop)),
+            ("pop", &|| far.pop_last().map(drop)),
+            ("write", &|| {
+                let mut batch = WriteBatch::new();
+                batch.put(&table, "k", "1");
+                db.write_with(&batch, remote)
+            }),
+        ];
+        begin().commit().unwrap();
+        server.always(Some(StoreFault::Refuse));
+        let committer = &table.shared.committer;
+        let until = time::now() + std::time::Duration::from_mins(2);
+        let comes = |what: &dyn Fn() -> bool| {
+            while !what() && time::now() < until {
+                std::thread::yield_now();
+            }
+            what()
+        };
+        let done: Vec<_> = std::thread::scope(|scope| {
+            let done = ways.map(|(way, call)| {
+                let before = committer.visible();
+                let thread = scope.spawn(call);
+                let is_visible = comes(&|| committer.visible() > before);
+                let is_free = is_visible && comes(&|| db.locks_held() == (0, 0));
+                // Each that has ended is no more to be killed, and nothing waits for it.
+                let killed = || db.transactions().iter().any(|it| db.kill_transaction(it.id));
+                let is_ended = is_free && !thread.is_finished() && !killed();
+                let goes_on = is_ended && table.put("k", "2").is_ok();
+                (way, goes_on, thread)
+            });
+            server.always(None);
+            done.map(|(way, goes_on, thread)| (way, goes_on, thread.join().unwrap())).into()
+        });
+        for (way, goes_on, outcome) in done {
+            assert!(goes_on && outcome.is_ok(), "{way}: {outcome:?}");
+        }
+    }
+
+    fn block_on<F: Future>(future: F) -> F::Output {
+        struct Unpark(std::thread::Thread);
+        impl std::task::Wake for Unpark {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.unpark();
+            }
+        }
+        let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+        let mut future = std::pin::pin!(future);
+        loop {
+            match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+                std::task::Poll::Ready(done) => return done,
+                std::task::Poll::Pending => std::thread::park(),
+            }
+        }
     }
 }

@@ -29,9 +29,8 @@ use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 /// any other error it goes on as before the call, but for row locks that the call may have got. It
 /// may move between threads; calls of several threads come one after the other.
 ///
-/// Row locks are held until the commit is as durable as it asks for, so a row that every
-/// transaction writes changes once a sync, or once an answer of the store with
-/// [`Durability::Remote`](crate::Durability::Remote). `docs/transactions.md` has what each
+/// Row locks are held until the commit is visible, so a row that every transaction writes changes
+/// once a sync. No lock waits for a shared store. `docs/transactions.md` has what each
 /// [`Isolation`] prevents.
 ///
 /// [`Database::run`]: crate::Database::run
@@ -322,7 +321,8 @@ impl Transaction {
     }
 
     /// Gives the commit its place in the order, without waiting until it is visible and durable.
-    /// The transaction's locks are held until [`PendingCommit::wait`] returns.
+    /// The transaction's locks are held until [`PendingCommit::wait`] has found it visible, and as
+    /// durable as this machine makes it.
     ///
     /// # Errors
     ///

@@ -147,7 +147,8 @@ fn a_commit_that_waits_for_the_shared_store_ends_with_the_database() {
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let batch = fixture.batch(&[("k", "1")]);
-            done.send(fixture.committer.commit(&mut &batch, Remote)).unwrap();
+            let lsn = fixture.committer.commit(&mut &batch, Remote).unwrap();
+            done.send(fixture.committer.wait_for_store(lsn, Remote, None)).unwrap();
         });
         while fixture.committer.durable() < 1 {
             std::thread::yield_now();
