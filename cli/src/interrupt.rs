@@ -79,20 +79,23 @@ impl Write for StandardOutput {
 
 #[cfg(unix)]
 extern "C" fn ask(_signal: libc::c_int) {
-    // A store to an atomic is all that a handler does, and is allowed in one.
     IS_ASKED_FOR.store(true, Ordering::Relaxed);
+    // The signal interrupts no call that begins after a look at the flag, and none of another
+    // thread. So it comes again as an alarm, each second until the command ends.
+    // SAFETY: `alarm` takes a number, and a handler may call it.
+    unsafe { libc::alarm(1) };
 }
 
 /// From now on the first SIGINT or SIGTERM asks this process to stop; the second one ends it.
 #[cfg(unix)]
 pub(crate) fn on_signals() {
-    for signal in [libc::SIGINT, libc::SIGTERM] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM] {
         // SAFETY: the action is plain data that is made here. Its handler stores to an atomic and
-        // does nothing else. After it has run once, the signal has its default action again.
+        // sets an alarm. After it has run once, what is no alarm has its default action again.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = ask as *const () as usize;
-            action.sa_flags = libc::SA_RESETHAND;
+            action.sa_flags = if signal == libc::SIGALRM { 0 } else { libc::SA_RESETHAND };
             libc::sigemptyset(&raw mut action.sa_mask);
             libc::sigaction(signal, &raw const action, std::ptr::null_mut());
         }

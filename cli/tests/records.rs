@@ -234,7 +234,8 @@ fn interrupted_compaction(bench: &Bench) -> (Option<i32>, String) {
     let takes_signals = || {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 > 0
+        // It may end before this thread looks.
+        status.contains("(zombie)") || u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 > 0
     };
     while !takes_signals() {
         std::thread::yield_now();
