@@ -94,7 +94,8 @@ fn a_failure_is_made_smaller_and_repeats_itself() {
         let failure = tried.run().err()?;
         failure.violations.iter().any(is_it).then(|| failure.preemptions.to_vec())
     };
-    let until = Instant::now() + Duration::from_secs(30);
+    // It ends by itself, long before that.
+    let until = Instant::now() + Duration::from_mins(10);
     let small = shrink(&schedule, until, &mut fails);
     assert!(small.operations() < schedule.operations() / 2, "{small:?}");
     let read = Schedule { bug: schedule.bug, ..Schedule::read(&small.written()).unwrap() };

@@ -14,11 +14,12 @@ fn run(arguments: &[&str]) -> Command {
     command
 }
 
-fn is_an_account(stdout: &[u8]) {
+/// Whether an account has seeds and images. What it has agrees.
+fn is_an_account(stdout: &[u8]) -> bool {
     let object: Value = serde_json::from_slice(stdout).unwrap();
     let count = |name: &str| object[name].as_u64().unwrap();
-    assert!(count("seeds") > 0 && count("images") > 0, "{object}");
     assert!(count("images") <= count("checked") && count("violations") == 0, "{object}");
+    count("seeds") > 0 && count("images") > 0
 }
 
 #[test]
@@ -30,16 +31,21 @@ fn a_run_that_is_asked_to_stop_says_what_it_has_found() {
         assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
         let output = run.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
-        is_an_account(&output.stdout);
+        assert!(is_an_account(&output.stdout), "{output:?}");
     }
 }
 
 #[test]
 fn a_run_of_some_minutes_ends_with_them_in_the_middle_of_a_seed() {
-    let begin = Instant::now();
-    let output = run(&["--minutes", "0.1", "--jobs", "2", "--json"]).output().unwrap();
-    assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", begin.elapsed());
-    // So short a run has not had everything under test.
-    assert_eq!(output.status.code(), Some(2), "{output:?}");
-    is_an_account(&output.stdout);
+    // A loaded machine may get to no image in six seconds.
+    let has_account = ["0.1", "0.5", "2"].into_iter().any(|minutes| {
+        let begin = Instant::now();
+        let output = run(&["--minutes", minutes, "--jobs", "2", "--json"]).output().unwrap();
+        let most = Duration::from_secs_f64(60.0 * (1.0 + minutes.parse::<f64>().unwrap()));
+        assert!(begin.elapsed() < most, "{minutes} minutes took {:?}", begin.elapsed());
+        // So short a run has not had everything under test.
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        is_an_account(&output.stdout)
+    });
+    assert!(has_account);
 }

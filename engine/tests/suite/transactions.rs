@@ -28,6 +28,12 @@ fn no_wait(db: &Database) -> Transaction {
     db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait)).unwrap()
 }
 
+/// One that waits for locks however long a loaded machine takes for the rest of a test.
+fn patient(db: &Database) -> Transaction {
+    let wait = LockWait::AtMost(Duration::from_mins(5));
+    db.begin_with(TxnOptions::new().lock_wait(wait)).unwrap()
+}
+
 /// Returns once the transaction waits for a lock.
 fn until_waiting(db: &Database, id: u64) {
     let waits = || db.transactions().iter().any(|t| t.id == id && t.waits_for.is_some());
@@ -242,7 +248,7 @@ fn no_plain_write_slips_under_the_first_lock() {
 #[test]
 fn two_in_a_deadlock_lose_one_and_a_retry_gets_through() {
     let (_dir, db, table) = open();
-    let (first, second) = (db.begin().unwrap(), db.begin().unwrap());
+    let (first, second) = (patient(&db), patient(&db));
     first.put(&table, "a", "1").unwrap();
     first.put(&table, "more", "1").unwrap();
     second.put(&table, "b", "2").unwrap();
@@ -344,7 +350,7 @@ fn transactions_are_listed_and_killed_even_while_they_wait() {
     let (_dir, db, table) = open();
     let holder = db.begin().unwrap();
     holder.put(&table, "k", "1").unwrap();
-    let waiting = db.begin().unwrap();
+    let waiting = patient(&db);
     let id = waiting.id();
     thread::scope(|s| {
         let call = s.spawn(|| waiting.put(&table, "k", "2"));

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -201,7 +202,9 @@ fn a_pop_that_waits_for_a_put_removes_what_it_returns() {
             let table = db.table("t").unwrap();
             let other = db.begin().unwrap();
             other.put(&table, "k", "of another").unwrap();
-            let txn = db.begin_with(level.clone()).unwrap();
+            // However long a loaded machine takes for the rest.
+            let wait = LockWait::AtMost(Duration::from_mins(5));
+            let txn = db.begin_with(level.clone().lock_wait(wait)).unwrap();
             let id = txn.id();
             let popped = thread::scope(|s| {
                 let pop = s.spawn(|| {

@@ -194,8 +194,9 @@ fn syncs(server: &Server) -> Result<()> {
     let (ours, of_log) =
         (count("Terrace_commit_syncs")? - ours, count("Binlog_group_commits")? - of_log);
     println!("{COMMITS} commits: {ours} syncs of the library, {of_log} of the binary log");
-    // The background has some of its own.
-    if ours > COMMITS + COMMITS / 10 {
+    // The background has some of its own, the more the longer this takes. A second sync of each
+    // commit would be twice as many.
+    if ours > COMMITS + COMMITS / 2 {
         bail!("{COMMITS} commits took {ours} syncs of the library");
     }
     server.sql("DROP TABLE counted", "test").map(drop)

@@ -363,7 +363,9 @@ fn a_kill_does_not_wait(server: &Server) -> Result<()> {
     let id = connection(&mut victim)?;
     let plain = "SELECT * FROM passed LIMIT 1";
     let stepping = "SELECT * FROM passed ORDER BY id LIMIT 1 FOR UPDATE";
-    for (select, kill) in [(plain, true), (plain, false), (stepping, true), (stepping, false)] {
+    let mut cases = vec![(plain, true), (plain, false), (stepping, true), (stepping, false)];
+    let mut tries = 0;
+    while let Some(&(select, kill)) = cases.last() {
         let runs = format!(
             "SELECT COUNT(*) FROM information_schema.processlist \
              WHERE id = {id} AND info = '{select}'"
@@ -381,8 +383,14 @@ fn a_kill_does_not_wait(server: &Server) -> Result<()> {
         }
         let said = victim.answer()?;
         let (took, code) = (begun.elapsed(), if kill { "ERROR 1317" } else { "ERROR 1969" });
-        if !said.contains(code) || took > Duration::from_secs(1) {
+        // On a loaded machine a client takes its time to start: one try of a case has to be short.
+        let is_short = took <= Duration::from_secs(1);
+        tries += 1;
+        if !said.contains(code) || !is_short && tries >= 20 {
             bail!("after {took:?} {select}, which was ended, says: {said}");
+        }
+        if is_short {
+            cases.pop();
         }
         // The transaction goes on.
         victim.send("INSERT INTO passed VALUES (0); SELECT MIN(id) FROM passed; ROLLBACK")?;
