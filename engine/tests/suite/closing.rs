@@ -194,9 +194,11 @@ const WORK: [(&str, Work); 12] = [
     ("a put", |_, table| table.put("put", "v")),
 ];
 
-/// Goes on until the thread may have missed its turn for long.
+/// Goes on until the thread may have missed its turn for long. A call that is held up goes on after
+/// a minute, and on a loaded machine each turn of another thread takes milliseconds.
 fn yield_long() {
-    (0..20_000).for_each(|_| thread::yield_now());
+    let end = Instant::now() + Duration::from_secs(2);
+    (0..20_000).take_while(|_| Instant::now() < end).for_each(|_| thread::yield_now());
 }
 
 /// Bug: writes of calls under way came after `close` had returned, into space that the next opening

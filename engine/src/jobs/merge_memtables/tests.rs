@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -132,12 +132,18 @@ fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
     let machine = Machine::with_memory().index(true);
     let db = &Options::new().pm_size(16 << 20).stepped().machine(&machine).create("/db").unwrap();
     let (account, stop) = (&Account::default(), &AtomicBool::new(false));
+    let (kills, begun) = (&AtomicU64::new(0), Instant::now());
     db.table("0").unwrap();
     let found = std::thread::scope(|scope| {
         for writer in 0..3u64 {
             scope.spawn(move || {
                 // As many as the region has room for.
                 for n in (0..15_000u64).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                    // Some are left for each merge, however long that takes.
+                    while n >= 1500 * (1 + kills.load(Ordering::Relaxed)) && begun.elapsed() < LONG
+                    {
+                        std::thread::yield_now();
+                    }
                     // Each table is written to seldom enough to be merged between two writes.
                     account.write(db, &((n * 7 + writer) % 9).to_string(), n * 3 + writer);
                     if n % 101 == 50 && writer == 0 {
@@ -146,7 +152,7 @@ fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
                 }
             });
         }
-        let (mut found, begun) = (Vec::new(), Instant::now());
+        let mut found = Vec::new();
         for round in 0.. {
             let ctx: &JobContext = &db.inner.ctx;
             for table in ctx.tables.all().iter().skip(round % 3).step_by(2) {
@@ -160,6 +166,7 @@ fn kills_beside_merges_of_many_tables_lose_nothing_that_was_acknowledged() {
             let no_truncation = account.changes.read();
             let rows = account.rows.lock().clone();
             found.push((machine.kill(), rows));
+            kills.store(found.len() as u64, Ordering::Relaxed);
             drop(no_truncation);
             if found.len() == KILLS {
                 break;
