@@ -10,7 +10,6 @@ use crate::common::workload::Taste;
 use crate::common::{long, rounds, together};
 
 fn all(seeds: std::ops::Range<u64>, taste: Taste, kills: bool) -> Tally {
-    let _together = together();
     let mut tally = Tally::default();
     for kind in ALL_KINDS {
         // Other ends of what the machine with memory alone lives through too.
