@@ -1752,8 +1752,9 @@ enum terrace_status terrace_database_sync(const struct terrace_database *databas
 uint64_t terrace_pending_number(const struct terrace_pending *pending);
 
 /**
- * Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
- * Several threads may wait, and a call may come again: each has the same outcome.
+ * Waits until a commit is visible and as durable as was asked for. It gives its row locks back
+ * before it waits for a shared store. Several threads may wait, and a call may come again: each
+ * has the same outcome.
  *
  * Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
  * acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child;
@@ -2093,7 +2094,8 @@ enum terrace_status terrace_transaction_commit(const struct terrace_transaction 
 /**
  * Gives the commit its place in the order, without waiting until it is visible and durable. NULL
  * after an error. The transaction has ended then, also after an error. Its locks are held until
- * terrace_pending_wait returns. Free the result with terrace_pending_free.
+ * terrace_pending_wait has found the commit visible, and as durable as this machine makes it. Free
+ * the result with terrace_pending_free.
  *
  * Errors: as terrace_transaction_commit, but never TERRACE_UNKNOWN_OUTCOME.
  */

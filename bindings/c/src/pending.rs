@@ -198,8 +198,9 @@ pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
     pending.map_or(0, |pending| pending.number)
 }
 
-/// Waits until a commit is visible and as durable as was asked for, and gives its row locks back.
-/// Several threads may wait, and a call may come again: each has the same outcome.
+/// Waits until a commit is visible and as durable as was asked for. It gives its row locks back
+/// before it waits for a shared store. Several threads may wait, and a call may come again: each
+/// has the same outcome.
 ///
 /// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile, or the shared store did not
 /// acknowledge a TERRACE_REMOTE commit, which is here then; TERRACE_UNAVAILABLE in a forked child;

@@ -490,7 +490,8 @@ pub extern "C" fn terrace_transaction_commit(
 
 /// Gives the commit its place in the order, without waiting until it is visible and durable. NULL
 /// after an error. The transaction has ended then, also after an error. Its locks are held until
-/// terrace_pending_wait returns. Free the result with terrace_pending_free.
+/// terrace_pending_wait has found the commit visible, and as durable as this machine makes it. Free
+/// the result with terrace_pending_free.
 ///
 /// Errors: as terrace_transaction_commit, but never TERRACE_UNKNOWN_OUTCOME.
 #[unsafe(no_mangle)]
