@@ -17,7 +17,7 @@ pub(crate) struct Stops<R>(pub(crate) R);
 impl<R: Read> Read for Stops<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = if is_asked_for() { Ok(0) } else { self.0.read(buffer) };
-        // Also where it came between two reads: no later one is interrupted.
+        // Also where it came between two reads.
         match is_asked_for() {
             true => Err(stopped()),
             false => read,

@@ -5,9 +5,9 @@
 //! of its own: a commit that waits for the shared store, or for a sync, holds up none that asked
 //! for less. The first poll that finds its commit not yet done starts the thread.
 //!
-//! Thread safety: any thread registers and withdraws, one of each queue waits and wakes. The mutex
-//! of a queue is held for a few instructions, and never while a task is woken, a lock is given back
-//! or a commit is waited for.
+//! Thread safety: any thread registers, withdraws and leaves locks, one of each queue waits and
+//! wakes. The mutex of a queue is held for a few instructions, and never while a task is woken, a
+//! lock is given back or a commit is waited for.
 //!
 //! Invariants:
 //!
