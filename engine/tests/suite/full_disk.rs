@@ -223,8 +223,10 @@ fn what_frees_space_works_on_a_full_disk_and_writers_go_on() {
             opens_on_the_full_disk(&machine.kill(), &tables, &what);
             check(&db, &tables, &what);
             machine.set_capacity(None);
-            work(&db);
-            assert!(goes_on(&db, &mut tables, 1000), "{what}");
+            wait_until(&format!("{what}: a put finds space"), || {
+                work(&db);
+                goes_on(&db, &mut tables, 1000)
+            });
             check(&db, &tables, &what);
             let after = machine.crash(Survive::Seeded(7));
             let db = options(&after, None).open(PATH).unwrap();
