@@ -8,7 +8,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Mode;
 use crate::os::sync::atomic::{AtomicU64, Ordering};
 use crate::os::{Files, RealFiles};
-use crate::pm::alloc::{Link, VolatilePool, ZonePool};
+use crate::pm::alloc::{Frees, Link, VolatilePool, ZonePool};
 use crate::pm::{Geometry, Media, Region};
 
 /// An allocator of objects of one size in a region of its own.
@@ -101,7 +101,7 @@ impl Allocation for ZoneAllocator {
             incarnation: 1,
             units,
             least,
-            frees: false,
+            frees: Frees::Nothing,
         })?;
         Ok(u64::from(zone.number))
     }

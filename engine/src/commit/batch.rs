@@ -15,6 +15,7 @@ use crate::base::record::{
 use crate::memtable::{Memtable, record_len};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
 use crate::os::HashMap;
+use crate::pm::alloc::Frees;
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Clone {
@@ -232,10 +233,14 @@ impl<T: Target> Batch<T> {
         rest
     }
 
-    /// Whether it does nothing but delete, so that space comes free by it.
-    pub(crate) fn frees(&self) -> bool {
-        let deletes = |o: &Operation| matches!(o.kind, Kind::Delete | Kind::RangeDelete);
-        !self.operations.is_empty() && self.operations.iter().all(deletes)
+    /// How much space comes free by it: some if it does nothing but delete.
+    pub(crate) fn frees(&self) -> Frees {
+        let frees = self.operations.iter().map(|operation| match operation.kind {
+            Kind::RangeDelete => Frees::Much,
+            Kind::Delete => Frees::Keys,
+            _ => Frees::Nothing,
+        });
+        frees.min().unwrap_or_default()
     }
 
     /// Number of operations.

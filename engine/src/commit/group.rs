@@ -12,6 +12,7 @@ use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_
 use crate::mvcc::KeyInterval;
 use crate::os::{HashMap, HashSet};
 use crate::pm::LINE;
+use crate::pm::alloc::Frees;
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -56,8 +57,8 @@ pub(crate) struct Group {
     pub(super) unlocked: bool,
     /// The table that it drops: not while a prepared transaction has written to it.
     pub(super) drops: Option<Arc<dyn CommitTable>>,
-    /// Whether space comes free by it, so that it may take the region's reserve.
-    pub(super) frees: bool,
+    /// How much of the region's reserve it may take.
+    pub(super) frees: Frees,
     /// Whether some of its rows lie in extents, as runs.
     pub(super) has_runs: bool,
 }
@@ -111,7 +112,7 @@ impl Group {
         runs: impl Iterator<Item = (Arc<dyn CommitTable>, u64)>,
         largest: u64,
     ) -> Result<Group> {
-        let mut group = Group { frees: false, ..Group::encode(batch, largest)? };
+        let mut group = Group { frees: Frees::Nothing, ..Group::encode(batch, largest)? };
         group.add_runs(runs, largest)?;
         Ok(group)
     }
@@ -176,7 +177,7 @@ impl Group {
             parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
         // Either verdict lets go of zones that the prepare keeps.
-        Group { tables, parts, frees: true, ..Group::default() }.closed(largest)
+        Group { tables, parts, frees: Frees::Much, ..Group::default() }.closed(largest)
     }
 
     /// Completes the parts.
@@ -193,7 +194,7 @@ impl Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
         part.push(None, (SYSTEM_TABLE, Kind::TableEvent), key, value);
         part.close();
-        let frees = drops.is_some();
+        let frees = if drops.is_some() { Frees::Much } else { Frees::Nothing };
         Group { parts: smallvec![part], drops, frees, ..Group::default() }
     }
 
@@ -210,7 +211,7 @@ impl Group {
         }
         part.close();
         let (parts, content) = (smallvec![part], Content::Moved);
-        Group { parts, content, frees: true, ..Group::default() }
+        Group { parts, content, frees: Frees::Much, ..Group::default() }
     }
 
     /// Adds the records that make spilled runs part of the commit, or of the prepare, by the runs'
@@ -245,8 +246,8 @@ impl Group {
         self
     }
 
-    /// Whether space comes free by it.
-    pub(crate) fn frees(&self) -> bool {
+    /// How much space comes free by it.
+    pub(crate) fn frees(&self) -> Frees {
         self.frees
     }
 
@@ -314,7 +315,7 @@ impl Group {
         }
         self.batches += next.batches;
         self.unlocked |= next.unlocked;
-        self.frees &= next.frees;
+        self.frees = self.frees.min(next.frees);
         self.has_runs |= next.has_runs;
     }
 
@@ -489,7 +490,7 @@ impl Default for Group {
             batches: 1,
             unlocked: false,
             drops: None,
-            frees: false,
+            frees: Frees::Nothing,
             has_runs: false,
         }
     }

@@ -12,7 +12,7 @@
 use super::floor::{Floor, Gidx};
 use super::group::{Few, Group};
 use crate::base::record::Lsn;
-use crate::pm::alloc::{ZONE_HEADER, Zone, ZonePool};
+use crate::pm::alloc::{Frees, ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Dirty, LINE, STREAM_SLOTS};
 
 /// Where a stream's next sub-entry goes.
@@ -116,14 +116,14 @@ impl Sequencer {
             if s.fits(part.zone_len()) { s.zone } else { s.standby }
         };
         let mut taken = group.parts.iter().filter_map(zone);
-        !group.frees && taken.any(|zone| zones.is_kept_back(zone.number))
+        taken.any(|zone| zones.is_kept_back(zone.number, group.frees))
     }
 
     /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
     pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
         debug_assert!(!self.is_shut, "a sequencer that is shut gives out no ticket");
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
-        if group.frees {
+        if group.frees > Frees::Nothing {
             zones.note_freeing();
         }
         let lsn = self.next;

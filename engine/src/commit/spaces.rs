@@ -7,14 +7,14 @@ use super::committer::Committer;
 use super::group::{Group, SHARED_STREAM};
 use super::sequencer::StreamTail;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::pm::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
+use crate::pm::alloc::{Frees, Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
 use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
 
 impl Committer {
     /// Links a standby zone with room for a part of `len` bytes to a stream that has none such. A
     /// smaller one that it has goes back first: its units may be what is missing. `frees` says that
     /// it is for a commit that frees space, which may take the region's reserve.
-    pub(crate) fn make_standby(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
+    pub(crate) fn make_standby(&self, stream: u32, len: u64, frees: Frees) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         self.poison.check()?;

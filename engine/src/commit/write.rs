@@ -26,7 +26,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::Durability;
 use crate::base::record::Lsn;
 use crate::mvcc::pin;
-use crate::pm::alloc::ZONE_HEADER;
+use crate::pm::alloc::{Frees, ZONE_HEADER};
 use crate::pm::{Purpose, SpentOn};
 
 /// What the loop asks of a commit, and of the parts above commit.
@@ -321,7 +321,7 @@ impl<'a, 'r> Write<'a, 'r> {
 
     fn link_zone(&mut self, stream: u32, len: u64) -> WriteStep {
         let mark = self.request.space_mark();
-        let frees = self.group.as_ref().is_some_and(Group::frees);
+        let frees = self.group.as_ref().map_or(Frees::Nothing, Group::frees);
         match self.committer.make_standby(stream, len, frees) {
             Ok(()) => WriteStep::TakeTicket,
             Err(full) if full.kind() == ErrorKind::Full => {

@@ -27,12 +27,13 @@ use crate::mvcc::pin;
 use crate::os::HashMap;
 use crate::os::sync::atomic::{AtomicBool, Ordering};
 use crate::os::sync::locks::Mutex;
+use crate::pm::alloc::Frees;
 
 /// Links a standby zone to a stream that has none. Where the region is full, drains make space.
 pub(crate) fn preallocate_zone(ctx: &JobContext) -> Result<Outcome> {
     let committer = &ctx.shared.committer;
     let Some(stream) = committer.lacks_standby() else { return Ok(Outcome::NOTHING) };
-    match committer.make_standby(stream, 0, false) {
+    match committer.make_standby(stream, 0, Frees::Nothing) {
         Ok(()) => Ok(Outcome::DONE),
         Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
         Err(e) => Err(e),

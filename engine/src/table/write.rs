@@ -34,6 +34,7 @@ use crate::mvcc::is_waited_for;
 use crate::os::Inside;
 use crate::os::without_deadline;
 use crate::pm::LINE;
+use crate::pm::alloc::Frees;
 use crate::read::KeyRange;
 use crate::version::EditReservation;
 
@@ -108,7 +109,7 @@ impl Shared {
     }
 
     /// Charges a write to the pace, once (invariant 1).
-    fn charge(&self, charged: &mut Option<u64>, (bytes, frees): (u64, bool)) -> Result<()> {
+    fn charge(&self, charged: &mut Option<u64>, (bytes, frees): (u64, Frees)) -> Result<()> {
         if is_waited_for() {
             return Err(Error::invalid(
                 "a write inside of a closure that a value is lent to would wait for itself: \
@@ -117,7 +118,7 @@ impl Shared {
         }
         if charged.is_none() {
             // On a full disk no space comes free without what frees it.
-            if !(frees && self.pace.is_stuck()) {
+            if frees == Frees::Nothing || !self.pace.is_stuck() {
                 self.pace.slow_down(bytes)?;
             }
             *charged = Some(bytes);

@@ -15,6 +15,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::options::Durability::{Durable, Relaxed};
 use crate::base::record::Lsn;
 use crate::commit::committer::Ticket;
+use crate::pm::alloc::Frees;
 use terrace_testkit::{Explored, Explorer, Machine, Site, Survive, Trace};
 
 /// How long something that must happen is given to happen.
@@ -380,7 +381,10 @@ fn closed_after_a_failure_while_stopped_at(step: Step, dax: bool, dies: bool) {
     let error = fixture.committer.poison.check().unwrap_err();
     assert!(error.to_string().contains("a failure"), "{error}");
     let written = fixture.region.counts().total(|counts| &counts.flushes);
-    assert!(fixture.committer.make_standby(0, 1 << 20, false).is_err(), "no zone is linked");
+    assert!(
+        fixture.committer.make_standby(0, 1 << 20, Frees::Nothing).is_err(),
+        "no zone is linked"
+    );
     assert_eq!(fixture.region.counts().total(|counts| &counts.flushes), written);
     assert_eq!(fixture.committer.visible(), 0, "nothing is published after a failure");
 }
@@ -392,6 +396,6 @@ fn closed_after_a_failure_while_stopped_at(step: Step, dax: bool, dies: bool) {
 fn no_zone_is_linked_after_a_failure() {
     let fixture = Fixture::new(true);
     fixture.committer.stop(&Error::invalid("a failure"));
-    let error = fixture.committer.make_standby(0, 1024, false).unwrap_err();
+    let error = fixture.committer.make_standby(0, 1024, Frees::Nothing).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

@@ -13,13 +13,14 @@ use crate::base::record::Lsn;
 use crate::memtable::Memtable;
 use crate::mvcc::pin;
 use crate::pm::Spent;
+use crate::pm::alloc::Frees;
 
 #[test]
 fn the_sequencer_does_no_io_not_even_for_a_zone_switch() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);
         fixture.commit(&[("fills the zone", &"x".repeat(120 << 10))]);
-        fixture.committer.make_standby(0, 0, false).unwrap();
+        fixture.committer.make_standby(0, 0, Frees::Nothing).unwrap();
         let mut group = fixture.group(&fixture.batch(&[("next zone", &"x".repeat(20 << 10))]));
         let counters: [fn(&Spent) -> &AtomicU64; 4] =
             [|c| &c.flushes, |c| &c.fences, |c| &c.syncs, |c| &c.bytes];

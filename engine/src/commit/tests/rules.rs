@@ -11,7 +11,7 @@ use super::{Fixture, Slot};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::Durability::{self, Durable, Relaxed};
 use crate::base::record::Lsn;
-use crate::pm::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
+use crate::pm::alloc::{Frees, StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
 use terrace_testkit::{Machine, Survive};
 
@@ -200,7 +200,7 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         let fixture = Fixture::of_units(dax, 64);
         fixture.commit(&[("small", "1")]);
         // The stream has a standby zone of one unit by now, which has to go.
-        fixture.committer.make_standby(0, 0, false).unwrap();
+        fixture.committer.make_standby(0, 0, Frees::Nothing).unwrap();
         let large = "x".repeat(700 << 10);
         let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("large", &large)]), Durable);
         let pending = pending.unwrap();
@@ -352,7 +352,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         }
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
         fixture.machine.fail_sync_after(0);
-        assert!(fixture.committer.make_standby(0, 0, false).is_err());
+        assert!(fixture.committer.make_standby(0, 0, Frees::Nothing).is_err());
         let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(60)));
         drop(syncs);
         fixture.committer.wake_all();
@@ -508,7 +508,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.commit(&[("shared", "1")]);
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
-    fixture.committer.make_standby(stream, 0, false).unwrap();
+    fixture.committer.make_standby(stream, 0, Frees::Nothing).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
     let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "0")]), Durable).unwrap();
     let zone = pending.zone;

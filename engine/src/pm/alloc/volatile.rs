@@ -174,7 +174,7 @@ impl Borrower for VolatilePool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::zones::Link;
+    use super::super::zones::{Frees, Link};
     use super::*;
     use crate::pm::Geometry;
     use terrace_testkit::Machine;
@@ -191,7 +191,8 @@ mod tests {
     }
 
     fn link(zones: &ZonePool, ordinal: u64, units: u32) -> crate::base::error::Result<u32> {
-        let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: false };
+        let wanted =
+            Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: Frees::Nothing };
         zones.link(&wanted).map(|zone| zone.number)
     }
 

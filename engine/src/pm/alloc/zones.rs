@@ -20,6 +20,7 @@ mod reserve;
 
 use std::sync::{Arc, Weak};
 
+pub(crate) use reserve::Frees;
 use reserve::Reserve;
 
 use super::pages::Buddies;
@@ -91,7 +92,7 @@ pub(crate) struct Link {
     /// Units that it has to have: a power of two.
     pub(crate) least: u32,
     /// It is for a commit that frees space, which may take the reserve.
-    pub(crate) frees: bool,
+    pub(crate) frees: Frees,
 }
 
 #[derive(Debug)]
@@ -242,14 +243,15 @@ impl ZonePool {
         let sizes = std::iter::successors(Some(units), |units| Some(units / 2));
         for units in sizes.take_while(|units| *units >= least) {
             // Of the reserve no more than has to be.
-            let is_allowed = self.reserve.allows(free, units, frees && units == least);
+            let frees = if units == least { frees } else { Frees::Nothing };
+            let is_allowed = self.reserve.allows(free, units, frees);
             if let Some(zone) = is_allowed.then(|| state.free.take(units)).flatten() {
                 self.reserve.note(zone, free, units);
                 return Ok((zone, units, state.entries[zone as usize]));
             }
         }
         self.wanted.fetch_max(least, Ordering::Relaxed);
-        if frees {
+        if frees > Frees::Nothing {
             self.note_freeing();
         }
         Err(self.full(&state, least))

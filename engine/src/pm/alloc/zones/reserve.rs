@@ -6,8 +6,9 @@
 //!
 //! Invariants:
 //!
-//! 1. An ordinary commit takes no zone that leaves fewer units free than the reserve has.
-//! 2. It appends to no zone that was taken out of the reserve, as long as that is not whole.
+//! 1. An ordinary commit takes no zone that leaves fewer units free than the reserve has. One that
+//!    deletes single keys leaves half of the reserve.
+//! 2. Neither appends to a zone that came out of what it leaves, until as much is free again.
 //!
 //! Units that the pages of row tables take. No entry of the index and no header speaks of them.
 //! Edits of the journal name what lies in them. An opening takes the units of those pages out of
@@ -17,7 +18,19 @@
 
 use super::{State, ZonePool};
 use crate::base::error::{Error, ErrorKind};
-use crate::os::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::os::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// How much space comes free by a commit, and so how much of the reserve it may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Frees {
+    /// An ordinary commit: none of it.
+    #[default]
+    Nothing,
+    /// Single keys are deleted, which may lie far apart: half of it.
+    Keys,
+    /// A range, a table, or what a prepared transaction keeps: all of it.
+    Much,
+}
 
 /// What the pool keeps back.
 #[derive(Debug)]
@@ -30,8 +43,8 @@ pub(super) struct Reserve {
     freed: AtomicBool,
     /// An ordinary commit was kept from a zone of the reserve, and may wait.
     kept_back: AtomicBool,
-    /// Per zone: whether it was taken out of the reserve.
-    zones: Box<[AtomicBool]>,
+    /// Per zone: the least [`Frees`] of commits that may append to it while the reserve is in use.
+    zones: Box<[AtomicU8]>,
 }
 
 impl Reserve {
@@ -42,7 +55,7 @@ impl Reserve {
             freeing_only: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             kept_back: AtomicBool::new(false),
-            zones: (0..zones).map(|_| AtomicBool::new(false)).collect(),
+            zones: (0..zones).map(|_| AtomicU8::new(0)).collect(),
         }
     }
 
@@ -65,19 +78,24 @@ impl Reserve {
     }
 
     /// Whether a commit may take `units` of `free` ones.
-    pub(super) fn allows(&self, free: u32, units: u32, frees: bool) -> bool {
-        frees || (free >= units + self.units() && !self.is_freeing_only())
+    pub(super) fn allows(&self, free: u32, units: u32, frees: Frees) -> bool {
+        match frees {
+            Frees::Nothing => free >= units + self.units() && !self.is_freeing_only(),
+            Frees::Keys => free >= units + self.units() / 2,
+            Frees::Much => true,
+        }
     }
 
-    /// Notes whether a zone of `units` is taken out of the reserve.
+    /// Notes out of which part of the reserve a zone is that takes `units` of `free` ones, if any.
     pub(super) fn note(&self, zone: u32, free: u32, units: u32) {
-        let in_reserve = !self.allows(free, units, false);
-        self.zones[zone as usize].store(in_reserve, Ordering::Relaxed);
+        let least = [Frees::Nothing, Frees::Keys, Frees::Much];
+        let least = least.into_iter().find(|least| self.allows(free, units, *least));
+        self.zones[zone as usize].store(least.unwrap_or_default() as u8, Ordering::Relaxed);
     }
 
-    /// Whether a zone was taken out of it.
-    pub(super) fn has(&self, zone: u32) -> bool {
-        self.zones[zone as usize].load(Ordering::Relaxed)
+    /// Whether a zone came out of what commits leave that free so much.
+    pub(super) fn has(&self, zone: u32, frees: Frees) -> bool {
+        self.zones[zone as usize].load(Ordering::Relaxed) > frees as u8
     }
 }
 
@@ -85,7 +103,7 @@ impl ZonePool {
     /// Whether so many units are free in one piece for whatever commit.
     pub(super) fn has(&self, state: &State, units: u32) -> bool {
         let free = state.free.units() + state.lent;
-        state.free.largest() >= units && self.reserve.allows(free, units, false)
+        state.free.largest() >= units && self.reserve.allows(free, units, Frees::Nothing)
     }
 
     /// Sets how many units only commits that free space may take.
@@ -97,7 +115,7 @@ impl ZonePool {
             let state = self.state.lock();
             let all = state.linked.iter().zip(&self.reserve.zones);
             let open = all.filter(|(linked, _)| linked.is_some_and(|linked| !linked.sealed));
-            open.for_each(|(_, zone)| zone.store(true, Ordering::Relaxed));
+            open.for_each(|(_, zone)| zone.store(Frees::Much as u8, Ordering::Relaxed));
         }
     }
 
@@ -131,10 +149,10 @@ impl ZonePool {
         self.reserve.is_freeing_only()
     }
 
-    /// Whether ordinary commits may not append to a zone: it was taken out of the reserve, which is
-    /// not whole.
-    pub(crate) fn is_kept_back(&self, zone: u32) -> bool {
-        self.reserve.has(zone) && (self.reserve.is_freeing_only() || self.is_in_reserve())
+    /// Whether commits that free so much may not append to a zone: it came out of what they leave,
+    /// which is not whole.
+    pub(crate) fn is_kept_back(&self, zone: u32, frees: Frees) -> bool {
+        self.reserve.has(zone, frees) && !self.reserve.allows(self.free(), 0, frees)
     }
 
     /// The error of a commit that finds no zone.
@@ -170,7 +188,7 @@ impl ZonePool {
         let free = state.free.units() + state.lent;
         let sizes = std::iter::successors(Some(wanted), |units| Some(units / 2));
         for units in sizes.take_while(|units| *units >= least && *units > 0) {
-            if self.reserve.allows(free, units, false)
+            if self.reserve.allows(free, units, Frees::Nothing)
                 && let Some(unit) = state.free.take(units)
             {
                 return Some((unit, units));
@@ -268,18 +286,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ordinary_commits_leave_it_and_those_that_free_may_take_it() {
+    fn commits_leave_what_is_kept_for_those_that_free_more() {
         let reserve = Reserve::new(8);
-        assert!(reserve.allows(1, 1, false), "there is none at first");
+        let allowed = |free, units| {
+            let all = [Frees::Nothing, Frees::Keys, Frees::Much];
+            all.map(|frees| reserve.allows(free, units, frees))
+        };
+        assert!(allowed(1, 1)[0], "there is none at first");
         assert_eq!(reserve.set_units(2), 0);
-        assert!(reserve.allows(3, 1, false) && !reserve.allows(2, 1, false));
-        assert!(reserve.allows(2, 2, true));
-        reserve.note(5, 3, 1);
-        reserve.note(6, 2, 1);
-        assert_eq!((reserve.has(5), reserve.has(6)), (false, true));
+        assert_eq!(allowed(3, 1), [true, true, true]);
+        assert_eq!(allowed(2, 1), [false, true, true]);
+        assert_eq!(allowed(2, 2), [false, false, true]);
+        let noted = |free| {
+            reserve.note(5, free, 1);
+            [Frees::Nothing, Frees::Keys, Frees::Much].map(|frees| reserve.has(5, frees))
+        };
+        assert_eq!(noted(3), [false, false, false]);
+        assert_eq!(noted(2), [true, false, false]);
+        assert_eq!(noted(1), [true, true, false]);
         assert!(!reserve.set_freeing_only(true));
-        assert!(!reserve.allows(8, 1, false) && reserve.allows(8, 1, true));
-        reserve.note(5, 8, 1);
-        assert!(reserve.has(5) && reserve.set_freeing_only(false));
+        assert_eq!(allowed(8, 1), [false, true, true]);
+        assert_eq!(noted(8), [true, false, false]);
+        assert!(reserve.set_freeing_only(false));
     }
 }

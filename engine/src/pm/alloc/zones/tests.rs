@@ -7,7 +7,8 @@ const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 8, units: 8, targe
 
 /// A zone of `units` for stream 0.
 fn link(zones: &ZonePool, ordinal: u64, units: u32) -> Zone {
-    let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: false };
+    let wanted =
+        Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: Frees::Nothing };
     zones.link(&wanted).unwrap()
 }
 
@@ -173,8 +174,14 @@ fn a_smaller_zone_has_to_do_where_no_large_one_is_free() {
         assert_eq!(link(&zones, n, 1).number, n as u32);
     }
     zones.release(&[1, 2, 3, 5, 7]).unwrap();
-    let wish =
-        |least| Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least, frees: false };
+    let wish = |least| Link {
+        stream: 1,
+        ordinal: 1,
+        incarnation: 1,
+        units: 4,
+        least,
+        frees: Frees::Nothing,
+    };
     let full = zones.link(&wish(4)).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Full);
     assert!(full.to_string().contains("16 KiB"), "{full}");
@@ -198,7 +205,8 @@ fn what_was_asked_for_in_vain_is_found_once() {
     }
     zones.release(&[1, 2]).unwrap();
     assert!(!zones.finds_wanted(), "no stream asked");
-    let wish = Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: false };
+    let wish =
+        Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: Frees::Nothing };
     assert_eq!(zones.link(&wish).unwrap_err().kind(), ErrorKind::Full);
     assert!(zones.lacks_wanted() && !zones.finds_wanted());
     zones.release(&[0, 3]).unwrap();
@@ -219,7 +227,11 @@ fn an_opening_keeps_the_zones_of_the_reserve_back() {
         region.persist([zones.seal(all[0].number, all[0].len, 1)]).unwrap();
         let (zones, ..) = ZonePool::open(&region, GEOMETRY).unwrap();
         zones.keep_reserve(2);
-        assert_eq!([0, 1].map(|n| zones.is_kept_back(all[n].number)), kept, "{taken}");
+        assert_eq!(
+            [0, 1].map(|n| zones.is_kept_back(all[n].number, Frees::Nothing)),
+            kept,
+            "{taken}"
+        );
     }
 }
 
