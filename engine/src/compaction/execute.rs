@@ -14,7 +14,7 @@ use crate::compaction::{Choice, Shape};
 use crate::mvcc::Horizon;
 use crate::sstable::{BlockCache, Extent, ValueUse, values_of};
 use crate::storage::{SpaceReservation, Uploads};
-use crate::version::{Edit, Op, VersionSet};
+use crate::version::{Edit, Op, Room, VersionSet};
 
 /// What a job is to do.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +75,9 @@ pub(crate) fn run(
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let rewrites = (!puts_objects).then_some(collects);
     let hidden = choice.hidden_bytes(horizon.oldest()).checked_shr(underestimates).unwrap_or(0);
+    // Without room for the edit all would be in vain.
+    let edit = edit_like(table, to, replaces, hidden);
+    let _room = set.reserve_edits([edit].into_iter(), Room::Freeing)?;
     let reservation = &reserve(set, (replaces, hidden), may_stay_local, rewrites)?;
     let ctx = MergeContext {
         replaces,
@@ -153,6 +156,21 @@ fn delete_early(set: &VersionSet, extents: &[Arc<Extent>]) {
     if let Some(tier) = set.store().objects().filter(|_| !ids.is_empty()) {
         tier.delete_now(&ids).unwrap_or(());
     }
+}
+
+/// About the edit that is to come. It adds as many extents as it removes, but for what deletes
+/// hide.
+fn edit_like(table: TableId, level: u8, replaces: &[Arc<Extent>], hidden: u64) -> Edit {
+    let mut ops = remove(table, [(level, replaces)].into_iter());
+    let mut left = bytes(replaces).saturating_sub(hidden);
+    for extent in replaces {
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(extent.meta().location.len.into());
+        ops.push(Op::AddExtent { table, level, extent: Arc::clone(extent) });
+    }
+    Edit { ops }
 }
 
 /// The space for what a merge writes here: `local` bytes of extents at most, all but those that

@@ -13,7 +13,7 @@ use crate::mvcc::KeyInterval;
 use crate::storage::SpaceReservation;
 use crate::storage::object_testing::ObjectServer;
 use crate::table::{Table, TableCore};
-use crate::version::{Edit, LEVEL_2, Op, Room, SUBLEVELS};
+use crate::version::{Edit, EditReservation, LEVEL_2, Op, Room, SUBLEVELS, VersionSet};
 use terrace_testkit::Machine;
 
 fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
@@ -481,6 +481,42 @@ fn a_drain_in_turn_leaves_the_size_of_compactions() {
     assert_eq!((table.job_halvings(), table.underestimates()), (1, 1));
 }
 
+/// Takes the journal's room for edits that free space, on a disk without any more.
+fn leave_no_edit<'a>(machine: &Machine, set: &'a VersionSet) -> Vec<EditReservation<'a>> {
+    drop(set.store().reserve_space(32 << 20, true).unwrap());
+    // Extents give the journal nothing.
+    set.store().keep_reserve(1 << 30);
+    let taken = machine.list("/db".as_ref()).into_iter().map(|(_, len)| len).sum();
+    machine.set_capacity(Some(taken));
+    let none = Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: 0 };
+    let edit = |ops| Edit { ops: vec![none.clone(); ops] };
+    let one = |ops| set.reserve_edits([edit(ops)].into_iter(), Room::Freeing).ok();
+    let all = |ops| std::iter::from_fn(move || one(ops));
+    [1000, 1].into_iter().flat_map(all).collect()
+}
+
+/// Bug: on a full disk a compaction was made whose edit found no room in the journal, again and
+/// again, each time in vain. Cause: the room was looked for once all was written. Fix: it is
+/// reserved before.
+#[test]
+fn a_compaction_without_room_for_its_edit_writes_nothing() {
+    let machine = Machine::with_files();
+    let db = large_and_small(&machine, &[]);
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let held = leave_no_edit(&machine, &ctx.set);
+    let run = || {
+        let look = job.look_at(ctx, table_called(ctx, "a"), (ctx.rest(), Work::Any));
+        let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
+        job.run(&plan, ctx, &|_| Ok(()))
+    };
+    let before = ctx.set.store().bytes_written();
+    let full = run().err().unwrap();
+    assert!(full.to_string().contains("journal"), "{full}");
+    assert_eq!(ctx.set.store().bytes_written(), before, "it wrote in vain");
+    drop(held);
+    assert!(run().unwrap().did && ctx.set.store().bytes_written() > before);
+}
+
 /// Bug: after edits that found no room in the journal a compaction of deletes was promised all that
 /// it reads, and had no room to begin. Cause: a want of room for the edit counted as an extent
 /// beyond the promise. Fix: only a merge that fails counts.
@@ -490,20 +526,7 @@ fn an_edit_without_room_is_no_promise_that_was_too_small() {
     let db = large_and_small(&machine, &[]);
     let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
     let (set, table) = (&ctx.set, table_called(ctx, "a"));
-    drop(set.store().reserve_space(32 << 20, true).unwrap());
-    // Extents give the journal nothing.
-    set.store().keep_reserve(1 << 30);
-    let taken = machine.list("/db".as_ref()).into_iter().map(|(_, len)| len).sum();
-    machine.set_capacity(Some(taken));
-    let none = Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: 0 };
-    let held: Vec<_> = [1000, 1]
-        .into_iter()
-        .flat_map(|ops| {
-            let edit = || Edit { ops: vec![none.clone(); ops] };
-            let reserve = move || set.reserve_edits([edit()].into_iter(), Room::Freeing).ok();
-            std::iter::from_fn(reserve).collect::<Vec<_>>()
-        })
-        .collect();
+    let held = leave_no_edit(&machine, set);
     let run = || {
         let look = job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Any));
         let Look::Found(plan) = look else { panic!("{:?}", ctx.shape()) };
