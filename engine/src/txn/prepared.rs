@@ -317,7 +317,9 @@ impl PreparedSet {
         if commits && shared.committer.feed().is_some() {
             shared.keep_for_shipper(&prepared.runs, None, &[]);
         }
-        let enqueued = shared.reserve_conclusion(&prepared.runs).and_then(|reservation| {
+        // Only a commit is followed by the journal's word on its runs.
+        let concluded = if commits { &prepared.runs[..] } else { &[] };
+        let enqueued = shared.reserve_conclusion(concluded).and_then(|reservation| {
             let pending = shared.enqueue_group(&group, (durability, None), &at_ticket)?;
             Ok(prepared.carry_out(shared, pending, commits.then_some(reservation)))
         });
@@ -583,8 +585,40 @@ impl Prepared {
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests {
     use crate::base::error::ErrorKind;
-    use crate::base::options::Options;
+    use crate::base::options::{Durability, Options};
     use crate::txn::TxnOptions;
+    use crate::version::{Edit, Op, Room};
+    use terrace_testkit::Machine;
+
+    /// Bug: on a full disk the rollback of a large transaction that was prepared was refused as
+    /// `Full`. Cause: it had room reserved in the journal for what only a commit says there. Fix:
+    /// it asks for none.
+    #[test]
+    fn a_rollback_needs_no_room_in_the_journal() {
+        let machine = Machine::with_files();
+        let db = Options::new().pm_size(4 << 20).stepped().machine(&machine).create("/db").unwrap();
+        let table = db.table("t").unwrap();
+        let txn = db.begin_with(TxnOptions::new()).unwrap();
+        (0..64_u32).for_each(|n| txn.put(&table, n.to_be_bytes(), vec![7; 1 << 16]).unwrap());
+        txn.prepare("large").unwrap();
+        let set = &db.inner.ctx.set;
+        // Extents give the journal nothing.
+        set.store().keep_reserve(1 << 30);
+        let taken = machine.list("/db".as_ref()).into_iter().map(|(_, len)| len).sum();
+        machine.set_capacity(Some(taken));
+        let edit = || Edit { ops: vec![Op::DropTable { table: 9 }] };
+        let one = || set.reserve_edits([edit()].into_iter(), Room::Freeing).ok();
+        let held: Vec<_> = std::iter::from_fn(one).collect();
+        assert!(!held.is_empty());
+        let full = db.commit_prepared("large").unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+        db.roll_back_prepared("large", Durability::Durable).unwrap();
+        drop(held);
+        assert!(db.list_prepared().is_empty() && table.iter().next().is_none());
+        db.close().unwrap();
+        let db = Options::new().stepped().machine(&machine).open("/db").unwrap();
+        assert!(db.list_prepared().is_empty() && db.verify().unwrap().damages.is_empty());
+    }
 
     /// Bug: prepares at the same time kept more of the region than a quarter, up to all but its
     /// reserve. Cause: those on their way counted as one unit together. Fix: each counts by the

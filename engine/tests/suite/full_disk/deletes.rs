@@ -5,7 +5,7 @@ use crate::common::cuts::{Kind, PATH, options};
 use crate::common::wait_until;
 use std::path::Path;
 use std::time::Instant;
-use terrace::testing::Machine;
+use terrace::testing::{Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, WriteBatch};
 
 /// Where the rows lie that are deleted.
@@ -161,15 +161,10 @@ fn tried(db: &Database, call: impl Fn() -> terrace::Result<()>) -> bool {
     })
 }
 
-/// Bug: deletes of single keys, far apart among rows that stay, used up the region's reserve. A
-/// range delete was refused from then on, and no space could be made. Cause: all commits that free
-/// space had the same right to the reserve. Fix: deletes of single keys leave half of it.
-#[test]
-fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
-    let machine = Kind::Files.machine();
-    let db = options(&machine, None).create(PATH).unwrap();
+/// Fills the disk with small rows of `t`, and deletes some far apart until that is refused.
+fn use_up_deletes(db: &Database, machine: &Machine, tables: &mut Tables) {
     let table = db.table("t").unwrap();
-    let mut tables = Tables::from([("t".to_string(), Rows::new())]);
+    tables.insert("t".into(), Rows::new());
     let mut n = 0;
     loop {
         let rows: Vec<_> = (n..n + 50).map(small).collect();
@@ -177,7 +172,7 @@ fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
         for (key, value) in &rows {
             batch.put(&table, key, value);
         }
-        let put = || tried(&db, || db.write_with(&batch, Durability::Durable));
+        let put = || tried(db, || db.write_with(&batch, Durability::Durable));
         // Readers of other tests may keep zones for a while.
         if n < 20_000 {
             wait_until("rows find space", put);
@@ -187,7 +182,7 @@ fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
         tables.get_mut("t").unwrap().extend(rows);
         n += 50;
         if n % 1000 == 0 {
-            work(&db);
+            work(db);
         }
         if n == 20_000 {
             let taken = machine.list(Path::new(PATH)).into_iter().map(|(_, len)| len).sum();
@@ -195,10 +190,22 @@ fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
         }
     }
     let keys: Vec<_> = tables["t"].keys().step_by(5).cloned().collect();
-    let deleted = keys.iter().take_while(|key| tried(&db, || table.delete(*key))).count();
+    let deleted = keys.iter().take_while(|key| tried(db, || table.delete(*key))).count();
     assert!(deleted < keys.len(), "all deletes found space");
     keys[..deleted].iter().for_each(|key| drop(tables.get_mut("t").unwrap().remove(key)));
-    check(&db, &tables, "deleted singly");
+    check(db, tables, "deleted singly");
+}
+
+/// Bug: deletes of single keys, far apart among rows that stay, used up the region's reserve. A
+/// range delete was refused from then on, and no space could be made. Cause: all commits that free
+/// space had the same right to the reserve. Fix: deletes of single keys leave half of it.
+#[test]
+fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
+    let machine = Kind::Files.machine();
+    let db = options(&machine, None).create(PATH).unwrap();
+    let mut tables = Tables::new();
+    use_up_deletes(&db, &machine, &mut tables);
+    let table = db.table("t").unwrap();
     assert!(tried(&db, || table.delete_range(..)), "a range delete finds no space");
     tables.get_mut("t").unwrap().clear();
     check(&db, &tables, "deleted all");
@@ -210,4 +217,29 @@ fn a_range_delete_goes_on_behind_deletes_that_have_used_their_reserve() {
     });
     check(&db, &tables, "puts went on");
     assert!(db.verify().unwrap().damages.is_empty());
+}
+
+/// Verdicts go on where single deletes do not any more: locks of prepared transactions must end.
+#[test]
+fn verdicts_go_on_behind_deletes_that_have_used_their_reserve() {
+    let machine = Kind::Files.machine();
+    let db = options(&machine, None).create(PATH).unwrap();
+    let prepared = db.table("prepared").unwrap();
+    for name in ["commits", "rolls back"] {
+        let txn = db.begin().unwrap();
+        (0..20).for_each(|n| txn.put(&prepared, format!("{name} {n}"), name).unwrap());
+        txn.prepare(name).unwrap();
+    }
+    let mut tables = Tables::from([("prepared".to_string(), Rows::new())]);
+    use_up_deletes(&db, &machine, &mut tables);
+    let rolls_back = || db.roll_back_prepared("rolls back", Durability::Durable);
+    assert!(tried(&db, rolls_back), "a rollback finds no space");
+    assert!(tried(&db, || db.commit_prepared("commits")), "a commit finds no space");
+    let row = |n| (format!("commits {n}").into_bytes(), b"commits".to_vec());
+    tables.get_mut("prepared").unwrap().extend((0..20).map(row));
+    check(&db, &tables, "verdicts");
+    let after = machine.crash(Survive::Nothing);
+    let db = options(&after, None).open(PATH).unwrap();
+    check(&db, &tables, "opened again");
+    assert!(db.list_prepared().is_empty() && db.verify().unwrap().damages.is_empty());
 }
