@@ -21,7 +21,7 @@ use crate::base::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId, decode_end, 
 use crate::engine::Database;
 use crate::memtable::{Record, encode_record};
 use crate::table::{Table, WriteBatch};
-use crate::txn::{PreparedInfo, Transaction, TxnOptions};
+use crate::txn::{PreparedInfo, Transaction};
 
 /// Before the name of one: what it is.
 const HEAD: &[u8] = b"prepared/";
@@ -284,7 +284,7 @@ impl FollowedPrepares {
                 continue;
             }
             // Rows that were written lie in ranges that are locked, or are locked one by one.
-            let txn = db.begin_with(TxnOptions::new().lock_limit(usize::MAX))?;
+            let txn = db.begin()?;
             let mut bytes = Vec::new();
             // The loop replays the records in memory first, then the spilled rows: these are newer
             // than the range deletes among the records.

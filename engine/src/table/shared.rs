@@ -315,7 +315,7 @@ impl Applying {
     }
 
     /// Whether this thread applies.
-    pub(super) fn is_inside() -> bool {
+    pub(crate) fn is_inside() -> bool {
         APPLYING.get()
     }
 }

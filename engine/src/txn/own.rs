@@ -21,9 +21,10 @@ use crate::base::limits;
 use crate::base::options::Failpoint;
 use crate::base::record::Lsn;
 use crate::commit::Committer;
-use crate::locks::{Mode, Patience};
+use crate::locks::{Locker, Mode, Patience};
 use crate::read;
 use crate::read::KeyRange;
+use crate::table::Applying;
 
 impl Running {
     /// The commit up to which it answers for rows that it has locked, or relies on, though it
@@ -61,7 +62,12 @@ impl Running {
         );
         let target = &self.tables[table].pinned;
         let space = target.lock_space();
-        let is_new = self.locker.lock_key(space, key, how.0, how.1, &|| target.label())?;
+        // A takeover locks what the writer had locked, as an opening does.
+        let lock = match Applying::is_inside() {
+            true => Locker::lock_key_beyond_limit,
+            false => Locker::lock_key,
+        };
+        let is_new = lock(&mut self.locker, space, key, how.0, how.1, &|| target.label())?;
         debug_assert!(
             self.locker.has_key(space, key, how.0),
             "a key that was locked is held until the transaction ends (invariant 1)"
@@ -82,7 +88,11 @@ impl Running {
         let patience = self.patience();
         let target = &self.tables[table].pinned;
         let space = target.lock_space();
-        let new = self.locker.lock_range(space, range, mode, patience, &|| target.label())?;
+        let lock = match Applying::is_inside() {
+            true => Locker::lock_range_beyond_limit,
+            false => Locker::lock_range,
+        };
+        let new = lock(&mut self.locker, space, range, mode, patience, &|| target.label())?;
         debug_assert!(
             self.locker.has_range(space, range, mode),
             "a range that was locked is held until the transaction ends (invariant 1)"

@@ -796,3 +796,28 @@ fn what_a_closed_follower_reads_is_not_lost_where_its_writer_has_deleted_it() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("the writer has deleted it"), "{error}");
 }
+
+/// Bug: a promotion under a limit of memory waited for a lock of what it had prepared itself, and
+/// failed; an opening of the same directory would not. Cause: it took its row locks as a user's
+/// transaction, so they became ranges, with rows of the next prepare in them. Fix: what applies the
+/// log takes them beyond the limits, as an opening.
+#[test]
+fn row_locks_of_a_promotion_stay_row_locks_as_those_of_an_opening() {
+    const ROWS: u32 = 8000;
+    let (server, dir) = (ObjectServer::new(), tempfile::tempdir().unwrap());
+    let options = small().object_store(server.url()).share(true);
+    let db = options.open(dir.path().join("writer")).unwrap();
+    let table = db.table("t").unwrap();
+    for (first, id) in [(0, "b"), (1, "c")] {
+        let txn = db.begin().unwrap();
+        for row in (first..ROWS).step_by(2) {
+            txn.put(&table, row.to_be_bytes(), id).unwrap();
+        }
+        txn.prepare(id).unwrap();
+    }
+    while db.step().unwrap() {}
+    let options = small().memory(16 << 20);
+    let node = caught_up(&server, &dir.path().join("node"), (&options, NodeKind::Standby));
+    let promoted = node.promote().unwrap();
+    assert_eq!(promoted.list_prepared().len(), 2);
+}
