@@ -268,18 +268,20 @@ impl Shared {
         self.wakeup.wake();
     }
 
-    /// Applies an edit to the journal, durably. The floor names it from the next run on.
+    /// Applies an edit to the journal, durably. The floor names it from the next run on, or at once
+    /// where it frees space: what it freed may be written over then.
     ///
     /// # Errors
     ///
     /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
     pub(crate) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.applied(self.set.apply(edit, self.committer.durable()))
+        self.apply_in(edit, Room::Ordinary)
     }
 
     /// As [`Shared::apply`]; `room` says how much of the journal's space it may use.
     pub(crate) fn apply_in(&self, edit: Edit, room: Room) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.applied(self.set.apply_in(edit, self.committer.durable(), room))
+        let frees = edit.frees();
+        self.applied(self.set.apply_in(edit, self.committer.durable(), room), frees)
     }
 
     /// As [`Shared::apply`], in space that was reserved.
@@ -292,15 +294,20 @@ impl Shared {
         edit: Edit,
         reservation: &mut EditReservation<'_>,
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.applied(self.set.apply_reserved(edit, self.committer.durable(), reservation))
+        let frees = edit.frees();
+        self.applied(self.set.apply_reserved(edit, self.committer.durable(), reservation), frees)
     }
 
-    /// Sees to what follows an edit.
-    fn applied<T>(&self, applied: Result<T>) -> Result<T> {
+    /// Sees to what follows an edit, which may free space.
+    fn applied<T>(&self, applied: Result<T>, frees: bool) -> Result<T> {
         match &applied {
             Ok(_) => {
                 let floor = self.set.floor();
                 self.committer.note_journal(JournalMark { epoch: floor.epoch, edit: floor.number });
+                // A failure has poisoned the database, and the space stays the journal's.
+                if frees && self.committer.sync_floor().is_ok() {
+                    self.set.give_back(floor);
+                }
             }
             Err(e) if matches!(e.kind(), ErrorKind::Full | ErrorKind::Closed) => {}
             Err(e) => self.stop_because(&e.to_string()),

@@ -281,6 +281,20 @@ impl<E: Described> Edit<E> {
         out
     }
 
+    /// Whether it frees space: that of extents, or of pages of the region.
+    pub(crate) fn frees(&self) -> bool {
+        self.ops.iter().any(|op| {
+            matches!(
+                op,
+                Op::DropTable { .. }
+                    | Op::RemoveExtent { .. }
+                    | Op::RemoveFromRun { .. }
+                    | Op::DropRun { .. }
+                    | Op::RemoveRow { .. }
+            )
+        })
+    }
+
     /// The extents it adds.
     pub(crate) fn added(&self) -> impl Iterator<Item = &E> {
         self.ops.iter().flat_map(|op| match op {

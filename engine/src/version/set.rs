@@ -1,10 +1,10 @@
 //! The versions of all tables, current and durable.
 //!
-//! [`apply`](VersionSet::apply) makes an edit durable and then visible. Readers take the current
-//! version of a table without a lock and keep it as long as they like.
+//! [`apply_in`](VersionSet::apply_in) makes an edit durable and then visible. Readers take the
+//! current version of a table without a lock and keep it as long as they like.
 //!
 //! Thread safety: every method may be called from any thread. `writer` is held over an append and
-//! its sync; `floor` for an instant. The order is `writer`, then `floor`.
+//! its sync; `floor` and `removed` for an instant. The order is `writer`, then one of these.
 //!
 //! Invariants:
 //!
@@ -12,10 +12,12 @@
 //!    steps about records that are gone, and marks of time that are no longer needed.
 //! 2. An edit becomes visible only once it is durable, and all of it at once.
 //! 3. The space of an extent that a journaled edit may name is never given back: not when the
-//!    outcome of an append is unknown either.
+//!    outcome of an append is unknown either. What an edit removed keeps its space until the floor
+//!    on the media names that edit (`set/removed.rs`).
 //! 4. Once poisoned, nothing is journaled any more.
 
 mod lost_edits;
+mod removed;
 mod room;
 mod runs;
 mod salvage;
@@ -42,6 +44,7 @@ use crate::sstable::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::storage::{ExtentStore, Location, ObjectId};
 
 pub(crate) use lost_edits::LostEdits;
+use removed::RemovedExtents;
 pub(crate) use room::{EditReservation, Room};
 pub(crate) use salvage::{Decided, Ended, ReadableJournal, SalvagedSet, free_name};
 
@@ -82,6 +85,7 @@ pub(crate) struct VersionSet {
     read_only: bool,
     store: Arc<ExtentStore>,
     current: ArcSwap<State>,
+    removed: RemovedExtents,
     writer: Mutex<Writer>,
     floor: Mutex<JournalFloor>,
     next_extent: AtomicU64,
@@ -190,6 +194,7 @@ impl VersionSet {
             next_extent: AtomicU64::new(state.counters.next_extent),
             next_table: AtomicU32::new(state.counters.next_table),
             current: ArcSwap::from_pointee(state),
+            removed: RemovedExtents::default(),
             floor: Mutex::new(journal.floor()),
             writer: Mutex::new(Writer {
                 journal,
@@ -332,18 +337,15 @@ impl VersionSet {
     }
 
     /// Makes `edit` durable, then visible: all of it or nothing. All commits
-    /// up to `lsn` are durable. Gives the new versions of the tables it touched.
+    /// up to `lsn` are durable. Gives the new versions of the tables it touched. The space of the
+    /// extents that it removed is taken until [`give_back`](VersionSet::give_back). `room` says how
+    /// much of the journal's space it may use.
     ///
     /// # Errors
     ///
     /// `Invalid` if the edit breaks an invariant of the metadata, `Full` if there is no room:
     /// nothing has changed. Otherwise the set is poisoned, and the edit may or may not be found
     /// at the next opening.
-    pub(crate) fn apply(&self, edit: Edit, lsn: Lsn) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.apply_in(edit, lsn, Room::Ordinary)
-    }
-
-    /// As [`VersionSet::apply`]; `room` says how much of the journal's space it may use.
     pub(crate) fn apply_in(
         &self,
         edit: Edit,
@@ -355,7 +357,13 @@ impl VersionSet {
         })
     }
 
-    /// As [`VersionSet::apply`], in space that was reserved: never `Full`.
+    /// As [`VersionSet::apply_in`], in ordinary room.
+    #[cfg(test)]
+    pub(crate) fn apply(&self, edit: Edit, lsn: Lsn) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.apply_in(edit, lsn, Room::Ordinary)
+    }
+
+    /// As [`VersionSet::apply_in`], in space that was reserved: never `Full`.
     pub(crate) fn apply_reserved(
         &self,
         edit: Edit,
@@ -390,7 +398,8 @@ impl VersionSet {
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::JournalEdit);
         find_room(&mut writer, &edit)?;
         let is_early = self.has(Failpoint::PublishBeforeEdit);
-        let early = applied.take_if(|_| is_early).map(|applied| self.publish(applied));
+        let number = writer.journal.floor().number + 1;
+        let early = applied.take_if(|_| is_early).map(|applied| self.publish(number, applied));
         if let Err(AppendFailure { error, may_be_durable }) = writer.journal.append(lsn, &edit) {
             if !may_be_durable {
                 return Err(error);
@@ -401,7 +410,7 @@ impl VersionSet {
         }
         *self.floor.lock() = writer.journal.floor();
         edit.added().for_each(|extent| extent.installed());
-        let versions = applied.map_or(early, |applied| Some(self.publish(applied)));
+        let versions = applied.map_or(early, |applied| Some(self.publish(number, applied)));
         self.roll_if_long(&mut writer, lsn)?;
         Ok(versions.unwrap_or_default())
     }
@@ -416,7 +425,9 @@ impl VersionSet {
         let _one_at_a_time = self.writer.lock();
         let applied = self.current.load().apply(edit).map_err(|broken| refused(&broken))?;
         edit.added().for_each(|extent| extent.installed());
-        self.publish(applied);
+        // No edit says so, and no floor will.
+        self.publish(0, applied);
+        self.give_back(JournalFloor::default());
         Ok(())
     }
 
@@ -445,16 +456,15 @@ impl VersionSet {
         checked.map_err(|e| Error::io("go on in", &self.directory, e))
     }
 
-    fn publish(&self, applied: Applied<Arc<Extent>>) -> Vec<(TableId, Arc<Version>)> {
+    /// Shows the state that an edit of this number made.
+    fn publish(&self, edit: u64, applied: Applied<Arc<Extent>>) -> Vec<(TableId, Arc<Version>)> {
         let Applied { state, touched, removed } = applied;
+        self.removed.by(edit, removed);
         self.next_table.fetch_max(state.counters.next_table, Ordering::Relaxed);
         self.next_extent.fetch_max(state.counters.next_extent, Ordering::Relaxed);
         let version = |id| Some((id, Arc::clone(&state.tables.get(&id)?.version)));
         let versions = touched.into_iter().filter_map(version).collect();
         self.current.store(Arc::new(state));
-        if !self.has(Failpoint::KeepObsoleteExtents) {
-            removed.iter().for_each(|extent| extent.mark_obsolete());
-        }
         versions
     }
 

@@ -126,6 +126,7 @@ impl Fixture {
         let add = |extent| Op::AddExtent { table, level: SUBLEVELS, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
+        self.set.give_back(self.set.floor());
         outputs.carried_over
     }
 
@@ -160,6 +161,7 @@ impl Fixture {
             let planned = Planned { choice: &choice, bottom, puts_objects: false, underestimates };
             let done = run(planned, &self.set, &self.cache, &horizon, shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
+            self.set.give_back(self.set.floor());
             carried_over.extents += done.carried_over.extents;
             carried_over.blocks += done.carried_over.blocks;
             assert!(jobs < 10_000, "it ends");

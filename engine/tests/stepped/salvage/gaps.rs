@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use super::{Rows, copied, journal, rows};
 use crate::common::{alone, tiny};
 use terrace::{Database, Durability, ErrorKind, SalvageReport, WriteBatch};
 
+/// The page of the floor's slots and of the GIDX words behind them.
+const WORDS: Range<usize> = 2 * 4096..3 * 4096;
 /// What stands in a payload, which is flipped.
 const TORN: &[u8] = b"torn by the cut";
 const BELOW_FLOOR: &[u8] = b"below the floor";
@@ -76,6 +79,7 @@ impl Killed {
         let before = edits_from(&journal(&at("db")), 64).len();
         let other = db.existing_table("other").unwrap();
         other.durability(Durability::Relaxed).put("k", TORN).unwrap();
+        let words = fs::read(at("db").join("region")).unwrap()[WORDS].to_vec();
         act(&db);
         let killed = copied(&at("db"), &at("killed"));
         // The edit of what was done is lost with the process.
@@ -86,6 +90,8 @@ impl Killed {
         fs::write(killed.join("journal-00000001"), bytes).unwrap();
         let killed = Killed { home, want };
         killed.change_region("killed", |region| {
+            // So is the floor that named it.
+            region[WORDS].copy_from_slice(&words);
             let torn = find(region, TORN);
             region[torn] ^= 1;
         });
@@ -115,7 +121,7 @@ impl Killed {
             }
             Also::StreamObject => region[4 * 4096 + 20] ^= 1,
             // GIDX words lie behind its slots.
-            Also::Floor => region[2 * 4096..2 * 4096 + 1024].fill(0xa5),
+            Also::Floor => region[WORDS.start..WORDS.start + 1024].fill(0xa5),
         });
         if !journal {
             fs::remove_file(from.join("journal-00000001")).unwrap();
