@@ -186,9 +186,9 @@ bool ha_terrace::can_change_attributes(const TABLE *altered) const
 enum_alter_inplace_result
 ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
 {
-  // A copy creates a table, and that refuses them with a message.
-  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const enum_alter_inplace_result of_keys = check_keys_of_alter(altered, info);
+  if (of_keys != HA_ALTER_INPLACE_INSTANT)
+    return of_keys;
   const alter_table_operations flags = info->handler_flags & ~OF_SERVER;
   const bool of_indexes = flags && !(flags & ~OF_INDEXES);
   const bool of_columns = flags == ALTER_ADD_STORED_BASE_COLUMN;

@@ -23,22 +23,6 @@ static int refuse_own(const Bytes &name)
 
 bool is_temporary(const Bytes &name) { return name.find("/#sql-temptable-") != Bytes::npos; }
 
-/* The server leaves foreign keys to engines, and an engine that says nothing loses them. */
-static int refuse_foreign_keys(THD *thd)
-{
-  const int command = thd_sql_command(thd);
-  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_ALTER_TABLE)
-    return 0;
-  List_iterator<Key> keys(thd->lex->alter_info.key_list);
-  while (Key *key = keys++)
-    if (key->type == Key::FOREIGN_KEY)
-    {
-      my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "FOREIGN KEY");
-      return HA_WRONG_CREATE_OPTION;
-    }
-  return 0;
-}
-
 /* An opening gives each partition what the definition says of the table: its own would be lost. */
 static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
 {
@@ -60,8 +44,6 @@ static int refuse_attributes_of_partitions(THD *thd, const TABLE *form)
 int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
 {
   THD *thd = ha_thd();
-  if (int error = refuse_foreign_keys(thd))
-    return error;
   if (int error = refuse_attributes_of_partitions(thd, form))
     return error;
   if (int error = refuse_own(name_of(name)))
@@ -71,6 +53,11 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
                         ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY, INDEX DIRECTORY");
   Failure failure;
   Bytes of_table = name_of(name);
+  std::vector<Reference> keys;
+  if (int error = wanted_references(of_table, form, info, &keys))
+    return error;
+  if (int error = check_references(of_table, form, keys))
+    return error;
   terrace_table_options *options = terrace_table_options_new();
   terrace_table *created = nullptr;
   int wrong = set_attributes(form->s->option_struct, options);
@@ -88,7 +75,9 @@ int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
     return tell(failure.handler_error(thd));
   }
   terrace_table_free(created);
-  const int error = begin_table(of_table, form, info);
+  int error = begin_table(of_table, form, info);
+  if (!error)
+    error = set_references(of_table, keys);
   // The server drops no table that it could not create.
   if (error && drop_library_table(of_table))
     sql_print_error("Terrace: table %s could not be created, and is not dropped: drop it by hand",
@@ -192,13 +181,17 @@ int ha_terrace::delete_table(const char *path)
     of_connection->drop_at_end(name);
     return 0;
   }
+  if (int error = refuse_drop_of_parent(ha_thd(), name))
+    return error;
   if (int error = wait_for_drop(ha_thd(), name))
     return error;
   // The server's definition of what was renamed before is not behind this drop then.
   if (sync_renames(ha_thd()))
     return my_errno;
   const int error = drop_library_table(name);
-  return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
+  if (error)
+    return error == HA_ERR_NO_SUCH_TABLE ? drop_partitions_of(name) : error;
+  return set_references(name, {});
 }
 
 int rename_library_table(const Bytes &from, const Bytes &to)
@@ -210,7 +203,7 @@ int rename_library_table(const Bytes &from, const Bytes &to)
       TERRACE_OK)
   {
     Open_table::rename(from, to);
-    return 0;
+    return rename_references(from, to);
   }
   return library_has(from) ? failure.handler_error(current_thd) : HA_ERR_NO_SUCH_TABLE;
 }
@@ -221,7 +214,12 @@ int ha_terrace::rename_table(const char *from, const char *to)
   for (const char *path : {from, to})
     if (int error = refuse_own(name_of(path)))
       return error;
-  const int error = rename_library_table(name_of(from), name_of(to));
+  int error = rename_library_table(name_of(from), name_of(to));
+  // A copy has the name that the table gets.
+  const Bytes altered = altered_table(ha_thd());
+  if (!error && is_hidden(name_of(from)) && !is_hidden(name_of(to)) && !altered.empty() &&
+      altered != name_of(to) && !library_has(altered))
+    error = move_children(altered, name_of(to));
   return tell(error == HA_ERR_NO_SUCH_TABLE ? rename_partitions_of(name_of(from), name_of(to))
                                             : error);
 }

@@ -12,7 +12,9 @@
 
 #include "errors.h"
 #include "key_codec.h"
+#include "foreign_columns.h"
 #include "open_table.h"
+#include "references.h"
 #include "server.h"
 #include "trx.h"
 
@@ -65,6 +67,14 @@ public:
   int check(THD *thd, HA_CHECK_OPT *options) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
+
+  /* Foreign keys, as the server asks for them: foreign_info.cc. */
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
 
   /* Writes: write.cc. */
   int write_row(const uchar *record) override;
@@ -170,6 +180,37 @@ private:
   int fail_if_taken(uint index, const Bytes &key);
   int note_auto_increment(const uchar *record);
 
+  /* Foreign keys as rows change: foreign_rows.cc. */
+  struct Change
+  {
+    /* The savepoint before it; 0 for none. */
+    ulonglong savepoint = 0;
+    /* Whether children follow it. */
+    bool is_followed = false;
+  };
+  void follow_references();
+  bool follows_keys();
+  int rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows);
+  int find_parent(const Reference &key, const uchar *record, const Columns &own);
+  int check_parents(const uchar *old_record, const uchar *new_record);
+  bool restricts(const Reference &key, bool is_delete);
+  bool loses(const Columns &own, const uchar *old_record, const uchar *new_record) const;
+  int find_children(const Reference &key, const uchar *record, const Columns &own, TABLE *of_child,
+                    uint kind, std::vector<Bytes> *rows);
+  int check_children(const uchar *old_record, const uchar *new_record, bool *is_followed);
+  int follow_row(const Reference &key, const Bytes &of_row, TABLE *of_parent,
+                 const uchar *new_record, bool is_delete);
+  int follow_key(const Reference &key, const uchar *old_record, const uchar *new_record,
+                 const Columns &own);
+  int begin_change(const uchar *old_record, const uchar *new_record, Change *change);
+  int end_change(const uchar *old_record, const uchar *new_record, const Change &change, int error);
+
+  /* Foreign keys in statements that change tables: foreign_ddl.cc. */
+  int wanted_references(const Bytes &name, TABLE *form, const HA_CREATE_INFO *info,
+                        std::vector<Reference> *keys);
+  int check_references(const Bytes &name, TABLE *form, const std::vector<Reference> &keys);
+  enum_alter_inplace_result check_keys_of_alter(TABLE *altered, Alter_inplace_info *info);
+
   /* CHECK TABLE. */
   int check_entries(const Bytes &of_row);
   int count_entries(uint index, ha_rows *count);
@@ -260,6 +301,10 @@ private:
   /* For each index the moment from which on views see its entries; 0 for as long as its table. */
   std::vector<ulonglong> built_at;
 
+  /* Its keys as a child and as a parent, as of references_seen. */
+  References parents, children;
+  ulonglong references_seen = 0;
+
   /* Why there is no number of AUTO_INCREMENT, such as a full disk. */
   int error_of_numbers = 0;
   /* Of the statement: take_lock_type() sets them, and reset() takes them back. */
@@ -303,6 +348,10 @@ private:
 
 /* The library's name of the table with this path. */
 Bytes name_of(const char *path);
+/* The table that an ALTER TABLE changes; empty for another statement. */
+Bytes altered_table(THD *thd);
+/* Why a DROP has to leave a table, to which children refer that stay; 0 for nothing. */
+int refuse_drop_of_parent(THD *thd, const Bytes &name);
 /* The names of the library's tables, also of its own. */
 std::vector<Bytes> library_tables();
 bool library_has(const Bytes &name);

@@ -299,6 +299,9 @@ bool ha_terrace::get_error_message(int error, String *buffer)
     const Bytes message = take_message();
     buffer->append(message.data(), message.size());
   }
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED ||
+      error == HA_ERR_FK_DEPTH_EXCEEDED)
+    buffer->append(trx()->failed_key.data(), trx()->failed_key.size());
   return false;
 }
 

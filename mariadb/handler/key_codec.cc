@@ -318,12 +318,12 @@ Key_codec::Key_codec(TABLE *table, const KEY &key, uchar prefix_arg)
   }
 }
 
-bool Key_codec::from_record(Bytes *out, const uchar *record) const
+bool Key_codec::from_record(Bytes *out, const uchar *record, size_t count) const
 {
   bool has_null = false;
   out->push_back(char(prefix));
-  for (const Key_part_codec &part : parts)
-    has_null |= part.append_from_record(out, record);
+  for (size_t i = 0; i < parts.size() && i < count; i++)
+    has_null |= parts[i].append_from_record(out, record);
   return has_null;
 }
 

@@ -104,8 +104,8 @@ public:
   /* prefix is the byte that entries begin with. */
   Key_codec(TABLE *table, const KEY &key, uchar prefix);
 
-  /* Appends prefix and parts of a record. Returns whether a part is NULL. */
-  bool from_record(Bytes *out, const uchar *record) const;
+  /* Appends prefix and parts of a record, the first ones or all. Returns whether one is NULL. */
+  bool from_record(Bytes *out, const uchar *record, size_t count = MAX_REF_PARTS) const;
   /* As from_record, for the first parts of a key in the server's format. */
   bool from_key(Bytes *out, const uchar *key, key_part_map parts) const;
   /* As from_key, by the length of the key. */

@@ -110,6 +110,8 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
         TERRACE_OK)
       return failure->status();
     Open_table::rename(name, wanted);
+    if (rename_references(name, wanted))
+      return TERRACE_INTERNAL;
   }
   if (has_list(from) && !has_list(to) && rename(list_of(from).c_str(), list_of(to).c_str()))
     sql_print_error("Terrace: cannot rename %s to %s: %s", list_of(from).c_str(),

@@ -6,6 +6,7 @@
 #include "ha_terrace.h"
 #include "mysqld.h"
 #include "recovery.h"
+#include "references.h"
 #include "status.h"
 #include "tuning.h"
 #include "waits.h"
@@ -186,7 +187,7 @@ static int start(void *place)
   terrace_hton = static_cast<handlerton *>(place);
   terrace_hton->db_type = DB_TYPE_AUTOASSIGN;
   terrace_hton->create = create_handler;
-  terrace_hton->flags = HTON_NO_FLAGS;
+  terrace_hton->flags = HTON_SUPPORTS_FOREIGN_KEYS;
   terrace_hton->tablefile_extensions = no_extensions;
   terrace_hton->table_options = table_attributes;
   terrace_hton->show_status = show_engine_status;
@@ -209,6 +210,8 @@ static int start(void *place)
     return 1;
   }
   drop_temporary_tables();
+  if (!load_references())
+    return 1;
   prepare_recovery(terrace_hton);
   return 0;
 }

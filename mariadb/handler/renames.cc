@@ -3,6 +3,7 @@
 #include "ha_terrace.h"
 #include "partitions.h"
 #include "recovery.h"
+#include "references.h"
 #include "trx.h"
 
 #include <algorithm>
@@ -281,7 +282,9 @@ void settle_renames()
     // A later start tries again what failed.
     if (settle(rename, &definitions))
       settled.push_back(rename);
+    settle_references(rename.from, rename.to);
   }
+  sweep_references();
   if (!settled.empty())
     forget(settled);
 }

@@ -300,6 +300,7 @@ bool Trx::is_end_of_all(bool all) const { return all || is_autocommit(thd); }
 int Trx::commit(bool all)
 {
   Failure failure;
+  linked.close();
   if (!is_end_of_all(all))
   {
     statement_began = false;
@@ -333,6 +334,7 @@ int Trx::commit(bool all)
 int Trx::rollback(bool all)
 {
   Failure failure;
+  linked.close();
   if (!is_end_of_all(all))
   {
     statement_began = false;
@@ -367,6 +369,7 @@ int Trx::rollback(bool all)
 
 int Trx::prepare(bool all)
 {
+  linked.close();
   if (!is_end_of_all(all))
     return commit(false);
   if (!transaction)

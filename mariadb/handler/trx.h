@@ -15,6 +15,7 @@
 #define TERRACE_HANDLER_TRX_H
 
 #include "errors.h"
+#include "linked.h"
 #include "server.h"
 
 #include <atomic>
@@ -51,6 +52,17 @@ public:
   void kill();
   /* The index that has the last duplicate. A row that moves to another partition has it there. */
   uint error_key = MAX_KEY;
+  /* The foreign key that the last error is about. */
+  Bytes failed_key;
+  /* Tables that the statement uses because of foreign keys. */
+  Linked_tables linked;
+  /* Tables whose rows are being changed, each because of the one before. */
+  struct Followed
+  {
+    Bytes table;
+    bool is_delete;
+  };
+  std::vector<Followed> followed;
 
   /*
     Before a range of a table is locked. Many locks on ranges become one on the whole table, because

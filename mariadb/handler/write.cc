@@ -285,6 +285,8 @@ int ha_terrace::write_row(const uchar *record)
   }
   for (size_t at = 0; at < secondary.size() && !error; at++)
     error = check_unique(secondary[at], record, key);
+  if (!error && follows_keys())
+    error = check_parents(nullptr, record);
   if (!error)
     error = put_row(key, record);
   for (size_t at = 0; at < secondary.size() && !error; at++)
@@ -355,6 +357,9 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
     if (old_entry != new_entry)
       error = fail_if_taken(secondary[at], new_entry);
   }
+  Change change;
+  if (!error)
+    error = begin_change(old_record, new_record, &change);
   if (!error && (old_key != new_key || table_share->blob_fields))
     error = remove_row(old_key);
   if (!error)
@@ -363,7 +368,7 @@ int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
     error = change_entry(secondary[at], old_record, new_record, old_key, new_key, is_new_to_view);
   if (!error)
     error = change_built_entries(old_record, new_record, old_key, new_key);
-  if (error)
+  if ((error = end_change(old_record, new_record, change, error)))
     return error;
   row = new_key;
   Field *number = table->found_next_number_field;
@@ -378,10 +383,14 @@ int ha_terrace::delete_row(const uchar *record)
   if (error)
     return error;
   const Bytes key = row_key(record);
-  error = remove_row(key);
+  Change change;
+  if (!(error = begin_change(record, nullptr, &change)))
+    error = remove_row(key);
   for (size_t at = 0; at < secondary.size() && !error; at++)
     error = remove_entry(secondary[at], record, key);
-  return error ? error : change_built_entries(record, nullptr, key, Bytes());
+  if (!error)
+    error = change_built_entries(record, nullptr, key, Bytes());
+  return end_change(record, nullptr, change, error);
 }
 
 void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
