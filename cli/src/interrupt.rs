@@ -35,7 +35,8 @@ type Stdout = std::fs::File;
 #[cfg(windows)]
 type Stdout = io::Stdout;
 
-/// Standard output. A signal ends a write that waits for the reader, and each one after it. A
+/// Standard output. A signal, or the alarm behind it, ends a write that waits for the reader, and
+/// each one after it. A
 /// buffer above makes a write again that was merely interrupted.
 pub(crate) struct StandardOutput {
     to: Stdout,
@@ -59,11 +60,10 @@ impl Write for StandardOutput {
         if self.is_over {
             return Err(stopped());
         }
-        let was_asked_for = is_asked_for();
         let written = self.to.write(bytes);
-        // It may have come when the reader had taken a part.
+        // It may have come before, or when the reader had taken a part.
         let is_whole = written.as_ref().is_ok_and(|written| *written == bytes.len());
-        self.is_over = !was_asked_for && is_asked_for() && !is_whole;
+        self.is_over = is_asked_for() && !is_whole;
         match written {
             Err(error) if self.is_over && error.kind() == io::ErrorKind::Interrupted => {
                 Err(stopped())

@@ -6,8 +6,8 @@
 //! for less. The first poll that finds its commit not yet done starts the thread.
 //!
 //! Thread safety: any thread registers, withdraws and leaves locks, one of each queue waits and
-//! wakes. The mutex of a queue is held for a few instructions, and never while a task is woken, a
-//! lock is given back or a commit is waited for.
+//! wakes. The mutex of a queue is held for an instant, and while its thread is started, once. It is
+//! never held while a task is woken, a lock is given back or a commit is waited for.
 //!
 //! Invariants:
 //!
@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::task::Waker;
 
 use crate::base::options::Durability;
@@ -45,8 +46,20 @@ type Key = (Lsn, u64);
 #[derive(Debug)]
 struct Entry {
     waker: Option<Waker>,
-    /// The row locks of a commit that no caller has any more: given back once the commit is done.
-    locks: Option<Locker>,
+    /// Row locks that are given back once the commit is done.
+    locks: Option<Arc<KeptLocks>>,
+}
+
+/// Row locks that a queue keeps. Who gives them back first does it; another one waits for that.
+#[derive(Debug)]
+pub(super) struct KeptLocks(Mutex<Option<Locker>>);
+
+impl KeptLocks {
+    /// Gives them back, if that was not done.
+    pub(super) fn give_back(&self) {
+        let mut locks = self.0.lock();
+        drop(locks.take());
+    }
 }
 
 #[derive(Debug, Default)]
@@ -148,15 +161,21 @@ impl Awaited {
     }
 
     /// Keeps locks of a commit until it is as durable as this machine makes it: it is visible then,
-    /// and no lock waits for a store. Where no thread can be had for them, they come back.
+    /// and no lock waits for a store.
+    ///
+    /// # Errors
+    ///
+    /// The locks, where no thread can be had for them.
     pub(super) fn keep(
         &self,
         waiting: (&Committer, Start<'_>),
         commit: (Lsn, Durability),
         locks: Locker,
-    ) -> Option<Locker> {
-        let entry = Entry { waker: None, locks: Some(locks) };
-        self.add(waiting, commit, entry).err().and_then(|entry| entry.locks)
+    ) -> Result<Arc<KeptLocks>, Arc<KeptLocks>> {
+        let kept = Arc::new(KeptLocks(Mutex::new(Some(locks))));
+        let entry = Entry { waker: None, locks: Some(Arc::clone(&kept)) };
+        let added = self.add(waiting, commit, entry);
+        added.map_or_else(|_| Err(Arc::clone(&kept)), |_| Ok(Arc::clone(&kept)))
     }
 
     /// Ends the threads, if there are any: the database is closed, and all commits are done.
@@ -182,9 +201,10 @@ impl Awaited {
             // After a failure each future learns by itself what became of its commit.
             let done = committer.wait_on_this_machine(lsn, durability);
             drop(done.and_then(|()| committer.wait_for_store(lsn, durability, Some(looks))));
-            for entry in queue.take_done(committer, durability) {
-                // Locks first: what the task does next may need them.
-                drop(entry.locks);
+            let done = queue.take_done(committer, durability);
+            // Locks first, of all: what a task does next may need those of another commit.
+            done.iter().filter_map(|entry| entry.locks.as_ref()).for_each(|kept| kept.give_back());
+            for entry in done {
                 // A panic of an executor's code is not ours to pass on.
                 entry.waker.into_iter().for_each(|waker| {
                     catch_unwind(AssertUnwindSafe(|| waker.wake())).unwrap_or(());
@@ -226,7 +246,6 @@ impl AwaitedQueue {
 #[cfg(test)]
 mod tests {
     use std::pin::Pin;
-    use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::task::{Context, Poll, Wake};
     use std::time::Duration;
@@ -235,6 +254,7 @@ mod tests {
     use crate::base::options::Options;
     use crate::storage::object_testing::{ObjectServer, StoreFault};
     use crate::table::WriteBatch;
+    use crate::{LockWait, TxnOptions};
 
     /// Tells that it was woken.
     struct Tell(Sender<()>);
@@ -282,6 +302,35 @@ mod tests {
                 |n: usize| Pin::new(&mut commits[n]).poll(&mut Context::from_waker(waker));
             assert!(matches!(polled(0), Poll::Ready(Ok(()))) && polled(1).is_pending());
             server.always(None);
+        }
+    }
+
+    /// Bug: a commit with the durability `Remote` was waited for, and the next call that waits for
+    /// no lock did not get its rows. Cause: their locks lay in the queue of commits that wait for
+    /// the device, whose thread had not come to them. Fix: who knows the commit to be done gives
+    /// its locks back.
+    #[test]
+    fn the_rows_of_a_commit_that_was_waited_for_are_free_before_the_queue_has_come_to_it() {
+        let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let options = Options::new().pm_size(4 << 20).object_store(server.url()).share(true);
+        let db = options.open(dir.path().join("db")).unwrap();
+        let table = db.table("t").unwrap();
+        let no_wait = || {
+            let options = TxnOptions::new().durability(Durability::Remote);
+            db.begin_with(options.lock_wait(LockWait::NoWait)).unwrap()
+        };
+        let queue = table.shared.awaited.queue(Durability::Durable);
+        for n in 0..20u8 {
+            let txn = no_wait();
+            txn.put(&table, "k", [n]).unwrap();
+            let mut commit = txn.enqueue().unwrap();
+            let polled = Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop()));
+            // Its thread comes to no entry as long as this is held.
+            let _held = queue.state.lock();
+            if polled.is_pending() {
+                commit.wait().unwrap();
+            }
+            no_wait().put(&table, "k", [n]).unwrap();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::awaited::{Place, Start};
+use super::awaited::{KeptLocks, Place, Start};
 use super::shared::{Keep, Shared};
 use crate::base::error::Result;
 use crate::base::operator;
@@ -23,8 +23,9 @@ use crate::os::thread::{Builder, JoinHandle};
 /// the device in place of the task, and wakes it.
 ///
 /// Dropping it undoes nothing: the commit becomes visible, and durable if that was asked for, a
-/// moment later. If it has rows locked, dropping it waits until they can be given back, for the
-/// device and for no shared store; after a poll that thread does.
+/// moment later. Rows that it has locked are given back once it is as durable as this machine makes
+/// it: a thread of the database waits for that. Dropping it waits only where no thread can be
+/// started, and then for the device and for no shared store.
 ///
 /// # Examples
 ///
@@ -56,6 +57,8 @@ pub struct PendingCommit {
     lsn: Lsn,
     durability: Durability,
     locks: Option<Locker>,
+    /// They, once a queue of awaited commits has them.
+    kept: Option<Arc<KeptLocks>>,
     waited: bool,
     /// Where it is registered, once it was polled.
     place: Option<Place>,
@@ -73,7 +76,8 @@ impl PendingCommit {
         let (waited, shared) = (lsn.is_none(), Arc::clone(shared));
         let lsn = lsn.unwrap_or_else(|| shared.committer.visible());
         let locks = locks.filter(|locks| locks.held() > 0);
-        PendingCommit { shared, _keep: keep, lsn, durability, locks, waited, place: None }
+        let (kept, place) = (None, None);
+        PendingCommit { shared, _keep: keep, lsn, durability, locks, kept, waited, place }
     }
 
     /// Its number: a commit that was enqueued later has a greater one. Of an empty transaction or
@@ -187,14 +191,21 @@ impl PendingCommit {
     }
 
     /// Has its locks given back once the commit is as durable as this machine makes it. Where no
-    /// thread can be had for that, they stay.
+    /// thread can be had for that, this one waits.
     fn pass_locks_on(&mut self) {
         let (shared, own) = (&self.shared, self.durability.on_this_machine());
         if shared.committer.is_decided(self.lsn, own) {
             self.unlock();
         } else if let Some(locks) = self.locks.take() {
             let waiting = (&shared.committer, &starter(shared) as Start<'_>);
-            self.locks = shared.awaited.keep(waiting, (self.lsn, own), locks);
+            match shared.awaited.keep(waiting, (self.lsn, own), locks) {
+                Ok(kept) => self.kept = Some(kept),
+                Err(locks) => {
+                    // A failure stops the database, and every later call reports it.
+                    drop(shared.committer.wait_on_this_machine(self.lsn, own));
+                    drop(locks);
+                }
+            }
         }
     }
 
@@ -210,6 +221,8 @@ impl PendingCommit {
             "row locks are given back after the commit is visible"
         );
         self.locks = None;
+        // A caller that knows the commit to be done finds its rows free, whatever the queue does.
+        self.kept.take().iter().for_each(|kept| kept.give_back());
     }
 }
 
@@ -224,11 +237,7 @@ impl Drop for PendingCommit {
         // The next owner of a lock sees the commits of its earlier owners. For that no commit has
         // to be in a shared store. No destructor waits for it where another thread can.
         self.pass_locks_on();
-        if self.locks.is_some() {
-            // A failure stops the database, and every later call reports it.
-            drop(self.shared.committer.wait_on_this_machine(self.lsn, self.durability));
-            self.unlock();
-        } else if !self.waited {
+        if !self.waited {
             self.shared.wakeup.wake();
         }
     }

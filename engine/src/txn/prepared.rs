@@ -35,7 +35,7 @@ use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::os::sync::locks::{Condvar, Mutex};
 use crate::os::without_deadline;
-use crate::pm::alloc::ZonePool;
+use crate::pm::alloc::{ZONE_HEADER, ZonePool};
 use crate::read::view::TicketLsn;
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 use crate::version::{EditReservation, Level};
@@ -247,8 +247,9 @@ impl PreparedSet {
     fn take_share(&self, zones: &ZonePool, len: u64) -> Result<u64> {
         let geometry = zones.geometry();
         // Those that take less than a unit share one.
-        let is_small = len <= geometry.unit;
-        let bytes = if is_small { len } else { geometry.zone_len(geometry.units_for(len)) };
+        let in_zone = len + ZONE_HEADER;
+        let is_small = in_zone <= geometry.unit;
+        let bytes = if is_small { len } else { geometry.zone_len(geometry.units_for(in_zone)) };
         let mut state = self.state.lock();
         // A caller that resolves them needs zones to do it.
         let on_their_way = state.preparing.div_ceil(geometry.unit) as u32;
@@ -256,7 +257,8 @@ impl PreparedSet {
         if kept > units / SHARE {
             let message = format!(
                 "prepared transactions keep {kept} of {units} units of the region, and may keep \
-                 {}; commit some or roll them back, or grow the region",
+                 {}; {on_their_way} of these are for prepares that are not done yet; commit some \
+                 or roll them back, try again when those are done, or grow the region",
                 units / SHARE
             );
             return Err(Error::new(ErrorKind::Full, message));
@@ -640,6 +642,10 @@ mod tests {
             }
         };
         assert_eq!(late.kind(), ErrorKind::Full, "{late}");
+        // Bug: it counted as half of what it took. Cause: the zone's header was left out.
+        set.state.lock().preparing = 0;
+        assert_eq!(set.take_share(zones, geometry.zone_len(2)).unwrap(), geometry.zone_len(4));
+        set.state.lock().preparing = taken.iter().sum();
         let prepare = |id: &str| {
             let txn = db.begin_with(TxnOptions::new()).unwrap();
             txn.put(&table, id, "1").unwrap();
