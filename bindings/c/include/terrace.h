@@ -1765,8 +1765,8 @@ enum terrace_status terrace_pending_wait(const struct terrace_pending *pending,
 
 /**
  * Frees the handle. It undoes nothing: the commit becomes visible, and durable if that was asked
- * for, a moment later. Rows that it has locked are given back once it is as durable as this machine
- * makes it. This waits for that only where no thread can be started. NULL is no error.
+ * for, a moment later. Rows that it has locked are given back once it is as durable as this
+ * machine makes it. This waits for that only where no thread can be started. NULL is no error.
  */
 void terrace_pending_free(struct terrace_pending *pending);
 

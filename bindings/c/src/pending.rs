@@ -218,8 +218,8 @@ pub extern "C" fn terrace_pending_wait(
 }
 
 /// Frees the handle. It undoes nothing: the commit becomes visible, and durable if that was asked
-/// for, a moment later. Rows that it has locked are given back once it is as durable as this machine
-/// makes it. This waits for that only where no thread can be started. NULL is no error.
+/// for, a moment later. Rows that it has locked are given back once it is as durable as this
+/// machine makes it. This waits for that only where no thread can be started. NULL is no error.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_pending_free(pending: Option<Box<Pending>>) {
     guard::free(pending);
