@@ -209,13 +209,18 @@ int ha_terrace::check_references(const Bytes &name, TABLE *form,
   {
     if (int error = check_child(thd, key, form))
       return error;
-    if (!checks_keys(thd))
-      continue;
     int error = 0;
     Linked_table parent;
     const bool is_itself = key.parent == table_name;
-    if (!is_itself && !parent.open(thd, key.parent, MDL_SHARED_READ, &error))
-      return error ? error : refuse(thd, key, "there is no such parent");
+    // Until a copy has its name, no change of the parent's rows finds its children.
+    const enum_mdl_type of_lock = is_hidden(name) ? MDL_SHARED_NO_WRITE : MDL_SHARED_READ;
+    const bool is_there = is_itself || parent.open(thd, key.parent, of_lock, &error);
+    if (error)
+      return error;
+    if (!checks_keys(thd))
+      continue;
+    if (!is_there)
+      return refuse(thd, key, "there is no such parent");
     if ((error = check_pair(thd, key, form, is_itself ? form : parent.table)))
       return error;
   }

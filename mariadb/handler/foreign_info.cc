@@ -72,7 +72,19 @@ int ha_terrace::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *li
 
 bool ha_terrace::referenced_by_foreign_key() const noexcept
 {
-  return open_table && !table->part_info && !references_to(open_table->name_of_table()).empty();
+  if (!open_table || table->part_info || has_no_references())
+    return false;
+  // The server calls it for each statement.
+  const_cast<ha_terrace *>(this)->follow_references();
+  return !children.empty();
+}
+
+/* The key of a child that what followed a change would have doubled. */
+bool ha_terrace::get_foreign_dup_key(char *child, uint child_len, char *index, uint index_len)
+{
+  strmake(child, trx()->doubled_child.c_str(), child_len - 1);
+  strmake(index, trx()->doubled_index.c_str(), index_len - 1);
+  return true;
 }
 
 bool ha_terrace::can_switch_engines()

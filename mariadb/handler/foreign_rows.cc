@@ -38,6 +38,14 @@ void ha_terrace::follow_references()
   children = references_to(open_table->name_of_table());
 }
 
+/* Whether keys have changed while a table of one was waited for. Those of now are seen then. */
+bool ha_terrace::has_moved()
+{
+  const ulonglong before = references_seen;
+  follow_references();
+  return references_seen != before;
+}
+
 bool ha_terrace::follows_keys()
 {
   if (has_no_references() || (ha_thd()->variables.option_bits & OPTION_NO_FOREIGN_KEY_CHECKS))
@@ -166,7 +174,10 @@ int ha_terrace::check_parents(const uchar *old_record, const uchar *new_record)
     if (has_null(table, new_record, own) ||
         (old_record && !differ(table, old_record, new_record, own)))
       continue;
-    if (int error = find_parent(*key, new_record, own))
+    const int error = find_parent(*key, new_record, own);
+    if (error == HA_ERR_NO_REFERENCED_ROW && has_moved())
+      return check_parents(old_record, new_record);
+    if (error)
       return error;
   }
   return 0;
@@ -201,9 +212,10 @@ bool ha_terrace::loses(const Columns &own, const uchar *old_record, const uchar 
          (!new_record || differ(table, old_record, new_record, own));
 }
 
-/* The rows of a child that refer to a record. */
+/* The rows of a child that refer to a record, and what their entries in its index begin with. */
 int ha_terrace::find_children(const Reference &key, const uchar *record, const Columns &own,
-                              TABLE *of_child, uint kind, std::vector<Bytes> *rows)
+                              TABLE *of_child, uint kind, Bytes *prefix,
+                              std::vector<Bytes> *rows)
 {
   const Columns theirs = columns_of(of_child, key.columns);
   const uint index = index_of(of_child, theirs);
@@ -213,9 +225,8 @@ int ha_terrace::find_children(const Reference &key, const uchar *record, const C
   if (!copy_columns(table, record, own, theirs))
     return 0;
   ha_terrace *file = static_cast<ha_terrace *>(of_child->file);
-  Bytes prefix;
-  file->codec(index).from_record(&prefix, of_child->record[0], uint(own.size()));
-  return file->rows_of_key(index, prefix, kind, rows);
+  file->codec(index).from_record(prefix, of_child->record[0], uint(own.size()));
+  return file->rows_of_key(index, *prefix, kind, rows);
 }
 
 /* Before a record goes, or changes: no child refers to it that may not. */
@@ -234,10 +245,13 @@ int ha_terrace::check_children(const uchar *old_record, const uchar *new_record,
       continue;
     }
     int error = 0;
+    Bytes prefix;
     std::vector<Bytes> rows;
     Taken child(ha_thd(), trx(), key->child, false, &error);
     if (child.is_there())
-      error = find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &rows);
+      error = find_children(*key, old_record, own, child.table(), TERRACE_FOR_SHARE, &prefix, &rows);
+    else if (!error && has_moved())
+      return check_children(old_record, new_record, is_followed);
     if (!error && !rows.empty())
       error = fail_of(trx(), *key, HA_ERR_ROW_IS_REFERENCED);
     if (error)
@@ -247,15 +261,22 @@ int ha_terrace::check_children(const uchar *old_record, const uchar *new_record,
 }
 
 /* Changes one row of this child as its parent has changed. */
-int ha_terrace::follow_row(const Reference &key, const Bytes &of_row, TABLE *of_parent,
-                           const uchar *new_record, bool is_delete)
+int ha_terrace::follow_row(const Reference &key, const Bytes &of_row, const Bytes &prefix,
+                           TABLE *of_parent, const uchar *new_record)
 {
+  const bool is_delete = !new_record;
   bool is_there = false;
   row_lock = LOCK_EXCLUSIVE;
   int error = read_row(table->record[0], of_row, &is_there);
   // An earlier row may have had it removed.
   if (error || !is_there)
     return error;
+  // Or changed: it refers to another parent then, or to none.
+  const Columns own = columns_of(table, key.columns);
+  Bytes refers_to;
+  codec(index_of(table, own)).from_record(&refers_to, table->record[0], uint(own.size()));
+  if (refers_to != prefix)
+    return 0;
   if (table->vfield)
   {
     table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
@@ -265,7 +286,6 @@ int ha_terrace::follow_row(const Reference &key, const Bytes &of_row, TABLE *of_
   if (is_delete && !sets_null)
     return delete_row(table->record[0]);
   store_record(table, record[1]);
-  const Columns own = columns_of(table, key.columns);
   bool fits = true;
   if (sets_null)
     for (Field *column : own)
@@ -292,10 +312,12 @@ int ha_terrace::follow_key(const Reference &key, const uchar *old_record, const 
 {
   Trx *of_connection = trx();
   int error = 0;
+  Bytes prefix;
   std::vector<Bytes> rows;
   Taken child(ha_thd(), of_connection, key.child, true, &error);
   if (child.is_there())
-    error = find_children(key, old_record, own, child.table(), TERRACE_FOR_UPDATE, &rows);
+    error =
+      find_children(key, old_record, own, child.table(), TERRACE_FOR_UPDATE, &prefix, &rows);
   if (error || rows.empty())
     return error;
   if (of_connection->followed.size() >= MAX_DEPTH)
@@ -304,7 +326,17 @@ int ha_terrace::follow_key(const Reference &key, const uchar *old_record, const 
   {
     error = thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED ? HA_ERR_ABORTED_BY_USER : 0;
     if (!error)
-      error = child.file()->follow_row(key, rows[i], table, new_record, !new_record);
+      error = child.file()->follow_row(key, rows[i], prefix, table, new_record);
+  }
+  if (error == HA_ERR_FOUND_DUPP_KEY)
+  {
+    // The number of the index is the child's, and would be taken for one of this table.
+    const uint index = of_connection->error_key;
+    of_connection->doubled_child = Sql_name(key.child).table;
+    of_connection->doubled_index = index < child.table()->s->keys
+                                     ? child.table()->key_info[index].name.str
+                                     : "PRIMARY";
+    error = HA_ERR_FOREIGN_DUPLICATE_KEY;
   }
   const LEX_CSTRING &cached = child.table()->s->table_cache_key;
   mysql_query_cache_invalidate4(ha_thd(), cached.str, uint(cached.length), true);

@@ -74,6 +74,7 @@ public:
   bool referenced_by_foreign_key() const noexcept override;
   bool can_switch_engines() override;
   char *get_foreign_key_create_info() override;
+  bool get_foreign_dup_key(char *child, uint child_len, char *index, uint index_len) override;
   void free_foreign_key_create_info(char *text) override;
 
   /* Writes: write.cc. */
@@ -189,6 +190,7 @@ private:
     bool is_followed = false;
   };
   void follow_references();
+  bool has_moved();
   bool follows_keys();
   int rows_of_key(uint index, const Bytes &prefix, uint kind, std::vector<Bytes> *rows);
   int find_parent(const Reference &key, const uchar *record, const Columns &own);
@@ -196,10 +198,10 @@ private:
   bool restricts(const Reference &key, bool is_delete);
   bool loses(const Columns &own, const uchar *old_record, const uchar *new_record) const;
   int find_children(const Reference &key, const uchar *record, const Columns &own, TABLE *of_child,
-                    uint kind, std::vector<Bytes> *rows);
+                    uint kind, Bytes *prefix, std::vector<Bytes> *rows);
   int check_children(const uchar *old_record, const uchar *new_record, bool *is_followed);
-  int follow_row(const Reference &key, const Bytes &of_row, TABLE *of_parent,
-                 const uchar *new_record, bool is_delete);
+  int follow_row(const Reference &key, const Bytes &of_row, const Bytes &prefix, TABLE *of_parent,
+                 const uchar *new_record);
   int follow_key(const Reference &key, const uchar *old_record, const uchar *new_record,
                  const Columns &own);
   int begin_change(const uchar *old_record, const uchar *new_record, Change *change);

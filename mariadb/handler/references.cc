@@ -13,9 +13,12 @@ static const char REFERENCES[] = "#terrace/references";
 /* The first byte of a value. */
 static const char FORMAT = 1;
 
-/* Of all that follows. A writer holds it until what it has written is durable. */
+typedef std::map<Bytes, Reference_ref> All;
+
+/* Of writers alone. One holds it until what it has written is durable. */
 static std::mutex lock;
-static std::map<Bytes, Reference_ref> all;
+/* It does not change: a writer puts another one in its place. */
+static std::shared_ptr<const All> all_seen = std::make_shared<const All>();
 static std::atomic<ulonglong> version{1};
 static std::atomic<bool> is_empty{true};
 
@@ -146,6 +149,16 @@ static bool parse(const Bytes &key, const Bytes &value, Reference *out)
   return true;
 }
 
+static std::shared_ptr<const All> seen() { return std::atomic_load(&all_seen); }
+
+/* The caller has the lock. */
+static void show(All &&all)
+{
+  is_empty = all.empty();
+  std::atomic_store(&all_seen, std::make_shared<const All>(std::move(all)));
+  version++;
+}
+
 /* Changes some, all or none of them; the caller has the lock. */
 static terrace_status write(const std::vector<Bytes> &removed, const std::vector<Reference> &added,
                             Failure *failure)
@@ -172,12 +185,12 @@ static terrace_status write(const std::vector<Bytes> &removed, const std::vector
   terrace_table_free(table);
   if (status != TERRACE_OK)
     return status;
+  All changed(*seen());
   for (const Bytes &key : removed)
-    all.erase(key);
+    changed.erase(key);
   for (const Reference &one : added)
-    all[key_of(one)] = std::make_shared<const Reference>(one);
-  is_empty = all.empty();
-  version++;
+    changed[key_of(one)] = std::make_shared<const Reference>(one);
+  show(std::move(changed));
   return TERRACE_OK;
 }
 
@@ -186,8 +199,8 @@ static References some(bool (*is_wanted)(const Reference &, const Bytes &), cons
   References found;
   if (is_empty)
     return found;
-  std::lock_guard<std::mutex> guard(lock);
-  for (auto &one : all)
+  const std::shared_ptr<const All> all = seen();
+  for (auto &one : *all)
     if (is_wanted(*one.second, name))
       found.push_back(one.second);
   return found;
@@ -205,17 +218,20 @@ References references_to(const Bytes &parent)
               parent);
 }
 
-bool is_name_taken(const Bytes &name, const Bytes &table)
+/* Whether a key of the table's database has a name, but for those of one child. */
+static bool has_name(const Bytes &name, const Bytes &table, const Bytes &but_of)
 {
   const size_t database = table.find('/') + 1;
-  std::lock_guard<std::mutex> guard(lock);
-  for (auto &one : all)
-    if (one.second->child != table && !is_hidden(one.second->child) &&
+  const std::shared_ptr<const All> all = seen();
+  for (auto &one : *all)
+    if (one.second->child != but_of && !is_hidden(one.second->child) &&
         !one.second->child.compare(0, database, table, 0, database) &&
         !my_strcasecmp(system_charset_info, one.second->name.c_str(), name.c_str()))
       return true;
   return false;
 }
+
+bool is_name_taken(const Bytes &name, const Bytes &table) { return has_name(name, table, table); }
 
 ulonglong references_version() { return version; }
 bool has_no_references() { return is_empty; }
@@ -227,18 +243,26 @@ int set_references(const Bytes &child, const std::vector<Reference> &wanted)
   Failure failure;
   std::lock_guard<std::mutex> guard(lock);
   std::vector<Bytes> removed;
-  for (auto &one : all)
+  const std::shared_ptr<const All> all = seen();
+  for (auto &one : *all)
     if (one.second->child == child)
       removed.push_back(one.first);
   return write(removed, wanted, &failure) == TERRACE_OK ? 0 : failure.handler_error(current_thd);
 }
 
-/* A name that was made of the table's goes with it, as in InnoDB. */
+/*
+  A name that was made of the table's goes with it, as in InnoDB. Where another key has the new one,
+  the name stays.
+*/
 static void rename_child(Reference *one, const Bytes &to)
 {
   const Bytes made = Sql_name(one->child).table + "_ibfk_";
   if (!is_hidden(one->child) && !is_hidden(to) && one->name.compare(0, made.size(), made) == 0)
-    one->name = Sql_name(to).table + "_ibfk_" + one->name.substr(made.size());
+  {
+    const Bytes wanted = Sql_name(to).table + "_ibfk_" + one->name.substr(made.size());
+    if (!has_name(wanted, to, Bytes()) && !has_name(wanted, one->child, Bytes()))
+      one->name = wanted;
+  }
   one->child = to;
 }
 
@@ -251,7 +275,8 @@ static int rename_in(const Bytes &from, const Bytes &to, bool of_child, bool of_
   std::lock_guard<std::mutex> guard(lock);
   std::vector<Bytes> removed;
   std::vector<Reference> added;
-  for (auto &one : all)
+  const std::shared_ptr<const All> all = seen();
+  for (auto &one : *all)
   {
     const bool is_child = of_child && one.second->child == from;
     const bool is_parent = of_parent && one.second->parent == from;
@@ -282,6 +307,7 @@ bool load_references()
   if (!table)
     return failure.status() == TERRACE_OK || failure.status() == TERRACE_MISSING_TABLE;
   std::lock_guard<std::mutex> guard(lock);
+  All all;
   terrace_cursor *cursor = terrace_table_cursor(table, nullptr, failure.out());
   terrace_row row;
   terrace_status status = cursor ? TERRACE_OK : failure.status();
@@ -297,7 +323,7 @@ bool load_references()
     }
     all[key_of(one)] = std::make_shared<const Reference>(one);
   }
-  is_empty = all.empty();
+  show(std::move(all));
   terrace_cursor_free(cursor);
   terrace_table_free(table);
   return status == TERRACE_NOT_FOUND;
@@ -316,7 +342,8 @@ void sweep_references()
 {
   std::lock_guard<std::mutex> guard(lock);
   std::vector<Bytes> removed;
-  for (auto &one : all)
+  const std::shared_ptr<const All> all = seen();
+  for (auto &one : *all)
     if (!library_has(one.second->child))
       removed.push_back(one.first);
   Failure failure;

@@ -54,6 +54,8 @@ public:
   uint error_key = MAX_KEY;
   /* The foreign key that the last error is about. */
   Bytes failed_key;
+  /* The index of a child in which a change that follows has found a duplicate. */
+  Bytes doubled_child, doubled_index;
   /* Tables that the statement uses because of foreign keys. */
   Linked_tables linked;
   /* Tables whose rows are being changed, each because of the one before. */

@@ -126,3 +126,16 @@ INSERT INTO pv VALUES (1), (2); INSERT INTO cv (a, t) VALUES (1, 'one'), (1, REP
 UPDATE pv SET id = 5 WHERE id = 1; SELECT b, t FROM cv FORCE INDEX (b) WHERE b > 0 ORDER BY b, t;
 DELETE FROM pv WHERE id = 2; SELECT a, b, t FROM cv ORDER BY t; CHECK TABLE cv;
 DROP TABLE cv, pv;
+-- A cascade that would make a duplicate names the child's index. (It named the parent's, which had none.)
+CREATE TABLE pd (id INT PRIMARY KEY, v INT); CREATE TABLE cd (id INT PRIMARY KEY, a INT, UNIQUE KEY only_one (a), FOREIGN KEY (a) REFERENCES pd (id) ON UPDATE CASCADE);
+INSERT INTO pd VALUES (1, 1); INSERT INTO cd VALUES (1, 1);
+SET foreign_key_checks = 0; INSERT INTO cd VALUES (2, 2); SET foreign_key_checks = 1;
+UPDATE pd SET id = 2 WHERE id = 1;
+SELECT * FROM pd; SELECT * FROM cd;
+DROP TABLE cd, pd;
+-- A row that an earlier row's removal has let go of its parent stays. (It was removed.)
+CREATE TABLE pt (id INT PRIMARY KEY); CREATE TABLE ct (x INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES pt (id) ON DELETE CASCADE, FOREIGN KEY (a) REFERENCES ct (x) ON DELETE SET NULL);
+INSERT INTO pt VALUES (1), (7);
+SET foreign_key_checks = 0; INSERT INTO ct VALUES (1, 1), (2, 1), (7, 7); SET foreign_key_checks = 1;
+DELETE FROM pt WHERE id = 1; SELECT * FROM ct;
+DROP TABLE ct, pt;
