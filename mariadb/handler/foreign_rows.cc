@@ -338,8 +338,6 @@ int ha_terrace::follow_key(const Reference &key, const uchar *old_record, const 
                                      : "PRIMARY";
     error = HA_ERR_FOREIGN_DUPLICATE_KEY;
   }
-  const LEX_CSTRING &cached = child.table()->s->table_cache_key;
-  mysql_query_cache_invalidate4(ha_thd(), cached.str, uint(cached.length), true);
   return error;
 }
 

@@ -29,6 +29,8 @@ public:
   ulong index_flags(uint index, uint part, bool all_parts) const override;
   /* SHOW INDEX names the kind that behaves so. */
   const char *index_type(uint) override { return "BTREE"; }
+  /* The server's query cache knows no views, and no rows that expire. */
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_key_length() const override { return 3072; }

@@ -78,6 +78,8 @@ impl Server {
         }
         let mut command = Command::new("mariadbd");
         command.args(["--no-defaults", "--user=root", "--skip-networking"]);
+        // Off in a server by default, and then no session can turn it on.
+        command.arg("--query-cache-type=1");
         command.arg(format!("--datadir={}", folder.join("data").display()));
         command.arg(format!("--socket={}", socket_of(&folder).display()));
         command.arg(format!("--log-error={}", folder.join("error.log").display()));
