@@ -36,8 +36,7 @@ type Stdout = std::fs::File;
 type Stdout = io::Stdout;
 
 /// Standard output. A signal, or the alarm behind it, ends a write that waits for the reader, and
-/// each one after it. A
-/// buffer above makes a write again that was merely interrupted.
+/// each one after it. A buffer above makes a write again that was merely interrupted.
 pub(crate) struct StandardOutput {
     to: Stdout,
     /// A signal has ended a write.
