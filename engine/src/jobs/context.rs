@@ -103,9 +103,8 @@ impl JobContext {
         }
     }
 
-    /// Applies an edit by which space comes free to the journal, durably. The floor names it from
-    /// the next run on. `Full` when the disk is full, and nothing was changed; any other error
-    /// poisons the database.
+    /// Applies an edit by which space comes free to the journal, durably. `Full` when the disk is
+    /// full, and nothing was changed; any other error poisons the database.
     pub(crate) fn apply_freeing(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.shared.apply_in(edit, Room::Freeing)
     }

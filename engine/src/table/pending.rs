@@ -221,7 +221,7 @@ impl PendingCommit {
             "row locks are given back after the commit is visible"
         );
         self.locks = None;
-        // A caller that knows the commit to be done finds its rows free, whatever the queue does.
+        // The queue may hold the locks longer than the caller waits for the commit.
         self.kept.take().iter().for_each(|kept| kept.give_back());
     }
 }

@@ -281,7 +281,8 @@ impl<E: Described> Edit<E> {
         out
     }
 
-    /// Whether it frees space: that of extents, or of pages of the region.
+    /// Whether it removes extents, or row tables. A drain that only raises D is not counted, though
+    /// entries and pages of level 0 go after it.
     pub(crate) fn frees(&self) -> bool {
         self.ops.iter().any(|op| {
             matches!(
