@@ -314,7 +314,9 @@ fn is_installed_early(ctx: &JobContext, columns: &[Box<Drained<'_>>]) -> bool {
     ctx.options.has(Failpoint::InstallBeforeSync) && ops.any(refers)
 }
 
-/// Journals the edit of a drain.
+/// Journals the edit of a drain. The floor on the media names it before entries of a persistent
+/// index and pages of row tables go by it: an opening takes damage to another edit at the journal's
+/// end for a torn append.
 fn apply(
     ctx: &JobContext,
     edit: Edit,
@@ -324,10 +326,15 @@ fn apply(
         let tables = columns.iter().map(|drained| drained.table.id());
         return ctx.adopt_unjournaled(&edit, tables);
     }
-    match ctx.shared.zones.serves_freeing() {
+    let versions = match ctx.shared.zones.serves_freeing() {
         true => ctx.apply_freeing(edit),
         false => ctx.shared.apply(edit),
+    }?;
+    let has_rows = |table: &Arc<TableCore>| table.view().level0.shown_rows().is_some();
+    if ctx.forest.is_some() || columns.iter().any(|drained| has_rows(drained.table)) {
+        ctx.sync_floor()?;
     }
+    Ok(versions)
 }
 
 /// What the first keys of a span are, as many as a drain takes.

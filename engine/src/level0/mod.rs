@@ -136,7 +136,7 @@ impl Level0 {
 /// Reading.
 impl Level0 {
     /// The row tables, if there are any.
-    fn shown_rows(&self) -> Option<&RowTables> {
+    pub(crate) fn shown_rows(&self) -> Option<&RowTables> {
         self.rows.as_ref().filter(|rows| !rows.is_empty())
     }
 

@@ -281,8 +281,7 @@ impl<E: Described> Edit<E> {
         out
     }
 
-    /// Whether it removes extents, or row tables. A drain that only raises D is not counted, though
-    /// entries and pages of level 0 go after it.
+    /// Whether it removes extents, or row tables. What goes as it raises D, the drain sees to.
     pub(crate) fn frees(&self) -> bool {
         self.ops.iter().any(|op| {
             matches!(
