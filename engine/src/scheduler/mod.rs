@@ -102,6 +102,7 @@ impl Scheduler {
         // Other databases, and readers, count on it also after a failure.
         self.drive();
         ctx.shared.poison.check()?;
+        ctx.shared.end_runs();
         ctx.memory.balance();
         if self.jobs.count_live.run(ctx)?.did {
             // Level 0 and zones stay as they are until all is counted, but writers need zones.

@@ -189,7 +189,7 @@ impl Shared {
         Joined { core: Arc::clone(core), run }
     }
 
-    /// Undoes the steps before the ticket. What cannot be undone now is at the next opening.
+    /// Undoes the steps before the ticket.
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
         self.unshipped.forget(joined.iter().map(|joined| joined.run.id));
         self.drop_pending(joined);
@@ -204,11 +204,30 @@ impl Shared {
             );
             let mut change = core.change();
             change.apply(|view| view.pending_runs.retain(|other| other.id != run.id));
-            // Dropped, the table has taken the run along, or is about to.
-            if core.check().is_ok() {
-                let op = Op::DropRun { table: core.id(), run: run.id };
-                drop(self.apply_in(Edit { ops: vec![op] }, Room::Freeing));
-            }
+            self.end_run(core, run.id);
+        }
+    }
+
+    /// Tells the journal of runs that ended when it had no room. The background calls it.
+    pub(crate) fn end_runs(&self) {
+        let ended = std::mem::take(&mut *self.ended_runs.lock());
+        for (core, run) in ended {
+            let _change = core.change();
+            self.end_run(&core, run);
+        }
+    }
+
+    /// Tells the journal that a run ended, with its table's change held. What it has no room for is
+    /// kept for [`end_runs`](Shared::end_runs).
+    fn end_run(&self, core: &Arc<TableCore>, run: u64) {
+        // Dropped, the table has taken the run along, or is about to.
+        if core.check().is_err() {
+            return;
+        }
+        let op = Op::DropRun { table: core.id(), run };
+        let ended = self.apply_in(Edit { ops: vec![op] }, Room::Freeing);
+        if ended.is_err_and(|e| e.kind() == ErrorKind::Full) {
+            self.ended_runs.lock().push((Arc::clone(core), run));
         }
     }
 

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     /// Runs that the shared store may lack; none without one.
     pub(crate) unshipped: UnshippedRuns,
+    /// Runs that ended when the journal had no room for that.
+    pub(crate) ended_runs: Mutex<Vec<(Arc<TableCore>, u64)>>,
     /// What transactions have written and hold in memory.
     pub(crate) write_memory: WriteMemory,
     /// How loaded records are compressed: as in the levels that they go to.

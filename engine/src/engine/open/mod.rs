@@ -341,7 +341,7 @@ impl Opening<'_> {
         (set, forest): (VersionSet, Option<Forest>),
         start: Start,
     ) -> Engine {
-        let (zones, poison) = (Arc::new(zones), Arc::new(Poison::default()));
+        let (set, zones, poison) = (Arc::new(set), Arc::new(zones), Arc::new(Poison::default()));
         let visible = Arc::new(Watermark::new(start.last));
         let committer = Committer::new(
             Arc::clone(&region),
@@ -350,7 +350,6 @@ impl Opening<'_> {
             Arc::clone(&poison),
             start,
         );
-        let set = Arc::new(set);
         let clock = self.options.clock_of_records();
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let secondary_cache = secondary_cache(&region, &zones, self.read_only);
@@ -361,6 +360,7 @@ impl Opening<'_> {
             set: Arc::clone(&set),
             gate: Arc::clone(set.store().gate()),
             unshipped: UnshippedRuns::default(),
+            ended_runs: Mutex::default(),
             region,
             zones,
             pages,
