@@ -62,7 +62,7 @@ impl Committer {
             };
             match lacks {
                 Some((stream, len)) => self.make_standby(stream, len, group.frees)?,
-                None if is_kept => return Err(self.zones.kept_back()),
+                None if is_kept => return Err(self.zones.kept_back(group.frees)),
                 None => return Ok(()),
             }
         }

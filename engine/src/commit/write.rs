@@ -194,7 +194,7 @@ impl Committer {
             return Err(WriteStep::LinkZone { stream, len });
         }
         if sequencer.is_kept_from(group, &self.zones) {
-            return Err(WriteStep::WaitForReserve { full: self.zones.kept_back() });
+            return Err(WriteStep::WaitForReserve { full: self.zones.kept_back(group.frees) });
         }
         for table in &group.tables {
             ticket.actives.push(table.active());

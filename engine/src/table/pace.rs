@@ -210,7 +210,7 @@ fn short(reason: &str) -> Error {
 }
 
 fn full(reason: &str) -> Error {
-    let advice = "nothing was written; reads go on, and so do writes once there is space: delete, \
+    let advice = "nothing was written; reads go on, and so do writes once there is space: \
                   delete_range, truncate_table and drop_table go on and free some, or give the \
                   file system more";
     Error::new(

@@ -251,10 +251,11 @@ impl ZonePool {
             }
         }
         self.wanted.fetch_max(least, Ordering::Relaxed);
+        self.reserve.note_wait(frees);
         if frees > Frees::Nothing {
             self.note_freeing();
         }
-        Err(self.full(&state, least))
+        Err(self.full(&state, least, frees))
     }
 
     /// Has lent units given back until so many are free in one piece, or none is lent.

@@ -32,6 +32,10 @@ pub(crate) enum Frees {
     Much,
 }
 
+impl Frees {
+    const ALL: [Frees; 3] = [Frees::Nothing, Frees::Keys, Frees::Much];
+}
+
 /// What the pool keeps back.
 #[derive(Debug)]
 pub(super) struct Reserve {
@@ -41,8 +45,10 @@ pub(super) struct Reserve {
     freeing_only: AtomicBool,
     /// A commit that frees space was made, or waits, since an ordinary one found none.
     freed: AtomicBool,
-    /// An ordinary commit was kept from a zone of the reserve, and may wait.
+    /// A commit was kept from a zone of the reserve, and may wait.
     kept_back: AtomicBool,
+    /// The greatest [`Frees`] of commits that were kept from a zone, or found none, and may wait.
+    waits: AtomicU8,
     /// Per zone: the least [`Frees`] of commits that may append to it while the reserve is in use.
     zones: Box<[AtomicU8]>,
 }
@@ -55,6 +61,7 @@ impl Reserve {
             freeing_only: AtomicBool::new(false),
             freed: AtomicBool::new(false),
             kept_back: AtomicBool::new(false),
+            waits: AtomicU8::new(0),
             zones: (0..zones).map(|_| AtomicU8::new(0)).collect(),
         }
     }
@@ -88,8 +95,7 @@ impl Reserve {
 
     /// Notes out of which part of the reserve a zone is that takes `units` of `free` ones, if any.
     pub(super) fn note(&self, zone: u32, free: u32, units: u32) {
-        let least = [Frees::Nothing, Frees::Keys, Frees::Much];
-        let least = least.into_iter().find(|least| self.allows(free, units, *least));
+        let least = Frees::ALL.into_iter().find(|least| self.allows(free, units, *least));
         self.zones[zone as usize].store(least.unwrap_or_default() as u8, Ordering::Relaxed);
     }
 
@@ -97,13 +103,18 @@ impl Reserve {
     pub(super) fn has(&self, zone: u32, frees: Frees) -> bool {
         self.zones[zone as usize].load(Ordering::Relaxed) > frees as u8
     }
+
+    /// Notes that a commit which frees so much may wait.
+    pub(super) fn note_wait(&self, frees: Frees) {
+        self.waits.fetch_max(frees as u8, Ordering::Relaxed);
+    }
 }
 
 impl ZonePool {
-    /// Whether so many units are free in one piece for whatever commit.
-    pub(super) fn has(&self, state: &State, units: u32) -> bool {
+    /// Whether so many units are free in one piece for a commit that frees so much.
+    pub(super) fn has(&self, state: &State, units: u32, frees: Frees) -> bool {
         let free = state.free.units() + state.lent;
-        state.free.largest() >= units && self.reserve.allows(free, units, Frees::Nothing)
+        state.free.largest() >= units && self.reserve.allows(free, units, frees)
     }
 
     /// Sets how many units only commits that free space may take.
@@ -156,26 +167,29 @@ impl ZonePool {
     }
 
     /// The error of a commit that finds no zone.
-    pub(super) fn full(&self, state: &State, least: u32) -> Error {
+    pub(super) fn full(&self, state: &State, least: u32, frees: Frees) -> Error {
         let unit = self.geometry.unit >> 10;
+        let (kept, others) = match frees {
+            Frees::Nothing => (self.reserve.units(), "delete, delete_range"),
+            Frees::Keys | Frees::Much => (self.reserve.units() / 2, "delete_range"),
+        };
         let message = format!(
             "a zone of {} KiB is needed, and of {} units of {unit} KiB of {} {} are free, at most \
-             {} in one piece, of which {} are kept for delete, delete_range, truncate_table and \
-             drop_table",
+             {} in one piece, of which {kept} are kept for {others}, truncate_table and drop_table",
             u64::from(least) * unit,
             self.geometry().units,
             self.region.path().display(),
             state.free.units() + state.lent,
             state.free.largest(),
-            self.reserve.units(),
         );
         Error::new(ErrorKind::Full, message)
     }
 
-    /// The error of an ordinary commit that would append to a zone of the reserve.
-    pub(crate) fn kept_back(&self) -> Error {
+    /// The error of a commit that would append to a zone of the reserve which it may not use.
+    pub(crate) fn kept_back(&self, frees: Frees) -> Error {
+        self.reserve.note_wait(frees);
         self.reserve.kept_back.store(true, Ordering::Relaxed);
-        self.full(&self.state.lock(), 1)
+        self.full(&self.state.lock(), 1, frees)
     }
 }
 
@@ -251,7 +265,7 @@ impl ZonePool {
     /// Whether a stream asked for a zone that is larger than any free piece.
     pub(crate) fn is_asked_for(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
-        wanted != 0 && !self.has(&self.state.lock(), wanted)
+        wanted != 0 && !self.has(&self.state.lock(), wanted, Frees::Nothing)
     }
 
     /// The same where the region does not grow: something has to be freed.
@@ -260,23 +274,27 @@ impl ZonePool {
     }
 
     /// Whether the space of a request that failed is free by now, or the reserve's zones are no
-    /// longer kept back. It returns true once, so that the caller wakes the waiting writers once.
+    /// longer kept back, for the commits that leave the least of it. It returns true once, so that
+    /// the caller wakes the waiting writers once. Those that wait on say so again.
     pub(crate) fn finds_wanted(&self) -> bool {
-        let kept_back = &self.reserve.kept_back;
-        let is_over = kept_back.load(Ordering::Relaxed)
-            && !self.is_freeing_only()
-            && !self.is_in_reserve()
-            && kept_back.swap(false, Ordering::Relaxed);
+        let Reserve { kept_back, waits, freed, .. } = &self.reserve;
         let wanted = self.wanted.load(Ordering::Relaxed);
-        if wanted == 0 {
-            return is_over;
+        let is_kept_back = kept_back.load(Ordering::Relaxed);
+        if wanted == 0 && !is_kept_back {
+            return false;
         }
         // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
-        let is_there = self.has(&state, wanted);
-        if is_there {
-            self.reserve.freed.store(false, Ordering::Relaxed);
+        let frees = Frees::ALL[usize::from(waits.load(Ordering::Relaxed))];
+        let is_over = is_kept_back && self.has(&state, 0, frees);
+        let is_there = wanted != 0 && self.has(&state, wanted, frees);
+        if wanted != 0 && self.has(&state, wanted, Frees::Nothing) {
+            freed.store(false, Ordering::Relaxed);
         }
+        if is_over || is_there {
+            waits.store(0, Ordering::Relaxed);
+        }
+        let is_over = is_over && kept_back.swap(false, Ordering::Relaxed);
         is_there && self.wanted.swap(0, Ordering::Relaxed) != 0 || is_over
     }
 }
@@ -288,10 +306,7 @@ mod tests {
     #[test]
     fn commits_leave_what_is_kept_for_those_that_free_more() {
         let reserve = Reserve::new(8);
-        let allowed = |free, units| {
-            let all = [Frees::Nothing, Frees::Keys, Frees::Much];
-            all.map(|frees| reserve.allows(free, units, frees))
-        };
+        let allowed = |free, units| Frees::ALL.map(|frees| reserve.allows(free, units, frees));
         assert!(allowed(1, 1)[0], "there is none at first");
         assert_eq!(reserve.set_units(2), 0);
         assert_eq!(allowed(3, 1), [true, true, true]);
@@ -299,7 +314,7 @@ mod tests {
         assert_eq!(allowed(2, 2), [false, false, true]);
         let noted = |free| {
             reserve.note(5, free, 1);
-            [Frees::Nothing, Frees::Keys, Frees::Much].map(|frees| reserve.has(5, frees))
+            Frees::ALL.map(|frees| reserve.has(5, frees))
         };
         assert_eq!(noted(3), [false, false, false]);
         assert_eq!(noted(2), [true, false, false]);

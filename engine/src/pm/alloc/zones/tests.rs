@@ -242,10 +242,46 @@ fn who_is_kept_back_is_told_once_the_reserve_is_whole() {
     let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
     let all: Vec<Zone> = (0..7).map(|n| link(&zones, n, 1)).collect();
     zones.keep_reserve(2);
-    assert_eq!(zones.kept_back().kind(), ErrorKind::Full);
+    assert_eq!(zones.kept_back(Frees::Nothing).kind(), ErrorKind::Full);
     assert!(!zones.finds_wanted(), "it is not whole");
     zones.release(&[all[0].number]).unwrap();
     assert!(zones.finds_wanted() && !zones.finds_wanted(), "once");
+}
+
+/// Bug: a delete that waited was told of space once the whole reserve was free, though it may go on
+/// with half of that. Cause: what was looked for was the space of an ordinary commit. Fix: it is
+/// that of the commit which may go on first.
+#[test]
+fn a_delete_that_waits_is_told_once_half_of_the_reserve_is_free() {
+    for (is_kept_back, least) in [(true, 2), (false, 3)] {
+        let (_region, zones) = new_pool(&Machine::with_memory(), GEOMETRY);
+        zones.keep_reserve(4);
+        let link = |frees| {
+            let link = Link { stream: 1, ordinal: 1, incarnation: 1, units: 1, least: 1, frees };
+            zones.link(&link)
+        };
+        let all: Vec<Zone> = (0..8).map(|_| link(Frees::Much).unwrap()).collect();
+        for frees in [Frees::Keys, Frees::Nothing] {
+            let full = match is_kept_back {
+                true => zones.kept_back(frees),
+                false => link(frees).unwrap_err(),
+            };
+            let deletes = full.to_string().contains("kept for delete, delete_range");
+            assert_eq!(deletes, frees == Frees::Nothing, "{full}");
+        }
+        for (n, zone) in all.iter().enumerate().take(least) {
+            assert!(!zones.finds_wanted(), "{n} are free");
+            zones.release(&[zone.number]).unwrap();
+        }
+        assert!(zones.finds_wanted() && !zones.finds_wanted(), "once");
+        // An ordinary commit asks again.
+        drop(if is_kept_back {
+            zones.kept_back(Frees::Nothing)
+        } else {
+            link(Frees::Nothing).unwrap_err()
+        });
+        assert!(!zones.finds_wanted(), "no delete waits");
+    }
 }
 
 /// Bug: a power cut while a zone was linked again tore the line of its new header behind what the
