@@ -197,8 +197,8 @@ int ha_terrace::delete_table(const char *path)
 int rename_library_table(const Bytes &from, const Bytes &to)
 {
   Failure failure;
-  if (begin_rename(current_thd, from, to, &failure) != TERRACE_OK)
-    return failure.handler_error(current_thd);
+  if (int error = begin_rename(current_thd, from, to))
+    return error;
   if (terrace_database_rename_table(terrace_db, from.c_str(), to.c_str(), failure.out()) ==
       TERRACE_OK)
   {

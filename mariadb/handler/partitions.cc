@@ -107,7 +107,7 @@ terrace_status move_table(const Bytes &from, const Bytes &to, Failure *failure)
     // It may have been renamed before, and its foreign keys not.
     if (!library_has(name) && library_has(wanted) && rename_references(name, wanted))
       return TERRACE_INTERNAL;
-    if (!library_has(name) || library_has(wanted))
+    if (!library_has(name))
       continue;
     if (terrace_database_rename_table(terrace_db, name.c_str(), wanted.c_str(), failure->out()) !=
         TERRACE_OK)

@@ -66,6 +66,9 @@ static int drop_partitioned(handlerton *hton, const char *path)
   if (!recovers)
     return drop_of_server(hton, path);
   const int error = drop_of_server(hton, path);
+  // The list is gone. One that a power cut brings back would stay.
+  if (my_sync_dir_by_file(path, MYF(MY_WME)))
+    return HA_ERR_INTERNAL_ERROR;
   if (error && !non_existing_table_error(error))
     return error;
   const std::vector<Bytes> names = partitions_of(name_of(path));
@@ -108,6 +111,7 @@ static int recovery_done(handlerton *)
 {
   recovers = false;
   forget_renames();
+  settle_renames(false);
   end_drops();
   warn_of_tables_without_definitions();
   return 0;
@@ -115,7 +119,7 @@ static int recovery_done(handlerton *)
 
 void prepare_recovery(handlerton *hton)
 {
-  settle_renames();
+  settle_renames(true);
   hton->create_partitioning_metadata = list_changed;
   hton->signal_ddl_recovery_done = recovery_done;
   wrap_drop();

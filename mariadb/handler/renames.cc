@@ -25,7 +25,7 @@ struct Rename
 
 static std::mutex lock;
 static std::map<THD *, std::vector<Rename>> under_way;
-/* What connections that have ended left behind: the end of another one's renames tries it again. */
+/* What ended statements could not make durable: the end of another one's renames tries it again. */
 static std::vector<Rename> left;
 /* How many connections have some under way: commits take no lock without a rename. */
 static std::atomic<size_t> connections{0};
@@ -128,15 +128,47 @@ static bool has_own_definition(const Bytes &table)
           engine >= DB_TYPE_FIRST_DYNAMIC);
 }
 
+/*
+  The old table of an ALTER TABLE by a copy. Until the server has recovered, its log alone knows
+  which of both tables goes.
+*/
+static bool is_backup(const Bytes &table)
+{
+  return table.find("/#sql-backup-") != Bytes::npos;
+}
+
 /* Which tables had definitions before a rename, where that is not as it is now. */
 typedef std::map<Bytes, bool> Definitions;
 
+/* Whether the library has all of a table under its new name. */
+static bool is_complete(const Rename &rename)
+{
+  return !library_has(rename.from) && partitions_of(rename.from).empty() &&
+         (library_has(rename.to) || !partitions_of(rename.to).empty());
+}
+
+/* Gives a definition, and a list of partitions, the new name durably. */
+static bool move_definition(const Rename &rename)
+{
+  for (const char *extension : {".par", ".frm"})
+  {
+    const Bytes from = "./" + rename.from + extension, to = "./" + rename.to + extension;
+    if (!access(from.c_str(), F_OK) && my_rename(from.c_str(), to.c_str(), MYF(MY_WME)))
+      return false;
+  }
+  return !my_sync_dir_by_file(("./" + rename.to).c_str(), MYF(MY_WME)) &&
+         !my_sync_dir_by_file(("./" + rename.from).c_str(), MYF(MY_WME));
+}
+
 /*
-  Undoes a rename that has not come to the definition. The renames behind it are settled. Where both
+  Settles a rename that has not come to the definition. The renames behind it are settled. Where both
   names have one, another table has got the old name since. Where a rename behind it has used the new
   name, the server has undone this one.
+
+  It is undone. Before a recovery it is done, as the server's log has it: the log may know the next
+  rename of the statement, undoes that one by its names, and this one behind it.
 */
-static bool settle(const Rename &rename, Definitions *definitions)
+static bool settle(const Rename &rename, Definitions *definitions, bool recovers = false)
 {
   auto is_defined = [definitions](const Bytes &table) {
     auto known = definitions->find(table);
@@ -149,8 +181,16 @@ static bool settle(const Rename &rename, Definitions *definitions)
     (*definitions)[rename.to] = false;
     return true;
   }
+  if (recovers && is_backup(rename.to))
+    return false;
   if (is_defined(rename.to) || definitions->count(rename.to))
     return true;
+  if (recovers && !is_hidden(rename.from) && is_complete(rename))
+  {
+    (*definitions)[rename.from] = true;
+    (*definitions)[rename.to] = false;
+    return move_definition(rename);
+  }
   Failure failure;
   if (move_table(rename.to, rename.from, &failure) == TERRACE_OK)
     return true;
@@ -175,48 +215,25 @@ static void begun(THD *thd, const Rename &rename)
   trans_register_ha(thd, false, terrace_hton, 0);
 }
 
-terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failure *failure)
+/* Makes definitions durable. Returns those where it fails, and leaves the others. */
+static std::vector<Rename> sync(std::vector<Rename> *renames, myf flags)
 {
-  Rename rename = {0, table_of_partition(from), table_of_partition(to)};
-  // A partition that becomes a table, or moves in its table, is not all that its definition names.
-  if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
-    return TERRACE_OK;
-  // No crash leaves temporary tables.
-  if (is_temporary(from))
-    return TERRACE_OK;
+  std::map<Bytes, bool> folders;
+  std::vector<Rename> failed, done;
+  for (const Rename &rename : *renames)
   {
-    std::lock_guard<std::mutex> guard(lock);
-    const auto at = under_way.find(thd);
-    // The other partitions of the same table.
-    if (at != under_way.end() && at->second.back().from == rename.from &&
-        at->second.back().to == rename.to)
-      return TERRACE_OK;
-    // The server takes back a rename that has failed. The end of the statement does what it cannot.
-    if (at != under_way.end() && at->second.back().from == rename.to &&
-        at->second.back().to == rename.from && has_own_definition(rename.to) &&
-        !has_own_definition(rename.from))
-      return TERRACE_OK;
-    rename.number = ++last_number;
+    bool is_done = true;
+    for (const Bytes &name : {rename.from, rename.to})
+    {
+      const Bytes path = "./" + name, folder = path.substr(0, path.rfind('/'));
+      // A folder that is gone has no definitions.
+      if (!folders.count(folder))
+        folders[folder] = access(folder.c_str(), F_OK) || !my_sync_dir_by_file(path.c_str(), flags);
+      is_done &= folders[folder];
+    }
+    (is_done ? done : failed).push_back(rename);
   }
-  // Commits take the lock, so this write has it not.
-  const terrace_status status = put(rename, failure);
-  if (status == TERRACE_OK)
-    begun(thd, rename);
-  return status;
-}
-
-void note_definition(THD *thd, const Bytes &table)
-{
-  const Bytes whole = table_of_partition(table);
-  begun(thd, {0, whole, whole});
-}
-
-static int sync(const std::vector<Rename> &renames)
-{
-  int failed = 0;
-  for (const Rename &rename : renames)
-    for (const Bytes &name : std::set<Bytes>{rename.from, rename.to})
-      failed |= my_sync_dir_by_file(("./" + name).c_str(), MYF(MY_WME));
+  renames->swap(done);
   return failed;
 }
 
@@ -228,14 +245,88 @@ static std::vector<Rename> renames_of(THD *thd)
   return at == under_way.end() ? std::vector<Rename>() : at->second;
 }
 
-int sync_renames(THD *thd) { return sync(renames_of(thd)); }
+int sync_renames(THD *thd)
+{
+  std::vector<Rename> renames = renames_of(thd);
+  return !sync(&renames, MYF(MY_WME)).empty();
+}
+
+/*
+  Makes definitions durable before the next rename. So a power cut takes back the definition of the
+  last one alone. Of earlier statements only renames of the same tables matter.
+*/
+static bool sync_before(THD *thd, const Rename &next)
+{
+  std::vector<Rename> renames = renames_of(thd);
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    for (const Rename &one : left)
+      if (one.from == next.to || one.to == next.from)
+        renames.push_back(one);
+  }
+  return sync(&renames, MYF(MY_WME)).empty();
+}
+
+/*
+  Refuses a name under which the library has a table, or partitions, of a lost definition. The
+  recovery goes on with a rename that was cut.
+*/
+static int refuse_taken(const Rename &rename)
+{
+  if (is_recovering() || (!library_has(rename.to) && partitions_of(rename.to).empty()))
+    return 0;
+  const Bytes why = "there is a table " + rename.to + " already, and its definition is lost";
+  return fail_with(why.c_str());
+}
+
+int begin_rename(THD *thd, const Bytes &from, const Bytes &to)
+{
+  Rename rename = {0, table_of_partition(from), table_of_partition(to)};
+  // A partition that becomes a table, or moves in its table, is not all that its definition names.
+  if ((rename.from == from) != (rename.to == to) || rename.from == rename.to)
+    return 0;
+  // No crash leaves temporary tables.
+  if (is_temporary(from))
+    return 0;
+  {
+    std::lock_guard<std::mutex> guard(lock);
+    const auto at = under_way.find(thd);
+    // The other partitions of the same table.
+    if (at != under_way.end() && at->second.back().from == rename.from &&
+        at->second.back().to == rename.to)
+      return 0;
+    // The server takes back a rename that has failed. The end of the statement does what it cannot.
+    if (at != under_way.end() && at->second.back().from == rename.to &&
+        at->second.back().to == rename.from && has_own_definition(rename.to) &&
+        !has_own_definition(rename.from))
+      return 0;
+    rename.number = ++last_number;
+  }
+  if (int error = refuse_taken(rename))
+    return error;
+  // The recovery repeats what a crash takes back.
+  if (!sync_before(thd, rename) && !is_recovering())
+    return fail_with("the definition of a table that was renamed before cannot be made durable");
+  Failure failure;
+  // Commits take the lock, so this write has it not.
+  if (put(rename, &failure) != TERRACE_OK)
+    return failure.handler_error(thd);
+  begun(thd, rename);
+  return 0;
+}
+
+void note_definition(THD *thd, const Bytes &table)
+{
+  const Bytes whole = table_of_partition(table);
+  begun(thd, {0, whole, whole});
+}
 
 void end_renames(THD *thd)
 {
   // What the connection itself has begun is seen.
   if (!connections)
     return;
-  std::vector<Rename> done = renames_of(thd);
+  std::vector<Rename> done = renames_of(thd), of_others;
   if (done.empty())
     return;
   // One that has failed, and cannot be undone now, stays noted: a later start undoes it.
@@ -244,43 +335,32 @@ void end_renames(THD *thd)
   done.erase(std::remove_if(done.begin(), done.end(),
                             [&](const Rename &one) { return !settle(one, &definitions); }),
              done.end());
-  std::vector<Rename> of_others;
   {
     std::lock_guard<std::mutex> guard(lock);
     of_others.swap(left);
-  }
-  const bool are_left = !of_others.empty() && (sync(of_others) || !forget(of_others));
-  // The end of the connection's next statement tries again what failed.
-  const bool is_done = !sync(done) && forget(done);
-  std::lock_guard<std::mutex> guard(lock);
-  if (are_left)
-    left.insert(left.end(), of_others.begin(), of_others.end());
-  if (is_done)
+    // No later statement settles these: it has no lock on their names.
     under_way.erase(thd);
-  connections = under_way.size();
-}
-
-void leave_renames(THD *thd)
-{
-  end_renames(thd);
+    connections = under_way.size();
+  }
+  std::vector<Rename> kept = sync(&done, MYF(MY_WME));
+  const std::vector<Rename> kept_of_others = sync(&of_others, MYF(0));
+  done.insert(done.end(), of_others.begin(), of_others.end());
+  kept.insert(kept.end(), kept_of_others.begin(), kept_of_others.end());
+  if (!forget(done))
+    kept.insert(kept.end(), done.begin(), done.end());
   std::lock_guard<std::mutex> guard(lock);
-  const auto at = under_way.find(thd);
-  if (at == under_way.end())
-    return;
-  left.insert(left.end(), at->second.begin(), at->second.end());
-  under_way.erase(at);
-  connections = under_way.size();
+  left.insert(left.end(), kept.begin(), kept.end());
 }
 
-void settle_renames()
+void settle_renames(bool recovers)
 {
   std::vector<Rename> settled;
   Definitions definitions;
   for (const Rename &rename : noted())
   {
     last_number = std::max(last_number, rename.number);
-    // A later start tries again what failed.
-    if (settle(rename, &definitions))
+    // A later start tries again what failed, and the end of the recovery what waits for it.
+    if (settle(rename, &definitions, recovers))
       settled.push_back(rename);
     settle_references(rename.from, rename.to);
   }
@@ -293,8 +373,10 @@ void forget_renames()
 {
   std::lock_guard<std::mutex> guard(lock);
   for (auto &of_thread : under_way)
-    if (!sync(of_thread.second))
-      forget(of_thread.second);
+  {
+    sync(&of_thread.second, MYF(MY_WME));
+    forget(of_thread.second);
+  }
   under_way.clear();
   connections = 0;
 }

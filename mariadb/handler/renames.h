@@ -4,9 +4,10 @@
   The server renames the tables of the library, then its own files, the definition (`.frm`) last and
   without a sync. A power cut may lose the last step of a rename that its log of DDL has ended. For
   partitions the log cannot undo a rename at all (partitions.h). So each rename is noted before it
-  begins, until its files are durable. After a crash, and behind a statement that has failed, the
-  handler undoes those renames whose old name still has a definition and whose new one has none, the
-  newest first. A definition of a view, or of another engine's table, is none.
+  begins, until its files are durable. Behind a statement that has failed the handler undoes those
+  renames whose old name still has a definition and whose new one has none, the newest first. After a
+  crash it gives the definition the new name if the library has all of the table there. A definition of a view, or of another engine's table, is none. A rename begins when
+  the definitions of those before it are durable, so a crash has one to undo.
 
   Thread safety: any thread; a lock is held around the renames of each connection, and over no write. What the plugin
   calls when it starts has no thread beside it.
@@ -18,7 +19,7 @@
 #include "server.h"
 
 /* Before a table of the library is renamed. */
-terrace_status begin_rename(THD *thd, const Bytes &from, const Bytes &to, Failure *failure);
+int begin_rename(THD *thd, const Bytes &from, const Bytes &to);
 
 /* Before a table is dropped: makes earlier renames of the statement durable. */
 int sync_renames(THD *thd);
@@ -29,18 +30,17 @@ int sync_renames(THD *thd);
 */
 void note_definition(THD *thd, const Bytes &table);
 
-/* At the end of a statement: undoes renames that have failed, makes the others durable, and forgets
-   them. */
+/*
+  At the end of a statement, and of a connection: undoes renames that have failed, makes the others
+  durable, and forgets them. The end of another statement's tries again what is not durable.
+*/
 void end_renames(THD *thd);
 
 /*
-  At the end of a connection: as end_renames(). Another connection tries again what fails, since a
-  later connection may lie at the same place.
+  When the plugin starts, before the server recovers by its log of DDL: settles renames, but for those
+  to backups. When the server has recovered: the rest.
 */
-void leave_renames(THD *thd);
-
-/* When the plugin starts, before the server reads its log of DDL: settles renames. */
-void settle_renames();
+void settle_renames(bool recovers);
 
 bool has_definition(const Bytes &table);
 

@@ -37,7 +37,7 @@ bool xid_of_id(const char *id, size_t length, XID *xid)
 
 static int close_connection(handlerton *, THD *thd)
 {
-  leave_renames(thd);
+  end_renames(thd);
   // A transaction that XA has prepared stays so.
   Trx *trx = Trx::existing(thd);
   // A thread that kills the connection does not find it from here on.

@@ -11,6 +11,7 @@
   `format`, the record of a layout has another format, and for `unsynced` no directory can be synced.
   A plugin for tests is linked with this.
 */
+#include "moments.h"
 #include "terrace.h"
 #include "yield.h"
 
@@ -118,8 +119,9 @@ terrace_status __wrap_terrace_database_set_table_options(const terrace_database 
 int __wrap_my_sync_dir_by_file(const char *file, unsigned long flags)
 {
   terrace_yield("definition");
-  if (is_there("unsynced"))
-    return 1;
-  return __real_my_sync_dir_by_file(file, flags);
+  // A device is no directory. The client is not told of it.
+  const bool fails = is_there("unsynced");
+  return sync_at_moments(__real_my_sync_dir_by_file, fails ? "/dev/null/of" : file,
+                         fails ? 0 : flags);
 }
 }

@@ -3,18 +3,47 @@
   table. A rename to the third partition of `blocked` fails, and so does the rename back from its
   second one behind that.
 
+  So does a sync of a directory.
+
   The variable TERRACE_KILL names a file with a number: how many such moments there are until the
-  server dies. Without the file it lives. A plugin for tests is linked with this.
+  server dies. Without the file it lives. The variable TERRACE_DURABLE names a folder. It has links to
+  the definitions that a power cut leaves in database `cut`, under the names that it leaves them: as
+  of the last sync, and those that the server has created since. A plugin for tests is linked with
+  this.
 */
+#include "moments.h"
 #include "terrace.h"
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+/* Adds definitions that are not there yet. A file with one name is not. */
+static void note_durable()
+{
+  const char *folder = getenv("TERRACE_DURABLE");
+  std::error_code none;
+  if (!folder || !fs::is_directory("./cut", none))
+    return;
+  fs::create_directories(folder, none);
+  for (const fs::directory_entry &file : fs::directory_iterator("./cut", none))
+  {
+    const fs::path name = file.path().filename(), place = folder / name;
+    if ((name.extension() != ".frm" && name.extension() != ".par") ||
+        fs::hard_link_count(file.path(), none) > 1)
+      continue;
+    fs::remove(place, none);
+    fs::create_hard_link(file.path(), place, none);
+  }
+}
 
 static void moment()
 {
+  note_durable();
   const char *path = getenv("TERRACE_KILL");
   FILE *file = path ? fopen(path, "r+") : nullptr;
   if (!file)
@@ -25,6 +54,19 @@ static void moment()
   rewind(file);
   fprintf(file, "%d\n", left - 1);
   fclose(file);
+}
+
+int sync_at_moments(int (*sync)(const char *, unsigned long), const char *file, unsigned long flags)
+{
+  moment();
+  const int failed = sync(file, flags);
+  if (const char *folder = failed ? nullptr : getenv("TERRACE_DURABLE"))
+  {
+    std::error_code none;
+    fs::remove_all(folder, none);
+  }
+  moment();
+  return failed;
 }
 
 extern "C" {

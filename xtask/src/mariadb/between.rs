@@ -90,6 +90,9 @@ pub(super) fn run(root: &Path) -> Result<()> {
     noted::rename_keeps_no_commit_waiting(&server, &holds)?;
     noted::renames_outlive_their_connection(&server, &holds)?;
     noted::a_note_stays(&server, &holds)?;
+    noted::lost_tables_keep_their_rows(&server)?;
+    noted::a_folder_goes(&server, &holds)?;
+    noted::an_earlier_rename_is_not_undone(&server, &holds)?;
     noted::a_partition_is_left(&server)?;
     server.kill()?;
     let server = start(Start::kept(NAME), &[])?;

@@ -1,0 +1,9 @@
+/*
+  A sync of a directory, and moments before and behind it at which a test may kill the server.
+*/
+#ifndef TERRACE_TESTS_MOMENTS_H
+#define TERRACE_TESTS_MOMENTS_H
+
+int sync_at_moments(int (*sync)(const char *, unsigned long), const char *file, unsigned long flags);
+
+#endif
