@@ -217,7 +217,7 @@ impl JobContext {
     }
 }
 
-/// When nothing was left to do, and what was visible then.
+/// Since when the database is at rest, and what was visible then.
 #[derive(Debug, Default)]
 pub(crate) struct Idle(Mutex<Option<(Lsn, Instant)>>);
 
@@ -228,8 +228,8 @@ impl Idle {
         self.0.lock().filter(|(lsn, _)| *lsn == visible).map(|(_, since)| since)
     }
 
-    /// Nothing is left to do, from now on.
-    pub(super) fn begin(&self, visible: Lsn) {
+    /// Nothing is left to do, or nothing was written yet, from now on.
+    pub(crate) fn begin(&self, visible: Lsn) {
         let mut idle = self.0.lock();
         debug_assert!(idle.is_none_or(|(lsn, _)| lsn <= visible), "commits never go back");
         *idle = Some((visible, time::now()));

@@ -264,6 +264,8 @@ impl Opening<'_> {
             jobs::find_reserve(&engine.ctx)?;
         }
         engine.tune(self.options.commit_tuning);
+        // Nobody has written yet.
+        engine.ctx.idle.begin(engine.shared.committer.visible());
         engine.ctx.memory.check()
     }
 
