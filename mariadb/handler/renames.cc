@@ -181,7 +181,8 @@ static bool settle(const Rename &rename, Definitions *definitions, bool recovers
     (*definitions)[rename.to] = false;
     return true;
   }
-  if (recovers && is_backup(rename.to))
+  // The log does not know partitions.
+  if (recovers && is_backup(rename.to) && partitions_of(rename.to).empty())
     return false;
   if (is_defined(rename.to) || definitions->count(rename.to))
     return true;
